@@ -1,0 +1,622 @@
+"""Symbolic integers: sizes, strides and indices.
+
+    Dim  = int | Poly                       a Poly is never constant; constants are plain ints
+    Poly = sum of coefficient * product of atoms
+    Atom = Symbol | FloorDiv | Mod | Min | Max | Value
+
+Everything is hash-consed, so equal expressions are the same object and `is`
+compares them. A `Symbol` knows its lower bound and, when it is a loop range, its
+exclusive upper bound (itself a Dim); simplification uses nothing else. `str()` of
+a Dim is a Python expression over the symbols' names, and `parse` reads it back.
+
+A `Value` atom is an index that is only known at run time (the row of an embedding);
+it wraps an integer expression of the loop IR, whose `substitute` it calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from math import gcd
+from typing import Any, Union
+
+Dim = Union[int, "Poly"]
+Bound = int | None  # None: unbounded on that side
+
+_table: dict[Any, Any] = {}
+_lock = threading.Lock()
+_uids = itertools.count()
+
+
+def _intern(key: Any, make: Callable[[], Any]) -> Any:
+    found = _table.get(key)
+    if found is None:
+        with _lock:
+            found = _table.get(key)
+            if found is None:
+                found = _table[key] = make()
+    return found
+
+
+class Atom:
+    """An indivisible factor. `uid` orders atoms inside monomials."""
+
+    __slots__ = ("uid",)
+
+    def __init__(self) -> None:
+        self.uid = next(_uids)
+
+    def __lt__(self, other: Atom) -> bool:
+        return self.uid < other.uid
+
+
+class Symbol(Atom):
+    """A size (`extent is None`) or a loop range (`lo <= symbol < extent`)."""
+
+    __slots__ = ("name", "lo", "extent")
+
+    def __init__(self, name: str, lo: int, extent: Dim | None) -> None:
+        super().__init__()
+        self.name, self.lo, self.extent = name, lo, extent
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Binary(Atom):
+    """`FloorDiv`, `Mod`, `Min` or `Max` of two Dims that did not simplify."""
+
+    __slots__ = ("left", "right")
+
+    def __init__(self, left: Dim, right: Dim) -> None:
+        super().__init__()
+        self.left, self.right = left, right
+
+
+class FloorDiv(Binary):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"({_paren(self.left)} // {_paren(self.right)})"
+
+
+class Mod(Binary):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"({_paren(self.left)} % {_paren(self.right)})"
+
+
+class Min(Binary):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"min({self.left}, {self.right})"
+
+
+class Max(Binary):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"max({self.left}, {self.right})"
+
+
+class Value(Atom):
+    """An index read from memory at run time; `lo <= value < extent` is checked elsewhere."""
+
+    __slots__ = ("expr", "extent")
+
+    def __init__(self, expr: Any, extent: Dim | None) -> None:
+        super().__init__()
+        self.expr, self.extent = expr, extent
+
+    def __repr__(self) -> str:
+        return f"value({self.expr})"
+
+
+Monomial = tuple[Atom, ...]
+
+
+class Poly:
+    """A non-constant polynomial; build it with operators, never directly."""
+
+    __slots__ = ("terms", "_hash", "_symbols")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+        self._symbols: frozenset[Symbol] | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __add__(self, other: Dim) -> Dim:
+        return _sum(self, other)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Dim) -> Dim:
+        return _product(self, other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Dim:
+        return _product(self, -1)
+
+    def __sub__(self, other: Dim) -> Dim:
+        return _sum(self, _product(other, -1))
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return _sum(other, -self)
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return mod(self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return mod(other, self)
+
+    def __repr__(self) -> str:
+        return " + ".join(_term(m, c) for m, c in self.terms).replace("+ -", "- ")
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """Every symbol anywhere inside, atoms' operands and `Value` expressions included."""
+        if self._symbols is None:
+            self._symbols = frozenset().union(*(_atom_symbols(a) for m, _ in self.terms for a in m))
+        return self._symbols
+
+
+def _term(monomial: Monomial, coefficient: int) -> str:
+    if not monomial:
+        return str(coefficient)
+    product = "*".join(map(repr, monomial))
+    return product if coefficient == 1 else f"{coefficient}*{product}"
+
+
+def _paren(dim: Dim) -> str:
+    text = str(dim)
+    return f"({text})" if isinstance(dim, Poly) and len(dim.terms) > 1 else text
+
+
+def _atom_symbols(atom: Atom) -> frozenset[Symbol]:
+    if isinstance(atom, Symbol):
+        return frozenset((atom,))
+    if isinstance(atom, Binary):
+        return symbols(atom.left) | symbols(atom.right)
+    return atom.expr.symbols  # type: ignore[attr-defined]
+
+
+def symbols(dim: Dim) -> frozenset[Symbol]:
+    return dim.symbols if isinstance(dim, Poly) else frozenset()
+
+
+# ---------------------------------------------------------------- construction
+
+
+def symbol(name: str, lo: int = 0, extent: Dim | None = None) -> Poly:
+    """The symbol `name` as a Dim. Two calls with equal arguments give the same object."""
+    return _atom_dim(_intern((Symbol, name, lo, extent), lambda: Symbol(name, lo, extent)))
+
+
+def value(expr: Any, extent: Dim | None = None) -> Poly:
+    """An index computed at run time by `expr`, known to lie in `[0, extent)`."""
+    return _atom_dim(_intern((Value, expr, extent), lambda: Value(expr, extent)))
+
+
+def as_symbol(dim: Dim) -> Symbol:
+    """The Symbol that a Dim made by `symbol()` consists of."""
+    assert isinstance(dim, Poly) and len(dim.terms) == 1
+    (monomial, coefficient), = dim.terms
+    assert coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol)
+    return monomial[0]
+
+
+def _atom_dim(atom: Atom) -> Poly:
+    terms = (((atom,), 1),)
+    return _intern(terms, lambda: Poly(terms))
+
+
+def _terms(dim: Dim) -> Iterable[tuple[Monomial, int]]:
+    if isinstance(dim, Poly):
+        return dim.terms
+    return (((), dim),) if dim else ()
+
+
+def _order(item: tuple[Monomial, int]) -> tuple[int, tuple[int, ...]]:
+    monomial = item[0]
+    return (not monomial, tuple(a.uid for a in monomial))  # the constant term comes last
+
+
+def _from_terms(terms: dict[Monomial, int]) -> Dim:
+    _recombine(terms)
+    kept = sorted(((m, c) for m, c in terms.items() if c), key=_order)
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    key = tuple(kept)
+    return _intern(key, lambda: Poly(key))
+
+
+def _recombine(terms: dict[Monomial, int]) -> None:
+    """c*(x // c) + x % c  ->  x, with any common factor."""
+    for monomial in [m for m in terms if any(isinstance(a, Mod) for a in m)]:
+        coefficient = terms.get(monomial, 0)
+        if not coefficient:
+            continue
+        rest, remainder = _split_mod(monomial)
+        quotient = floordiv(remainder.left, remainder.right)
+        whole = _product(_product(quotient, remainder.right), _monomial_dim(rest))
+        items = dict(_terms(whole))
+        if items and all(terms.get(m, 0) == c * coefficient for m, c in items.items()):
+            del terms[monomial]
+            for m in items:
+                del terms[m]
+            for m, c in _terms(_product(remainder.left, _monomial_dim(rest))):
+                terms[m] = terms.get(m, 0) + c * coefficient
+
+
+def _split_mod(monomial: Monomial) -> tuple[Monomial, Mod]:
+    at = next(k for k, a in enumerate(monomial) if isinstance(a, Mod))
+    remainder = monomial[at]
+    assert isinstance(remainder, Mod)
+    return monomial[:at] + monomial[at + 1 :], remainder
+
+
+def _monomial_dim(monomial: Monomial) -> Dim:
+    if not monomial:
+        return 1
+    terms = ((monomial, 1),)
+    return _intern(terms, lambda: Poly(terms))
+
+
+@cache
+def _sum(a: Dim, b: Dim) -> Dim:
+    terms = dict(_terms(a))
+    for m, c in _terms(b):
+        terms[m] = terms.get(m, 0) + c
+    return _from_terms(terms)
+
+
+@cache
+def _product(a: Dim, b: Dim) -> Dim:
+    terms: dict[Monomial, int] = {}
+    for m1, c1 in _terms(a):
+        for m2, c2 in _terms(b):
+            m = tuple(sorted(m1 + m2))
+            terms[m] = terms.get(m, 0) + c1 * c2
+    return _from_terms(terms)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    result: Dim = 1
+    for d in dims:
+        result = result * d
+    return result
+
+
+def _divide_terms(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """(q, r) with a == q*b + r, taking into q every term of `a` that `b` divides exactly.
+
+    A term whose coefficient is larger than b is split: 7*i // 3 gives q = 2*i, r = i.
+    """
+    if isinstance(b, Poly) and len(b.terms) != 1:
+        return (1, 0) if a is b else (0, a)
+    ((mb, cb),) = _terms(b)
+    quotient: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for m, c in _terms(a):
+        left = _remove(m, mb)
+        q = c // cb if left is not None else 0
+        if q:
+            quotient[left] = quotient.get(left, 0) + q  # type: ignore[index]
+        if c - q * cb:
+            rest[m] = c - q * cb
+    return _from_terms(quotient), _from_terms(rest)
+
+
+def _remove(monomial: Monomial, factor: Monomial) -> Monomial | None:
+    left = list(monomial)
+    for atom in factor:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+@cache
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """Floor division; b > 0 is the caller's promise."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if b == 1:
+        return a
+    quotient, rest = _divide_terms(a, b)
+    if known_nonnegative(rest) and known_less(rest, b):
+        return quotient
+    if isinstance(rest, Poly) and isinstance(b, int):
+        inner = _sole_atom(rest)
+        if isinstance(inner, FloorDiv) and isinstance(inner.right, int):
+            return quotient + floordiv(inner.left, inner.right * b)
+        factor = _common_factor(rest, b)
+        if factor > 1:
+            return quotient + floordiv(_scale_down(rest, factor), b // factor)
+    return quotient + _atom_dim(_intern((FloorDiv, rest, b), lambda: FloorDiv(rest, b)))
+
+
+@cache
+def mod(a: Dim, b: Dim) -> Dim:
+    """Python's modulo; b > 0 is the caller's promise."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    if b == 1:
+        return 0
+    _, rest = _divide_terms(a, b)
+    if known_nonnegative(rest) and known_less(rest, b):
+        return rest
+    if isinstance(rest, Poly) and isinstance(b, int):
+        inner = _sole_atom(rest)
+        if isinstance(inner, Mod) and isinstance(inner.right, int) and inner.right % b == 0:
+            return mod(inner.left, b)
+        factor = _common_factor(rest, b)
+        if factor > 1:
+            return mod(_scale_down(rest, factor), b // factor) * factor
+    return _atom_dim(_intern((Mod, rest, b), lambda: Mod(rest, b)))
+
+
+def _sole_atom(dim: Poly) -> Atom | None:
+    (monomial, coefficient), *more = dim.terms
+    return monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
+
+
+def _common_factor(dim: Poly, b: int) -> int:
+    """gcd of b and every coefficient: (6*i + 2) // 4 is (3*i + 1) // 2."""
+    return gcd(b, *(c for _, c in dim.terms))
+
+
+def _scale_down(dim: Poly, factor: int) -> Dim:
+    return _from_terms({m: c // factor for m, c in dim.terms})
+
+
+def minimum(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    if known_nonnegative(b - a):
+        return a
+    if known_nonnegative(a - b):
+        return b
+    return _atom_dim(_intern((Min, a, b), lambda: Min(a, b)))
+
+
+def maximum(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if known_nonnegative(a - b):
+        return a
+    if known_nonnegative(b - a):
+        return b
+    return _atom_dim(_intern((Max, a, b), lambda: Max(a, b)))
+
+
+# ---------------------------------------------------------------- what is known
+
+
+def bounds(dim: Dim) -> tuple[Bound, Bound]:
+    """Inclusive interval; None means unbounded."""
+    if isinstance(dim, int):
+        return dim, dim
+    return _poly_bounds(dim)
+
+
+@cache
+def _poly_bounds(dim: Poly) -> tuple[Bound, Bound]:
+    lo: Bound = 0
+    hi: Bound = 0
+    for monomial, coefficient in dim.terms:
+        mlo, mhi = _monomial_bounds(monomial)
+        if coefficient < 0:
+            mlo, mhi = mhi, mlo
+        lo = None if lo is None or mlo is None else lo + coefficient * mlo
+        hi = None if hi is None or mhi is None else hi + coefficient * mhi
+    return lo, hi
+
+
+def _monomial_bounds(monomial: Monomial) -> tuple[Bound, Bound]:
+    lo: Bound = 1
+    hi: Bound = 1
+    for atom in monomial:
+        alo, ahi = _atom_bounds(atom)
+        if alo is None or alo < 0 or lo is None:
+            return (None, None) if len(monomial) > 1 else (alo, ahi)
+        lo = lo * alo
+        hi = None if hi is None or ahi is None else hi * ahi
+    return lo, hi
+
+
+def _atom_bounds(atom: Atom) -> tuple[Bound, Bound]:
+    if isinstance(atom, Symbol):
+        top = bounds(atom.extent)[1] if atom.extent is not None else None
+        return atom.lo, None if top is None else top - 1
+    if isinstance(atom, Value):
+        top = bounds(atom.extent)[1] if atom.extent is not None else None
+        return (0 if atom.extent is not None else None), None if top is None else top - 1
+    assert isinstance(atom, Binary)
+    (llo, lhi), (rlo, rhi) = bounds(atom.left), bounds(atom.right)
+    if isinstance(atom, Mod):
+        return 0, None if rhi is None else rhi - 1
+    if isinstance(atom, FloorDiv):
+        return _floordiv_bounds(llo, lhi, rlo, rhi)
+    if isinstance(atom, Min):
+        known = [h for h in (lhi, rhi) if h is not None]
+        return (None if llo is None or rlo is None else min(llo, rlo)), min(known, default=None)
+    known = [b for b in (llo, rlo) if b is not None]
+    return max(known, default=None), (None if lhi is None or rhi is None else max(lhi, rhi))
+
+
+def _floordiv_bounds(llo: Bound, lhi: Bound, rlo: Bound, rhi: Bound) -> tuple[Bound, Bound]:
+    least = max(rlo or 1, 1)
+    if llo is not None and llo >= 0:
+        return (0 if rhi is None else llo // rhi), (None if lhi is None else lhi // least)
+    return (None if llo is None else llo // least), (None if lhi is None else max(lhi // least, 0))
+
+
+@cache
+def known_nonnegative(dim: Dim) -> bool:
+    """True only when dim >= 0 for every value its symbols can take."""
+    lo = bounds(dim)[0]
+    if lo is not None:
+        if lo >= 0:
+            return True
+        if isinstance(dim, int):
+            return False
+    assert isinstance(dim, Poly)
+    low = _replace_ranges(dim)
+    return low is not dim and known_nonnegative(low) or _nonnegative_from_lows(low)
+
+
+def known_less(a: Dim, b: Dim) -> bool:
+    return known_nonnegative(b - a - 1)
+
+
+def _replace_ranges(dim: Poly) -> Dim:
+    """A lower bound of `dim` in which one loop range is replaced by the end that minimises it."""
+    ranges = {a for m, _ in dim.terms for a in m if isinstance(a, Symbol) and a.extent is not None}
+    for atom in ranges:
+        coefficient = _from_terms({_remove(m, (atom,)) or (): c for m, c in dim.terms if atom in m})
+        if any(m.count(atom) > 1 for m, _ in dim.terms):
+            continue
+        if known_nonnegative(coefficient):
+            return substitute(dim, {atom: atom.lo})
+        if known_nonnegative(coefficient * -1):
+            return substitute(dim, {atom: atom.extent - 1})  # type: ignore[operator]
+    return dim
+
+
+def _nonnegative_from_lows(dim: Dim) -> bool:
+    """Write every size as lo + s', s' >= 0: nonnegative coefficients then suffice."""
+    if isinstance(dim, int):
+        return dim >= 0
+    atoms = {a for m, _ in dim.terms for a in m}
+    if not all(isinstance(a, Symbol) and a.extent is None for a in atoms):
+        return False
+    shifted = substitute(dim, {a: symbol("'" + a.name) + a.lo for a in atoms})  # type: ignore[attr-defined]
+    return all(c >= 0 for _, c in _terms(shifted))
+
+
+# ---------------------------------------------------------------- use
+
+
+def substitute(
+    dim: Dim, mapping: Mapping[Symbol, Dim], of_value: Callable[[Any], Any] | None = None
+) -> Dim:
+    """Simultaneous replacement of symbols; simplifies as it rebuilds.
+
+    `of_value` rewrites the expression inside each Value; by default its own `substitute`.
+    """
+    if isinstance(dim, int) or (of_value is None and not (dim.symbols & mapping.keys())):
+        return dim
+    result: Dim = 0
+    for monomial, coefficient in dim.terms:
+        factor: Dim = coefficient
+        for atom in monomial:
+            factor = factor * _substitute_atom(atom, mapping, of_value)
+        result = result + factor
+    return result
+
+
+def _substitute_atom(atom: Atom, mapping: Mapping[Symbol, Dim], of_value: Any) -> Dim:
+    if isinstance(atom, Symbol):
+        return mapping.get(atom, _atom_dim(atom))
+    if isinstance(atom, Value):
+        extent = None if atom.extent is None else substitute(atom.extent, mapping)
+        expr = atom.expr.substitute(mapping) if of_value is None else of_value(atom.expr)
+        return value(expr, extent)
+    assert isinstance(atom, Binary)
+    left = substitute(atom.left, mapping, of_value)
+    return _BUILD[type(atom)](left, substitute(atom.right, mapping, of_value))
+
+
+_BUILD: dict[type, Callable[[Dim, Dim], Dim]] = {
+    FloorDiv: floordiv, Mod: mod, Min: minimum, Max: maximum,
+}
+
+
+def coefficient(dim: Dim, of: Symbol) -> Dim | None:
+    """c such that dim == c*of + (something without `of`); None when dim is not affine in `of`."""
+    result: Dim = 0
+    for monomial, c in _terms(dim):
+        count = monomial.count(of)
+        others = tuple(a for a in monomial if a is not of)
+        if count > 1 or any(of in _atom_symbols(a) for a in others):
+            return None
+        if count:
+            result = result + _from_terms({others: c})
+    return result
+
+
+def evaluate(dim: Dim, env: Mapping[Symbol, Any], of_value: Callable[[Any], Any] | None = None) -> Any:
+    """The number (or array, when env holds arrays) that `dim` stands for."""
+    if isinstance(dim, int):
+        return dim
+    total: Any = 0
+    for monomial, c in dim.terms:
+        term: Any = c
+        for atom in monomial:
+            term = term * _evaluate_atom(atom, env, of_value)
+        total = total + term
+    return total
+
+
+def _evaluate_atom(atom: Atom, env: Mapping[Symbol, Any], of_value: Any) -> Any:
+    if isinstance(atom, Symbol):
+        return env[atom]
+    if isinstance(atom, Value):
+        return of_value(atom.expr)
+    assert isinstance(atom, Binary)
+    left, right = evaluate(atom.left, env, of_value), evaluate(atom.right, env, of_value)
+    return _COMPUTE[type(atom)](left, right)
+
+
+def _least(a: Any, b: Any) -> Any:
+    return a * (a <= b) + b * (b < a)
+
+
+_COMPUTE: dict[type, Callable[[Any, Any], Any]] = {
+    FloorDiv: lambda a, b: a // b, Mod: lambda a, b: a % b,
+    Min: _least, Max: lambda a, b: -_least(-a, -b),
+}
+
+
+def parse(text: str, names: Mapping[str, Dim]) -> Dim:
+    """Read what `str()` printed; `names` gives each symbol. Raises ValueError on anything else."""
+    return _parse(ast.parse(text, mode="eval").body, names)
+
+
+_OPERATORS: dict[type, Callable[[Dim, Dim], Dim]] = {
+    ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: floordiv, ast.Mod: mod,
+}
+
+
+def _parse(node: ast.expr, names: Mapping[str, Dim]) -> Dim:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in names:
+        return names[node.id]
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_parse(node.left, names), _parse(node.right, names))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_parse(node.operand, names)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+        build = minimum if node.func.id == "min" else maximum
+        return build(*(_parse(a, names) for a in node.args))
+    raise ValueError(f"not a size expression: {ast.unparse(node)}")

@@ -1,0 +1,55 @@
+"""What must stay true for a compiled entry to be used again.
+
+A Guard is data: a source, a kind and a payload. `guards/` turns a list of them into one
+generated function and can say, for a miss, which one failed. `user_line` is the user's
+`file:line` that made capture depend on the fact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from dovetail.ir.source import Source
+
+
+class GuardKind(Enum):
+    """payload of each kind:"""
+
+    TYPE = "type(v) is payload"
+    ID = "v is payload"
+    EQUAL = "type(v) is type(payload) and v == payload, NaN and -0.0 told apart"
+    TENSOR = "a TensorFacts"
+    LENGTH = "len(v) == payload"
+    KEYS = "tuple(v) == payload, for a dict or a set of constants"
+    HAS_ATTR = "hasattr(v, payload[0]) is payload[1]"
+    CONTAINS = "(payload[0] in v) is payload[1]"
+    STATE = "the named process-wide state (payload[0]) equals payload[1]"
+    ALIAS = "v is payload.value, another source: two arguments are the same object"
+    DISTINCT = "v and the sources in payload are all different objects"
+    SIZE = "a boolean Dim expression over input sizes (text)"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """Everything about an input tensor that capture relied on."""
+
+    cls: type
+    dtype: Any
+    device: Any
+    sizes: tuple[Any, ...]  # int, or None where any size will do
+    strides: tuple[Any, ...]
+    offset: int | None
+    requires_grad: bool
+    dispatch_keys: Any
+    layout: Any
+    dynamic_marks: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    source: Source | None  # None: STATE
+    kind: GuardKind
+    payload: Any
+    user_line: str = ""

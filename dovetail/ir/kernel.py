@@ -1,0 +1,27 @@
+"""A compiled-to-text kernel: what codegen makes of one Group and how the host calls it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.ir.dims import Dim
+from dovetail.ir.loops import Buffer
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One function of the target's language.
+
+    Called as `status = kernel(*pointers, *sizes)`: the data pointer of each buffer (a tensor's
+    `data_ptr()`; the buffer's own offset is applied inside), then 64-bit integers. Status 0 is
+    success; n > 0 means that check number n of the group failed: `messages[n - 1]`.
+
+    `text` is canonical: groups that differ only in names and in sizes give equal texts, so that
+    each distinct text is compiled once; `symbol` is derived from it.
+    """
+
+    symbol: str
+    text: str
+    pointers: tuple[Buffer, ...]
+    sizes: tuple[Dim, ...]
+    messages: tuple[str, ...] = ()

@@ -1,0 +1,377 @@
+"""The loop IR: what `lower` produces, `schedule` rearranges and `codegen` prints.
+
+    Program = inputs: Buffer*, items: Item*, outputs: Output*, sizes: Symbol*
+    Item    = Group | LibraryCall | View
+    Group   = name, outer: Range*, loops: Loop*, locals: Buffer*      one kernel
+    Loop    = inner: Range*, body: Statement*
+    Statement = Store(buffer, index: Dim*, value)
+              | Reduce(name, kind, value)        accumulates over the loop's inner ranges
+              | Check(condition, message)        the kernel reports it; the host raises IndexError
+    Expr    = Const(value) | Index(Dim) | Load(buffer, index: Dim*, mask?) | Local(name)
+              | Op(name, Expr*)                  the names are the rows of `ir/scalar.py`
+    Range   = symbol with lo = 0 and an extent
+    Buffer  = name, dtype, device, sizes, strides, offset, kind
+    LibraryCall = operator, arguments (BufferRef for tensors), results: Buffer*
+    View    = result: Buffer that aliases base: Buffer (as_strided)
+
+Meaning. A group runs its loops, in order, for every index of `outer`, outer indices in
+any order (so in parallel): what one outer index writes no other may read or write. Within a
+loop the inner ranges run in order, last fastest. A loop with no inner ranges runs once. A
+`Local` names an earlier Reduce of the same group and holds its value at the same outer index.
+`locals` are buffers that live for one outer index only (a row in L1 or in registers).
+
+Index tuples have one Dim for each dimension of the buffer; strides and offset are applied
+by codegen, so layout can change without touching any expression. A Load whose mask is false
+reads zero and touches no memory. Expressions are hash-consed: equal ones are one object,
+which makes common work shared by construction and rewriting linear in distinct nodes.
+
+Every dtype is a `torch.dtype`. Arithmetic on half types is done in float32: lowering casts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim, Symbol
+
+_table: dict[Any, Any] = {}
+_lock = threading.Lock()
+_NO_SYMBOLS: frozenset[Symbol] = frozenset()
+
+
+class Expr:
+    """An immutable scalar expression; `dtype` is its type, `symbols` its free range symbols."""
+
+    __slots__ = ("dtype", "symbols", "_key")
+    dtype: torch.dtype
+    symbols: frozenset[Symbol]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def substitute(self, mapping: Mapping[Symbol, Dim]) -> Expr:
+        """Replace range symbols, simultaneously, in every index inside."""
+        return rewrite(self, mapping, {})
+
+    def __repr__(self) -> str:
+        return expr_text(self)
+
+
+def _interned(cls: type, key: tuple[Any, ...], fill: Callable[[Any], None]) -> Any:
+    full = (cls, *key)
+    found = _table.get(full)
+    if found is None:
+        node = object.__new__(cls)
+        node._key = full
+        fill(node)
+        with _lock:
+            found = _table.setdefault(full, node)
+    return found
+
+
+class Const(Expr):
+    """A literal. NaN, -0.0, True and 1 are all distinct from each other and from 1.0."""
+
+    __slots__ = ("value",)
+    value: bool | int | float
+
+    def __new__(cls, value: bool | int | float, dtype: torch.dtype) -> Const:
+        def fill(node: Const) -> None:
+            node.value, node.dtype, node.symbols = value, dtype, _NO_SYMBOLS
+
+        return _interned(cls, (repr(value), dtype), fill)
+
+
+class Index(Expr):
+    """The value of a Dim, as int64."""
+
+    __slots__ = ("dim",)
+    dim: Dim
+
+    def __new__(cls, dim: Dim) -> Index:
+        def fill(node: Index) -> None:
+            node.dim, node.dtype, node.symbols = dim, torch.int64, dims.symbols(dim)
+
+        return _interned(cls, (dim,), fill)
+
+
+class Load(Expr):
+    """`buffer[index]`; zero, without touching memory, where `mask` is given and false."""
+
+    __slots__ = ("buffer", "index", "mask")
+    buffer: Buffer
+    index: tuple[Dim, ...]
+    mask: Expr | None
+
+    def __new__(cls, buffer: Buffer, index: tuple[Dim, ...], mask: Expr | None = None) -> Load:
+        assert len(index) == len(buffer.sizes), f"{buffer} indexed with {index}"
+
+        def fill(node: Load) -> None:
+            node.buffer, node.index, node.mask, node.dtype = buffer, index, mask, buffer.dtype
+            node.symbols = frozenset().union(*map(dims.symbols, index), mask.symbols if mask else ())
+
+        return _interned(cls, (buffer, index, mask), fill)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        inside = tuple(value_exprs(self.index))
+        return inside if self.mask is None else (*inside, self.mask)
+
+
+class Local(Expr):
+    """The result of the Reduce called `name`, earlier in the same group."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __new__(cls, name: str, dtype: torch.dtype) -> Local:
+        def fill(node: Local) -> None:
+            node.name, node.dtype, node.symbols = name, dtype, _NO_SYMBOLS
+
+        return _interned(cls, (name, dtype), fill)
+
+
+class Op(Expr):
+    """A scalar operator of `ir/scalar.py` applied to expressions."""
+
+    __slots__ = ("name", "args")
+    name: str
+    args: tuple[Expr, ...]
+
+    def __new__(cls, name: str, args: tuple[Expr, ...], dtype: torch.dtype) -> Op:
+        def fill(node: Op) -> None:
+            node.name, node.args, node.dtype = name, args, dtype
+            node.symbols = frozenset().union(*(a.symbols for a in args))
+
+        return _interned(cls, (name, args, dtype), fill)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+
+def value_exprs(index: tuple[Dim, ...]) -> Iterator[Expr]:
+    """Expressions inside run-time `Value` atoms of an index."""
+    for dim in index:
+        if isinstance(dim, dims.Poly):
+            for monomial, _ in dim.terms:
+                for atom in monomial:
+                    if isinstance(atom, dims.Value):
+                        yield atom.expr
+                    elif isinstance(atom, dims.Binary):
+                        yield from value_exprs((atom.left, atom.right))
+
+
+def rewrite(
+    expr: Expr,
+    mapping: Mapping[Symbol, Dim],
+    memo: dict[Expr, Expr],
+    leaf: Callable[[Expr], Expr | None] | None = None,
+) -> Expr:
+    """Substitute range symbols and, where `leaf(node)` gives one, replace Loads and Locals.
+
+    `leaf` sees each Load or Local after substitution; None keeps it. `memo` is shared by
+    the caller over all expressions rewritten with the same arguments.
+    """
+    done = memo.get(expr)
+    if done is None:
+        done = memo[expr] = _rewrite(expr, mapping, memo, leaf)
+    return done
+
+
+def _rewrite(expr: Expr, mapping: Any, memo: Any, leaf: Any) -> Expr:
+    if isinstance(expr, Op):
+        args = tuple(rewrite(a, mapping, memo, leaf) for a in expr.args)
+        return expr if args == expr.args else Op(expr.name, args, expr.dtype)
+    if isinstance(expr, Index):
+        return Index(_rewrite_dim(expr.dim, mapping, memo, leaf))
+    if isinstance(expr, Load):
+        index = tuple(_rewrite_dim(d, mapping, memo, leaf) for d in expr.index)
+        mask = None if expr.mask is None else rewrite(expr.mask, mapping, memo, leaf)
+        expr = Load(expr.buffer, index, mask)
+    if leaf is not None and isinstance(expr, (Load, Local)):
+        return leaf(expr) or expr
+    return expr
+
+
+def _rewrite_dim(dim: Dim, mapping: Any, memo: Any, leaf: Any) -> Dim:
+    """Values first (their expressions see `mapping` too), then the symbols around them."""
+    if isinstance(dim, int):
+        return dim
+    if not any(True for _ in value_exprs((dim,))):
+        return dims.substitute(dim, mapping)
+    return dims.substitute(dim, mapping, lambda expr: rewrite(expr, mapping, memo, leaf))
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A strided region of memory. Equal means equal in every field; names are unique in a Program.
+
+    `sizes`, `strides` and `offset` count elements. `kind`: `input` (the caller's, never written
+    unless the Program lists it under `mutated`), `output`, `temporary`, or `local` to a group.
+    """
+
+    name: str
+    dtype: torch.dtype
+    device: torch.device
+    sizes: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+    kind: str = "temporary"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def numel(self) -> Dim:
+        return dims.product(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    buffer: Buffer
+    index: tuple[Dim, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """kind: sum prod min max any all argmin argmax. Its `Local` has dtype `dtype`.
+
+    `argmin`/`argmax` give the int64 position, in the row-major order of the loop's inner
+    ranges, of the first extreme; NaN counts as extreme, as in PyTorch. min and max return
+    NaN when any value is NaN. An empty sum, prod, any, all is 0, 1, False, True.
+    """
+
+    name: str
+    kind: str
+    value: Expr
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Where `condition` is false, the program raises IndexError(message) before any reader runs."""
+
+    condition: Expr
+    message: str
+
+
+Statement = Store | Reduce | Check
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    inner: tuple[Dim, ...]  # each one a range symbol as a Dim
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    name: str
+    outer: tuple[Dim, ...]  # each one a range symbol as a Dim
+    loops: tuple[Loop, ...]
+    locals: tuple[Buffer, ...] = ()
+
+    def statements(self) -> Iterator[Statement]:
+        for loop in self.loops:
+            yield from loop.body
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """A tensor argument of a LibraryCall."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """`operator(*args, **kwargs)`; tensors inside args are BufferRefs, sizes are Dims.
+
+    `results` are in the order in which the operator returns tensors; None where it
+    returns something that is not a tensor or that nobody reads.
+    """
+
+    name: str
+    operator: Any  # torch._ops.OpOverload
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    results: tuple[Buffer | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`result` is `base`'s memory under other sizes, strides and offset."""
+
+    result: Buffer
+    base: Buffer
+
+
+Item = Group | LibraryCall | View
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What the program returns at one place.
+
+    A buffer, or a constant that is no tensor; `alias` names the input that it must be a view
+    of, when eager would return one.
+    """
+
+    value: Any  # Buffer | Dim | None | constant
+    alias: Buffer | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """`mutated` pairs each input that the program updates with the buffer holding its new value."""
+
+    inputs: tuple[Buffer, ...]
+    items: tuple[Item, ...]
+    outputs: tuple[Output, ...]
+    mutated: tuple[tuple[Buffer, Buffer], ...] = ()
+    sizes: tuple[Symbol, ...] = ()
+    constants: Mapping[str, Any] = field(default_factory=dict)  # input name -> a tensor known now
+
+    def with_items(self, items: tuple[Item, ...]) -> Program:
+        return replace(self, items=items)
+
+
+def new_range(name: str, extent: Dim) -> Dim:
+    """A range symbol `0 <= name < extent`."""
+    return dims.symbol(name, 0, extent)
+
+
+def extent(of: Dim) -> Dim:
+    """The extent of a range made by `new_range`."""
+    result = dims.as_symbol(of).extent
+    assert result is not None
+    return result
+
+
+def expr_text(expr: Expr) -> str:
+    """One-line text; `ir/text.py` prints whole programs with shared parts named."""
+    if isinstance(expr, Const):
+        return f"{expr.value!r}:{dtype_name(expr.dtype)}"
+    if isinstance(expr, Index):
+        return f"index({expr.dim})"
+    if isinstance(expr, Load):
+        inside = ", ".join(map(str, expr.index))
+        return f"{expr.buffer.name}[{inside}]" + (f" if {expr.mask}" if expr.mask else "")
+    if isinstance(expr, Local):
+        return expr.name
+    assert isinstance(expr, Op)
+    inside = ", ".join(map(expr_text, expr.args))
+    return f"{expr.name}({inside}):{dtype_name(expr.dtype)}"
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

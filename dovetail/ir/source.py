@@ -1,0 +1,117 @@
+"""Where a value came from: one frozen object that loads itself and guards itself.
+
+`expr()` is a Python expression that evaluates to the value in generated code, which is both how a
+residual program fetches a graph input and how a guard function reaches what it checks; the two
+can never drift apart. Inside generated code `self` names never appear: a root is one of
+
+    Arg("x")       the parameter x of the compiled callable (also *args and **kwargs by their names)
+    Global("np")   a global of the module that defines the function: `G["np"]`
+    Cell(2)        free variable number 2 of the compiled function: `F.__closure__[2].cell_contents`
+    Bound(n, why)  an object known when compiling, held by the entry: `K[n]` (modules of a bound method, ...)
+
+and everything else is a path from a root. `name()` is what the user reads in messages:
+`self.layers[0].weight`, `x`, `G['scale']`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class Source:
+    """An immutable path from a root to a value."""
+
+    __slots__ = ()
+
+    def expr(self) -> str:
+        raise NotImplementedError
+
+    def name(self) -> str:
+        return self.expr()
+
+    def attr(self, name: str) -> Attr:
+        return Attr(self, name)
+
+    def item(self, key: Any) -> Item:
+        return Item(self, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Arg(Source):
+    param: str
+
+    def expr(self) -> str:
+        return self.param
+
+
+@dataclass(frozen=True, slots=True)
+class Global(Source):
+    """`module` is "" for the compiled function's own globals, else a module in sys.modules."""
+
+    key: str
+    module: str = ""
+
+    def expr(self) -> str:
+        return f"G[{self.key!r}]" if not self.module else f"M[{self.module!r}].__dict__[{self.key!r}]"
+
+    def name(self) -> str:
+        return self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(Source):
+    index: int
+    label: str
+
+    def expr(self) -> str:
+        return f"F.__closure__[{self.index}].cell_contents"
+
+    def name(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True, slots=True)
+class Bound(Source):
+    index: int
+    label: str
+
+    def expr(self) -> str:
+        return f"K[{self.index}]"
+
+    def name(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True, slots=True)
+class Attr(Source):
+    base: Source
+    field: str
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}.{self.field}"
+
+    def name(self) -> str:
+        return f"{self.base.name()}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Source):
+    """`base[key]`; the key is a literal (int, str, tuple of them, ...)."""
+
+    base: Source
+    key: Any
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}[{self.key!r}]"
+
+    def name(self) -> str:
+        return f"{self.base.name()}[{self.key!r}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeOf(Source):
+    base: Source
+
+    def expr(self) -> str:
+        return f"type({self.base.expr()})"
