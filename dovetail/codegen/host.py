@@ -1,0 +1,246 @@
+"""The host program: plain Python that allocates, launches kernels and calls library operators.
+
+before:  Program and one Kernel for each of its groups
+after:   def views(base, block): ...            tensors over the block, made once
+         def run(block, a0, a1): ...            straight-line code in program order
+
+Temporaries in the memory plan are addresses `P + offset`; only library calls need them as
+tensors. Everything else is a tensor, dropped after its last use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from dovetail.codegen.library import OUT_VARIANTS, callee
+from dovetail.ir import dims
+from dovetail.ir.host import HostProgram, MemoryPlan
+from dovetail.ir.kernel import Kernel
+from dovetail.ir.liveness import last_uses, reads, view_roots, writes
+from dovetail.ir.loops import Buffer, BufferRef, Group, LibraryCall, Output, Program, View
+
+
+def generate(program: Program, kernels: Mapping[str, Kernel], memory: MemoryPlan) -> HostProgram:
+    """`kernels` maps each Group's name to its kernel."""
+    return _Host(program, kernels, memory).build()
+
+
+class _Host:
+    def __init__(self, program: Program, kernels: Mapping[str, Kernel], memory: MemoryPlan) -> None:
+        self.program, self.kernels, self.memory = program, kernels, memory
+        self.names: dict[str, Any] = {"torch": torch, "empty_strided": torch.empty_strided}
+        self.known: dict[int, str] = {}
+        self.body: list[str] = []
+        self.views: list[str] = []
+        self.view_names: dict[tuple[Any, ...], int] = {}
+        self.tensors: dict[str, str] = {b.name: b.name for b in program.inputs}
+        self.pointers: dict[str, str] = {}
+        self.offsets = dict(memory.offsets)
+        self.roots = view_roots(program)
+        self.last = last_uses(program)
+        self.view_of: dict[str, View] = {}
+
+    def build(self) -> HostProgram:
+        program = self.program
+        for name, value in program.constants.items():
+            self.names[name] = value
+        for position, item in enumerate(program.items):
+            _EMIT[type(item)](self, item)
+            self.drop(position)
+        self.finish()
+        names = [b.name for b in program.inputs if b.name not in program.constants]
+        lines = ["def views(base, block):"]
+        lines += [f"    {line}" for line in self.views] + [f"    return ({''.join(f'v{k}, ' for k in range(len(self.views)))})"]
+        lines += ["", f"def run({', '.join(['block', *names])}):"]
+        if memory_used(self.memory):
+            lines.append("    P = block.address")
+        if self.views:
+            lines.append(f"    {''.join(f'v{k}, ' for k in range(len(self.views)))}= block.views_of(views)")
+        lines += [f"    {line}" for line in self.body]
+        used = {k.symbol: k for k in self.kernels.values()}
+        return HostProgram("\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size)
+
+    # ------------------------------------------------------------ naming
+
+    def constant(self, value: Any, hint: str) -> str:
+        """A global of the host program that is `value`."""
+        known = self.known.get(id(value))
+        if known is None:
+            known = hint if hint not in self.names else f"{hint}_{len(self.names)}"
+            self.names[known] = value
+            self.known[id(value)] = known
+        return known
+
+    def tensor(self, buffer: Buffer) -> str:
+        """An expression for the buffer as a tensor."""
+        if buffer.name in self.tensors:
+            return self.tensors[buffer.name]
+        if buffer.name in self.offsets:
+            text = self.block_view(buffer, self.offsets[buffer.name])
+            self.tensors[buffer.name] = text
+            return text
+        raise KeyError(f"{buffer.name} is used before it is defined")
+
+    def block_view(self, buffer: Buffer, start: int) -> str:
+        itemsize = buffer.dtype.itemsize
+        key = (buffer.sizes, buffer.strides, buffer.dtype, start // itemsize + buffer.offset)
+        if key not in self.view_names:
+            dtype = self.constant(buffer.dtype, str(buffer.dtype).removeprefix("torch."))
+            self.views.append(
+                f"v{len(self.views)} = base.view({dtype}).as_strided({_tuple(buffer.sizes)}, "
+                f"{_tuple(buffer.strides)}, {key[3]})"
+            )
+            self.view_names[key] = len(self.view_names)
+        return f"v{self.view_names[key]}"
+
+    def pointer(self, buffer: Buffer) -> str:
+        """An expression for the address that the buffer's offset counts from."""
+        if buffer.name in self.offsets:
+            offset = self.offsets[buffer.name]
+            return f"P + {offset}" if offset else "P"
+        view = self.view_of.get(buffer.name)
+        if view is not None:
+            return self.pointer(view.base)
+        if buffer.name not in self.pointers:
+            tensor = self.tensors[buffer.name]
+            self.pointers[buffer.name] = f"p_{tensor}"
+            self.body.append(f"p_{tensor} = {tensor}.data_ptr()")
+        return self.pointers[buffer.name]
+
+    # ------------------------------------------------------------ items
+
+    def allocate(self, buffer: Buffer) -> None:
+        """Make sure that the buffer a kernel writes exists."""
+        if buffer.name in self.offsets or buffer.name in self.tensors:
+            return
+        dtype = self.constant(buffer.dtype, str(buffer.dtype).removeprefix("torch."))
+        device = self.constant(buffer.device, f"device_{buffer.device.type}")
+        self.body.append(
+            f"{buffer.name} = empty_strided({_tuple(buffer.sizes)}, {_tuple(buffer.strides)}, "
+            f"dtype={dtype}, device={device})"
+        )
+        self.tensors[buffer.name] = buffer.name
+
+    def group(self, group: Group) -> None:
+        for buffer in writes(group).values():
+            self.allocate(buffer)
+        kernel = self.kernels[group.name]
+        arguments = [self.pointer(b) for b in kernel.pointers] + [str(s) for s in kernel.sizes]
+        call = f"{kernel.symbol}({', '.join(arguments)})"
+        if not kernel.messages:
+            self.body.append(f"{call}  # {group.name}")
+            return
+        messages = self.constant(kernel.messages, "messages")
+        self.body.append(f"failed = {call}  # {group.name}")
+        self.body.append(f"if failed: raise IndexError({messages}[failed - 1])")
+
+    def library(self, call: LibraryCall) -> None:
+        arguments = [self.argument(a) for a in call.args]
+        arguments += [f"{name}={self.argument(value)}" for name, value in call.kwargs.items()]
+        results = [b for b in call.results if b is not None]
+        if len(results) == 1 and results[0].name in self.offsets and call.operator in OUT_VARIANTS:
+            function = self.constant(OUT_VARIANTS[call.operator], _operator_name(call.operator))
+            arguments.append(f"out={self.tensor(results[0])}")
+            self.body.append(f"{function}({', '.join(arguments)})")
+            return
+        function = self.constant(callee(call.operator), _operator_name(call.operator))
+        text = f"{function}({', '.join(arguments)})"
+        for buffer in results:
+            self.tensors[buffer.name] = buffer.name
+            self.offsets.pop(buffer.name, None)
+        self.body.append(self.results(call, text))
+
+    def results(self, call: LibraryCall, text: str) -> str:
+        if not any(call.results):
+            return text
+        returns = call.operator._schema.returns
+        if len(returns) == 1 and str(returns[0].type) == "Tensor":
+            return f"{call.results[0].name} = {text}"  # type: ignore[union-attr]
+        targets = "".join(f"{'_' if b is None else b.name}, " for b in call.results)
+        return f"{targets}= {text}"
+
+    def view(self, view: View) -> None:
+        """A View of planned memory is one of the block's tensors; of a tensor, an as_strided."""
+        base, result = view.base, view.result
+        self.view_of[result.name] = view
+        if base.name in self.offsets:
+            self.offsets[result.name] = self.offsets[base.name]
+            return
+        tensor = self.tensors[base.name]
+        offset = self.storage_offset(base, tensor, result.offset)
+        self.body.append(
+            f"{result.name} = {tensor}.as_strided({_tuple(result.sizes)}, {_tuple(result.strides)}{offset})"
+        )
+        self.tensors[result.name] = result.name
+
+    def storage_offset(self, base: Buffer, tensor: str, offset: dims.Dim) -> str:
+        """as_strided's offset counts from the storage; a buffer's from its data pointer."""
+        root = self.roots.get(base.name, base.name)
+        if root in {b.name for b in self.program.inputs}:
+            return f", {root}.storage_offset() + {offset}" if offset != 0 else f", {root}.storage_offset()"
+        return f", {offset}"
+
+    def argument(self, value: Any) -> str:
+        if isinstance(value, BufferRef):
+            return self.tensor(value.buffer)
+        if isinstance(value, (tuple, list)):
+            inside = "".join(f"{self.argument(v)}, " for v in value)
+            return f"[{inside.removesuffix(', ')}]" if isinstance(value, list) else f"({inside})"
+        if value is None or isinstance(value, (bool, int, str, dims.Poly)):
+            return repr(value)
+        if isinstance(value, float):
+            return repr(value) if value == value and abs(value) != float("inf") else f'float("{value}")'
+        return self.constant(value, str(value).replace("torch.", "").replace(":", "_") if isinstance(
+            value, (torch.dtype, torch.device)) else "constant")
+
+    # ------------------------------------------------------------ ends of lives
+
+    def drop(self, position: int) -> None:
+        """Forget tensors whose memory nothing after `position` touches."""
+        item = self.program.items[position]
+        inputs = {b.name for b in self.program.inputs}
+        dead = []
+        for name in dict.fromkeys((*reads(item), *writes(item))):
+            root = self.roots.get(name, name)
+            if self.last.get(root) != position or root in inputs or root in self.memory.offsets:
+                continue
+            family = [n for n in self.tensors if self.roots.get(n, n) == root]
+            dead += [self.tensors.pop(n) for n in family]
+        if dead:
+            self.body.append(f"{' = '.join(dict.fromkeys(dead))} = None")
+
+    def finish(self) -> None:
+        for old, new in self.program.mutated:
+            self.body.append(f"{old.name}.copy_({self.tensor(new)})")
+        values = "".join(f"{self.output(o)}, " for o in self.program.outputs)
+        self.body.append(f"return ({values})")
+
+    def output(self, output: Output) -> str:
+        value = output.value
+        if not isinstance(value, Buffer):
+            return self.argument(value)
+        if output.alias is None:
+            return self.tensor(value)
+        base = output.alias
+        if value.name == base.name:
+            return base.name
+        offset = self.storage_offset(base, base.name, value.offset)
+        return f"{base.name}.as_strided({_tuple(value.sizes)}, {_tuple(value.strides)}{offset})"
+
+
+_EMIT = {Group: _Host.group, LibraryCall: _Host.library, View: _Host.view}
+
+
+def memory_used(memory: MemoryPlan) -> bool:
+    return memory.size > 0
+
+
+def _tuple(values: tuple[Any, ...]) -> str:
+    return f"({''.join(f'{v}, ' for v in values)})"
+
+
+def _operator_name(operator: Any) -> str:
+    return str(operator).replace(".default", "").replace(".", "_")

@@ -1,0 +1,32 @@
+"""The host program: what codegen hands to the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dovetail.ir.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Byte offsets of the temporaries placed in one block, and the block's size in bytes."""
+
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class HostProgram:
+    """`text` defines `views(base, block)` and `run(block, *inputs)`.
+
+    `block` is an `Arena` of at least `arena_bytes`; `views` makes the tensors over it that library
+    calls use, once for each block. `names` are the globals that the text mentions (operators,
+    dtypes, devices, constants); kernels appear in it under their symbols.
+    """
+
+    text: str
+    kernels: tuple[Kernel, ...]
+    names: Mapping[str, Any] = field(default_factory=dict)
+    arena_bytes: int = 0

@@ -1,0 +1,113 @@
+"""Which buffers an item reads and writes, and when each buffer is last needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dovetail.ir import dims
+from dovetail.ir.loops import (
+    Buffer,
+    BufferRef,
+    Check,
+    Expr,
+    Group,
+    Item,
+    LibraryCall,
+    Load,
+    Program,
+    Reduce,
+    Store,
+    View,
+    value_exprs,
+)
+
+
+def nodes(roots: list[Expr]) -> Iterator[Expr]:
+    """Every distinct expression reachable from `roots`, run-time indices included."""
+    seen: set[Expr] = set()
+    stack = list(roots)
+    while stack:
+        expr = stack.pop()
+        if expr in seen:
+            continue
+        seen.add(expr)
+        yield expr
+        stack.extend(expr.children)
+        if hasattr(expr, "dim") and isinstance(expr.dim, dims.Poly):
+            stack.extend(value_exprs((expr.dim,)))
+
+
+def statement_roots(statement: Store | Reduce | Check) -> list[Expr]:
+    """The expressions that a statement evaluates."""
+    if isinstance(statement, Store):
+        return [statement.value, *value_exprs(statement.index)]
+    return [statement.value if isinstance(statement, Reduce) else statement.condition]
+
+
+def loads(group: Group) -> Iterator[Load]:
+    """Every distinct Load of a group."""
+    roots = [root for statement in group.statements() for root in statement_roots(statement)]
+    return (node for node in nodes(roots) if isinstance(node, Load))
+
+
+def references(value: Any) -> Iterator[Buffer]:
+    """Buffers mentioned in a library call's arguments."""
+    if isinstance(value, BufferRef):
+        yield value.buffer
+    elif isinstance(value, (tuple, list)):
+        for inner in value:
+            yield from references(inner)
+    elif isinstance(value, dict):
+        yield from references(list(value.values()))
+
+
+def reads(item: Item) -> dict[str, Buffer]:
+    """Buffers whose contents an item needs, by name."""
+    if isinstance(item, Group):
+        found = {load.buffer.name: load.buffer for load in loads(item)}
+        for local in item.locals:
+            found.pop(local.name, None)
+        return found
+    if isinstance(item, LibraryCall):
+        return {b.name: b for b in references([item.args, dict(item.kwargs)])}
+    return {item.base.name: item.base}
+
+
+def writes(item: Item) -> dict[str, Buffer]:
+    """Buffers that an item defines, in whole or in part, by name."""
+    if isinstance(item, Group):
+        local = {b.name for b in item.locals}
+        stores = (s for s in item.statements() if isinstance(s, Store))
+        return {s.buffer.name: s.buffer for s in stores if s.buffer.name not in local}
+    if isinstance(item, LibraryCall):
+        return {b.name: b for b in item.results if b is not None}
+    return {item.result.name: item.result}
+
+
+def output_buffers(program: Program) -> dict[str, Buffer]:
+    """Buffers that outlive the program: returned ones and new values of mutated inputs."""
+    found = {o.value.name: o.value for o in program.outputs if isinstance(o.value, Buffer)}
+    found.update((new.name, new) for _, new in program.mutated)
+    return found
+
+
+def view_roots(program: Program) -> dict[str, str]:
+    """name -> name of the buffer whose memory it really is (itself unless made by a View)."""
+    roots: dict[str, str] = {}
+    for item in program.items:
+        if isinstance(item, View):
+            roots[item.result.name] = roots.get(item.base.name, item.base.name)
+    return roots
+
+
+def last_uses(program: Program) -> dict[str, int]:
+    """Position of the last item that touches each buffer's memory, through views too."""
+    roots = view_roots(program)
+    last: dict[str, int] = {}
+    for position, item in enumerate(program.items):
+        for name in (*reads(item), *writes(item)):
+            last[roots.get(name, name)] = position
+    for name in output_buffers(program):
+        last[roots.get(name, name)] = len(program.items)
+    return last

@@ -1,0 +1,64 @@
+"""Blocks of memory for temporaries, one for each thread, kept between calls.
+
+A block grows to the largest program that its thread has run, so a warm call allocates nothing
+but its results. A program entered while its thread's block is in use (an operator that calls
+compiled code) gets a block of its own for that call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+ALIGNMENT = 64
+
+
+class Arena:
+    """`base`: uint8 tensor; `address`: its first byte, a multiple of 64."""
+
+    __slots__ = ("base", "address", "size", "views")
+
+    def __init__(self, size: int) -> None:
+        whole = torch.empty(size + ALIGNMENT, dtype=torch.uint8)
+        start = -whole.data_ptr() % ALIGNMENT
+        self.base = whole[start : start + size]
+        self.address = self.base.data_ptr()
+        self.size = size
+        self.views: dict[Callable[..., Any], tuple[torch.Tensor, ...]] = {}
+
+    def views_of(self, make: Callable[[torch.Tensor, Arena], tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
+        """The tensors over this block that a program's library calls use."""
+        found = self.views.get(make)
+        if found is None:
+            found = self.views[make] = make(self.base, self)
+        return found
+
+
+class _Blocks(threading.local):
+    free: Arena | None = None
+
+
+_blocks = _Blocks()
+
+
+def take(size: int) -> Arena:
+    """A block of at least `size` bytes that nobody else uses until `give`."""
+    block, _blocks.free = _blocks.free, None
+    if block is None or block.size < size:
+        return Arena(size)
+    return block
+
+
+def give(block: Arena) -> None:
+    """Return a block taken by this thread; the largest is kept."""
+    kept = _blocks.free
+    if kept is None or kept.size < block.size:
+        _blocks.free = block
+
+
+def release() -> None:
+    """Free this thread's block."""
+    _blocks.free = None

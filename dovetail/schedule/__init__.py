@@ -1,0 +1,52 @@
+"""Phase 6: from one operator a group to few fused groups in a good order."""
+
+from __future__ import annotations
+
+from dovetail.ir.host import MemoryPlan
+from dovetail.ir.liveness import output_buffers, view_roots
+from dovetail.ir.loops import Program
+from dovetail.options import Options
+from dovetail.schedule import memory
+from dovetail.schedule.align import Names
+from dovetail.schedule.arrange import arrange
+from dovetail.schedule.fuse import Slot, fuse
+from dovetail.schedule.inline import inline, remove_dead
+
+__all__ = ["plan_memory", "schedule"]
+
+
+def schedule(program: Program, options: Options) -> Program:
+    """Fuse; the result computes the same values with fewer, larger groups."""
+    program = inline(remove_dead(program), exact_rounding=options.numerics == "eager")
+    slots = fuse(program, Names())
+    return program.with_items(_finish(program, slots))
+
+
+def _finish(program: Program, slots: list[Slot]) -> tuple:
+    roots = view_roots(program)
+    outputs = output_buffers(program)
+    always = set(outputs) | {roots.get(n, n) for n in outputs}
+    readers: dict[str, int] = {}
+    for slot in slots:
+        for name in slot.reads:
+            readers[name] = readers.get(name, 0) + 1
+    items = []
+    for slot in slots:
+        if slot.nest is None:
+            items.append(slot.item)
+            continue
+        mine = {name for name in slot.nest.written() if readers.get(name, 0) == (name in slot.reads)}
+        needed = slot.nest.written() - (mine - always)
+        items.append(arrange(slot.nest, _name(len(items), slot.nest.names), needed))
+    return tuple(items)
+
+
+def _name(number: int, members: list[str]) -> str:
+    """k7_mul_exp_sum: unique by its number, readable by the operators it came from."""
+    operators = dict.fromkeys(name.rstrip("0123456789").rstrip("_") for name in members)
+    return f"k{number}_" + "_".join(operators)[:60]
+
+
+def plan_memory(program: Program, has_out: frozenset[object]) -> MemoryPlan:
+    """Where each temporary lives; `has_out` are the operators that write where they are told."""
+    return memory.plan(program, has_out)

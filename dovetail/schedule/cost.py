@@ -1,0 +1,34 @@
+"""What an expression costs to compute again, in units of one vector addition."""
+
+from __future__ import annotations
+
+from dovetail.ir.liveness import nodes
+from dovetail.ir.loops import Const, Expr, Index, Load, Local, Op
+
+#: Relative throughput on current CPUs and GPUs; every other operator counts 1.
+EXPENSIVE: dict[str, int] = {
+    "div": 4, "sqrt": 6, "rsqrt": 8, "floordiv": 10, "truncdiv": 10, "remainder": 10, "fmod": 10,
+    "exp": 10, "exp2": 10, "expm1": 14, "log": 12, "log2": 12, "log10": 12, "log1p": 14, "pow": 30,
+    "sin": 14, "cos": 14, "tan": 20, "asin": 20, "acos": 20, "atan": 20, "atan2": 24, "sinh": 20,
+    "cosh": 20, "tanh": 16, "asinh": 24, "acosh": 24, "atanh": 24, "erf": 16, "erfc": 20,
+}
+
+#: At most this much is computed twice rather than kept in memory.
+CHEAP = 5
+
+
+def weight(node: Expr) -> int:
+    """The cost of one node by itself; loads count as one."""
+    if isinstance(node, (Const, Index, Local)):
+        return 0
+    return EXPENSIVE.get(node.name, 1) if isinstance(node, Op) else 1
+
+
+def cost(expr: Expr) -> int:
+    """The cost of an expression, its shared parts counted once."""
+    return sum(map(weight, nodes([expr])))
+
+
+def big_loads(expr: Expr) -> int:
+    """Distinct loads of more than one element."""
+    return sum(isinstance(n, Load) and bool(n.symbols) for n in nodes([expr]))

@@ -1,0 +1,82 @@
+"""Place temporaries in one block, sharing memory between those that are never alive together.
+
+before:  b0, b1, b2 of 1 MiB each; b0 is last read by the item that writes b1
+after:   b0 at 0, b1 at 1 MiB, b2 at 0: a block of 2 MiB
+
+First fit over a sorted list of free gaps; a buffer's place is freed after its last use.
+"""
+
+from __future__ import annotations
+
+import bisect
+
+from dovetail.ir import dims
+from dovetail.ir.host import MemoryPlan
+from dovetail.ir.liveness import last_uses, output_buffers, view_roots, writes
+from dovetail.ir.loops import Buffer, Group, LibraryCall, Program
+
+ALIGNMENT = 64  # bytes: one cache line, one AVX-512 vector
+
+
+def storage_elements(buffer: Buffer) -> dims.Dim:
+    """Elements between the first and one past the last that a strided buffer can touch."""
+    span: dims.Dim = buffer.offset + 1
+    for size, stride in zip(buffer.sizes, buffer.strides, strict=True):
+        if size == 0:
+            return 0
+        span = span + (size - 1) * stride
+    return span
+
+
+def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
+    """`has_out`: the operators that codegen can call with a result buffer of our own."""
+    roots = view_roots(program)
+    escaping = {roots.get(name, name) for name in output_buffers(program)}
+    last = last_uses(program)
+    expiring: dict[int, list[str]] = {}
+    space = _Space()
+    sizes: dict[str, int] = {}
+    for position, item in enumerate(program.items):
+        if isinstance(item, Group) or (isinstance(item, LibraryCall) and item.operator in has_out):
+            for name, buffer in writes(item).items():
+                nbytes = storage_elements(buffer) * buffer.dtype.itemsize
+                if name in escaping or name in sizes or buffer.kind == "input" or not isinstance(nbytes, int):
+                    continue
+                sizes[name] = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+                space.take(name, sizes[name])
+                expiring.setdefault(last[name], []).append(name)
+        for name in expiring.pop(position, ()):
+            space.release(name, sizes[name])
+    return MemoryPlan(space.offsets, space.top)
+
+
+class _Space:
+    """Free gaps below `top`, sorted by offset and never adjacent to one another."""
+
+    def __init__(self) -> None:
+        self.gaps: list[tuple[int, int]] = []
+        self.offsets: dict[str, int] = {}
+        self.top = 0
+
+    def take(self, name: str, size: int) -> None:
+        for k, (start, length) in enumerate(self.gaps):
+            if length >= size:
+                self.offsets[name] = start
+                self.gaps[k : k + 1] = [(start + size, length - size)] if length > size else []
+                return
+        start = self.top
+        if self.gaps and sum(self.gaps[-1]) == self.top:  # grow the gap at the end
+            start = self.gaps.pop()[0]
+        self.offsets[name] = start
+        self.top = start + size
+
+    def release(self, name: str, size: int) -> None:
+        start = self.offsets[name]
+        k = bisect.bisect(self.gaps, (start, 0))
+        end = start + size
+        if k < len(self.gaps) and self.gaps[k][0] == end:
+            end += self.gaps.pop(k)[1]
+        if k and sum(self.gaps[k - 1]) == start:
+            start = self.gaps.pop(k - 1)[0]
+            k -= 1
+        self.gaps.insert(k, (start, end - start))
