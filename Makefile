@@ -1,0 +1,54 @@
+# Two commands matter: `make demo` and `make test`. Both create the environment first if it is not there.
+#   make demo PEER=1          also measures torch.compile (minutes)
+#   make test ARGS="-k text"  passes arguments on to pytest
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+PEER   ?=
+JSON   ?= build/bench.json
+
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+DEV   := $(VENV)/.ready-dev
+# Two test workers share the cores with each other's threads: a thread that waits must not spin.
+export OMP_WAIT_POLICY ?= passive
+
+.PHONY: demo test bench bench-compile opdb lint format types clean
+.DEFAULT_GOAL := test
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test]'
+	@touch $@
+
+$(DEV): $(READY)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/python -m benchmarks.demo $(if $(PEER),--peer) $(ARGS)
+
+test: $(READY)
+	$(BIN)/python -m pytest -q $(ARGS)
+
+bench: $(READY)
+	@mkdir -p $(dir $(JSON))
+	$(BIN)/python -m benchmarks $(if $(PEER),--peer) --json $(JSON) $(ARGS)
+
+bench-compile: $(READY)
+	$(BIN)/python -m benchmarks.phases $(ARGS)
+
+opdb: $(READY)
+	$(BIN)/python -m tests.opdb.sweep $(ARGS)
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+
+format: $(DEV)
+	$(BIN)/ruff check --fix .
+
+types: $(DEV)
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,132 @@
+"""The measurements themselves; each runs in the process that calls it and returns plain numbers."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import gc
+import math
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .contenders import Contender, Program
+
+Call = Callable[[], Any]
+
+
+def cold(contender: Contender, fn: Program, inputs: tuple[Any, ...]) -> float:
+    """Seconds from before the compiler's import to the first result; torch, model and inputs are there already."""
+    start = time.perf_counter()
+    compiled = contender.compile(fn)
+    with torch.no_grad():
+        compiled(*inputs)
+    return time.perf_counter() - start
+
+
+def interleaved(calls: Sequence[Call], rounds: int, slice_seconds: float = 0.02) -> list[list[float]]:
+    """Seconds a call, for each of `calls`, one figure a round.
+
+    In every round each call runs for about `slice_seconds`, one after the other and starting with another one each
+    time, so that whatever else the machine does falls on all of them alike.
+    """
+    counts = [max(1, math.ceil(slice_seconds / max(_once(call), 1e-7))) for call in calls]
+    times: list[list[float]] = [[] for _ in calls]
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(rounds):
+            for k in range(len(calls)):
+                which = (turn + k) % len(calls)
+                times[which].append(_repeat(calls[which], counts[which]))
+    finally:
+        gc.enable()
+    return times
+
+
+def _once(call: Call) -> float:
+    call()
+    call()
+    return _repeat(call, 3)
+
+
+def _repeat(call: Call, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+def speedup(base: Sequence[float], other: Sequence[float]) -> float:
+    """How many times faster `other` is: the median over rounds of the ratio within a round."""
+    return median(b / o for b, o in zip(base, other, strict=True))
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors of a result, in order; `ModelOutput`s are mappings that pytree may not know."""
+    if not isinstance(value, (torch.Tensor, tuple, list)) and hasattr(value, "values"):
+        value = list(value.values())
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def reference(fn: Program, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    """The result in float64."""
+    wide = copy.deepcopy(fn).double() if isinstance(fn, torch.nn.Module) else fn
+    with torch.no_grad():
+        return tensors(wide(*(x.double() if torch.is_floating_point(x) else x for x in inputs)))
+
+
+def largest_error(result: Any, exact: Sequence[torch.Tensor]) -> float:
+    """The largest absolute difference, relative to the largest exact value of the same output."""
+    worst = 0.0
+    for got, want in zip(tensors(result), exact, strict=True):
+        if got.shape != want.shape:
+            raise AssertionError(f"shape {tuple(got.shape)} instead of {tuple(want.shape)}")
+        scale = want.abs().max().item() or 1.0
+        worst = max(worst, (got.double() - want.double()).abs().max().item() / scale)
+    return worst
+
+
+def step_memory(fn: Program, inputs: tuple[Any, ...]) -> int:
+    """Bytes that one warm call needs beyond model and inputs, at its peak.
+
+    The process's resident set is trimmed before the call and its high-water mark read after it (Linux); tensors that
+    the compiled program keeps between calls count in full.
+    """
+    gc.collect()
+    before = _live_storages()
+    with torch.no_grad():
+        for _ in range(3):
+            fn(*inputs)
+        gc.collect()
+        held = sum(size for pointer, size in _live_storages().items() if pointer not in before)
+        peaks = [_high_water(lambda: fn(*inputs)) for _ in range(5)]
+    return int(median(peaks)) + held
+
+
+def _live_storages() -> dict[int, int]:
+    """Address and size of the memory behind every tensor that Python can see."""
+    storages = {}
+    for candidate in gc.get_objects():
+        if type(candidate) in (torch.Tensor, torch.nn.Parameter) and candidate.device.type == "cpu":
+            storage = candidate.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+    return storages
+
+
+def _high_water(call: Call) -> int:
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    before = _status("VmRSS")
+    call()
+    return max(0, _status("VmHWM") - before)
+
+
+def _status(field: str) -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field))

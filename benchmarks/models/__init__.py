@@ -1,0 +1,1 @@
+"""The models that are measured: plain definitions with random weights, and nothing downloaded."""
