@@ -1,0 +1,124 @@
+"""Small files, small functions, and the habits that keep them readable."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from .limits import BROAD_HANDLERS, FILE_LINES, FUNCTION_LINES, LONG_FILES, LONG_FUNCTIONS
+from .project import Module, load, report
+
+MODULES = load()
+LONGEST_CHAIN = 5
+
+
+def test_files_are_short() -> None:
+    bad = []
+    for module in MODULES:
+        limit = LONG_FILES.get(module.where, (FILE_LINES, ""))[0]
+        if module.lines > limit:
+            bad.append(f"{module.where}: {module.lines} lines, at most {limit}")
+    report(bad, "Split the file by purpose, or name it in tests/architecture/limits.py with a reason.")
+
+
+def test_functions_are_short() -> None:
+    bad = []
+    for module in MODULES:
+        for function in module.functions():
+            length = function.end_lineno - function.lineno + 1
+            limit = LONG_FUNCTIONS.get(f"{module.where}:{function.name}", (FUNCTION_LINES, ""))[0]
+            if length > limit:
+                bad.append(f"{module.where}:{function.lineno}: {function.name} has {length} lines, at most {limit}")
+    report(bad, "Split the function, or name it in tests/architecture/limits.py with a reason.")
+
+
+def test_exceptions_are_still_needed() -> None:
+    files = {m.where: m.lines for m in MODULES}
+    functions: dict[str, int] = {}
+    for m in MODULES:
+        for f in m.functions():
+            key = f"{m.where}:{f.name}"
+            functions[key] = max(functions.get(key, 0), f.end_lineno - f.lineno + 1)
+    bad = [f"LONG_FILES: {name}" for name in LONG_FILES if files.get(name, 0) <= FILE_LINES]
+    bad += [f"LONG_FUNCTIONS: {name}" for name in LONG_FUNCTIONS if functions.get(name, 0) <= FUNCTION_LINES]
+    handlers = {place for m in MODULES for place, _ in broad_handlers(m)}
+    bad += [f"BROAD_HANDLERS: {name}" for name in BROAD_HANDLERS if name not in handlers]
+    report(bad, "These rows of tests/architecture/limits.py name nothing that needs them; remove them.")
+
+
+def test_dispatch_is_by_table() -> None:
+    bad = []
+    for module in MODULES:
+        tails = {id(n.orelse[0]) for n in ast.walk(module.tree) if isinstance(n, ast.If) and len(n.orelse) == 1}
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.If) and id(node) not in tails and chain(node) > LONGEST_CHAIN:
+                bad.append(f"{module.where}:{node.lineno}: {chain(node)} branches")
+    report(bad, f"An if/elif chain of more than {LONGEST_CHAIN} branches wants to be a table.")
+
+
+def chain(node: ast.If) -> int:
+    """Branches with a condition: an `if` and its `elif`s."""
+    count = 1
+    while len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
+        node, count = node.orelse[0], count + 1
+    return count
+
+
+def test_no_global_statements() -> None:
+    bad = [
+        f"{m.where}:{n.lineno}: global {', '.join(n.names)}"
+        for m in MODULES
+        for n in ast.walk(m.tree)
+        if isinstance(n, ast.Global)
+    ]
+    report(bad, "State belongs to an object that is passed down.")
+
+
+def broad_handlers(module: Module) -> Iterator[tuple[str, int]]:
+    """`path:function` and line of each handler that catches everything and raises nothing."""
+    for function in module.functions():
+        for node in ast.walk(function):
+            if not isinstance(node, ast.ExceptHandler) or any(isinstance(n, ast.Raise) for n in ast.walk(node)):
+                continue
+            names = {"bare"} if node.type is None else {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)}
+            if names & {"bare", "Exception", "BaseException"}:
+                yield f"{module.where}:{function.name}", node.lineno
+
+
+def test_no_handler_swallows_everything() -> None:
+    bad = sorted(
+        {f"{m.where}:{line}: in {p.rpartition(':')[2]}" for m in MODULES for p, line in broad_handlers(m) if p not in BROAD_HANDLERS}
+    )  # fmt: skip
+    report(bad, "Catch what is expected, or re-raise; if all must be caught, say why in tests/architecture/limits.py.")
+
+
+def test_modules_say_what_they_are() -> None:
+    bad = []
+    for module in MODULES:
+        if not module.tree.body:
+            continue
+        if ast.get_docstring(module.tree) is None:
+            bad.append(f"{module.where}: no docstring")
+        defines = any(isinstance(n, (ast.FunctionDef, ast.ClassDef)) for n in module.tree.body)
+        if defines and "from __future__ import annotations" not in module.text:
+            bad.append(f"{module.where}: no `from __future__ import annotations`")
+    report(bad, "A file opens with a docstring that states its contract, and annotations are never evaluated.")
+
+
+def test_public_functions_are_typed() -> None:
+    bad = []
+    for module in MODULES:
+        for node in module.tree.body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.returns is None:
+                bad.append(f"{module.where}:{node.lineno}: {node.name} has no return type")
+    report(bad, "A public function states what it takes and gives.")
+
+
+def test_python_versions_are_data() -> None:
+    bad = [
+        f"{m.where}:{n.lineno}: {n.attr}"
+        for m in MODULES
+        for n in ast.walk(m.tree)
+        if isinstance(n, ast.Attribute) and n.attr in ("version_info", "hexversion") and m.part != "bytecode"
+    ]
+    report(bad, "What differs between Python versions is a row of a table in bytecode/.")
