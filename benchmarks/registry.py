@@ -75,12 +75,12 @@ def build(name: str) -> Built:
     torch.manual_seed(0)
     fn, inputs = CASES[name].build()
     if isinstance(fn, torch.nn.Module):
-        _spread_norms(fn)
+        spread_norms(fn)
         fn.eval()
     return fn, inputs
 
 
-def _spread_norms(model: torch.nn.Module) -> None:
+def spread_norms(model: torch.nn.Module) -> None:
     """Give batch norms statistics that a trained network could have: freshly made ones do nothing at all."""
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
