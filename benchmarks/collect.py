@@ -59,14 +59,14 @@ def run_case(
             for contender in working:
                 report(f"{result.title}: memory, {contender}")
                 with _recording(result, contender, "memory"):
-                    measured = _worker("memory", name, [contender], Path(caches, contender, "0"))
+                    measured = worker("memory", name, [contender], Path(caches, contender, "0"))
                     result.memory[contender] = measured["bytes"]
     return result
 
 
 def _cold(result: Result, contender: str, caches: Path, repeats: int) -> None:
     with _recording(result, contender, "cold start"):
-        runs = [_worker("cold", result.case, [contender], caches / contender / str(i)) for i in range(repeats)]
+        runs = [worker("cold", result.case, [contender], caches / contender / str(i)) for i in range(repeats)]
         result.cold[contender] = median(run["wall"] for run in runs)
         result.cold_processor[contender] = median(run["processor"] for run in runs)
 
@@ -74,11 +74,11 @@ def _cold(result: Result, contender: str, caches: Path, repeats: int) -> None:
 def _steady(result: Result, names: list[str], caches: Path) -> None:
     """All together if they all work; otherwise each beside eager, to keep the figures of those that do."""
     try:
-        result.steady = _worker("steady", result.case, names, caches / names[-1] / "0")
+        result.steady = worker("steady", result.case, names, caches / names[-1] / "0")
     except WorkerFailed:
         for contender in names[1:]:
             with _recording(result, contender, "steady state"):
-                result.steady |= _worker("steady", result.case, [names[0], contender], caches / contender / "0")
+                result.steady |= worker("steady", result.case, [names[0], contender], caches / contender / "0")
 
 
 class _recording:
@@ -97,7 +97,8 @@ class _recording:
         return False
 
 
-def _worker(part: str, case: str, names: list[str], caches: Path) -> dict[str, Any]:
+def worker(part: str, case: str, names: list[str], caches: Path) -> dict[str, Any]:
+    """Run one measurement in a fresh process whose compilers keep their files in `caches`."""
     caches.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),

@@ -48,7 +48,7 @@ def _cells(result: Result, name: str) -> list[str]:
         f"{steady['ms']:.3f}",
         f"[{colour}]{steady['speedup']:.2f}x[/{colour}]",
         str(steady["graphs"]),
-        _error(steady["error"], result.steady[EAGER.name]["error"]),
+        error_ratio(steady["error"], result.steady[EAGER.name]["error"]),
     ]
 
 
@@ -56,7 +56,8 @@ def _absent(failed: bool) -> str:
     return "[red]failed[/red]" if failed else ABSENT
 
 
-def _error(ours: float, eager: float) -> str:
+def error_ratio(ours: float, eager: float) -> str:
+    """A contender's error as a multiple of eager's; the error itself where eager's is zero."""
     if eager == 0:
         return "exact" if ours == 0 else f"{ours:.1e}"
     return f"{ours / eager:.2f}"

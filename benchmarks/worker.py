@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import resource
 import sys
+import time
 from statistics import median
 from typing import Any
 
@@ -54,12 +56,22 @@ def memory(case: str, names: list[str]) -> dict[str, Any]:
     return {"bytes": measure.step_memory(CONTENDERS[names[0]].compile(fn), inputs)}
 
 
-PARTS = {"cold": cold, "steady": steady, "memory": memory}
+def phases(case: str, names: list[str]) -> dict[str, Any]:
+    """Where a cold start goes: the import, the first call, and what the compiler says of its own stages."""
+    fn, inputs = build(case)
+    start = time.perf_counter()
+    dovetail = importlib.import_module("dovetail")
+    imported = time.perf_counter()
+    measure.cold(CONTENDERS["dovetail"], fn, inputs)
+    done = time.perf_counter()
+    return {"import": imported - start, "first call": done - imported, "stages": str(dovetail.compile_times())}
+
+
+PARTS = {"cold": cold, "steady": steady, "memory": memory, "phases": phases}
 
 
 def main() -> None:
     part, case, *names = sys.argv[1:]
-    torch.set_num_threads(torch.get_num_threads())
     print(json.dumps(PARTS[part](case, names)), flush=True)
 
 
