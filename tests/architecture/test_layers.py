@@ -34,6 +34,12 @@ def test_every_part_is_known() -> None:
     report(bad, "A new folder or file directly under the package needs a row in tests/architecture/test_layers.py.")
 
 
+def test_every_folder_is_a_package() -> None:
+    folders = {m.path.parent for m in MODULES}
+    bad = sorted(f.name for f in folders if not (f / "__init__.py").exists())
+    report(bad, "A folder of modules has an __init__.py, or an installed wheel may lack it.")
+
+
 def test_phases_import_only_the_shared_parts() -> None:
     bad = []
     for module in MODULES:
