@@ -1,0 +1,137 @@
+"""Instructions that compute Dims: as one number for the first lane, or one for each lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dovetail.codegen.cpu.builder import Val
+from dovetail.codegen.cpu.lanes import Lanes
+from dovetail.codegen.cpu.signature import Signature, split
+from dovetail.ir import dims
+from dovetail.ir.dims import Atom, Dim, Symbol
+from dovetail.ir.loops import Expr
+
+
+class Indices:
+    """`bound` gives each live range symbol's value; for `vector`, that of the first lane.
+
+    `of_value` computes a run-time index's expression.
+    """
+
+    def __init__(self, w: Lanes, signature: Signature, of_value: Callable[[Expr], Val]) -> None:
+        self.w, self.b, self.signature, self.of_value = w, w.b, signature, of_value
+        self.bound: dict[Symbol, Val] = {}
+        self.vector: Symbol | None = None
+        self.lanes = 1
+
+    # ------------------------------------------------------------ sizes
+
+    def term(self, dim: Dim) -> Val:
+        return Val(self.signature.term(dim), "i64", 1, 0)
+
+    def factor(self, dim: Dim) -> Val:
+        return Val(self.signature.factor(dim), "i64", 1, 0)
+
+    def extent(self, dim: Dim) -> Val:
+        return Val(self.signature.extent(dim), "i64", 1, 0)
+
+    # ------------------------------------------------------------ values
+
+    def varies(self, dim: Dim) -> bool:
+        return self.vector is not None and self.vector in dims.symbols(dim)
+
+    def step(self, dim: Dim) -> Dim | None:
+        """How much `dim` grows from lane to lane; None when not by a constant."""
+        if self.vector is None:
+            return 0
+        step = dims.coefficient(dim, self.vector)
+        return step if step is None or self.vector not in dims.symbols(step) else None
+
+    def first(self, dim: Dim) -> Val:
+        """The value in the first lane."""
+        return self._sum(dim, self._first_atom)
+
+    def each(self, dim: Dim) -> Val:
+        """The value in every lane; uniform when it is the same in all."""
+        if not self.varies(dim):
+            return self.first(dim)
+        step = self.step(dim)
+        if step is None:
+            return self._sum(dim, self._lane_atom)
+        ramp = self.w.binary("mul", self.w.splat(self.factor(step), self.lanes), self.iota())
+        return self.w.binary("add", ramp, self.first(dim))
+
+    def iota(self) -> Val:
+        inside = ", ".join(f"i64 {k}" for k in range(self.lanes))
+        return Val(f"<{inside}>", "i64", self.lanes, 0)
+
+    def _sum(self, dim: Dim, of_atom: Callable[[Atom], Val]) -> Val:
+        """Terms of outer scopes are added up first, so that their sum is hoisted."""
+        terms = []
+        for monomial, size in split(dim):
+            if not monomial:
+                terms.append(self.term(size))
+                continue
+            product = None if size == 1 else self.factor(size)
+            for atom in sorted((of_atom(a) for a in monomial), key=lambda v: v.depth):
+                product = atom if product is None else self.w.binary("mul", product, atom)
+            assert product is not None
+            terms.append(product)
+        terms.sort(key=lambda v: (v.lanes, v.depth))
+        total = terms[0]
+        for term in terms[1:]:
+            total = self.w.binary("add", total, term)
+        return total
+
+    def _first_atom(self, atom: Atom) -> Val:
+        return self._atom(atom, self.first)
+
+    def _lane_atom(self, atom: Atom) -> Val:
+        if atom is self.vector:
+            return self.w.binary("add", self.w.splat(self.bound[self.vector], self.lanes), self.iota())
+        return self._atom(atom, self.each)
+
+    def _atom(self, atom: Atom, operand: Callable[[Dim], Val]) -> Val:
+        if isinstance(atom, Symbol):
+            found = self.bound.get(atom)
+            return self.term(dims.symbol(atom.name, atom.lo)) if found is None and atom.extent is None else self.bound[atom]
+        if isinstance(atom, dims.Value):
+            return self.of_value(atom.expr)
+        assert isinstance(atom, dims.Binary)
+        return _BINARY[type(atom)](self, atom, operand)
+
+    def _divide(self, atom: dims.Binary, operand: Callable[[Dim], Val]) -> Val:
+        return self._quotient(atom, operand, "div")
+
+    def _modulo(self, atom: dims.Binary, operand: Callable[[Dim], Val]) -> Val:
+        return self._quotient(atom, operand, "rem")
+
+    def _quotient(self, atom: dims.Binary, operand: Callable[[Dim], Val], which: str) -> Val:
+        """Floor division or modulo by a positive number; 32 bits where they are known to do."""
+        w, left = self.w, operand(atom.left)
+        right = w.const(atom.right, "i64") if isinstance(atom.right, int) else operand(atom.right)
+        if dims.known_nonnegative(atom.left):
+            top = dims.bounds(atom.left)[1]
+            if left.lanes > 1 and top is not None and top < 2**31 and isinstance(atom.right, int) and atom.right < 2**31:
+                narrow = w.binary(f"u{which}", w.convert("trunc", left, "i32"), w.const(atom.right, "i32"))
+                return w.convert("zext", narrow, "i64")
+            return w.binary(f"u{which}", left, right)
+        rest = w.binary("srem", left, right)
+        negative = w.compare("icmp slt", rest, w.const(0, "i64"))
+        if which == "rem":
+            return w.select(negative, w.binary("add", rest, right), rest)
+        quotient = w.binary("sdiv", left, right)
+        return w.select(negative, w.binary("sub", quotient, w.const(1, "i64")), quotient)
+
+    def _minimum(self, atom: dims.Binary, operand: Callable[[Dim], Val]) -> Val:
+        return self.w.minmax("min", operand(atom.left), operand(atom.right), "int")
+
+    def _maximum(self, atom: dims.Binary, operand: Callable[[Dim], Val]) -> Val:
+        return self.w.minmax("max", operand(atom.left), operand(atom.right), "int")
+
+
+_BINARY: dict[type, Callable[[Indices, dims.Binary, Callable[[Dim], Val]], Val]] = {
+    dims.FloorDiv: Indices._divide, dims.Mod: Indices._modulo,
+    dims.Min: Indices._minimum, dims.Max: Indices._maximum,
+}
+

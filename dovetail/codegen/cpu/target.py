@@ -1,0 +1,29 @@
+"""What code generation needs to know of the processor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`vector_bytes`: width of a vector register. `masked`: masked loads and stores are cheap."""
+
+    vector_bytes: int
+    masked: bool
+    x86: bool = True
+
+
+@cache
+def host() -> Target:
+    """The processor that this process runs on."""
+    features = llvm.get_host_cpu_features()
+    x86 = bool(features.get("sse2")) or llvm.get_process_triple().startswith(("x86_64", "i686"))
+    if features.get("avx512f") and features.get("avx512dq") and features.get("avx512bw") and features.get("avx512vl"):
+        return Target(64, True)
+    if features.get("avx2"):
+        return Target(32, False)
+    return Target(16, False, x86)

@@ -1,0 +1,4 @@
+"""placeholder"""
+from dataclasses import dataclass
+SINGLE = {}
+def define(*a): raise NotImplementedError

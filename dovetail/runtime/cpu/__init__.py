@@ -1,0 +1,7 @@
+"""CPU kernels: compiled in this process, kept on disk, called as builtin functions."""
+
+from __future__ import annotations
+
+from dovetail.runtime.cpu.loading import load
+
+__all__ = ["load"]

@@ -1,0 +1,88 @@
+"""Kernels as Python functions written in LLVM IR.
+
+Through ctypes a call with six integers costs 1.1 us; a builtin function that unpacks its
+arguments itself costs a tenth of that. Its text, for a kernel `k` of two arguments:
+
+    PyObject *k_py(PyObject *self, PyObject *const *args, Py_ssize_t n)     METH_FASTCALL
+        check n; a0 = PyLong_AsVoidPtr-like conversion of args[0]; ...; return PyLong(k(a0, a1))
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.ir.kernel import Kernel
+
+_METH_FASTCALL = 0x0080
+
+
+class _Definition(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
+    ]  # fmt: skip
+
+
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+_new_function.restype = ctypes.py_object
+
+#: Builtin functions point at their definitions for as long as they live: for ever.
+_definitions: list[_Definition] = []
+
+DECLARATIONS = """
+declare i64 @PyLong_AsLongLong(ptr)
+declare ptr @PyLong_FromLong(i64)
+declare ptr @PyErr_Occurred()
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare void @PyErr_SetString(ptr, ptr)
+@PyExc_TypeError = external global ptr
+"""
+
+
+def wrapper_text(kernel: Kernel) -> str:
+    """The definition of `<symbol>_py`, to be compiled with the kernel's own text.
+
+    Wrong argument counts and non-integers raise TypeError. The GIL is released meanwhile.
+    """
+    pointers, sizes, name = len(kernel.pointers), len(kernel.sizes), kernel.symbol
+    count = pointers + sizes
+    message = f"{name} takes {count} integers"
+    lines = [
+        DECLARATIONS,
+        f'@message = internal constant [{len(message) + 1} x i8] c"{message}\\00"',
+        f"define ptr @{name}_py(ptr %self, ptr %args, i64 %n) {{", "entry:",
+        f"  %right = icmp eq i64 %n, {count}", "  br i1 %right, label %convert, label %wrong",
+        "wrong:", "  %kind = load ptr, ptr @PyExc_TypeError",
+        "  call void @PyErr_SetString(ptr %kind, ptr @message)", "  ret ptr null", "convert:",
+    ]  # fmt: skip
+    suspicious = "false"
+    for k in range(count):
+        lines += [
+            f"  %s{k} = getelementptr ptr, ptr %args, i64 {k}", f"  %o{k} = load ptr, ptr %s{k}",
+            f"  %v{k} = call i64 @PyLong_AsLongLong(ptr %o{k})", f"  %m{k} = icmp eq i64 %v{k}, -1",
+            f"  %b{k} = or i1 {suspicious}, %m{k}",
+        ]  # fmt: skip
+        suspicious = f"%b{k}"
+    lines += [f"  %a{k} = inttoptr i64 %v{k} to ptr" for k in range(pointers)]
+    inside = [f"ptr %a{k}" for k in range(pointers)] + [f"i64 %v{k}" for k in range(pointers, count)]
+    lines += [
+        f"  br i1 {suspicious}, label %look, label %go", "look:", "  %error = call ptr @PyErr_Occurred()",
+        "  %none = icmp eq ptr %error, null", "  br i1 %none, label %go, label %fail", "fail:", "  ret ptr null", "go:",
+        "  %state = call ptr @PyEval_SaveThread()", f"  %status = call i32 @{name}({', '.join(inside)})",
+        "  call void @PyEval_RestoreThread(ptr %state)",
+        "  %wide = sext i32 %status to i64", "  %result = call ptr @PyLong_FromLong(i64 %wide)", "  ret ptr %result", "}", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def function(name: str, address: int) -> Callable[..., Any]:
+    """A builtin function of the METH_FASTCALL code at `address`."""
+    definition = _Definition(name.encode(), address, _METH_FASTCALL, None)
+    _definitions.append(definition)
+    return _new_function(ctypes.addressof(definition), None, None)

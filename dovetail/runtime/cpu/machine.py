@@ -1,0 +1,45 @@
+"""LLVM for the processor that this process runs on."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import llvmlite
+import llvmlite.binding as llvm
+
+
+@cache
+def processor() -> tuple[str, str]:
+    """CPU name and feature string of the host."""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+@cache
+def machine() -> llvm.TargetMachine:
+    """The host's code generator: position independent, so that objects can be loaded anywhere."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    name, features = processor()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=name, features=features, opt=2, reloc="pic", codemodel="small"
+    )
+
+
+@cache
+def identity() -> str:
+    """Everything but the text that decides the object code."""
+    name, features = processor()
+    return f"{llvmlite.__version__} {llvm.llvm_version_info} {llvm.get_process_triple()} {name} {features}"
+
+
+def to_object(text: str) -> bytes:
+    """Object code of a module's text. Raises RuntimeError on text that is not valid IR."""
+    target = machine()
+    module = llvm.parse_assembly(text)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(target, options)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, builder)
+    return target.emit_object(module)
