@@ -1,0 +1,169 @@
+"""What a compiled function checks on every call, seen through how often its backend is asked."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import dovetail
+
+
+class Counting:
+    """A backend that counts the graphs it is given and runs them as they are."""
+
+    def __init__(self) -> None:
+        self.graphs: list[torch.fx.GraphModule] = []
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        self.graphs.append(gm)
+        return gm.forward
+
+
+def counted(fn: Callable[..., Any]) -> tuple[Callable[..., Any], list[torch.fx.GraphModule]]:
+    backend = Counting()
+    return dovetail.compile(fn, backend=backend, dynamic=False), backend.graphs
+
+
+@pytest.fixture(autouse=True)
+def _no_grad():
+    with torch.no_grad():
+        yield
+
+
+CHANGES = {
+    "shape": lambda: torch.randn(3, 5),
+    "rank": lambda: torch.randn(3, 4, 1),
+    "dtype": lambda: torch.randn(3, 4).double(),
+    "stride": lambda: torch.randn(4, 3).t(),
+    "requires_grad": lambda: torch.randn(3, 4).requires_grad_(),
+    "subclass": lambda: nn.Parameter(torch.randn(3, 4), requires_grad=False),
+    "type": lambda: 2.5,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_argument(change: str) -> None:
+    f, graphs = counted(lambda x, y: torch.sin(y) + x * 2)
+    y = torch.randn(1)
+    for x in (torch.randn(3, 4), torch.randn(3, 4), CHANGES[change]()):
+        torch.testing.assert_close(f(x, y), torch.sin(y) + x * 2)
+    assert len(graphs) == 2
+    again = CHANGES[change]()
+    torch.testing.assert_close(f(again, y), torch.sin(y) + again * 2)
+    assert len(graphs) == 2
+
+
+def test_other_values_do_not_recompile() -> None:
+    f, graphs = counted(lambda x: x.relu() + 1)
+    for _ in range(5):
+        x = torch.randn(7)
+        torch.testing.assert_close(f(x), x.relu() + 1)
+    assert len(graphs) == 1
+
+
+def test_numbers_strings_and_none_are_guarded() -> None:
+    def g(x, kind, n=None):
+        y = x * 2 if kind == "double" else x - 1
+        return y if n is None else y + n
+
+    f, graphs = counted(g)
+    x = torch.randn(3)
+    for arguments in (("double",), ("same",), ("double", 1), ("double", 2), ("double",)):
+        torch.testing.assert_close(f(x, *arguments), g(x, *arguments))
+    assert len(graphs) == 4
+
+
+SCALE = 2.0
+
+
+def test_a_global_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, _ = counted(lambda x: x * SCALE)
+    x = torch.randn(3)
+    torch.testing.assert_close(f(x), x * 2)
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    torch.testing.assert_close(f(x), x * 3)
+
+
+def test_a_closure_is_guarded() -> None:
+    factor = 2.0
+
+    def g(x):
+        return x * factor
+
+    f, _ = counted(g)
+    x = torch.randn(3)
+    torch.testing.assert_close(f(x), x * 2)
+    factor = 5.0
+    torch.testing.assert_close(f(x), x * 5)
+
+
+def test_lists_dicts_and_objects_are_guarded() -> None:
+    @dataclass
+    class Settings:
+        scale: float
+        steps: list
+
+    def g(x, settings, table):
+        for step in settings.steps:
+            x = x + step * table["weight"]
+        return x * settings.scale
+
+    f, _ = counted(g)
+    x, settings, table = torch.randn(3), Settings(2.0, [1, 2]), {"weight": 3}
+    torch.testing.assert_close(f(x, settings, table), g(x, settings, table))
+    for change in (
+        lambda: setattr(settings, "scale", 4.0),
+        lambda: settings.steps.append(9),
+        lambda: table.update(weight=7),
+        lambda: settings.steps.clear(),
+    ):
+        change()
+        torch.testing.assert_close(f(x, settings, table), g(x, settings, table))
+
+
+def test_aliasing_of_arguments_is_guarded() -> None:
+    f, _ = counted(lambda a, b: (a is b, a + b))
+    x, y = torch.randn(3), torch.randn(3)
+    assert f(x, y)[0] is False
+    assert f(x, x)[0] is True
+    assert f(x, y)[0] is False
+
+
+def test_default_dtype_is_guarded() -> None:
+    f, _ = counted(lambda x: x + torch.ones(3))
+    x = torch.zeros(3)
+    assert f(x).dtype == torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert f(x).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert f(x).dtype == torch.float32
+
+
+def test_after_the_limit_it_runs_eagerly_and_says_so_once() -> None:
+    f, graphs = counted(lambda x: x.sin() + 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in range(1, 15):
+            x = torch.randn(n)
+            torch.testing.assert_close(f(x), x.sin() + 1)
+    assert len(graphs) == 8
+    said = [w for w in caught if "recompile_limit" in str(w.message)]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"backend": "indutcor"}, {"mode": "fast"}, {"options": {"no_such_option": 1}}],
+    ids=["backend", "mode", "options"],
+)
+def test_an_unknown_name_lists_the_valid_ones(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"dovetail|max-autotune|recompile_limit"):
+        dovetail.compile(torch.sin, **arguments)
