@@ -1,0 +1,65 @@
+"""Operators without loops of their own: called as recorded, on real tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dovetail.errors import InternalError
+from dovetail.ir.loops import Buffer
+from dovetail.ops.emit import Emitter
+from dovetail.ops.value import Spec, Value
+
+
+def call_library(
+    emit: Emitter, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+) -> Any:
+    """Adds the call; gives Values in the shape of `out`, other results as None.
+
+    A result that is a view keeps its argument's memory alive, so that must be a tensor of its own.
+    """
+    if any(r.alias_info is not None and not r.alias_info.is_write for r in operator._schema.returns):
+        args = tuple(_private(emit, a) if isinstance(a, Value) else a for a in args)
+    arguments = _arguments(emit, args)
+    named = {name: _arguments(emit, value) for name, value in kwargs.items()}
+    results: list[Buffer | None] = []
+    value = _results(emit, out, results)
+    emit.library(operator, arguments, named, tuple(results))
+    return value
+
+
+def _arguments(emit: Emitter, value: Any) -> Any:
+    if isinstance(value, Value):
+        return emit.reference(value)
+    if isinstance(value, (tuple, list)):
+        return tuple(_arguments(emit, v) for v in value)
+    return value
+
+
+def _results(emit: Emitter, out: Any, results: list[Buffer | None]) -> Any:
+    """Values for the tensors in `out`, whose buffers are appended in order."""
+    if isinstance(out, Spec):
+        buffer = emit.buffer(out)
+        results.append(buffer)
+        return emit.stored(buffer)
+    if isinstance(out, tuple):
+        return tuple(_results(emit, spec, results) for spec in out)
+    results.append(None)
+    return out
+
+
+def _private(emit: Emitter, value: Value) -> Value:
+    """A tensor that owns its memory for as long as anything refers to it.
+
+    Memory that the program lays out itself may be reused after the call; a view made by a library
+    call would not be seen to need it.
+    """
+    held = emit.materialize(value)
+    if held.base is None:
+        raise InternalError("lower", "a library call's argument is in no memory")
+    if held.base.name not in emit.owned:
+        return held
+    buffer = emit.buffer(held.spec)
+    emit.library(torch.ops.aten.clone.default, (emit.reference(held),), {}, (buffer,))
+    return emit.stored(buffer)

@@ -1,0 +1,171 @@
+"""ATen graph in, loop program out: every node becomes groups, an index map or a library call.
+
+before:  %y = aten.add(%x, 1);  %z = aten.t(%y);  %w = aten.mm(%z, %z)
+after:   group add_0: b0[i0, i1] = a0[i0, i1] + 1
+         view b1 = b0 as strided
+         library mm_1: b2 = aten.mm(b1, b1)
+
+How an operator is lowered is written in `ops/`; this file walks the graph, falls back to library
+calls, and describes inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.errors import InternalError
+from dovetail.ir.aten import AtenGraph
+from dovetail.ir.loops import Buffer, Output, Program
+from dovetail.lower.library import call_library
+from dovetail.ops import build
+from dovetail.ops.emit import Emitter
+from dovetail.ops.table import LOWERINGS, VIEWS
+from dovetail.ops.value import Spec, Value, spec_of
+from dovetail.options import Options
+
+
+def lower(aten: AtenGraph, options: Options) -> Program:
+    """One operator a group. Raises InternalError on a graph that breaks the rules of AtenGraph."""
+    return _Lowering(aten).run()
+
+
+class _Lowering:
+    def __init__(self, aten: AtenGraph) -> None:
+        self.aten = aten
+        self.emit = Emitter()
+        self.env: dict[torch.fx.Node, Any] = {}
+        self.inputs: list[Buffer] = []
+        self.nodes: list[torch.fx.Node] = []  # the placeholders
+        self.constants: dict[str, Any] = {}
+
+    def run(self) -> Program:
+        result: Any = ()
+        returned = _returned(self.aten)
+        for node in self.aten.graph.nodes:
+            if node.op == "call_function":
+                self.env[node] = self.call(node, node in returned)
+            elif node.op == "placeholder":
+                self.placeholder(node)
+            elif node.op == "output":
+                result = node.args[0]
+            else:
+                raise InternalError("lower", f"node {node.name} is a {node.op}")
+        outputs = tuple(self.output(k, value) for k, value in enumerate(_flat(result)))
+        mutated = tuple((self.inputs[k], self.owned(self.env[node])) for k, node in self.aten.mutated)
+        return Program(tuple(self.inputs), tuple(self.emit.items), outputs, mutated, (), self.constants)
+
+    # ------------------------------------------------------------ inputs
+
+    def placeholder(self, node: torch.fx.Node) -> None:
+        val = node.meta["val"]
+        if not isinstance(val, torch.Tensor):
+            raise InternalError("lower", f"input {node.name} is a {type(val).__name__}, not a tensor")
+        spec = spec_of(val)
+        buffer = Buffer(f"a{len(self.inputs)}", spec.dtype, spec.device, spec.sizes, spec.strides, 0, "input")
+        self.inputs.append(buffer)
+        self.nodes.append(node)
+        self.emit.origins[buffer.name] = val.storage_offset()
+        self.env[node] = self.emit.stored(buffer)
+        for name in (node.target, node.name):
+            if name in self.aten.constants:
+                self.constants[buffer.name] = self.aten.constants[name]  # type: ignore[index]
+
+    # ------------------------------------------------------------ nodes
+
+    def call(self, node: torch.fx.Node, returned: bool) -> Any:
+        target = node.target
+        args = self.values(node.args)
+        if target is operator.getitem:
+            return args[0][args[1]]
+        if not isinstance(target, torch._ops.OpOverload):
+            raise InternalError("lower", f"node {node.name} calls {target}, which is no ATen operator")
+        kwargs = {name: self.values(value) for name, value in node.kwargs.items()}
+        out = spec_of(node.meta["val"])
+        packet = target._schema.name
+        self.emit.begin(packet.rpartition("::")[2], _specs(out) if returned else ())
+        row = LOWERINGS.get(target._name) or LOWERINGS.get(packet)
+        if row is not None and (_computable(args, kwargs, out) or VIEWS.get(packet) is row):
+            result = row(self.emit, out, *args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return call_library(self.emit, target, args, kwargs, out)
+
+    def values(self, argument: Any) -> Any:
+        """Nodes replaced by what they stand for."""
+        if isinstance(argument, torch.fx.Node):
+            return self.env[argument]
+        if isinstance(argument, (tuple, list)):
+            return tuple(map(self.values, argument))
+        return argument
+
+    # ------------------------------------------------------------ results
+
+    def output(self, position: int, argument: Any) -> Output:
+        if not isinstance(argument, torch.fx.Node):
+            return Output(argument)
+        value = self.env[argument]
+        if not isinstance(value, Value):
+            return Output(value)
+        source = self.aten.aliases.get(position)
+        if source is not None:
+            return self.alias(argument, source)
+        return Output(self.owned(value))
+
+    def alias(self, node: torch.fx.Node, source: int) -> Output:
+        """A view of an input, described by its own metadata."""
+        base, origin = self.inputs[source], self.nodes[source].meta["val"]
+        val = node.meta["val"]
+        spec = spec_of(val)
+        offset = val.storage_offset() - origin.storage_offset()
+        if (spec.sizes, spec.strides, offset) == (base.sizes, base.strides, 0):
+            return Output(base, base)
+        view = Buffer(f"{base.name}_view{len(self.emit.items)}_{node.name}", spec.dtype, spec.device, spec.sizes,
+                      spec.strides, offset, "output")
+        return Output(view, base)
+
+    def owned(self, value: Value) -> Buffer:
+        """Memory with the value that is no input's."""
+        spec = value.spec
+        self.emit.begin("copy", (spec,))
+        held = self.emit.materialize(value)
+        if held.base is not None and held.base.kind == "input":
+            held = self.emit.copy(value, spec)
+        return self.emit.memory(held)
+
+
+def _returned(aten: AtenGraph) -> set[torch.fx.Node]:
+    """Nodes whose own buffers outlive the program."""
+    output = next(node for node in reversed(aten.graph.nodes) if node.op == "output")
+    found = {a for a in _flat(output.args[0]) if isinstance(a, torch.fx.Node)}
+    found |= {node for _, node in aten.mutated}
+    picked = {n.args[0] for n in found if n.target is operator.getitem}
+    return found | picked  # type: ignore[operator]
+
+
+def _specs(out: Any) -> tuple[Spec, ...]:
+    return (out,) if isinstance(out, Spec) else tuple(s for s in out if isinstance(s, Spec)) if isinstance(out, tuple) else ()
+
+
+def _flat(result: Any) -> Sequence[Any]:
+    return result if isinstance(result, (tuple, list)) else (result,)
+
+
+def _computable(args: Any, kwargs: Any, out: Any) -> bool:
+    """Has every tensor a dtype that loops can compute with?"""
+    if isinstance(out, Spec):
+        if out.dtype not in build.SUPPORTED:
+            return False
+    elif isinstance(out, tuple) and not all(_computable((), {}, spec) for spec in out):
+        return False
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Value):
+            if value.dtype not in build.SUPPORTED:
+                return False
+        elif isinstance(value, tuple) and not _computable(value, {}, None):
+            return False
+    return True

@@ -1,0 +1,317 @@
+"""Constructors of scalar expressions, with the algebra that no bit of a result can tell.
+
+Arguments of one operator have one dtype; the caller casts. Folding happens only where it is exact
+for NaN, infinities, -0.0 and wrapped integers: x*1, x/1, x - 0, select on a constant, a widening
+conversion undone. `cast(f32 -> bf16 -> f32)` is kept: it rounds, and only the scheduler knows whether
+eager's rounding must be followed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import torch
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim
+from dovetail.ir.loops import Const, Expr, Index, Op
+
+Number = bool | int | float
+
+HALF = frozenset((torch.bfloat16, torch.float16))
+FLOATS = frozenset((torch.float32, torch.float64, *HALF))
+INTEGERS = frozenset((torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8))
+SUPPORTED = frozenset((*FLOATS, *INTEGERS, torch.bool))
+
+_BITS = {torch.int8: 8, torch.int16: 16, torch.int32: 32, torch.int64: 64, torch.uint8: 8}
+#: Float formats by precision; a conversion to one further right keeps every value.
+_MANTISSA = {torch.bfloat16: 8, torch.float16: 11, torch.float32: 24, torch.float64: 53}
+_EXPONENT = {torch.bfloat16: 8, torch.float16: 5, torch.float32: 8, torch.float64: 11}
+
+
+# ---------------------------------------------------------------- constants and conversions
+
+
+@cache
+def _const(value: Number, kind: type, negative_zero: bool, dtype: torch.dtype) -> Const:
+    if dtype is torch.bool:
+        return Const(bool(value), dtype)
+    if dtype in FLOATS:
+        number = -0.0 if negative_zero else float(value)
+        if dtype is not torch.float64 and math.isfinite(number) and number != 0:
+            rounded = torch.tensor(number, dtype=dtype).item()
+            number = rounded if dtype in HALF or not math.isfinite(rounded) else number
+        return Const(number, dtype)
+    bits = _BITS[dtype]
+    whole = int(value) & ((1 << bits) - 1)
+    if dtype is not torch.uint8 and whole >> (bits - 1):
+        whole -= 1 << bits
+    return Const(whole, dtype)
+
+
+def const(value: Number, dtype: torch.dtype) -> Const:
+    """`value` converted as PyTorch converts a Python number to `dtype`; integers wrap around."""
+    if isinstance(value, float) and value != value:
+        return Const(math.nan, dtype)
+    negative_zero = isinstance(value, float) and value == 0 and math.copysign(1, value) < 0
+    return _const(value, type(value), negative_zero, dtype)
+
+
+def index(dim: Dim, dtype: torch.dtype = torch.int64) -> Expr:
+    """The value of a size expression."""
+    return cast(const(dim, torch.int64) if isinstance(dim, int) else Index(dim), dtype)
+
+
+def widens(source: torch.dtype, target: torch.dtype) -> bool:
+    """Does `target` hold every value of `source`, so that converting back restores it?"""
+    if source is torch.bool or source is target:
+        return True
+    if source in FLOATS:
+        return target in FLOATS and _MANTISSA[source] <= _MANTISSA[target] and _EXPONENT[source] <= _EXPONENT[target]
+    if target in _MANTISSA:
+        return source in _BITS and _BITS[source] - (source is not torch.uint8) <= _MANTISSA[target]
+    if target not in _BITS:
+        return False
+    if source is torch.uint8:
+        return _BITS[target] > 8
+    return target is not torch.uint8 and _BITS[source] <= _BITS[target]
+
+
+def cast(x: Expr, dtype: torch.dtype) -> Expr:
+    """`Tensor.to(dtype)`."""
+    if x.dtype is dtype:
+        return x
+    if isinstance(x, Const):
+        finite = not isinstance(x.value, float) or math.isfinite(x.value)
+        if finite or dtype in FLOATS or dtype is torch.bool:
+            rounded = x if x.dtype is not torch.float32 else Const(_as_float32(x.value), torch.float32)
+            return const(rounded.value, dtype)
+    if isinstance(x, Op) and x.name == "cast" and widens(x.args[0].dtype, x.dtype):
+        return cast(x.args[0], dtype)
+    return Op("cast", (x,), dtype)
+
+
+@cache
+def _as_float32(value: float) -> float:
+    return torch.tensor(value, dtype=torch.float32).item() if math.isfinite(value) else value
+
+
+def bitcast(x: Expr, dtype: torch.dtype) -> Expr:
+    return x if x.dtype is dtype else Op("bitcast", (x,), dtype)
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+def _is(x: Expr, value: float) -> bool:
+    """Is x the constant `value`, with that sign of zero?"""
+    if not isinstance(x, Const) or x.value != value:
+        return False
+    return value != 0 or x.dtype not in FLOATS or math.copysign(1, x.value) == math.copysign(1, value)
+
+
+def _whole(*xs: Expr) -> bool:
+    return all(isinstance(x, Const) and x.dtype in INTEGERS for x in xs)
+
+
+def add(x: Expr, y: Expr) -> Expr:
+    if x.dtype is torch.bool:
+        return or_(x, y)
+    if _whole(x, y):
+        return const(x.value + y.value, x.dtype)  # type: ignore[attr-defined]
+    zero = -0.0 if x.dtype in FLOATS else 0  # x + 0.0 is not x for x = -0.0
+    if _is(y, zero):
+        return x
+    return y if _is(x, zero) else Op("add", (x, y), x.dtype)
+
+
+def sub(x: Expr, y: Expr) -> Expr:
+    if _whole(x, y):
+        return const(x.value - y.value, x.dtype)  # type: ignore[attr-defined]
+    return x if _is(y, 0) else Op("sub", (x, y), x.dtype)
+
+
+def mul(x: Expr, y: Expr) -> Expr:
+    if x.dtype is torch.bool:
+        return and_(x, y)
+    if _whole(x, y):
+        return const(x.value * y.value, x.dtype)  # type: ignore[attr-defined]
+    if _is(y, 1):
+        return x
+    return y if _is(x, 1) else Op("mul", (x, y), x.dtype)
+
+
+def div(x: Expr, y: Expr) -> Expr:
+    """True division of floats. A constant power of two becomes an exact product."""
+    if _is(y, 1):
+        return x
+    if isinstance(y, Const) and y.value and math.isfinite(y.value):
+        mantissa, exponent = math.frexp(abs(y.value))
+        if mantissa == 0.5 and abs(exponent) < 100:
+            return mul(x, const(1.0 / y.value, x.dtype))
+    return Op("div", (x, y), x.dtype)
+
+
+def neg(x: Expr) -> Expr:
+    if isinstance(x, Op) and x.name == "neg":
+        return x.args[0]
+    return Op("neg", (x,), x.dtype)
+
+
+def abs_(x: Expr) -> Expr:
+    return x if x.dtype in (torch.bool, torch.uint8) else Op("abs", (x,), x.dtype)
+
+
+def minimum(x: Expr, y: Expr) -> Expr:
+    """NaN if either is."""
+    return and_(x, y) if x.dtype is torch.bool else x if x is y else Op("min", (x, y), x.dtype)
+
+
+def maximum(x: Expr, y: Expr) -> Expr:
+    return or_(x, y) if x.dtype is torch.bool else x if x is y else Op("max", (x, y), x.dtype)
+
+
+def same(name: str) -> Callable[..., Expr]:
+    """The constructor of an operator whose result has its arguments' dtype."""
+
+    def build(*args: Expr) -> Expr:
+        return Op(name, args, args[0].dtype)
+
+    return build
+
+
+floordiv, truncdiv = same("floordiv"), same("truncdiv")
+remainder, fmod, pow_, atan2 = same("remainder"), same("fmod"), same("pow"), same("atan2")
+copysign, nextafter = same("copysign"), same("nextafter")
+floor, ceil, trunc, round_ = same("floor"), same("ceil"), same("trunc"), same("round")
+sqrt, rsqrt, exp, exp2, expm1 = same("sqrt"), same("rsqrt"), same("exp"), same("exp2"), same("expm1")
+log, log2, log10, log1p = same("log"), same("log2"), same("log10"), same("log1p")
+tanh, erf, erfc = same("tanh"), same("erf"), same("erfc")
+shl, shr = same("shl"), same("shr")
+
+
+def reciprocal(x: Expr) -> Expr:
+    return div(const(1, x.dtype), x)
+
+
+def square(x: Expr) -> Expr:
+    return mul(x, x)
+
+
+def shift_by(x: Expr, value: Number) -> Expr:
+    """x + value."""
+    return add(x, const(value, x.dtype))
+
+
+def scale_by(x: Expr, value: Number) -> Expr:
+    """x * value."""
+    return mul(x, const(value, x.dtype))
+
+
+# ---------------------------------------------------------------- tests, bits and selection
+
+
+def _interval(x: Expr) -> tuple[dims.Bound, dims.Bound]:
+    if isinstance(x, Const) and x.dtype is torch.int64:
+        return x.value, x.value  # type: ignore[return-value]
+    return dims.bounds(x.dim) if isinstance(x, Index) else (None, None)
+
+
+def _decided(name: str, x: Expr, y: Expr) -> bool | None:
+    """The outcome of an integer comparison when the ranges of both sides settle it."""
+    (xlo, xhi), (ylo, yhi) = _interval(x), _interval(y)
+    below = xhi is not None and ylo is not None and (xhi < ylo)
+    above = xlo is not None and yhi is not None and (xlo > yhi)
+    at_most = xhi is not None and ylo is not None and xhi <= ylo
+    at_least = xlo is not None and yhi is not None and xlo >= yhi
+    true, false = {
+        "lt": (below, at_least), "le": (at_most, above), "gt": (above, at_most), "ge": (at_least, below),
+        "eq": (at_most and at_least, below or above), "ne": (below or above, at_most and at_least),
+    }[name]
+    return True if true else False if false else None
+
+
+def compare(name: str, x: Expr, y: Expr) -> Expr:
+    """eq ne lt le gt ge."""
+    known = _decided(name, x, y)
+    return Const(known, torch.bool) if known is not None else Op(name, (x, y), torch.bool)
+
+
+def eq(x: Expr, y: Expr) -> Expr:
+    return compare("eq", x, y)
+
+
+def ne(x: Expr, y: Expr) -> Expr:
+    return compare("ne", x, y)
+
+
+def lt(x: Expr, y: Expr) -> Expr:
+    return compare("lt", x, y)
+
+
+def le(x: Expr, y: Expr) -> Expr:
+    return compare("le", x, y)
+
+
+def gt(x: Expr, y: Expr) -> Expr:
+    return compare("gt", x, y)
+
+
+def ge(x: Expr, y: Expr) -> Expr:
+    return compare("ge", x, y)
+
+
+def isnan(x: Expr) -> Expr:
+    return Op("isnan", (x,), torch.bool) if x.dtype in FLOATS else Const(False, torch.bool)
+
+
+def isinf(x: Expr) -> Expr:
+    return Op("isinf", (x,), torch.bool) if x.dtype in FLOATS else Const(False, torch.bool)
+
+
+def signbit(x: Expr) -> Expr:
+    return Const(False, torch.bool) if x.dtype in (torch.bool, torch.uint8) else Op("signbit", (x,), torch.bool)
+
+
+def truth(x: Expr) -> Expr:
+    """x != 0; NaN counts as true."""
+    return cast(x, torch.bool)
+
+
+def and_(x: Expr, y: Expr) -> Expr:
+    if x.dtype is torch.bool:
+        for a, b in ((x, y), (y, x)):
+            if isinstance(a, Const):
+                return b if a.value else a
+    return x if x is y else Op("and", (x, y), x.dtype)
+
+
+def or_(x: Expr, y: Expr) -> Expr:
+    if x.dtype is torch.bool:
+        for a, b in ((x, y), (y, x)):
+            if isinstance(a, Const):
+                return a if a.value else b
+    return x if x is y else Op("or", (x, y), x.dtype)
+
+
+def xor(x: Expr, y: Expr) -> Expr:
+    return Op("xor", (x, y), x.dtype)
+
+
+def not_(x: Expr) -> Expr:
+    if isinstance(x, Const) and x.dtype is torch.bool:
+        return Const(not x.value, torch.bool)
+    return x.args[0] if isinstance(x, Op) and x.name == "not" else Op("not", (x,), x.dtype)
+
+
+def where(condition: Expr, x: Expr, y: Expr) -> Expr:
+    if isinstance(condition, Const):
+        return x if condition.value else y
+    return x if x is y else Op("where", (condition, x, y), x.dtype)
+
+
+def within(dim: Dim, low: Dim, high: Dim) -> Expr:
+    """low <= dim < high, as an expression."""
+    return and_(ge(index(dim), index(low)), lt(index(dim), index(high)))

@@ -1,0 +1,93 @@
+"""Softmax and its relatives: the largest element of each row, the sum of exponentials, the result.
+
+Each step is a group of its own; scheduling puts them together over one row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from dovetail.ir.loops import Expr
+from dovetail.ops import build
+from dovetail.ops.build import const, where
+from dovetail.ops.emit import Emitter
+from dovetail.ops.reduction import Axes, axes_of, extreme, kept_spec, total
+from dovetail.ops.registry import Rows, opmath
+from dovetail.ops.value import Indices, Spec, Value
+
+ROWS = Rows()
+
+
+def _largest(emit: Emitter, self: Value, axes: list[int], dtype: torch.dtype) -> Value:
+    return extreme(emit, kept_spec(self, axes, dtype), self, axes, "max", True)
+
+
+@ROWS("aten::_softmax", "aten::softmax.int")
+def softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **kwargs: Any) -> Any:
+    if self.dtype not in build.FLOATS:
+        return NotImplemented
+    wide = opmath(torch.promote_types(self.dtype, out.dtype))
+    axes = axes_of(self.rank, dim)
+    if not self.rank or out.empty:
+        return emit.pointwise(out, lambda i: _of_one(build.cast(self.at(i), wide)))
+    largest = _largest(emit, self, axes, wide)
+
+    def shifted(indices: Indices) -> Expr:
+        return build.exp(build.sub(build.cast(self.at(indices), wide), largest.broadcast(indices)))
+
+    exponentials = emit.pointwise(Spec(wide, out.device, self.sizes, out.strides), shifted)
+    sums = total(emit, kept_spec(self, axes, wide), exponentials, axes, "sum", True, wide)
+    return emit.pointwise(out, lambda i: build.div(exponentials.at(i), sums.broadcast(i)))
+
+
+def _of_one(x: Expr) -> Expr:
+    """The softmax of a single number: exp(x - x)."""
+    return build.exp(build.sub(x, x))
+
+
+@ROWS("aten::_log_softmax", "aten::log_softmax.int")
+def log_softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **kwargs: Any) -> Any:
+    if self.dtype not in build.FLOATS:
+        return NotImplemented
+    wide = opmath(torch.promote_types(self.dtype, out.dtype))
+    axes = axes_of(self.rank, dim)
+    if not self.rank or out.empty:
+        return emit.pointwise(out, lambda i: build.log(_of_one(build.cast(self.at(i), wide))))
+    largest = _largest(emit, self, axes, wide)
+
+    def shifted(indices: Indices) -> Expr:
+        return build.sub(build.cast(self.at(indices), wide), largest.broadcast(indices))
+
+    logs = emit.reduce(
+        kept_spec(self, axes, wide), self.spec, axes, "sum", lambda i: build.exp(shifted(i)), wide, build.log, True
+    )
+    return emit.pointwise(out, lambda i: build.sub(shifted(i), logs.broadcast(i)))
+
+
+@ROWS("aten::logsumexp", "aten::special_logsumexp")
+def logsumexp(emit: Emitter, out: Spec, self: Value, dim: Axes, keepdim: bool = False) -> Any:
+    """An infinite maximum is replaced by 0, so that inf - inf never arises."""
+    if self.dtype not in build.FLOATS or self.spec.empty:
+        return NotImplemented
+    wide = opmath(self.dtype)
+    axes = axes_of(self.rank, dim)
+    largest = _largest(emit, self, axes, wide)
+
+    def reference(indices: Indices) -> Expr:
+        value = largest.broadcast(indices)
+        return where(build.eq(build.abs_(value), const(math.inf, wide)), const(0, wide), value)
+
+    def term(indices: Indices) -> Expr:
+        return build.exp(build.sub(build.cast(self.at(indices), wide), reference(indices)))
+
+    logs = emit.reduce(kept_spec(self, axes, wide), self.spec, axes, "sum", term, wide, build.log, True)
+
+    def result(indices: Indices) -> Expr:
+        rest = iter(indices)
+        full = indices if keepdim else tuple(0 if d in axes else next(rest) for d in range(self.rank))
+        return build.add(logs.broadcast(full), reference(full))
+
+    return emit.pointwise(out, result)
