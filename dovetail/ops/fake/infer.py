@@ -1,0 +1,129 @@
+"""What an operator's result looks like, by the cheapest means that knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.errors import Unsupported
+from dovetail.ops.fake import full
+from dovetail.ops.fake.marks import without_dynamo
+from dovetail.ops.fake.rules import RULES, Spec
+
+_DATA_DEPENDENT = {
+    torch.Tag.dynamic_output_shape: ("data-dependent-output", "the size of its result depends on the values in a tensor"),
+    torch.Tag.data_dependent_output: ("data-dependent-value", "its result is a Python value that depends on a tensor"),
+}
+_REMEDY = "keep the value in a tensor (torch.where, masks), or move this step out of the compiled function"
+
+
+def infer(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cls: type,
+    from_meta: Callable[..., Any], to_fake: Callable[..., Any],
+) -> Any:
+    """Raises Unsupported for results that depend on values, and whatever eager raises for bad shapes."""
+    rule = RULES.get(func)
+    if rule is not None:
+        found = rule(*args, **kwargs)
+        if found is not NotImplemented:
+            return _wrap_spec(found, cls)
+    refuse_data_dependent(func)
+    if torch.Tag.inplace_view in func.tags:
+        raise Unsupported("metadata-mutation", f"{func} changes the shape of a tensor in place",
+                          "use the variant that returns a new tensor")
+    device = _device(args, kwargs)
+    schema = func._schema
+    try:
+        meta_args = _to_meta(args, cls)
+        meta_kwargs = {k: _to_meta(v, cls) for k, v in kwargs.items()}
+        if meta_kwargs.get("device") is not None or _takes_device(func):
+            meta_kwargs["device"] = "meta"
+        with without_dynamo():
+            result = func(*meta_args, **meta_kwargs)
+    except NotImplementedError:
+        return full.infer(func, args, kwargs, cls, to_fake)
+    if schema.is_mutable:
+        return _mutated(schema, args, kwargs, result, device, from_meta)
+    return _from_meta(result, device, from_meta)
+
+
+def refuse_data_dependent(func: Any) -> None:
+    for tag, (code, why) in _DATA_DEPENDENT.items():
+        if tag in func.tags:
+            raise Unsupported(code, f"{func} cannot be part of a graph: {why}", _REMEDY)
+
+
+def _takes_device(func: Any) -> bool:
+    return any(a.name == "device" for a in func._schema.arguments)
+
+
+def _wrap_spec(found: Any, cls: type) -> Any:
+    if isinstance(found, Spec):
+        return cls(found.sizes, found.strides, found.dtype, found.device, found.offset)
+    if isinstance(found, (tuple, list)):
+        return type(found)(_wrap_spec(f, cls) for f in found)
+    return found
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [t for v in value for t in _tensors(v)]
+    return []
+
+
+def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    """An explicit device, else that of the first tensor that is no CPU scalar, else the default."""
+    if kwargs.get("device") is not None:
+        device = torch.device(kwargs["device"])
+        if device.type == "cuda" and device.index is None:
+            return torch.device("cuda", torch.cuda.current_device())
+        return device
+    tensors = _tensors(args) + _tensors(list(kwargs.values()))
+    for t in tensors:
+        if t.dim() or t.device.type != "cpu":
+            return t.device
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _to_meta(value: Any, cls: type) -> Any:
+    if type(value) is cls:
+        return value.meta
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, (tuple, list)):
+        return type(value)(_to_meta(v, cls) for v in value)
+    return value
+
+
+def _from_meta(result: Any, device: torch.device, from_meta: Callable[..., Any]) -> Any:
+    if isinstance(result, torch.Tensor):
+        return from_meta(result, device)
+    if isinstance(result, (tuple, list)):
+        return type(result)(_from_meta(r, device, from_meta) for r in result)
+    return result
+
+
+def _mutated(schema: Any, args: Any, kwargs: Any, result: Any, device: Any, from_meta: Callable[..., Any]) -> Any:
+    """Results that the schema declares to be a mutated argument are that argument."""
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    found = []
+    for declared, value in zip(schema.returns, results, strict=False):
+        if declared.alias_info is not None and declared.alias_info.is_write:
+            found.append(_argument(schema, args, kwargs, declared.alias_info.before_set))
+        else:
+            found.append(_from_meta(value, device, from_meta))
+    if isinstance(result, (tuple, list)):
+        return type(result)(found)
+    return found[0] if found else None
+
+
+def _argument(schema: Any, args: Any, kwargs: Any, labels: Any) -> Any:
+    for position, argument in enumerate(schema.arguments):
+        info = argument.alias_info
+        if info is not None and info.before_set == labels:
+            return kwargs[argument.name] if argument.name in kwargs else args[position]
+    raise AssertionError(f"{schema} returns an alias of nothing")

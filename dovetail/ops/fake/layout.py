@@ -1,0 +1,172 @@
+"""Sizes, strides and dtypes of element-wise results, as PyTorch's TensorIterator computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+Sizes = tuple[Any, ...]
+
+
+def contiguous(sizes: Iterable[Any]) -> Sizes:
+    """Row-major strides."""
+    strides: list[Any] = []
+    step: Any = 1
+    for size in reversed(tuple(sizes)):
+        strides.append(step)
+        step = step * (size if not isinstance(size, int) or size > 1 else 1)
+    return tuple(reversed(strides))
+
+
+def broadcast(shapes: Sequence[Sizes]) -> Sizes:
+    """The common shape. Raises RuntimeError with eager's message."""
+    rank = max(map(len, shapes), default=0)
+    result: list[Any] = [1] * rank
+    for shape in shapes:
+        for k in range(1, len(shape) + 1):
+            size, sofar = shape[-k], result[-k]
+            if sofar == 1:
+                result[-k] = size
+            elif size != 1 and size != sofar:
+                raise RuntimeError(
+                    f"The size of tensor a ({sofar}) must match the size of tensor b ({size}) "
+                    f"at non-singleton dimension {rank - k}"
+                )
+    return tuple(result)
+
+
+def elementwise_strides(sizes: Sizes, tensors: Sequence[torch.Tensor]) -> Sizes:
+    """Strides of a fresh result of an element-wise operator on `tensors`."""
+    rank = len(sizes)
+    if rank < 2:
+        return contiguous(sizes)
+    same = [t for t in tensors if tuple(t.shape) == sizes]
+    if len(same) == len(tensors):
+        if all(t.is_contiguous() for t in tensors):
+            return contiguous(sizes)
+        if rank == 4 and all(t.is_contiguous(memory_format=torch.channels_last) for t in tensors):
+            return channels_last(sizes)
+        if rank == 5 and all(t.is_contiguous(memory_format=torch.channels_last_3d) for t in tensors):
+            return channels_last(sizes)
+        first = tensors[0].stride()
+        if all(t.stride() == first for t in tensors) and _dense(sizes, first):
+            return first
+    return _permuted(sizes, [_expanded(sizes, t) for t in tensors])
+
+
+def channels_last(sizes: Sizes) -> Sizes:
+    """Strides with dimension 1 fastest."""
+    order = (0, *range(2, len(sizes)), 1)
+    inner = contiguous([sizes[k] for k in order])
+    strides: list[Any] = [0] * len(sizes)
+    for k, stride in zip(order, inner, strict=True):
+        strides[k] = stride
+    return tuple(strides)
+
+
+def _dense(sizes: Sizes, strides: Sizes) -> bool:
+    """No gaps and no overlap."""
+    expected: Any = 1
+    for stride, size in sorted((st, sz) for sz, st in zip(sizes, strides, strict=True) if sz != 1):
+        if stride != expected:
+            return False
+        expected = expected * size
+    return True
+
+
+def _expanded(sizes: Sizes, tensor: torch.Tensor) -> Sizes:
+    lead = len(sizes) - tensor.dim()
+    strides = [
+        0 if own == 1 and full != 1 else stride
+        for own, full, stride in zip(tensor.shape, sizes[lead:], tensor.stride(), strict=True)
+    ]
+    return (*([0] * lead), *strides)
+
+
+def _permuted(sizes: Sizes, operands: Sequence[Sizes]) -> Sizes:
+    """Dense strides whose order follows the operands': an insertion sort over dimensions."""
+    rank = len(sizes)
+    order = list(range(rank - 1, -1, -1))  # fastest first
+    for start in range(1, rank):
+        at = start
+        for below in range(start - 1, -1, -1):
+            verdict = _swap(order[below], order[at], sizes, operands)
+            if verdict > 0:
+                order[below], order[at] = order[at], order[below]
+                at = below
+            elif verdict < 0:
+                break
+    strides: list[Any] = [0] * rank
+    step: Any = 1
+    for k in order:
+        strides[k] = step
+        step = step * (sizes[k] if not isinstance(sizes[k], int) or sizes[k] > 1 else 1)
+    if order == list(range(rank - 1, -1, -1)):
+        return contiguous(sizes)
+    return tuple(strides)
+
+
+def _swap(a: int, b: int, sizes: Sizes, operands: Sequence[Sizes]) -> int:
+    for strides in operands:
+        if strides[a] == 0 or strides[b] == 0:
+            continue
+        if strides[a] < strides[b]:
+            return -1
+        if strides[a] > strides[b] or sizes[a] > sizes[b]:
+            return 1
+    return 0
+
+
+_CATEGORY = {bool: 0, int: 1, float: 2, complex: 3}
+
+
+def _category(dtype: torch.dtype) -> int:
+    if dtype.is_complex:
+        return 3
+    if dtype.is_floating_point:
+        return 2
+    return 0 if dtype is torch.bool else 1
+
+
+def promote(args: Iterable[Any]) -> torch.dtype:
+    """The common dtype of tensors and Python numbers: dimensioned tensors first, then 0-d, then numbers."""
+    groups: list[torch.dtype | None] = [None, None]
+    number = -1
+    for a in args:
+        if isinstance(a, torch.Tensor):
+            k = 0 if a.dim() else 1
+            groups[k] = a.dtype if groups[k] is None else torch.promote_types(groups[k], a.dtype)  # type: ignore[arg-type]
+        elif isinstance(a, (bool, int, float, complex)):
+            number = max(number, _CATEGORY[type(a)])
+    result = groups[0]
+    for other in (groups[1], _default_of(number)):
+        if result is None:
+            result = other
+        elif other is not None and _category(other) > _category(result):
+            result = _raise_to(other, result)
+    return result if result is not None else torch.get_default_dtype()
+
+
+def _default_of(number: int) -> torch.dtype | None:
+    if number < 0:
+        return None
+    return (torch.bool, torch.int64, torch.get_default_dtype(), _complex_default())[number]
+
+
+def _complex_default() -> torch.dtype:
+    return torch.complex128 if torch.get_default_dtype() is torch.float64 else torch.complex64
+
+
+def _raise_to(other: torch.dtype, result: torch.dtype) -> torch.dtype:
+    """A higher category wins; a complex one keeps the precision of a floating point tensor."""
+    if other.is_complex and result.is_floating_point:
+        return torch.promote_types(result, torch.complex32 if result is torch.float16 else torch.complex64) \
+            if result is not torch.bfloat16 else torch.complex64
+    return other
+
+
+def to_float(dtype: torch.dtype) -> torch.dtype:
+    """Integers and bool become the default dtype."""
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()

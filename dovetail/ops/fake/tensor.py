@@ -1,0 +1,101 @@
+"""Tensors with metadata and no memory, on their real device.
+
+`FakeTensor` is a wrapper subclass: PyTorch's dispatcher sees a tensor of the real device, so composite
+operators decompose as they would there. Each operator that reaches us is answered by a shape
+rule (`rules.py`), by PyTorch's meta kernel on `meta` tensors of the same layout, or, failing both,
+by PyTorch's own FakeTensorMode, whose import alone takes 0.6 s.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dovetail.ops.fake import infer
+from dovetail.ops.fake.marks import without_dynamo
+
+
+class FakeTensor(torch.Tensor):
+    """Metadata of a tensor that does not exist."""
+
+    _meta: torch.Tensor | None
+
+    @staticmethod
+    def __new__(
+        cls, sizes: Any, strides: Any, dtype: torch.dtype, device: Any, offset: Any = 0, requires_grad: bool = False
+    ) -> FakeTensor:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, sizes, strides=strides, storage_offset=offset, dtype=dtype, device=device, requires_grad=requires_grad
+        )
+        made._meta = None
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return run(func, args, kwargs or {})
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"FakeTensor({tuple(self.size())}, {self.dtype}, {self.device})"
+
+    @property
+    def meta(self) -> torch.Tensor:
+        """A `meta` tensor of the same layout, made when first needed."""
+        if self._meta is None:
+            self._meta = meta_like(self)
+        return self._meta
+
+
+class FakeMode(TorchDispatchMode):
+    """Inside it every operator, factory functions included, gives FakeTensors and computes nothing."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Without this PyTorch wraps the method below and imports its compiler on the first operator."""
+        return False
+
+    def __enter__(self) -> FakeMode:
+        self.marks = ExitStack()
+        self.marks.enter_context(without_dynamo())
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self.marks.close()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return run(func, args, kwargs or {})
+
+
+def meta_like(tensor: torch.Tensor) -> torch.Tensor:
+    """A `meta` tensor with the sizes, strides, offset and dtype of `tensor`."""
+    with torch._C._DisableTorchDispatch():
+        made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
+        offset = tensor.storage_offset()
+        if isinstance(offset, int) and offset == 0:
+            return made
+        storage = torch.empty(offset + made.untyped_storage().nbytes() // made.itemsize, dtype=tensor.dtype, device="meta")
+        return storage.as_strided(tensor.size(), tensor.stride(), offset)
+
+
+def to_fake(real: torch.Tensor) -> FakeTensor:
+    """A FakeTensor with the metadata of `real`; a leaf that requires grad if `real` does."""
+    return FakeTensor(
+        real.size(), real.stride(), real.dtype, real.device, real.storage_offset(), real.requires_grad
+    )
+
+
+def from_meta(meta: torch.Tensor, device: Any) -> FakeTensor:
+    """Wrap the result of a meta kernel."""
+    made = FakeTensor(meta.size(), meta.stride(), meta.dtype, device, meta.storage_offset())
+    made._meta = meta
+    return made
+
+
+def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of an operator on fake tensors. Real tensors among the arguments count as fake."""
+    return infer.infer(func, args, kwargs, FakeTensor, from_meta, to_fake)
