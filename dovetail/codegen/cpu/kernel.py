@@ -45,8 +45,8 @@ class _Kernel:
         self.group = ranges.simplify(group)
         self.plan = axis.choose(self.group, target)
         self.signature = Signature()
-        self.library = vecmath.Library()
         self.declares: dict[str, str] = {}
+        self.library = vecmath.Library(self.declares, native_scale=target.vector_bytes == 64)
         self.flags = "contract " if options.numerics == "default" else ""
         self.checks = [s for s in self.group.statements() if isinstance(s, Check)]
 
@@ -73,9 +73,8 @@ class _Kernel:
         return tuple(found[name] for name in self.signature.pointers)
 
     def assemble(self, functions: list[str]) -> str:
-        declares = [*self.declares.values(), *self.library.externals()]
         attributes = 'attributes #0 = { nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" }'
-        return "\n".join([*sorted(set(declares)), self.library.text(), *functions, attributes, ""])
+        return "\n".join([*sorted(self.declares.values()), self.library.text(), *functions, attributes, ""])
 
     # ------------------------------------------------------------ the body
 

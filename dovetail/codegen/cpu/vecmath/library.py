@@ -20,61 +20,51 @@ def has(name: str) -> bool:
 
 
 class Library:
-    """Collects definitions while a kernel is emitted; `text()` gives them all."""
+    """Collects definitions while a kernel is emitted; `declares` gets what they call."""
 
-    def __init__(self) -> None:
-        self.used: dict[str, str] = {}
+    def __init__(self, declares: dict[str, str], native_scale: bool) -> None:
+        self.declares, self.native_scale = declares, native_scale
+        self.definitions: dict[str, str] = {}
 
     def use(self, name: str, element: str, lanes: int) -> str:
         """The function's name in the kernel's text."""
         function = f"{name}.{types.suffix(element, lanes)}"
-        if function not in self.used:
-            self.used[function] = ""
-            for needed in _needs(name, element):
-                self.use_scalarized(needed, element, lanes)
-            self.used[function] = _definition(name, element, lanes, function)
+        if function in self.definitions:
+            return function
+        entry = SINGLE.get(name) if element == "float" else None
+        if entry is None:
+            return self.from_c(name, element, lanes)
+        far = self.from_c(name, element, lanes) if entry.limit is not None else ""
+        text, declares = _single(name, function, far, lanes, self.native_scale)
+        self.definitions[function] = text
+        self.declares.update(declares)
         return function
 
-    def use_scalarized(self, name: str, element: str, lanes: int) -> None:
+    def from_c(self, name: str, element: str, lanes: int) -> str:
+        """The C library's function, once a lane."""
         function = f"{name}.lib.{types.suffix(element, lanes)}"
-        self.used.setdefault(function, scalarized(name, element, lanes, function))
+        self.definitions[function] = scalarized(name, element, lanes, function)
+        callee = c_name(name, element)
+        self.declares[callee] = f"declare {element} @{callee}({', '.join([element] * FUNCTIONS[name])})"
+        return function
 
     def text(self) -> str:
-        return "".join(self.used.values())
-
-    def externals(self) -> list[str]:
-        """Declarations of the C library's functions that the definitions call."""
-        found = []
-        for function in self.used:
-            name, *rest = function.split(".")
-            element = {"f32": "float", "f64": "double"}[rest[-1].removeprefix("v").lstrip("0123456789")]
-            if rest[0] == "lib" or (name, element) not in SINGLE:
-                found.append(external(name, element))
-        return found
-
-
-def _needs(name: str, element: str) -> tuple[str, ...]:
-    entry = SINGLE.get((name, element))
-    return () if entry is None else entry.needs
+        return "".join(self.definitions.values())
 
 
 @cache
-def _definition(name: str, element: str, lanes: int, function: str) -> str:
-    if (name, element) in SINGLE:
-        return define(SINGLE[name, element], function, element, lanes)
-    return scalarized(name, element, lanes, function)
+def _single(name: str, function: str, far: str, lanes: int, native: bool) -> tuple[str, dict[str, str]]:
+    return define(SINGLE[name], function, far, lanes, native)
 
 
-def external(name: str, element: str) -> str:
-    inside = ", ".join([element] * FUNCTIONS[name])
-    return f"declare {element} @{name}{'f' if element == 'float' else ''}({inside})"
+def c_name(name: str, element: str) -> str:
+    return f"{name}f" if element == "float" else name
 
 
 @cache
 def scalarized(name: str, element: str, lanes: int, function: str) -> str:
     """One call of the C library for each lane."""
-    callee = f"{name}{'f' if element == 'float' else ''}"
-    kind, count = types.vector(element, lanes), FUNCTIONS[name]
+    kind, count, callee = types.vector(element, lanes), FUNCTIONS[name], c_name(name, element)
     parameters = ", ".join(f"{kind} %x{k}" for k in range(count))
     if lanes == 1:
         inside = ", ".join(f"{element} %x{k}" for k in range(count))
