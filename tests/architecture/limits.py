@@ -16,5 +16,5 @@ BROAD_HANDLERS: dict[str, str] = {}
 
 # path: why its functions carry no types
 UNTYPED: dict[str, str] = {
-    "dovetail/capture/known/standins.py": "traced as the standard library's own functions, whose signatures they repeat",
+    "dovetail/capture/known/standins.py": "traced in place of the standard library's functions, with their signatures",
 }
