@@ -115,3 +115,18 @@ class TypeOf(Source):
 
     def expr(self) -> str:
         return f"type({self.base.expr()})"
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Source):
+    """`base.field` of an `nn.Module`, read from its `_parameters`, `_buffers` or `_modules`."""
+
+    base: Source
+    table: str
+    field: str
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}.{self.table}[{self.field!r}]"
+
+    def name(self) -> str:
+        return f"{self.base.name()}.{self.field}"

@@ -1,0 +1,388 @@
+"""Attribute access by Python's own rules, with storage replaced by symbolic values.
+
+`generic_get_attr` is `type(v).__getattribute__`, including overrides and `__getattr__`;
+`object_get_attr` is `object.__getattribute__`: data descriptor, instance, class, in this order.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.capture.scope import trusted
+from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value
+from dovetail.capture.values.callables import (
+    ClassValue,
+    FunctionValue,
+    KnownValue,
+    MethodValue,
+    PyModuleValue,
+    SuperValue,
+)
+from dovetail.capture.values.containers import DictValue, TupleValue
+from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, real_dict
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.views import NamespaceValue
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Attr, Member
+
+FUNCTION = types.FunctionType
+MODULE_GETATTR = torch.nn.Module.__getattr__
+Position = collections.namedtuple("Position", "x")  # for the type of a named tuple's field descriptors
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+def generic_get_attr(s: Any, value: Value, name: str) -> Value:
+    cls = value.cls
+    override = s.static(cls, "__getattribute__")
+    try:
+        if type(override) is FUNCTION:
+            return s.call(s.wrap(override, None), value, Const(name))
+        return object_get_attr(s, value, name)
+    except Raised as raised:
+        if not issubclass(raised.value.cls, AttributeError):
+            raise
+        fallback = s.static(cls, "__getattr__")
+        if fallback is MISSING:
+            raise
+        if fallback is MODULE_GETATTR and isinstance(value, ModuleValue):
+            return module_member(s, value, name)
+        return s.call(bind_descriptor(s, value, fallback, "__getattr__"), Const(name))
+
+
+def object_get_attr(s: Any, value: Value, name: str) -> Value:
+    special = SPECIAL.get(name)
+    if special is not None:
+        found = special(s, value)
+        if found is not None:
+            return found
+    static = s.static(value.cls, name)
+    if static is not MISSING and is_data_descriptor(static):
+        return _get_data(s, value, static, name)
+    found = value.instance_attr(s, name)
+    if found is not None:
+        return found
+    if static is not MISSING:
+        return bind_descriptor(s, value, static, name)
+    return _no_attribute(s, value, name)
+
+
+def _no_attribute(s: Any, value: Value, name: str) -> Any:
+    if isinstance(value, ObjectValue) and value.source is not None and value.real is not MISSING:
+        if not isinstance(value, ModuleValue) and s.static(value.cls, "__getattr__") is MISSING:
+            s.guard(value.source, GuardKind.HAS_ATTR, (name, False))
+    return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
+
+
+def is_data_descriptor(static: Any) -> bool:
+    kind = type(static)
+    return kind is property or hasattr(kind, "__set__")
+
+
+def _get_data(s: Any, value: Value, static: Any, name: str) -> Value:
+    if isinstance(static, property):
+        if static.fget is None:
+            return s.throw(AttributeError, f"property {name!r} has no getter")
+        return s.call(s.wrap(static.fget, None), value)
+    if isinstance(static, types.MemberDescriptorType):
+        return _get_slot(s, value, static, name)
+    if isinstance(static, types.GetSetDescriptorType):
+        return _get_c_attribute(s, value, static, name)
+    return bind_descriptor(s, value, static, name)
+
+
+def _get_slot(s: Any, value: Value, static: Any, name: str) -> Value:
+    if isinstance(value, TupleValue) and name in getattr(value.cls, "__match_args__", ()):
+        return value.at(s, value.cls.__match_args__.index(name))  # type: ignore[attr-defined]
+    found = value.attrs.get(name) if isinstance(value, ObjectValue) else None
+    if found is None and getattr(value, "real", MISSING) is not MISSING:
+        try:
+            real = static.__get__(value.real)  # type: ignore[attr-defined]
+        except AttributeError:
+            real = MISSING
+        if real is not MISSING:
+            found = s.wrap(real, s.attr_source(value, name))
+            if isinstance(value, ObjectValue):
+                value.attrs[name] = found
+    if found is None or found is MISSING:
+        return s.throw(AttributeError, name)
+    return found
+
+
+def _get_c_attribute(s: Any, value: Value, static: Any, name: str) -> Value:
+    try:
+        return s.from_native(static.__get__(value.native()))
+    except NotNative:
+        pass
+    return s.unsupported(
+        "c-attribute", f"attribute {name!r} of {value.describe()} is computed by native code",
+        "Read it outside the compiled function.",
+    )
+
+
+def bind_descriptor(s: Any, value: Value, static: Any, name: str) -> Value:
+    """What `value.name` gives for `static` found in its class."""
+    binder = BINDERS.get(type(static))
+    if binder is not None:
+        return binder(s, value, static, name)
+    getter = s.static(type(static), "__get__")
+    if getter is MISSING:
+        return s.wrap(static, _class_constant_source(s, value, name))
+    if type(getter) is not FUNCTION:
+        return s.unsupported(
+            "descriptor", f"{value.cls.__name__}.{name} is a {type(static).__name__}, a descriptor in native code",
+            "Read it outside the compiled function.",
+        )
+    return s.call(s.wrap(getter, None), s.wrap(static, None), value, ClassValue(value.cls))
+
+
+def _class_constant_source(s: Any, value: Value, name: str) -> Any:
+    if trusted(value.cls.__module__):
+        return None
+    return s.attr_source(value, name)
+
+
+def _cached_property(s: Any, value: Value, static: Any, name: str) -> Value:
+    result = s.call(s.wrap(static.func, None), value)
+    value.set_instance_attr(s, static.attrname, result)
+    return result
+
+
+BINDERS: dict[type, Callable[[Any, Value, Any, str], Value]] = {
+    FUNCTION: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
+    types.MethodDescriptorType: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
+    types.WrapperDescriptorType: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
+    types.ClassMethodDescriptorType: lambda s, v, static, name: s.wrap(getattr(v.cls, name), None),
+    types.BuiltinFunctionType: lambda s, v, static, name: s.wrap(static, None),
+    staticmethod: lambda s, v, static, name: s.wrap(static.__func__, None),
+    classmethod: lambda s, v, static, name: MethodValue(s.wrap(static.__func__, None), s.wrap(v.cls, None)),
+    property: lambda s, v, static, name: s.call(s.wrap(static.fget, None), v),
+    functools.cached_property: _cached_property,
+    type(Position.x): lambda s, v, static, name: v.at(s, static.__reduce__()[1][0]),  # type: ignore[attr-defined]
+}
+
+
+def find_special(s: Any, value: Value, name: str) -> Value | None:
+    """`type(value).name` bound to the value, the way operators look up special methods."""
+    static = s.static(value.cls, name)
+    if static is MISSING or static is None:
+        return None
+    return bind_descriptor(s, value, static, name)
+
+
+# ---------------------------------------------------------------- names every object has
+
+
+def _class_of(s: Any, value: Value) -> Value:
+    return s.wrap(value.cls, None)
+
+
+def _dict_of(s: Any, value: Value) -> Value | None:
+    return NamespaceValue(value) if isinstance(value, ObjectValue) else None
+
+
+def _receiver(s: Any, value: Value) -> Value | None:
+    return value.receiver if isinstance(value, MethodValue) else None
+
+
+def _function_part(name: str) -> Callable[[Any, Value], Value | None]:
+    def get(s: Any, value: Value) -> Value | None:
+        if isinstance(value, MethodValue):
+            return s.get_attr(value.function, name)
+        if not isinstance(value, FunctionValue):
+            return None
+        if name in value.attrs:
+            return value.attrs[name]
+        if value.real is not MISSING:
+            return s.from_native(getattr(value.real, name))
+        parts = {"__name__": value.name, "__qualname__": value.code.co_qualname, "__module__": value.globals.get("__name__")}
+        return Const(parts[name]) if name in parts else NONE
+
+    return get
+
+
+def _exception_args(s: Any, value: Value) -> Value | None:
+    return TupleValue(value.args) if isinstance(value, ExceptionValue) else None
+
+
+def _exception_link(s: Any, value: Value) -> Value | None:
+    return (value.cause or NONE) if isinstance(value, ExceptionValue) else None
+
+
+SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
+    "__class__": _class_of,
+    "__dict__": _dict_of,
+    "__self__": _receiver,
+    "__func__": lambda s, v: v.function if isinstance(v, MethodValue) else None,
+    **{n: _function_part(n) for n in ("__name__", "__qualname__", "__doc__", "__module__", "__code__", "__annotations__")},
+    "__closure__": _function_part("__closure__"),
+    "args": _exception_args,
+    "__cause__": _exception_link,
+    "__context__": _exception_link,
+    "__traceback__": lambda s, v: NONE if isinstance(v, ExceptionValue) else None,
+}
+
+
+# ---------------------------------------------------------------- nn.Module, classes, Python modules, super
+
+
+def module_member(s: Any, value: ModuleValue, name: str) -> Value:
+    """What `nn.Module.__getattr__` finds."""
+    if value.real is not MISSING:
+        own = real_dict(value.real)
+        for table in MODULE_TABLES:
+            changed = value.attrs.get(table)
+            if isinstance(changed, DictValue) and changed.changed:
+                found = changed.get(s, name)
+                if found is not None:
+                    return found
+                continue
+            members = own.get(table)
+            if members is not None and name in members:
+                found = s.wrap(members[name], Member(value.source, table, name))  # type: ignore[arg-type]
+                value.attrs[name] = found
+                return found
+    return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
+
+
+def class_get_attr(s: Any, value: ClassValue, name: str) -> Value:
+    cls = value.real
+    special = CLASS_SPECIAL.get(name)
+    if special is not None:
+        return special(s, cls)
+    meta = s.static(type(cls), name)
+    static = s.static(cls, name)
+    if meta is not MISSING and is_data_descriptor(meta):
+        return s.from_native(getattr(cls, name))
+    if static is MISSING:
+        if meta is not MISSING:
+            return bind_descriptor(s, value, meta, name)
+        fallback = s.static(type(cls), "__getattr__")
+        if type(fallback) is FUNCTION and not hasattr(cls, name):
+            return s.call(s.wrap(fallback, None), value, Const(name))
+        if hasattr(cls, name):
+            return s.wrap(getattr(cls, name), None)
+        return s.throw(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
+    kind = type(static)
+    if kind is classmethod:
+        return MethodValue(s.wrap(static.__func__, None), value)
+    if kind is staticmethod:
+        return s.wrap(static.__func__, None)
+    if kind is types.ClassMethodDescriptorType or kind is types.BuiltinFunctionType:
+        return s.wrap(getattr(cls, name), None)
+    if kind in BINDERS or hasattr(kind, "__get__"):
+        return s.wrap(static, None)
+    source = None if trusted(cls.__module__) else Attr(value.source or s.bind(cls), name)
+    return s.wrap(static, source)
+
+
+CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
+    "__class__": lambda s, cls: s.wrap(type(cls), None),
+    "__dict__": lambda s, cls: s.wrap(cls.__dict__, None),
+    "__name__": lambda s, cls: Const(cls.__name__),
+    "__qualname__": lambda s, cls: Const(cls.__qualname__),
+    "__module__": lambda s, cls: Const(cls.__module__),
+    "__mro__": lambda s, cls: TupleValue([s.wrap(c, None) for c in cls.__mro__]),
+    "__bases__": lambda s, cls: TupleValue([s.wrap(c, None) for c in cls.__bases__]),
+    "__doc__": lambda s, cls: Const(cls.__doc__),
+}
+
+
+def pymodule_get_attr(s: Any, value: PyModuleValue, name: str) -> Value:
+    module = value.real
+    table = module.__dict__
+    if name in table:
+        found = s.scope(table, module.__name__).load(s, name)
+        if found is not None:
+            return found
+    try:
+        real = getattr(module, name)
+    except AttributeError as error:
+        return s.throw_native(error)
+    return s.wrap(real, None)
+
+
+def super_get_attr(s: Any, value: SuperValue, name: str) -> Value:
+    mro = value.owner.__mro__
+    for cls in mro[mro.index(value.start) + 1 :]:
+        if name in cls.__dict__:
+            static = cls.__dict__[name]
+            if isinstance(value.receiver, ClassValue):
+                return _super_on_class(s, value, static)
+            if static is MODULE_GETATTR and isinstance(value.receiver, ModuleValue):
+                return MethodValue(KnownValue(MODULE_GETATTR), value.receiver)
+            return bind_descriptor(s, value.receiver, static, name)
+    return s.throw(AttributeError, f"'super' object has no attribute {name!r}")
+
+
+def _super_on_class(s: Any, value: SuperValue, static: Any) -> Value:
+    if type(static) is classmethod:
+        return MethodValue(s.wrap(static.__func__, None), value.receiver)
+    if type(static) is staticmethod:
+        return s.wrap(static.__func__, None)
+    return s.wrap(static, None)
+
+
+# ---------------------------------------------------------------- stores
+
+
+def set_attr(s: Any, value: Value, name: str, new: Value) -> None:
+    """`setattr(value, name, new)`, `__setattr__` overrides included."""
+    if isinstance(value, PyModuleValue):
+        s.scope(value.real.__dict__, value.real.__name__).store(s, name, new)
+        return
+    override = s.static(value.cls, "__setattr__")
+    if type(override) is FUNCTION and not isinstance(value, TensorValue):
+        if override is torch.nn.Module.__setattr__ and isinstance(value, ModuleValue):
+            _set_module_attr(s, value, name, new)
+        else:
+            s.call(s.wrap(override, None), value, Const(name), new)
+        return
+    object_set_attr(s, value, name, new)
+
+
+def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
+    static = s.static(value.cls, name)
+    if static is not MISSING and is_data_descriptor(static) and not isinstance(static, types.MemberDescriptorType):
+        if isinstance(static, property):
+            if static.fset is None:
+                s.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no setter")
+            s.call(s.wrap(static.fset, None), value, new)
+            return
+        setter = s.static(type(static), "__set__")
+        if type(setter) is FUNCTION:
+            s.call(s.wrap(setter, None), s.wrap(static, None), value, new)
+            return
+        if not isinstance(value, ExceptionValue):
+            s.unsupported("attribute-store", f"cannot set {name!r} of {value.describe()}: native code stores it")
+    value.set_instance_attr(s, name, new)
+
+
+def _set_module_attr(s: Any, value: ModuleValue, name: str, new: Value) -> None:
+    """`nn.Module.__setattr__`: parameters, submodules and buffers go to their tables."""
+    own = real_dict(value.real)
+    for table in MODULE_TABLES:
+        if name in own.get(table, ()):
+            members = s.get_attr(value, table)
+            members.put(s, Const(name), new)
+            value.attrs[name] = new
+            return
+    if isinstance(new, ModuleValue) or new.cls is torch.nn.Parameter:
+        s.unsupported(
+            "module-registration", f"assigning a parameter or submodule to {value.describe()}.{name} while compiled",
+            "Register parameters and submodules in __init__.",
+        )
+    object_set_attr(s, value, name, new)
+
+
+def del_attr(s: Any, value: Value, name: str) -> None:
+    override = s.static(value.cls, "__delattr__")
+    if type(override) is FUNCTION:
+        s.call(s.wrap(override, None), value, Const(name))
+    elif not value.del_instance_attr(s, name):
+        s.throw(AttributeError, name)

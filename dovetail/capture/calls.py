@@ -1,0 +1,207 @@
+"""Calling: what happens when traced code calls something.
+
+    call_function   a Python function: a table row, a node of the graph, or inlined
+    call_known      a C function or other known object: a table row, a node, or folded
+    call_object     an instance: its `__call__`
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import CodeType
+from typing import Any
+
+import torch
+
+from dovetail.bytecode import decode
+from dovetail.bytecode.decode import flags
+from dovetail.capture.frame import Frame, GeneratorValue
+from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES, KNOWN, STANDINS
+from dovetail.capture.modules import call_module
+from dovetail.capture.torchtable import graph_functions, tensor_methods
+from dovetail.capture.values.base import MISSING, Const, NotNative, Value
+from dovetail.capture.values.callables import FunctionValue, KnownValue
+from dovetail.capture.values.containers import DictValue, TupleValue
+from dovetail.capture.values.objects import ModuleValue
+from dovetail.capture.wrap import function_parts
+
+DEPTH_LIMIT = 120
+
+
+def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    real = function.real
+    if real is not MISSING:
+        handler = KNOWN.get(real)
+        if handler is not None:
+            return handler(s, args, kwargs)
+        if real in graph_functions():
+            return s.torch_call(real, args, kwargs)
+        standin = STANDINS.get(real)
+        if standin is not None:
+            return s.call_function(s.wrap(standin, None), args, kwargs)
+        name = tensor_methods().get(real)
+        if name is not None:
+            return s.torch_method(name, args, kwargs)
+        if real.__dict__:
+            _refuse_marked(s, function)
+    return call_python(s, function, args, kwargs)
+
+
+def _refuse_marked(s: Any, function: FunctionValue) -> None:
+    if getattr(function.real, "_torchdynamo_disable", False):
+        s.unsupported(
+            "disabled-function", f"{function.name} is marked with compiler.disable",
+            "Call it outside the compiled function, or remove the mark.",
+        )
+
+
+def call_python(s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Inline a call: run the function's bytecode in a frame of its own."""
+    if function.real is not MISSING and not function.attrs.get("parts loaded"):
+        function_parts(s, function)
+        function.attrs["parts loaded"] = True
+    values: dict[str, Any] = {}
+    bind_arguments(s, function, args, kwargs, values)
+    return run_frame(s, function, values)
+
+
+def run_frame(s: Any, function: FunctionValue, values: dict[str, Any]) -> Value:
+    """Run a function whose parameters are bound; a generator function gives its generator."""
+    if len(s.frames) >= DEPTH_LIMIT:
+        s.unsupported("recursion", f"calls nest more than {DEPTH_LIMIT} deep", "Compile the inner function instead.")
+    scope = s.scope(function.globals, function.globals.get("__name__"))
+    frame = Frame(s, decode(function.code), scope, function)
+    frame.locals = values
+    for name, cell in zip(function.code.co_freevars, function.closure):
+        values[name] = cell
+    s.metrics["frames"] += 1
+    if flags(function.code)[2]:
+        return GeneratorValue(frame)
+    return frame.run_call()
+
+
+@cache
+def _parameters(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...], int, str | None, str | None]:
+    """Positional names, keyword-only names, positional-only count, *args name, **kwargs name."""
+    names, count, only = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
+    varargs, varkw, _ = flags(code)
+    star = names[count + only] if varargs else None
+    double = names[count + only + varargs] if varkw else None
+    return names[:count], names[count : count + only], code.co_posonlyargcount, star, double
+
+
+def bind_arguments(
+    s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], out: dict[str, Any]
+) -> None:
+    """Assign arguments to parameters by Python's rules, filling `out`."""
+    positional, keyword_only, posonly, star, double = _parameters(function.code)
+    count = len(positional)
+    for name, value in zip(positional, args):
+        out[name] = value
+    if len(args) > count and star is None:
+        s.throw(TypeError, f"{function.name}() takes {count} positional arguments but {len(args)} were given")
+    extra = _bind_keywords(s, function, kwargs, out)
+    first_default = count - len(function.defaults)
+    for k in range(min(len(args), count), count):
+        name = positional[k]
+        if name in out:
+            continue
+        if k < first_default:
+            s.throw(TypeError, f"{function.name}() missing 1 required positional argument: {name!r}")
+        out[name] = function.defaults[k - first_default]
+    for name in keyword_only:
+        if name not in out:
+            if name not in function.kwdefaults:
+                s.throw(TypeError, f"{function.name}() missing 1 required keyword-only argument: {name!r}")
+            out[name] = function.kwdefaults[name]
+    if star is not None:
+        out[star] = TupleValue(args[count:])
+    if double is not None:
+        rest = DictValue()
+        rest.entries = {n: (Const(n), v) for n, v in extra.items()}
+        out[double] = rest
+
+
+def _bind_keywords(s: Any, function: FunctionValue, kwargs: dict[str, Value], out: dict[str, Any]) -> dict[str, Value]:
+    positional, keyword_only, posonly, _, double = _parameters(function.code)
+    extra = {}
+    for name, value in kwargs.items():
+        if name in positional[posonly:] or name in keyword_only:
+            if name in out:
+                s.throw(TypeError, f"{function.name}() got multiple values for argument {name!r}")
+            out[name] = value
+        elif double is None:
+            s.throw(TypeError, f"{function.name}() got an unexpected keyword argument {name!r}")
+        else:
+            extra[name] = value
+    return extra
+
+
+def call_known(s: Any, function: KnownValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    real = function.real
+    try:
+        handler = KNOWN.get(real)
+    except TypeError:
+        handler = None
+    else:
+        if handler is not None:
+            return handler(s, args, kwargs)
+        standin = STANDINS.get(real)
+        if standin is not None:
+            return s.call_function(s.wrap(standin, None), args, kwargs)
+        if real in graph_functions() or isinstance(real, OPERATORS):
+            return s.torch_call(real, args, kwargs)
+        name = tensor_methods().get(real)
+        if name is not None:
+            return s.torch_method(name, args, kwargs)
+        if real in FOLDED or getattr(real, "__objclass__", None) in FOLDED_METHOD_TYPES:
+            return fold(s, real, args, kwargs)
+    call = s.static(type(real), "__call__")
+    if type(call).__name__ == "function":
+        return s.call_function(s.wrap(call, None), [function, *args], kwargs)
+    return _opaque(s, function)
+
+
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def _opaque(s: Any, function: Value) -> Value:
+    name = getattr(getattr(function, "real", None), "__qualname__", None) or function.describe()
+    module = getattr(getattr(function, "real", None), "__module__", None)
+    return s.unsupported(
+        "opaque-call", f"{f'{module}.' if module else ''}{name} is native code that capture knows nothing about",
+        "Call it outside the compiled function.",
+    )
+
+
+def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a pure native function now; every argument must be known."""
+    try:
+        native_args = [a.native() for a in args]
+        native_kwargs = {k: v.native() for k, v in kwargs.items()}
+    except NotNative:
+        name = getattr(real, "__qualname__", repr(real))
+        return s.unsupported(
+            "native-call-on-traced-value", f"{name} is native code and got a value that exists only in the graph",
+            "Use the torch function that does the same.",
+        )
+    try:
+        result = real(*native_args, **native_kwargs)
+    except Exception as error:  # the traced program's own exception
+        return s.throw_native(error)
+    return s.from_native(result)
+
+
+def call_object(s: Any, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if isinstance(value, ModuleValue):
+        return call_module(s, value, args, kwargs)
+    handler = KNOWN.get(value.cls.__call__) if "__call__" in dir(value.cls) else None
+    if handler is not None:
+        return handler(s, [value, *args], kwargs)
+    method = s.find_special(value, "__call__")
+    if method is None:
+        return s.throw(TypeError, f"{value.cls.__name__!r} object is not callable")
+    return method.call(s, args, kwargs)
+
+
+__all__ = ["bind_arguments", "call_function", "call_known", "call_object", "call_python", "fold"]

@@ -1,0 +1,117 @@
+"""Calling a class: built-in types by table, exceptions, and classes written in Python.
+
+`instantiate` follows `type.__call__`: `__new__`, then `__init__` when it gave an instance.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+import torch
+
+from dovetail.capture.calls import fold
+from dovetail.capture.known.table import FOLDED, KNOWN, STANDINS
+from dovetail.capture.values.base import Value
+from dovetail.capture.values.callables import ClassValue
+from dovetail.capture.values.containers import DictValue, ListValue, SetValue, TupleValue
+from dovetail.capture.values.objects import ExceptionValue, ObjectValue
+
+FUNCTION = types.FunctionType
+
+
+def call_class(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    cls = value.real
+    handler = KNOWN.get(cls)
+    if handler is not None:
+        return handler(s, args, kwargs)
+    standin = STANDINS.get(cls)
+    if standin is not None:
+        return s.call_function(s.wrap(standin, None), args, kwargs)
+    if cls in FOLDED or isinstance(cls, enum.EnumMeta):
+        return fold(s, cls, args, kwargs)
+    if issubclass(cls, torch.nn.Module):
+        return s.unsupported(
+            "module-made-inside", f"{cls.__name__}(...) creates a module inside the compiled function",
+            "Create modules in __init__.",
+        )
+    if issubclass(cls, torch.Tensor):
+        return s.unsupported("tensor-subclass", f"{cls.__name__}(...) creates a tensor subclass")
+    call = s.static(type(cls), "__call__")
+    if type(call) is FUNCTION:
+        return s.call_function(s.wrap(call, None), [value, *args], kwargs)
+    return instantiate(s, value, args, kwargs)
+
+
+def instantiate(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    cls = value.real
+    new = s.static(cls, "__new__")
+    new = new.__func__ if isinstance(new, staticmethod) else new
+    if type(new) is FUNCTION:
+        made = s.call_function(s.wrap(new, None), [value, *args], kwargs)
+        if not issubclass(made.cls, cls):
+            return made
+    else:
+        made = allocate(s, cls, new, args)
+    init = s.static(cls, "__init__")
+    if type(init) is FUNCTION:
+        s.call_function(s.wrap(init, None), [made, *args], kwargs)
+    elif init is not object.__init__:
+        _native_init(s, made, init, args, kwargs)
+    elif (args or kwargs) and new is object.__new__:
+        s.throw(TypeError, f"{cls.__name__}() takes no arguments")
+    return made
+
+
+def _native_init(s: Any, made: Value, init: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
+    handler = KNOWN.get(init)
+    if handler is not None:
+        handler(s, [made, *args], kwargs)
+    elif not isinstance(made, (ExceptionValue, TupleValue)):
+        s.unsupported("native-init", f"{made.cls.__name__} is initialised by native code ({init!r})")
+
+
+def allocate(s: Any, cls: type, new: Any, args: list[Value]) -> Value:
+    """A fresh instance of `cls` from a native `__new__`."""
+    maker = ALLOCATORS.get(new)
+    if maker is None:
+        if issubclass(cls, BaseException):
+            return ExceptionValue(cls, list(args))
+        return s.unsupported("native-object", f"{cls.__name__} objects are made by native code", "Create it outside.")
+    return maker(s, cls, args)
+
+
+def _new_tuple(s: Any, cls: type, args: list[Value]) -> Value:
+    return TupleValue(s.unpack(args[0]) if args else [], cls)
+
+
+def _new_frozenset(s: Any, cls: type, args: list[Value]) -> Value:
+    made = SetValue(cls)
+    for item in s.unpack(args[0]) if args else []:
+        made.entries.setdefault(s.hashable(item), item)
+    return made
+
+
+def _new_list(s: Any, cls: type, args: list[Value]) -> Value:
+    return ListValue([], cls)
+
+
+def _new_dict(s: Any, cls: type, args: list[Value]) -> Value:
+    return DictValue(cls)
+
+
+ALLOCATORS = {
+    object.__new__: lambda s, cls, args: ObjectValue(cls),
+    list.__new__: _new_list,
+    deque.__new__: _new_list,
+    tuple.__new__: _new_tuple,
+    set.__new__: lambda s, cls, args: SetValue(cls),
+    frozenset.__new__: _new_frozenset,
+    dict.__new__: _new_dict,
+    defaultdict.__new__: _new_dict,
+    OrderedDict.__new__: _new_dict,
+    BaseException.__new__: lambda s, cls, args: ExceptionValue(cls, list(args)),
+}
+

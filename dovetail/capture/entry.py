@@ -1,0 +1,236 @@
+"""`capture`: one call of a Python callable → graph, guards and residual code."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.capture.contexts import preserved
+from dovetail.capture.handlers import all as _handlers
+from dovetail.capture.known import all as _known
+from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
+from dovetail.capture.rebuild import Rebuilder
+from dovetail.capture.session import Session
+from dovetail.capture.torchtable import impure
+from dovetail.capture.values.base import Raised, Value
+from dovetail.capture.values.callables import FunctionValue
+from dovetail.capture.values.containers import DictValue, TupleValue
+from dovetail.capture.wrap import function_parts
+from dovetail.errors import Unsupported
+from dovetail.ir.captured import Captured
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Arg, Bound, Cell
+from dovetail.ops.fake import FakeMode
+
+TABLES = (_handlers, _known)  # imported to be filled
+RESERVED = frozenset(("graph", "G", "F", "K", "M", "P"))
+
+
+@dataclass
+class Target:
+    """A callable taken apart: what runs, what is bound, whose parameters the residual has.
+
+    `function` is None when the parameters are `*args, **kwargs` and `root` is called with them.
+    """
+
+    root: Any
+    function: FunctionType | None
+    receiver: Any = None
+    has_receiver: bool = False
+
+
+def capture(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any) -> Captured:
+    """Trace `fn(*args, **kwargs)` without running it; raises `Unsupported` where that is impossible.
+
+    Tensors among the arguments are only looked at, never computed with.
+    """
+    target = take_apart(fn)
+    function = target.function or underlying(target.root)
+    session = Session(getattr(function, "__globals__", {}), options)
+    with preserved(session), FakeMode():
+        try:
+            header, result = _trace(session, target, args, kwargs)
+        except Raised as raised:
+            raise _escaped(raised) from getattr(raised.value, "original", None)
+        return _finish(session, header, result, function)
+
+
+def _escaped(raised: Raised) -> Unsupported:
+    """The program raises for these arguments: eager runs it, so that the user sees the real error."""
+    error = raised.value
+    words = [str(a.value) if hasattr(a, "value") else "..." for a in getattr(error, "args", ())]
+    return Unsupported(
+        "user-exception", f"the code raises {error.cls.__name__}: {', '.join(words)}",
+        "Run it without compiling to see the full error.", raised.stack,
+    )  # fmt: skip
+
+
+def take_apart(fn: Any) -> Target:
+    if isinstance(fn, FunctionType):
+        return Target(fn, fn)
+    if isinstance(fn, MethodType) and isinstance(fn.__func__, FunctionType):
+        return Target(fn, fn.__func__, fn.__self__, True)
+    if isinstance(fn, torch.nn.Module):
+        forward = _forward(fn)
+        return Target(fn, forward, fn, True) if forward is not None else Target(fn, None)
+    call = getattr(type(fn), "__call__", None)
+    if isinstance(call, FunctionType) and not isinstance(fn, functools.partial):
+        return Target(fn, call, fn, True)
+    return Target(fn, None)
+
+
+def _forward(module: torch.nn.Module) -> FunctionType | None:
+    """`forward`, when calling the module does nothing else."""
+    hooked = any(getattr(module, h) for h in HOOKS) or any(getattr(torch_module, h) for h in GLOBAL_HOOKS)
+    forward = type(module).forward
+    own = "forward" in module.__dict__
+    plain = type(module).__call__ is PLAIN_CALL and not hooked and not own and isinstance(forward, FunctionType)
+    return forward if plain else None  # type: ignore[return-value]
+
+
+def underlying(fn: Any) -> Any:
+    """The Python function whose globals and cells the callable uses, if there is one."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__func__", fn) if not isinstance(fn, torch.nn.Module) else type(fn).forward
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def _trace(s: Session, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, Value]:
+    function = target.function
+    if function is None or not RESERVED.isdisjoint(function.__code__.co_varnames[: _count(function)]):
+        star = s.wrap(tuple(args), Arg("args"))
+        double = s.wrap(dict(kwargs), Arg("kwargs"))
+        assert isinstance(star, TupleValue) and isinstance(double, DictValue)
+        named = {k.native(): v for k, v in double.pairs(s)}
+        root = s.wrap(target.root, s.bind(target.root, "self"))
+        return "*args, **kwargs", s.call_root(root, star.all(s), named)
+    values, header = _bind(s, target, function, args, kwargs)
+    if isinstance(target.root, torch.nn.Module):
+        _no_hooks(s, values[next(iter(values))])
+    return header, _run(s, function, values)
+
+
+def _count(function: FunctionType) -> int:
+    code = function.__code__
+    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+
+
+def _no_hooks(s: Session, module: Value) -> None:
+    for hook in HOOKS:
+        s.guard(module.source.attr(hook), GuardKind.LENGTH, 0)  # type: ignore[union-attr]
+
+
+def _bind(
+    s: Session, target: Target, function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Value], str]:
+    """Parameters → values, and the text of the parameter list (without the bound receiver)."""
+    signature = inspect.Signature.from_callable(function, follow_wrapped=False)
+    full = ((target.receiver, *args) if target.has_receiver else args)
+    bound = signature.bind(*full, **kwargs)
+    bound.apply_defaults()
+    values: dict[str, Value] = {}
+    parameters = list(signature.parameters.values())
+    for position, parameter in enumerate(parameters):
+        real = bound.arguments[parameter.name]
+        if position == 0 and target.has_receiver:
+            values[parameter.name] = s.wrap(real, s.bind(real, "self"))
+        else:
+            values[parameter.name] = s.wrap(real, Arg(parameter.name))
+    return values, _header(s, parameters[1:] if target.has_receiver else parameters)
+
+
+def _header(s: Session, parameters: list[inspect.Parameter]) -> str:
+    plain = []
+    for p in parameters:
+        default = p.default
+        if default is not inspect.Parameter.empty:
+            name = f"_default_{p.name}"
+            s.names[name] = default
+            default = _Text(name)
+        plain.append(p.replace(annotation=inspect.Parameter.empty, default=default))
+    return str(inspect.Signature(plain))[1:-1]
+
+
+class _Text:
+    """A default whose repr is a name of the residual's namespace."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _run(s: Session, function: FunctionType, values: dict[str, Value]) -> Value:
+    code = function.__code__
+    value = FunctionValue(code, function.__globals__, function.__name__, function, None)
+    s.cache[id(function)] = value
+    function_parts(s, value)
+    for index, (cell, name) in enumerate(zip(value.closure, code.co_freevars)):
+        cell.source = Cell(index, name)
+    value.attrs["parts loaded"] = True  # type: ignore[assignment]
+    return s.call_frame(value, values)
+
+
+# ---------------------------------------------------------------- the result
+
+
+def _finish(s: Session, header: str, result: Value, function: Any) -> Captured:
+    rebuilder = Rebuilder(s)
+    text = rebuilder.expr(result)
+    replay = rebuilder.effects()
+    node = s.graph.output(tuple(rebuilder.outputs))
+    node.meta["stack"] = ()
+    _remove_dead(s.graph)
+    used = [(n, i) for n, i in s.inputs if n.users]
+    for n, _ in s.inputs:
+        if not n.users:
+            s.graph.erase_node(n)
+    inputs = _order(s.graph, used)
+    static = [s.bound[i.source.index] for i in inputs if i.static]
+    arguments = [i.source.expr() for i in inputs if not i.static] + (["*P"] if static else [])
+    call = [f"_o = graph({', '.join(arguments)})"] if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs else []
+    body = "\n    ".join([*call, *rebuilder.lines, *replay, f"return {text}"])
+    residual = f"def residual({header}):\n    {body}\n"
+    module = torch.fx.GraphModule({}, s.graph)
+    names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function}
+    names["G"] = getattr(function, "__globals__", {})
+    _distinct(s, inputs)
+    calls = sum(n.op.startswith("call") for n in s.graph.nodes)
+    return Captured(module, inputs, tuple(s.guards), residual, names, tuple(s.bound), (), {"ops": calls, **s.metrics})
+
+
+def _remove_dead(graph: torch.fx.Graph) -> None:
+    """Erase calls whose results nobody uses and that change nothing."""
+    for node in reversed(graph.nodes):
+        if not node.users and not impure(node):
+            graph.erase_node(node)
+
+
+def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:
+    """Put the inputs that change from call to call first, parameters and buffers last."""
+    ordered = [p for p in used if not p[1].static] + [p for p in used if p[1].static]
+    first = next(iter(graph.nodes))
+    for node, _ in ordered:
+        if node is first:
+            first = first.next
+        else:
+            first.prepend(node)
+    return tuple(i for _, i in ordered)
+
+
+def _distinct(s: Session, inputs: tuple[Any, ...]) -> None:
+    """Distinct inputs must stay distinct objects."""
+    sources = [i.source for i in inputs if not isinstance(i.source, Bound)]
+    if len(sources) > 1:
+        s.guard(sources[0], GuardKind.DISTINCT, tuple(sources[1:]))

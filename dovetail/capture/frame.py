@@ -1,0 +1,169 @@
+"""One frame of the symbolic interpreter.
+
+`run` executes instructions through the handler table until the code returns or yields. An
+exception raised by traced code (`Raised`) unwinds to the protected region around the instruction,
+as the interpreter does it; see Objects/exception_handling_notes.txt in the CPython sources.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.bytecode import Code
+from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
+from dovetail.capture.scope import Scope
+from dovetail.capture.values.base import NONE, Const, Raised, Value
+from dovetail.capture.values.iterators import IteratorValue
+from dovetail.errors import Location
+
+
+class Frame:
+    """`locals` maps the names of fast locals to values; cells are among them."""
+
+    __slots__ = ("s", "code", "scope", "function", "locals", "stack_", "ip", "at", "names", "names_table", "_outer")
+
+    def __init__(self, s: Any, code: Code, scope: Scope, function: Any) -> None:
+        self.s, self.code, self.scope, self.function = s, code, scope, function
+        self.locals: dict[str, Any] = {}
+        self.stack_: list[Any] = []
+        self.ip = 0
+        self.at = 0
+        self.names: tuple[str, ...] = ()  # keyword names of the next call
+        self.names_table: Any = None  # the namespace of a class body
+        self._outer: tuple[Location, ...] | None = None
+
+    # ------------------------------------------------------------ running
+
+    def run_call(self) -> Value:
+        outcome, value = self.enter()
+        assert outcome is RETURN
+        return value
+
+    def enter(self) -> tuple[Any, Value]:
+        """Run with this frame on the session's frame stack."""
+        frames = self.s.frames
+        self._outer = None
+        frames.append(self)
+        try:
+            return self.run()
+        finally:
+            frames.pop()
+
+    def run(self) -> tuple[Any, Value]:
+        instructions = self.code.instructions
+        while True:
+            self.at = self.ip
+            instruction = instructions[self.ip]
+            self.ip += 1
+            handler = instruction.handler
+            if handler is None:
+                handler = instruction.handler = HANDLERS.get(instruction.name) or _unknown
+            try:
+                outcome = handler(self, instruction)
+            except Raised as raised:
+                self.unwind(raised)
+                continue
+            if outcome is not None:
+                return outcome
+
+    def unwind(self, raised: Raised) -> None:
+        """Go to the handler of the innermost protected region, or leave the frame."""
+        region = self.code.region(self.at)
+        if region is None:
+            raised.stack = raised.stack or self.s.stack()
+            raise raised
+        del self.stack_[region.depth :]
+        if region.lasti:
+            self.stack_.append(Const(self.at))
+        self.stack_.append(raised.value)
+        self.ip = region.target
+
+    # ------------------------------------------------------------ the stack
+
+    def push(self, value: Any) -> None:
+        self.stack_.append(value)
+
+    def pop(self) -> Any:
+        return self.stack_.pop()
+
+    def popn(self, count: int) -> list[Any]:
+        if not count:
+            return []
+        values = self.stack_[-count:]
+        del self.stack_[-count:]
+        return values
+
+    # ------------------------------------------------------------ places
+
+    def line(self) -> int:
+        return self.code.position(self.at)[0] or self.code.code.co_firstlineno
+
+    def location(self) -> Location:
+        line, _, column, end = self.code.position(self.at)
+        code = self.code.code
+        known = -1 if column is None or end is None else column
+        return Location(code.co_filename, line or code.co_firstlineno, code.co_name, known, -1 if end is None else end)
+
+    def stack(self) -> tuple[Location, ...]:
+        """Locations of every frame up to this one, outermost first."""
+        if self._outer is None:
+            frames = self.s.frames
+            index = next((k for k in range(len(frames) - 1, -1, -1) if frames[k] is self), 0)
+            self._outer = frames[index - 1].stack() if index else ()
+        return (*self._outer, self.location())
+
+
+def _unknown(frame: Frame, instruction: Any) -> None:
+    frame.s.unsupported("opcode", f"the instruction {instruction.name} cannot be captured yet")
+
+
+class GeneratorValue(IteratorValue):
+    """A generator made inside: its frame runs one step at a time."""
+
+    __slots__ = ("frame", "state", "result")
+    cls = type(_ for _ in ())
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__()
+        self.frame, self.state = frame, "new"
+        self.result: Value = NONE
+
+    def step(self, s: Any) -> Value | None:
+        return self.send(s, NONE)
+
+    def send(self, s: Any, value: Value) -> Value | None:
+        """Resume; the yielded value, or None at the end, when `result` is what it returned."""
+        if self.state == "done":
+            self.result = NONE
+            return None
+        if self.state == "running":
+            s.throw(ValueError, "generator already executing")
+        self.frame.push(value)
+        return self._resume()
+
+    def throw(self, s: Any, error: Value) -> Value | None:
+        """Raise at the point where the generator waits."""
+        if self.state != "waiting":
+            self.state = "done"
+            raise Raised(error)
+        raised = Raised(error)
+        self.state = "running"
+        try:
+            self.frame.unwind(raised)
+        except Raised:
+            self.state = "done"
+            raise
+        return self._resume()
+
+    def _resume(self) -> Value | None:
+        self.state = "running"
+        try:
+            outcome, value = self.frame.enter()
+        except BaseException:
+            self.state = "done"
+            raise
+        if outcome is YIELD:
+            self.state = "waiting"
+            return value
+        self.state, self.result = "done", value
+        return None

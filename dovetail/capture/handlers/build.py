@@ -1,0 +1,162 @@
+"""Building containers, strings and slices; unpacking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.capture.handlers.table import op
+from dovetail.capture.values.base import NONE, Const
+from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
+
+CONVERSIONS = {0: str, 1: str, 2: repr, 3: ascii}
+
+
+@op("BUILD_TUPLE")
+def build_tuple(f: Any, i: Any) -> None:
+    f.push(TupleValue(f.popn(i.arg)))
+
+
+@op("BUILD_LIST")
+def build_list(f: Any, i: Any) -> None:
+    f.push(ListValue(f.popn(i.arg)))
+
+
+@op("BUILD_SET")
+def build_set(f: Any, i: Any) -> None:
+    made = SetValue()
+    for value in f.popn(i.arg):
+        made.entries.setdefault(f.s.hashable(value), value)
+    f.push(made)
+
+
+@op("BUILD_MAP")
+def build_map(f: Any, i: Any) -> None:
+    flat = f.popn(2 * i.arg)
+    made = DictValue()
+    for key, value in zip(flat[::2], flat[1::2]):
+        made.put(f.s, key, value)
+    f.push(made)
+
+
+@op("BUILD_CONST_KEY_MAP")
+def build_const_key_map(f: Any, i: Any) -> None:
+    keys = f.pop()
+    made = DictValue()
+    for key, value in zip(keys.all(f.s), f.popn(i.arg)):
+        made.put(f.s, key, value)
+    f.push(made)
+
+
+@op("BUILD_SLICE")
+def build_slice(f: Any, i: Any) -> None:
+    parts = f.popn(i.arg)
+    f.push(SliceValue(*parts, *[NONE] * (3 - len(parts))))
+
+
+@op("BUILD_STRING")
+def build_string(f: Any, i: Any) -> None:
+    f.push(Const("".join(part.native() for part in f.popn(i.arg))))
+
+
+@op("FORMAT_VALUE")
+def format_value(f: Any, i: Any) -> None:
+    spec = f.pop().native() if i.arg & 4 else ""
+    value = f.pop()
+    f.push(_formatted(f, value, spec, i.arg & 3))
+
+
+def _formatted(f: Any, value: Any, spec: str, conversion: int) -> Any:
+    text = f.s.to_string(value, "" if conversion else spec, CONVERSIONS[conversion])
+    return Const(format(text.native(), spec)) if conversion and spec else text
+
+
+@op("FORMAT_SIMPLE")
+def format_simple(f: Any, i: Any) -> None:
+    f.push(f.s.to_string(f.pop(), "", str))
+
+
+@op("FORMAT_WITH_SPEC")
+def format_with_spec(f: Any, i: Any) -> None:
+    value, spec = f.popn(2)
+    f.push(f.s.to_string(value, spec.native(), str))
+
+
+@op("CONVERT_VALUE")
+def convert_value(f: Any, i: Any) -> None:
+    f.push(f.s.to_string(f.pop(), "", CONVERSIONS[i.arg]))
+
+
+@op("LIST_APPEND")
+def list_append(f: Any, i: Any) -> None:
+    value = f.pop()
+    f.stack_[-i.arg].items.append(value)
+
+
+@op("SET_ADD")
+def set_add(f: Any, i: Any) -> None:
+    value = f.pop()
+    f.stack_[-i.arg].entries.setdefault(f.s.hashable(value), value)
+
+
+@op("MAP_ADD")
+def map_add(f: Any, i: Any) -> None:
+    key, value = f.popn(2)
+    f.stack_[-i.arg].put(f.s, key, value)
+
+
+@op("LIST_EXTEND")
+def list_extend(f: Any, i: Any) -> None:
+    value = f.pop()
+    f.stack_[-i.arg].items.extend(f.s.unpack(value))
+
+
+@op("SET_UPDATE")
+def set_update(f: Any, i: Any) -> None:
+    value = f.pop()
+    for item in f.s.unpack(value):
+        f.stack_[-i.arg].entries.setdefault(f.s.hashable(item), item)
+
+
+@op("DICT_UPDATE", "DICT_MERGE")
+def dict_update(f: Any, i: Any) -> None:
+    value = f.pop()
+    target = f.stack_[-i.arg]
+    for key, item in mapping_pairs(f.s, value):
+        if i.name == "DICT_MERGE" and f.s.hashable(key) in target.entries:
+            f.s.throw(TypeError, f"got multiple values for keyword argument {key.native()!r}")
+        target.put(f.s, key, item)
+
+
+def mapping_pairs(s: Any, value: Any) -> list[tuple[Any, Any]]:
+    """The (key, value) pairs of any mapping."""
+    if isinstance(value, DictValue) or hasattr(value, "pairs"):
+        return value.pairs(s)
+    keys = s.unpack(s.call_method(value, "keys"))
+    return [(k, s.get_item(value, k)) for k in keys]
+
+
+@op("LIST_TO_TUPLE")
+def list_to_tuple(f: Any, i: Any) -> None:
+    f.stack_[-1] = TupleValue(f.stack_[-1].items)
+
+
+@op("UNPACK_SEQUENCE")
+def unpack_sequence(f: Any, i: Any) -> None:
+    items = f.s.unpack(f.pop())
+    if len(items) < i.arg:
+        f.s.throw(ValueError, f"not enough values to unpack (expected {i.arg}, got {len(items)})")
+    if len(items) > i.arg:
+        f.s.throw(ValueError, f"too many values to unpack (expected {i.arg})")
+    f.stack_.extend(reversed(items))
+
+
+@op("UNPACK_EX")
+def unpack_ex(f: Any, i: Any) -> None:
+    before, after = i.arg & 255, i.arg >> 8
+    items = f.s.unpack(f.pop())
+    if len(items) < before + after:
+        f.s.throw(ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+    middle = len(items) - after
+    f.stack_.extend(reversed(items[middle:]))
+    f.stack_.append(ListValue(items[before:middle]))
+    f.stack_.extend(reversed(items[:before]))

@@ -1,0 +1,151 @@
+"""Calls, functions made inside, imports."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.handlers.build import mapping_pairs
+from dovetail.capture.handlers.stack import implicit_super
+from dovetail.capture.handlers.table import op
+from dovetail.capture.values.base import NULL, Const
+from dovetail.capture.values.callables import FunctionValue, KnownValue
+
+
+@op("KW_NAMES")
+def kw_names(f: Any, i: Any) -> None:
+    f.names = i.value
+
+
+@op("CALL")
+def call(f: Any, i: Any) -> None:
+    names, f.names = f.names, ()
+    _call(f, f.popn(i.arg), names)
+
+
+@op("CALL_KW")
+def call_kw(f: Any, i: Any) -> None:
+    names = tuple(n.native() for n in f.pop().items)
+    _call(f, f.popn(i.arg), names)
+
+
+def _call(f: Any, args: list[Any], names: tuple[str, ...]) -> None:
+    """Below the arguments lie a callable and NULL, in either order, or a method and its receiver."""
+    upper, lower = f.stack_.pop(), f.stack_.pop()
+    if upper is NULL:
+        function = lower
+    elif lower is NULL:
+        function = upper
+    else:
+        function, args = lower, [upper, *args]
+    kwargs = {}
+    if names:
+        split = len(args) - len(names)
+        kwargs = dict(zip(names, args[split:]))
+        args = args[:split]
+    f.stack_.append(invoke(f, function, args, kwargs))
+
+
+def invoke(f: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call, with the two built-ins that look at the calling frame."""
+    if isinstance(function, KnownValue):
+        if function.real is super and not args:
+            return implicit_super(f)
+        frame_reader = FRAME_READERS.get(function.real) if function.real in (locals, globals) else None
+        if frame_reader is not None:
+            return frame_reader(f)
+    return function.call(f.s, args, kwargs)
+
+
+def _locals(f: Any) -> Any:
+    return f.s.unsupported("locals", "locals() is not available while capturing", "Name the variables.")
+
+
+def _globals(f: Any) -> Any:
+    return f.s.wrap(f.scope.table, f.s.bind(f.scope.table, "globals()"))
+
+
+FRAME_READERS = {locals: _locals, globals: _globals}
+
+
+@op("CALL_FUNCTION_EX")
+def call_function_ex(f: Any, i: Any) -> None:
+    keywords = f.pop() if i.arg & 1 else None
+    args = f.s.unpack(f.pop())
+    upper = f.pop()
+    function = upper
+    if DIALECT.null_first:
+        f.pop()
+    elif upper is NULL:
+        function = f.pop()
+    kwargs = {k.native(): v for k, v in mapping_pairs(f.s, keywords)} if keywords is not None else {}
+    f.push(invoke(f, function, args, kwargs))
+
+
+@op("MAKE_FUNCTION")
+def make_function(f: Any, i: Any) -> None:
+    code = f.pop().native()
+    function = FunctionValue(code, f.scope.table, code.co_name)
+    for bit in (8, 4, 2, 1):
+        if i.arg & bit:
+            FUNCTION_PARTS[bit](f.s, function, f.pop())
+    f.push(function)
+
+
+@op("SET_FUNCTION_ATTRIBUTE")
+def set_function_attribute(f: Any, i: Any) -> None:
+    function, part = f.pop(), f.pop()
+    FUNCTION_PARTS[i.arg](f.s, function, part)
+    f.push(function)
+
+
+def _defaults(s: Any, function: FunctionValue, part: Any) -> None:
+    function.defaults = tuple(part.all(s))
+
+
+def _kwdefaults(s: Any, function: FunctionValue, part: Any) -> None:
+    function.kwdefaults = {k.native(): v for k, v in part.pairs(s)}
+
+
+def _annotations(s: Any, function: FunctionValue, part: Any) -> None:
+    function.annotations = part
+
+
+def _closure(s: Any, function: FunctionValue, part: Any) -> None:
+    function.closure = tuple(part.items)
+
+
+FUNCTION_PARTS = {1: _defaults, 2: _kwdefaults, 4: _annotations, 8: _closure}
+
+
+# ---------------------------------------------------------------- imports
+
+
+@op("IMPORT_NAME")
+def import_name(f: Any, i: Any) -> None:
+    level, names = f.popn(2)
+    package = f.scope.table.get("__package__") or f.scope.table.get("__name__", "")
+    relative = "." * level.native() + i.value
+    try:
+        module = importlib.import_module(relative, package) if level.native() else importlib.import_module(i.value)
+    except ImportError as error:
+        f.s.throw_native(error)
+    plain = isinstance(names, Const) and names.value is None
+    top = sys.modules[i.value.partition(".")[0]] if plain and not level.native() else module
+    f.push(f.s.wrap(top, None))
+
+
+@op("IMPORT_FROM")
+def import_from(f: Any, i: Any) -> None:
+    module = f.stack_[-1]
+    found = f.s.try_attr(module, i.value)
+    if found is None:
+        try:
+            found = f.s.wrap(importlib.import_module(f"{module.real.__name__}.{i.value}"), None)
+        except ImportError:
+            f.s.throw(ImportError, f"cannot import name {i.value!r} from {module.real.__name__!r}")
+    f.push(found)
+
+

@@ -1,0 +1,269 @@
+"""Jumps, loops, generators, exceptions, `with` and `match`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.handlers.table import YIELD, op
+from dovetail.capture.values.base import NONE, Const, Raised, boolean
+from dovetail.capture.values.callables import ClassValue
+from dovetail.capture.values.containers import TupleValue
+from dovetail.capture.values.objects import ExceptionValue
+
+
+@op("JUMP")
+def jump(f: Any, i: Any) -> None:
+    f.ip = i.target
+
+
+@op("POP_JUMP_IF_TRUE")
+def pop_jump_if_true(f: Any, i: Any) -> None:
+    if f.s.truth(f.stack_.pop()):
+        f.ip = i.target
+
+
+@op("POP_JUMP_IF_FALSE")
+def pop_jump_if_false(f: Any, i: Any) -> None:
+    if not f.s.truth(f.stack_.pop()):
+        f.ip = i.target
+
+
+@op("POP_JUMP_IF_NONE")
+def pop_jump_if_none(f: Any, i: Any) -> None:
+    if _is_none(f.stack_.pop()):
+        f.ip = i.target
+
+
+@op("POP_JUMP_IF_NOT_NONE")
+def pop_jump_if_not_none(f: Any, i: Any) -> None:
+    if not _is_none(f.stack_.pop()):
+        f.ip = i.target
+
+
+def _is_none(value: Any) -> bool:
+    return isinstance(value, Const) and value.value is None
+
+
+@op("JUMP_IF_TRUE_OR_POP")
+def jump_if_true_or_pop(f: Any, i: Any) -> None:
+    if f.s.truth(f.stack_[-1]):
+        f.ip = i.target
+    else:
+        f.stack_.pop()
+
+
+@op("JUMP_IF_FALSE_OR_POP")
+def jump_if_false_or_pop(f: Any, i: Any) -> None:
+    if not f.s.truth(f.stack_[-1]):
+        f.ip = i.target
+    else:
+        f.stack_.pop()
+
+
+@op("GET_ITER", "GET_YIELD_FROM_ITER")
+def get_iter(f: Any, i: Any) -> None:
+    f.stack_[-1] = f.s.iterate(f.stack_[-1])
+
+
+@op("FOR_ITER")
+def for_iter(f: Any, i: Any) -> None:
+    value = f.s.step(f.stack_[-1])
+    if value is None:
+        f.stack_.pop()
+        f.ip = i.target
+    else:
+        f.stack_.append(value)
+
+
+# ---------------------------------------------------------------- generators
+
+
+@op("RETURN_GENERATOR")
+def return_generator(f: Any, i: Any) -> None:
+    """The value sent to start the generator is on the stack already."""
+
+
+@op("YIELD_VALUE")
+def yield_value(f: Any, i: Any) -> Any:
+    return YIELD, f.stack_.pop()
+
+
+@op("SEND")
+def send(f: Any, i: Any) -> None:
+    """Stack: receiver, value. A finished receiver is left below its result for END_SEND."""
+    value = f.stack_.pop()
+    receiver = f.stack_[-1]
+    if hasattr(receiver, "send"):
+        got = receiver.send(f.s, value)
+        result = receiver.result
+    else:
+        got, result = f.s.step(receiver), NONE
+    if got is not None:
+        f.stack_.append(got)
+        return
+    finish_send(f, result)
+    f.ip = i.target
+
+
+def finish_send(f: Any, result: Any) -> None:
+    """Before 3.12 the receiver is popped here; later END_SEND does it."""
+    if DIALECT.send_keeps_receiver:
+        f.stack_.append(result)
+    else:
+        f.stack_[-1] = result
+
+
+@op("END_SEND")
+def end_send(f: Any, i: Any) -> None:
+    result = f.stack_.pop()
+    f.stack_[-1] = result
+
+
+@op("CALL_INTRINSIC_1")
+def call_intrinsic_1(f: Any, i: Any) -> None:
+    INTRINSICS.get(i.arg, _no_intrinsic)(f, i)
+
+
+def _no_intrinsic(f: Any, i: Any) -> None:
+    f.s.unsupported("opcode", f"intrinsic {i.arg} cannot be captured yet")
+
+
+def _stop_iteration_error(f: Any, i: Any) -> None:
+    if f.stack_[-1].cls is StopIteration:
+        f.stack_[-1] = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])
+
+
+def _positive(f: Any, i: Any) -> None:
+    f.stack_[-1] = f.s.unary("pos", f.stack_[-1])
+
+
+def _list_to_tuple(f: Any, i: Any) -> None:
+    f.stack_[-1] = TupleValue(f.stack_[-1].items)
+
+
+INTRINSICS = {3: _stop_iteration_error, 5: _positive, 6: _list_to_tuple}
+
+
+# ---------------------------------------------------------------- exceptions
+
+
+@op("PUSH_EXC_INFO")
+def push_exc_info(f: Any, i: Any) -> None:
+    error = f.stack_.pop()
+    f.stack_.append(f.s.current_exception or NONE)
+    f.stack_.append(error)
+    f.s.current_exception = error
+
+
+@op("POP_EXCEPT")
+def pop_except(f: Any, i: Any) -> None:
+    previous = f.stack_.pop()
+    f.s.current_exception = None if _is_none(previous) else previous
+
+
+@op("CHECK_EXC_MATCH")
+def check_exc_match(f: Any, i: Any) -> None:
+    wanted = f.stack_.pop()
+    f.stack_.append(boolean(issubclass(f.stack_[-1].cls, wanted.native())))
+
+
+@op("RERAISE")
+def reraise(f: Any, i: Any) -> None:
+    raise Raised(f.stack_.pop())
+
+
+@op("RAISE_VARARGS")
+def raise_varargs(f: Any, i: Any) -> None:
+    cause = f.stack_.pop() if i.arg == 2 else None
+    if i.arg == 0:
+        error = f.s.current_exception
+        if error is None:
+            f.s.throw(RuntimeError, "No active exception to reraise")
+        raise Raised(error)
+    error = f.stack_.pop()
+    if isinstance(error, ClassValue):
+        error = f.s.call(error)
+    if not issubclass(error.cls, BaseException):
+        f.s.throw(TypeError, "exceptions must derive from BaseException")
+    if isinstance(error, ExceptionValue):
+        error.cause = cause
+    raise Raised(error)
+
+
+# ---------------------------------------------------------------- with
+
+
+@op("BEFORE_WITH")
+def before_with(f: Any, i: Any) -> None:
+    manager = f.stack_.pop()
+    leave = f.s.find_special(manager, "__exit__")
+    enter = f.s.find_special(manager, "__enter__")
+    if leave is None or enter is None:
+        f.s.throw(TypeError, f"{manager.cls.__name__!r} object does not support the context manager protocol")
+    f.stack_.append(leave)
+    f.stack_.append(f.s.call(enter))
+
+
+@op("WITH_EXCEPT_START")
+def with_except_start(f: Any, i: Any) -> None:
+    error = f.stack_[-1]
+    f.stack_.append(f.s.call(f.stack_[-4], f.s.wrap(error.cls, None), error, NONE))
+
+
+# ---------------------------------------------------------------- match
+
+
+@op("GET_LEN")
+def get_len(f: Any, i: Any) -> None:
+    f.stack_.append(f.s.length(f.stack_[-1]))
+
+
+@op("MATCH_MAPPING")
+def match_mapping(f: Any, i: Any) -> None:
+    f.stack_.append(boolean(issubclass(f.stack_[-1].cls, Mapping)))
+
+
+@op("MATCH_SEQUENCE")
+def match_sequence(f: Any, i: Any) -> None:
+    cls = f.stack_[-1].cls
+    f.stack_.append(boolean(issubclass(cls, Sequence) and not issubclass(cls, (str, bytes, bytearray))))
+
+
+@op("MATCH_KEYS")
+def match_keys(f: Any, i: Any) -> None:
+    keys, subject = f.stack_[-1], f.stack_[-2]
+    found = []
+    for key in keys.all(f.s):
+        if not f.s.contains(subject, key):
+            f.stack_.append(NONE)
+            return
+        found.append(f.s.get_item(subject, key))
+    f.stack_.append(TupleValue(found))
+
+
+@op("MATCH_CLASS")
+def match_class(f: Any, i: Any) -> None:
+    subject, cls, names = f.popn(3)
+    f.push(_match_class(f.s, subject, cls.native(), [n.native() for n in names.all(f.s)], i.arg) or NONE)
+
+
+def _match_class(s: Any, subject: Any, cls: type, names: list[str], positional: int) -> Any:
+    if not issubclass(subject.cls, cls):
+        return None
+    found = []
+    if positional:
+        if cls in SELF_MATCHING:
+            found.append(subject)
+        else:
+            names = [*getattr(cls, "__match_args__", ())[:positional], *names]
+    for name in names:
+        value = s.try_attr(subject, name)
+        if value is None:
+            return None
+        found.append(value)
+    return TupleValue(found)
+
+
+SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)

@@ -1,0 +1,293 @@
+"""Loads, stores, stack shuffling, operators and attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.handlers.table import RETURN, op
+from dovetail.capture.values.base import FALSE, NULL, TRUE, Const, boolean
+from dovetail.capture.values.callables import CellValue, SuperValue
+from dovetail.capture.values.containers import SliceValue
+
+UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}
+
+
+@op("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "END_FOR_UNUSED", "EXIT_INIT_CHECK", "SETUP_ANNOTATIONS")
+def nop(f: Any, i: Any) -> None:
+    pass
+
+
+@op("POP_TOP", "END_FOR")
+def pop_top(f: Any, i: Any) -> None:
+    f.stack_.pop()
+
+
+@op("PUSH_NULL")
+def push_null(f: Any, i: Any) -> None:
+    f.stack_.append(NULL)
+
+
+@op("COPY")
+def copy(f: Any, i: Any) -> None:
+    f.stack_.append(f.stack_[-i.arg])
+
+
+@op("SWAP")
+def swap(f: Any, i: Any) -> None:
+    stack = f.stack_
+    stack[-1], stack[-i.arg] = stack[-i.arg], stack[-1]
+
+
+@op("LOAD_CONST")
+def load_const(f: Any, i: Any) -> None:
+    value = i.value
+    f.stack_.append(Const(value) if type(value) in SIMPLE else f.s.from_native(value))
+
+
+SIMPLE = frozenset((int, float, str, bytes, type(None), bool, complex))
+
+
+@op("RETURN_CONST")
+def return_const(f: Any, i: Any) -> Any:
+    return RETURN, f.s.from_native(i.value)
+
+
+@op("RETURN_VALUE")
+def return_value(f: Any, i: Any) -> Any:
+    return RETURN, f.stack_.pop()
+
+
+@op("LOAD_FAST", "LOAD_CLOSURE")
+def load_fast(f: Any, i: Any) -> None:
+    try:
+        f.stack_.append(f.locals[i.value])
+    except KeyError:
+        _unbound(f, i.value)
+
+
+def _unbound(f: Any, name: str) -> None:
+    f.s.throw(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value")
+
+
+@op("STORE_FAST")
+def store_fast(f: Any, i: Any) -> None:
+    f.locals[i.value] = f.stack_.pop()
+
+
+@op("DELETE_FAST")
+def delete_fast(f: Any, i: Any) -> None:
+    if f.locals.pop(i.value, None) is None:
+        _unbound(f, i.value)
+
+
+@op("LOAD_FAST_AND_CLEAR")
+def load_fast_and_clear(f: Any, i: Any) -> None:
+    f.stack_.append(f.locals.pop(i.value, NULL))
+
+
+@op("LOAD_FAST_LOAD_FAST")
+def load_fast_load_fast(f: Any, i: Any) -> None:
+    for name in i.value:
+        if name not in f.locals:
+            _unbound(f, name)
+        f.stack_.append(f.locals[name])
+
+
+@op("STORE_FAST_STORE_FAST")
+def store_fast_store_fast(f: Any, i: Any) -> None:
+    for name in i.value:
+        f.locals[name] = f.stack_.pop()
+
+
+@op("STORE_FAST_LOAD_FAST")
+def store_fast_load_fast(f: Any, i: Any) -> None:
+    f.locals[i.value[0]] = f.stack_.pop()
+    f.stack_.append(f.locals[i.value[1]])
+
+
+# ---------------------------------------------------------------- cells
+
+
+@op("MAKE_CELL")
+def make_cell(f: Any, i: Any) -> None:
+    f.locals[i.value] = CellValue(f.locals.get(i.value))
+
+
+@op("LOAD_DEREF", "LOAD_CLASSDEREF")
+def load_deref(f: Any, i: Any) -> None:
+    value = f.locals[i.value].load(f.s)
+    if value is None:
+        f.s.throw(NameError, f"cannot access free variable {i.value!r} where it is not associated with a value")
+    f.stack_.append(value)
+
+
+@op("STORE_DEREF")
+def store_deref(f: Any, i: Any) -> None:
+    f.locals[i.value].store(f.s, f.stack_.pop())
+
+
+@op("DELETE_DEREF")
+def delete_deref(f: Any, i: Any) -> None:
+    f.locals[i.value].store(f.s, None)
+
+
+# ---------------------------------------------------------------- globals and names
+
+
+@op("LOAD_GLOBAL")
+def load_global(f: Any, i: Any) -> None:
+    value = f.scope.load(f.s, i.value)
+    if value is None:
+        f.s.throw(NameError, f"name {i.value!r} is not defined")
+    _push_callable(f, value, i.flag)
+
+
+def _push_callable(f: Any, value: Any, with_null: int) -> None:
+    """A callable and the NULL beside it, in the version's order."""
+    if with_null and DIALECT.null_first:
+        f.stack_.append(NULL)
+    f.stack_.append(value)
+    if with_null and not DIALECT.null_first:
+        f.stack_.append(NULL)
+
+
+@op("STORE_GLOBAL")
+def store_global(f: Any, i: Any) -> None:
+    f.scope.store(f.s, i.value, f.stack_.pop())
+
+
+@op("LOAD_NAME")
+def load_name(f: Any, i: Any) -> None:
+    value = f.names_table.get(i.value) if f.names_table is not None else None
+    if value is None:
+        value = f.scope.load(f.s, i.value)
+    if value is None:
+        f.s.throw(NameError, f"name {i.value!r} is not defined")
+    f.stack_.append(value)
+
+
+@op("STORE_NAME")
+def store_name(f: Any, i: Any) -> None:
+    f.names_table[i.value] = f.stack_.pop()
+
+
+@op("LOAD_ASSERTION_ERROR")
+def load_assertion_error(f: Any, i: Any) -> None:
+    f.stack_.append(f.s.wrap(AssertionError, None))
+
+
+# ---------------------------------------------------------------- attributes
+
+
+@op("LOAD_ATTR")
+def load_attr(f: Any, i: Any) -> None:
+    _push_callable(f, f.stack_.pop().get_attr(f.s, i.value), i.flag)
+
+
+@op("STORE_ATTR")
+def store_attr(f: Any, i: Any) -> None:
+    target = f.stack_.pop()
+    f.s.set_attr(target, i.value, f.stack_.pop())
+
+
+@op("DELETE_ATTR")
+def delete_attr(f: Any, i: Any) -> None:
+    f.s.del_attr(f.stack_.pop(), i.value)
+
+
+@op("LOAD_SUPER_ATTR")
+def load_super_attr(f: Any, i: Any) -> None:
+    super_, cls, receiver = f.popn(3)
+    arguments = [cls, receiver] if i.flag & 2 else []
+    made = f.s.call(super_, *arguments) if arguments else implicit_super(f)
+    _push_callable(f, made.get_attr(f.s, i.value), i.flag & 1)
+
+
+def implicit_super(f: Any) -> Any:
+    """`super()` with no arguments, from the frame's `__class__` cell and first argument."""
+    cell = f.locals.get("__class__")
+    first = f.locals[f.code.code.co_varnames[0]] if f.code.code.co_argcount else None
+    if cell is None or first is None:
+        return f.s.throw(RuntimeError, "super(): no arguments")
+    receiver = first.load(f.s) if isinstance(first, CellValue) else first
+    return SuperValue(*super_parts(cell.load(f.s), receiver))
+
+
+def super_parts(cls: Any, receiver: Any) -> tuple[Any, Any, Any]:
+    start = cls.native()
+    owner = receiver.native() if isinstance(receiver.cls, type) and issubclass(receiver.cls, type) else receiver.cls
+    return start, receiver, owner
+
+
+# ---------------------------------------------------------------- operators
+
+
+@op("BINARY_OP")
+def binary_op(f: Any, i: Any) -> None:
+    right = f.stack_.pop()
+    f.stack_[-1] = f.s.binary(i.value, f.stack_[-1], right)
+
+
+@op(*UNARY)
+def unary_op(f: Any, i: Any) -> None:
+    f.stack_[-1] = f.s.unary(UNARY[i.name], f.stack_[-1])
+
+
+@op("UNARY_NOT")
+def unary_not(f: Any, i: Any) -> None:
+    f.stack_[-1] = FALSE if f.s.truth(f.stack_[-1]) else TRUE
+
+
+@op("TO_BOOL")
+def to_bool(f: Any, i: Any) -> None:
+    f.stack_[-1] = boolean(f.s.truth(f.stack_[-1]))
+
+
+@op("COMPARE_OP")
+def compare_op(f: Any, i: Any) -> None:
+    right = f.stack_.pop()
+    result = f.s.compare(i.value, f.stack_[-1], right)
+    f.stack_[-1] = boolean(f.s.truth(result)) if i.flag else result
+
+
+@op("IS_OP")
+def is_op(f: Any, i: Any) -> None:
+    right = f.stack_.pop()
+    f.stack_[-1] = boolean(f.s.same(f.stack_[-1], right) != bool(i.arg))
+
+
+@op("CONTAINS_OP")
+def contains_op(f: Any, i: Any) -> None:
+    container = f.stack_.pop()
+    f.stack_[-1] = boolean(f.s.contains(container, f.stack_[-1]) != bool(i.arg))
+
+
+@op("BINARY_SUBSCR")
+def binary_subscr(f: Any, i: Any) -> None:
+    index = f.stack_.pop()
+    f.stack_[-1] = f.s.get_item(f.stack_[-1], index)
+
+
+@op("BINARY_SLICE")
+def binary_slice(f: Any, i: Any) -> None:
+    container, start, stop = f.popn(3)
+    f.push(f.s.get_item(container, SliceValue(start, stop, Const(None))))
+
+
+@op("STORE_SUBSCR")
+def store_subscr(f: Any, i: Any) -> None:
+    value, container, index = f.popn(3)
+    f.s.set_item(container, index, value)
+
+
+@op("STORE_SLICE")
+def store_slice(f: Any, i: Any) -> None:
+    value, container, start, stop = f.popn(4)
+    f.s.set_item(container, SliceValue(start, stop, Const(None)), value)
+
+
+@op("DELETE_SUBSCR")
+def delete_subscr(f: Any, i: Any) -> None:
+    container, index = f.popn(2)
+    f.s.del_item(container, index)

@@ -1,0 +1,117 @@
+"""Iteration and unpacking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dovetail.capture.values.base import Const, Raised, Value
+from dovetail.capture.values.callables import ClassValue, KnownValue
+from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, ViewValue
+from dovetail.capture.values.iterators import CallableIterator, IteratorValue, NativeIterator, SequenceIterator
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.views import NamespaceValue
+
+FUNCTION = type(lambda: None)
+
+
+def iterate(s: Any, value: Value) -> Value:
+    """`iter(value)`."""
+    if isinstance(value, IteratorValue):
+        return value
+    if type(s.static(value.cls, "__iter__")) is not FUNCTION or isinstance(value, TensorValue):
+        native = _native_iterator(s, value)
+        if native is not None:
+            return native
+    method = s.find_special(value, "__iter__")
+    if method is not None:
+        return s.call(method)
+    if s.find_special(value, "__getitem__") is not None:
+        return CallableIterator(_by_index(s, value))
+    return s.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
+
+
+def _native_iterator(s: Any, value: Value) -> Value | None:
+    if isinstance(value, SequenceValue):
+        return SequenceIterator(value)
+    if isinstance(value, DictValue):
+        return NativeIterator(_walk_dict(s, value))
+    if isinstance(value, SetValue):
+        return NativeIterator(iter(list(value.entries.values())))
+    if isinstance(value, ViewValue):
+        return NativeIterator(_walk_view(s, value))
+    if isinstance(value, NamespaceValue):
+        return NativeIterator(iter([k for k, _ in value.pairs(s)]))
+    if isinstance(value, TensorValue):
+        return NativeIterator(iter(_rows(s, value)))
+    if isinstance(value, (Const, ClassValue, KnownValue)):
+        return _walk_native(s, value)
+    return None
+
+
+def _walk_native(s: Any, value: Value) -> Value:
+    try:
+        walk = iter(value.native())
+    except TypeError as error:
+        return s.throw_native(error)
+    return NativeIterator(s.from_native(item) for item in walk)
+
+
+def _walk_dict(s: Any, value: DictValue) -> Iterator[Value]:
+    for key, _ in list(value.entries.values()):
+        yield key
+
+
+def _walk_view(s: Any, view: ViewValue) -> Iterator[Value]:
+    yield from view.all(s)
+
+
+def _rows(s: Any, value: TensorValue) -> list[Value]:
+    if value.fake.dim() == 0:
+        s.throw(TypeError, "iteration over a 0-d tensor")
+    return s.torch_method("unbind", [value, Const(0)], {}).all(s)
+
+
+def _by_index(s: Any, value: Value) -> Any:
+    position = 0
+
+    def step(s: Any) -> Value | None:
+        nonlocal position
+        try:
+            found = s.get_item(value, Const(position))
+        except Raised as raised:
+            if issubclass(raised.value.cls, IndexError):
+                return None
+            raise
+        position += 1
+        return found
+
+    return step
+
+
+def step(s: Any, iterator: Value) -> Value | None:
+    """`next(iterator)`; None when it is exhausted."""
+    if isinstance(iterator, IteratorValue):
+        return iterator.step(s)
+    method = s.find_special(iterator, "__next__")
+    if method is None:
+        return s.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
+    try:
+        return s.call(method)
+    except Raised as raised:
+        if raised.value.cls is StopIteration:
+            return None
+        raise
+
+
+def unpack(s: Any, value: Value) -> list[Value]:
+    """`list(value)` as a Python list that the caller may keep."""
+    if isinstance(value, SequenceValue) and type(s.static(value.cls, "__iter__")) is not FUNCTION:
+        return list(value.all(s))
+    iterator = iterate(s, value)
+    out = []
+    while (item := step(s, iterator)) is not None:
+        out.append(item)
+    return out
+
+

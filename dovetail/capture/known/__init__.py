@@ -1,0 +1,1 @@
+"""What capture knows about functions that it does not trace: handlers, stand-ins, pure functions."""

@@ -1,0 +1,483 @@
+"""Built-in functions and types."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from dovetail.capture.calls import fold
+from dovetail.capture.handlers.stack import super_parts
+from dovetail.capture.known.table import known
+from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, Value, boolean
+from dovetail.capture.values.callables import (
+    ClassValue,
+    FunctionValue,
+    KnownValue,
+    MethodValue,
+    SuperValue,
+)
+from dovetail.capture.values.containers import (
+    DictValue,
+    ListValue,
+    SequenceValue,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    ViewValue,
+)
+from dovetail.capture.values.iterators import CallableIterator, NativeIterator
+from dovetail.capture.values.objects import ModuleValue, ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import GuardKind
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+@known(len)
+def _len(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.length(args[0])
+
+
+@known(isinstance)
+def _isinstance(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    value, spec = args
+    if isinstance(value, SuperValue):
+        return FALSE
+    return boolean(any(_instance_of(s, value, c) for c in _classes(s, spec)))
+
+
+def _classes(s: Any, spec: Value) -> list[Any]:
+    if isinstance(spec, TupleValue):
+        return [c for item in spec.all(s) for c in _classes(s, item)]
+    native = spec.native()
+    return list(native.__args__) if not isinstance(native, type) and hasattr(native, "__args__") else [native]
+
+
+def _instance_of(s: Any, value: Value, cls: Any) -> bool:
+    if cls is torch.nn.Parameter:
+        return isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter)
+    if isinstance(value, TensorValue):
+        return issubclass(value.cls, cls) if _plain_meta(cls) else isinstance(value.fake, cls)
+    if isinstance(value, (Const, KnownValue)):
+        return isinstance(value.native(), cls)
+    if _plain_meta(cls) or value.cls is not ObjectValue:
+        return issubclass(value.cls, cls)
+    return isinstance(value.native(), cls)
+
+
+def _plain_meta(cls: Any) -> bool:
+    return type(cls).__instancecheck__ is type.__instancecheck__
+
+
+@known(issubclass)
+def _issubclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    try:
+        return boolean(any(issubclass(args[0].native(), c) for c in _classes(s, args[1])))
+    except TypeError as error:
+        return s.throw_native(error)
+
+
+@known(type)
+def _type(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) == 1:
+        return s.wrap(args[0].cls, None)
+    return s.unsupported("class-made-inside", "type(name, bases, namespace) makes a class while capturing")
+
+
+@known(super)
+def _super(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return SuperValue(*super_parts(args[0], args[1]))
+
+
+@known(callable)
+def _callable(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    if isinstance(value, (FunctionValue, MethodValue, ClassValue)):
+        return Const(True)
+    return boolean(callable(value.real) if isinstance(value, KnownValue) else hasattr(value.cls, "__call__"))
+
+
+@known(id)
+def _id(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    real = getattr(value, "real", MISSING)
+    if real is MISSING:
+        return Const(id(value))
+    if value.source is not None and not isinstance(value, (ModuleValue, KnownValue, FunctionValue)):
+        s.guard(value.source, GuardKind.ID, real)
+    return Const(id(real))
+
+
+@known(hash)
+def _hash(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    method = s.static(args[0].cls, "__hash__")
+    if type(method) is type(_hash):
+        return s.call(s.find_special(args[0], "__hash__"))
+    return Const(hash(s.hashable(args[0])))
+
+
+@known(getattr)
+def _getattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    name = args[1].native()
+    if len(args) == 2:
+        return s.get_attr(args[0], name)
+    found = s.try_attr(args[0], name)
+    return args[2] if found is None else found
+
+
+@known(hasattr)
+def _hasattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(s.has_attr(args[0], args[1].native()))
+
+
+@known(setattr)
+def _setattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    s.set_attr(args[0], args[1].native(), args[2])
+    return NONE
+
+
+@known(object.__setattr__)
+def _object_setattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    s.object_set_attr(args[0], args[1].native(), args[2])
+    return NONE
+
+
+@known(delattr, object.__delattr__)
+def _delattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    s.del_attr(args[0], args[1].native())
+    return NONE
+
+
+@known(object.__getattribute__)
+def _object_getattribute(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.object_get_attr(args[0], args[1].native())
+
+
+@known(torch.nn.Module.__getattr__)
+def _module_getattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.module_member(args[0], args[1].native())
+
+
+@known(object.__init__)
+def _object_init(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return NONE
+
+
+@known(object.__eq__)
+def _object_eq(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(True) if s.same(*args) else Const(NotImplemented)
+
+
+@known(object.__ne__)
+def _object_ne(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    result = s.call_method(args[0], "__eq__", args[1])
+    return result if isinstance(result, Const) and result.value is NotImplemented else boolean(not s.truth(result))
+
+
+@known(vars)
+def _vars(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.get_attr(args[0], "__dict__")
+
+
+@known(dir)
+def _dir(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return ListValue([Const(n) for n in dir(args[0].native())])
+
+
+# ---------------------------------------------------------------- conversions
+
+
+@known(bool)
+def _bool(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(s.truth(args[0])) if args else FALSE
+
+
+def _number(cls: type, special: str) -> Any:
+    def convert(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        if args and isinstance(args[0], TensorValue):
+            return s.torch_method("item", [args[0]], {})
+        if args and isinstance(args[0], ObjectValue):
+            method = s.find_special(args[0], special)
+            if method is not None:
+                return s.call(method)
+        return fold(s, cls, args, kwargs)
+
+    return convert
+
+
+known(int)(_number(int, "__int__"))
+known(float)(_number(float, "__float__"))
+known(complex)(_number(complex, "__complex__"))
+
+
+@known(str)
+def _str(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) > 1:
+        return fold(s, str, args, kwargs)
+    return s.to_string(args[0], "") if args else Const("")
+
+
+@known(repr, ascii)
+def _repr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.to_string(args[0], "", repr)
+
+
+@known(format)
+def _format(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.to_string(args[0], args[1].native() if len(args) > 1 else "")
+
+
+@known(list)
+def _list(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return ListValue(s.unpack(args[0]) if args else [])
+
+
+@known(tuple)
+def _tuple(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
+        return args[0]
+    return TupleValue(s.unpack(args[0]) if args else [])
+
+
+@known(torch.Size)
+def _size(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return TupleValue(s.unpack(args[0]) if args else [], torch.Size)
+
+
+def _make_set(cls: type) -> Any:
+    def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        made = SetValue(cls)
+        for item in s.unpack(args[0]) if args else []:
+            made.entries.setdefault(s.hashable(item), item)
+        return made
+
+    return make
+
+
+known(set)(_make_set(set))
+known(frozenset)(_make_set(frozenset))
+
+
+@known(slice)
+def _slice(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) == 1:
+        return SliceValue(NONE, args[0], NONE)
+    return SliceValue(*args, *[NONE] * (3 - len(args)))
+
+
+@known(range)
+def _range(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    for arg in args:
+        if isinstance(arg, TensorValue):
+            s.torch_method("item", [arg], {})
+    return fold(s, range, args, kwargs)
+
+
+# ---------------------------------------------------------------- iteration
+
+
+@known(iter)
+def _iter(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) == 1:
+        return s.iterate(args[0])
+
+    def step(s: Any) -> Value | None:
+        value = s.call(args[0])
+        return None if s.equal(value, args[1]) else value
+
+    return CallableIterator(step)
+
+
+@known(next)
+def _next(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    found = s.step(args[0])
+    if found is not None:
+        return found
+    return args[1] if len(args) > 1 else s.throw(StopIteration)
+
+
+@known(enumerate)
+def _enumerate(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    iterator = s.iterate(args[0])
+    start = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
+    count = start.native() - 1
+
+    def step(s: Any) -> Value | None:
+        nonlocal count
+        value = s.step(iterator)
+        count += 1
+        return None if value is None else TupleValue([Const(count), value])
+
+    return CallableIterator(step, enumerate)
+
+
+@known(zip)
+def _zip(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    iterators = [s.iterate(a) for a in args]
+    strict = "strict" in kwargs and s.truth(kwargs["strict"])
+
+    def step(s: Any) -> Value | None:
+        row = []
+        for k, iterator in enumerate(iterators):
+            value = s.step(iterator)
+            if value is None:
+                if strict and (k or any(s.step(i) is not None for i in iterators[1:])):
+                    s.throw(ValueError, f"zip() argument {k + 1} is shorter than argument {k}")
+                return None
+            row.append(value)
+        return TupleValue(row) if row else None
+
+    return CallableIterator(step, zip)
+
+
+@known(map)
+def _map(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    iterators = [s.iterate(a) for a in args[1:]]
+
+    def step(s: Any) -> Value | None:
+        row = []
+        for iterator in iterators:
+            value = s.step(iterator)
+            if value is None:
+                return None
+            row.append(value)
+        return s.call(args[0], *row)
+
+    return CallableIterator(step, map)
+
+
+@known(filter)
+def _filter(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    iterator = s.iterate(args[1])
+    everything = isinstance(args[0], Const)
+
+    def step(s: Any) -> Value | None:
+        while (value := s.step(iterator)) is not None:
+            if s.truth(value if everything else s.call(args[0], value)):
+                return value
+        return None
+
+    return CallableIterator(step, filter)
+
+
+@known(reversed)
+def _reversed(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    method = s.find_special(args[0], "__reversed__")
+    if method is not None and type(s.static(args[0].cls, "__reversed__")) is type(_reversed):
+        return s.call(method)
+    if isinstance(args[0], (DictValue, ViewValue, SequenceValue, Const)):
+        return NativeIterator(iter(s.unpack(args[0])[::-1]), reversed)
+    count = s.length(args[0]).native()
+    return NativeIterator((s.get_item(args[0], Const(k)) for k in range(count - 1, -1, -1)), reversed)
+
+
+@known(any)
+def _any(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    iterator = s.iterate(args[0])
+    while (value := s.step(iterator)) is not None:
+        if s.truth(value):
+            return Const(True)
+    return FALSE
+
+
+@known(all)
+def _all(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    iterator = s.iterate(args[0])
+    while (value := s.step(iterator)) is not None:
+        if not s.truth(value):
+            return FALSE
+    return Const(True)
+
+
+@known(sum)
+def _sum(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    total = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
+    for value in s.unpack(args[0]):
+        total = s.binary("add", total, value)
+    return total
+
+
+def _extreme(sign: str, name: str) -> Any:
+    def choose(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        items = list(args) if len(args) > 1 else s.unpack(args[0])
+        if not items:
+            return kwargs["default"] if "default" in kwargs else s.throw(ValueError, f"{name}() arg is an empty sequence")
+        key = kwargs.get("key", NONE)
+        plain = isinstance(key, Const)
+        best, best_key = items[0], items[0] if plain else s.call(key, items[0])
+        for item in items[1:]:
+            item_key = item if plain else s.call(key, item)
+            if s.truth(s.compare(sign, item_key, best_key)):
+                best, best_key = item, item_key
+        return best
+
+    return choose
+
+
+known(min)(_extreme("<", "min"))
+known(max)(_extreme(">", "max"))
+
+
+@known(sorted)
+def _sorted(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return ListValue(sort_values(s, s.unpack(args[0]), kwargs))
+
+
+def sort_values(s: Any, items: Args, kwargs: Kwargs) -> Args:
+    """`items` in order; stable, as Python's sort."""
+    key = kwargs.get("key", NONE)
+    keys = items if isinstance(key, Const) else [s.call(key, item) for item in items]
+    reverse = "reverse" in kwargs and s.truth(kwargs["reverse"])
+    order = sorted(range(len(items)), key=lambda k: _Ordered(s, keys[k]), reverse=reverse)
+    return [items[k] for k in order]
+
+
+class _Ordered:
+    """Compares two values by traced `<`."""
+
+    __slots__ = ("s", "value")
+
+    def __init__(self, s: Any, value: Value) -> None:
+        self.s, self.value = s, value
+
+    def __lt__(self, other: _Ordered) -> bool:
+        return self.s.truth(self.s.compare("<", self.value, other.value))
+
+
+@known(divmod)
+def _divmod(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return TupleValue([s.binary("floordiv", *args), s.binary("mod", *args)])
+
+
+@known(pow)
+def _pow(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.binary("pow", *args) if len(args) == 2 else fold(s, pow, args, kwargs)
+
+
+@known(abs)
+def _abs(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], TensorValue):
+        return s.torch_call(operator.abs, args, {})
+    return _special_or_fold(s, abs, "__abs__", args)
+
+
+@known(round)
+def _round(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], TensorValue):
+        return s.torch_method("round", args, kwargs)
+    return _special_or_fold(s, round, "__round__", args)
+
+
+def _special_or_fold(s: Any, function: Any, special: str, args: Args) -> Value:
+    if isinstance(args[0], ObjectValue):
+        return s.call(s.find_special(args[0], special), *args[1:])
+    return fold(s, function, args, {})
+
+
+@known(print)
+def _print(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    s.effects.call(KnownValue(print), args, kwargs)
+    return NONE

@@ -1,0 +1,278 @@
+"""Standard-library functions that need more than tracing: operator, functools, copy, contextlib, logging."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import dataclasses
+import functools
+import inspect
+import logging
+import operator
+import time
+import types
+import typing
+import warnings
+import weakref
+from typing import Any
+
+from dovetail.capture.calls import fold
+from dovetail.capture.classes import ALLOCATORS, allocate
+from dovetail.capture.known.table import FOLDED, KNOWN, known
+from dovetail.capture.operators import BINARY, COMPARE, UNARY
+from dovetail.capture.values.base import NONE, Const, Value, boolean
+from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.containers import DictValue, ListValue, SetValue, TupleValue
+from dovetail.capture.values.objects import ExceptionValue, ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+def _register_operators() -> None:
+    for name, function in BINARY.items():
+        KNOWN[function] = lambda s, args, kwargs, n=name: s.binary(n, *args)
+    for sign, (function, _, _) in COMPARE.items():
+        KNOWN[function] = lambda s, args, kwargs, n=sign: s.compare(n, *args)
+    for name, (function, _) in UNARY.items():
+        KNOWN[function] = lambda s, args, kwargs, n=name: s.unary(n, *args)
+
+
+_register_operators()
+KNOWN[operator.not_] = lambda s, args, kwargs: boolean(not s.truth(args[0]))
+KNOWN[operator.truth] = lambda s, args, kwargs: boolean(s.truth(args[0]))
+KNOWN[operator.is_] = lambda s, args, kwargs: boolean(s.same(*args))
+KNOWN[operator.is_not] = lambda s, args, kwargs: boolean(not s.same(*args))
+KNOWN[operator.getitem] = lambda s, args, kwargs: s.get_item(*args)
+KNOWN[operator.setitem] = lambda s, args, kwargs: s.set_item(*args) or NONE
+KNOWN[operator.delitem] = lambda s, args, kwargs: s.del_item(*args) or NONE
+KNOWN[operator.abs] = KNOWN[abs]
+KNOWN[operator.itemgetter] = lambda s, args, kwargs: fold(s, operator.itemgetter, args, kwargs)
+KNOWN[operator.attrgetter] = lambda s, args, kwargs: fold(s, operator.attrgetter, args, kwargs)
+KNOWN[operator.methodcaller] = lambda s, args, kwargs: fold(s, operator.methodcaller, args, kwargs)
+FOLDED.update((operator.itemgetter.__reduce__, operator.attrgetter.__reduce__))
+
+
+def _new(new: Any) -> Any:
+    return lambda s, args, kwargs: allocate(s, args[0].native(), new, args[1:])
+
+
+for _new_method in ALLOCATORS:
+    KNOWN.setdefault(_new_method, _new(_new_method))
+
+
+@known(BaseException.__init__, Exception.__init__)
+def _exception_init(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], ExceptionValue):
+        args[0].args = list(args[1:])
+    return NONE
+
+
+@known(BaseException.__str__)
+def _exception_str(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    values = args[0].args  # type: ignore[attr-defined]
+    if not values:
+        return Const("")
+    return s.to_string(values[0] if len(values) == 1 else TupleValue(values), "")
+
+
+@known(BaseException.with_traceback)
+def _with_traceback(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return args[0]
+
+
+@known(functools.partial)
+def _partial(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    made = ObjectValue(functools.partial)
+    keywords = DictValue()
+    keywords.entries = {n: (Const(n), v) for n, v in kwargs.items()}
+    made.attrs = {"func": args[0], "args": TupleValue(args[1:]), "keywords": keywords}
+    return made
+
+
+@known(functools.wraps, functools.update_wrapper)
+def _wraps(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """The names a wrapper carries do not matter to what it computes."""
+    if len(args) > 1 and isinstance(args[1], FunctionValue):
+        return args[0]
+    return KnownValue(_identity)
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+known(_identity)(lambda s, args, kwargs: args[0])
+known(typing.cast)(lambda s, args, kwargs: args[1])
+known(inspect.unwrap)(lambda s, args, kwargs: args[0])
+
+
+def _lru_cache_call(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.call_function(s.wrap(args[0].native().__wrapped__, None), args[1:], kwargs)
+
+
+known(type(functools.lru_cache(_identity)).__call__)(_lru_cache_call)
+
+
+# ---------------------------------------------------------------- copies
+
+
+@known(copy.copy)
+def _copy(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return copied(s, args[0], None)
+
+
+@known(copy.deepcopy)
+def _deepcopy(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return copied(s, args[0], {})
+
+
+def copied(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
+    """A copy of a value; with a memo, a deep one."""
+    if memo is not None and id(value) in memo:
+        return memo[id(value)]
+    if isinstance(value, TensorValue):
+        return s.torch_method("clone", [value], {}) if memo is not None else value
+    special = "__deepcopy__" if memo is not None else "__copy__"
+    if type(s.static(value.cls, special)) is types.FunctionType:
+        return s.call_method(value, special, *([DictValue()] if memo is not None else []))
+    copier = next((c for kind, c in COPIERS.items() if isinstance(value, kind)), None)
+    return copier(s, value, memo) if copier is not None else value
+
+
+def _inner(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
+    return value if memo is None else copied(s, value, memo)
+
+
+def _copy_attributes(s: Any, value: ObjectValue, made: ObjectValue, memo: dict[int, Value] | None) -> Value:
+    if memo is not None:
+        memo[id(value)] = made
+    for name in value.attr_names():
+        found = value.instance_attr(s, name)
+        if found is not None:
+            made.attrs[name] = _inner(s, found, memo)
+            made.written[name] = None
+    return made
+
+
+def _copy_list(s: Any, value: Any, memo: Any) -> Value:
+    made = ListValue([], value.cls)
+    made.maxlen = value.maxlen
+    _copy_attributes(s, value, made, memo)
+    made.items = [_inner(s, v, memo) for v in value.all(s)]
+    return made
+
+
+def _copy_tuple(s: Any, value: Any, memo: Any) -> Value:
+    return value if memo is None else TupleValue([copied(s, v, memo) for v in value.all(s)], value.cls)
+
+
+def _copy_dict(s: Any, value: Any, memo: Any) -> Value:
+    made = DictValue(value.cls)
+    made.default_factory = value.default_factory
+    _copy_attributes(s, value, made, memo)
+    made.entries = {n: (k, _inner(s, value.get(s, n), memo)) for n, (k, _) in value.entries.items()}
+    return made
+
+
+def _copy_set(s: Any, value: Any, memo: Any) -> Value:
+    made = SetValue(value.cls)
+    made.entries = dict(value.entries)
+    return made
+
+
+def _copy_object(s: Any, value: Any, memo: Any) -> Value:
+    if isinstance(value, FunctionValue) or type(value) is not ObjectValue:
+        return value
+    return _copy_attributes(s, value, ObjectValue(value.cls), memo)
+
+
+COPIERS: dict[type, Any] = {
+    ListValue: _copy_list,
+    TupleValue: _copy_tuple,
+    DictValue: _copy_dict,
+    SetValue: _copy_set,
+    ObjectValue: _copy_object,
+}
+
+
+# ---------------------------------------------------------------- dataclasses, weak references, context variables
+
+
+@known(weakref.ref.__call__)
+def _dereference(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.wrap(args[0].native()(), None)
+
+
+@known(contextvars.ContextVar.get)
+def _context_get(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    variable = args[0].native()
+    changed = s.context_values.get(variable)
+    if changed is not None:
+        return changed
+    try:
+        return s.wrap(variable.get(), None)
+    except LookupError as error:
+        return args[1] if len(args) > 1 else s.throw_native(error)
+
+
+@known(contextvars.ContextVar.set)
+def _context_set(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    variable = args[0].native()
+    token = ObjectValue(contextvars.Token)
+    token.attrs["old"] = s.context_values.get(variable, NONE)
+    s.context_values[variable] = args[1]
+    return token
+
+
+@known(contextvars.ContextVar.reset)
+def _context_reset(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    variable = args[0].native()
+    old = args[1].attrs["old"]  # type: ignore[attr-defined]
+    s.context_values.pop(variable, None)
+    if not isinstance(old, Const):
+        s.context_values[variable] = old
+    return NONE
+
+
+# ---------------------------------------------------------------- effects on the outside world
+
+
+@known(warnings.warn)
+def _warn(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    s.effects.call(KnownValue(warnings.warn), args, kwargs)
+    return NONE
+
+
+@known(time.time, time.perf_counter, time.monotonic, time.perf_counter_ns, time.time_ns)
+def _time(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.unsupported("clock", "reading the clock while capturing", "Time the compiled function from outside.")
+
+
+def _log(name: str) -> Any:
+    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        logger = args[0].native()
+        if logger.isEnabledFor(LEVELS[name]):
+            s.effects.call(MethodValue(KnownValue(getattr(logging.Logger, name)), args[0]), args[1:], kwargs)
+        return NONE
+
+    return handler
+
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
+for _name in LEVELS:
+    known(getattr(logging.Logger, _name))(_log(_name))
+known(logging.Logger.isEnabledFor)(lambda s, args, kwargs: boolean(args[0].native().isEnabledFor(args[1].native())))
+known(logging.Logger.getEffectiveLevel)(lambda s, args, kwargs: Const(args[0].native().getEffectiveLevel()))
+known(dataclasses.is_dataclass)(
+    lambda s, args, kwargs: boolean(dataclasses.is_dataclass(args[0].native() if isinstance(args[0], KnownValue) else args[0].cls))
+)
+
+
+@known(dataclasses.fields)
+def _fields(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    cls = args[0].native() if isinstance(args[0], KnownValue) else args[0].cls
+    return TupleValue([ObjectValue(dataclasses.Field, f, s.bind(f)) for f in dataclasses.fields(cls)])
+
+

@@ -1,0 +1,52 @@
+"""Pure native functions, called while capturing when every argument is known."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import importlib.util
+import inspect
+import keyword
+import math
+import os
+import platform
+import re
+import string
+import sys
+import types
+import typing
+from typing import Any
+
+import torch
+
+from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES
+
+
+def _functions(module: Any) -> list[Any]:
+    return [f for f in vars(module).values() if isinstance(f, (types.BuiltinFunctionType, type(math.sin)))]
+
+
+FOLDED.update(_functions(math))
+FOLDED.update(
+    (
+        chr, ord, hex, oct, bin, bytes, bytearray, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
+        sys.getrecursionlimit, sys.intern,
+        os.path.join, os.path.basename, os.path.dirname, os.path.exists, os.getpid, platform.system, platform.machine,
+        re.compile, re.escape, keyword.iskeyword, string.capwords, importlib.util.find_spec,
+        importlib.metadata.version, inspect.isclass, inspect.isfunction, inspect.ismethod, inspect.signature,
+        inspect.ismodule, inspect.isbuiltin, inspect.isroutine, inspect.getmodule, typing.get_origin, typing.get_args, typing.get_type_hints,
+        torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.result_type, torch.can_cast,
+        torch.cuda.is_available, torch.cuda.device_count, torch.get_num_threads, torch.broadcast_shapes,
+        torch.is_vulkan_available, torch.backends.mps.is_available, torch.backends.cudnn.is_available,
+        torch.get_float32_matmul_precision, torch.are_deterministic_algorithms_enabled,
+        torch.is_deterministic_algorithms_warn_only_enabled, torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled,
+        torch._C._get_flash_sdp_enabled, torch._C._get_mem_efficient_sdp_enabled, torch._C._get_math_sdp_enabled,
+        torch._C._get_cudnn_sdp_enabled, torch._C._get_cudnn_benchmark, torch._C._get_cudnn_deterministic,
+        torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack,
+        torch._C._is_torch_function_enabled, datetime.timedelta,
+    )
+)  # fmt: skip
+FOLDED_METHOD_TYPES |= {
+    re.Pattern, re.Match, torch.dtype, torch.device, torch.finfo, torch.iinfo, type, bytearray, datetime.timedelta,
+    inspect.Signature, types.CodeType, types.GenericAlias, types.UnionType, slice,
+}  # fmt: skip

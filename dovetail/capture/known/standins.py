@@ -1,0 +1,267 @@
+"""Python stand-ins for native library functions, traced like user code.
+
+They are written for plainness: capture runs them once, the compiled program never.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections import Counter
+
+from dovetail.capture.known.table import standin
+
+_MISSING = object()
+
+
+@standin(functools.reduce)
+def reduce(function, iterable, initial=_MISSING):
+    iterator = iter(iterable)
+    if initial is _MISSING:
+        try:
+            result = next(iterator)
+        except StopIteration:
+            raise TypeError("reduce() of empty iterable with no initial value") from None
+    else:
+        result = initial
+    for item in iterator:
+        result = function(result, item)
+    return result
+
+
+@standin(itertools.chain)
+def chain(*iterables):
+    for iterable in iterables:
+        yield from iterable
+
+
+@standin(itertools.chain.from_iterable)
+def chain_from_iterable(iterables):
+    for iterable in iterables:
+        yield from iterable
+
+
+@standin(itertools.islice)
+def islice(iterable, *args):
+    bounds = slice(*args)
+    start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
+    wanted, position = start, 0
+    iterator = iter(iterable)
+    while stop is None or wanted < stop:
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        if position == wanted:
+            yield item
+            wanted += step
+        position += 1
+
+
+@standin(itertools.accumulate)
+def accumulate(iterable, func=operator.add, *, initial=None):
+    iterator = iter(iterable)
+    total = initial
+    if initial is None:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            return
+    yield total
+    for item in iterator:
+        total = func(total, item)
+        yield total
+
+
+@standin(itertools.repeat)
+def repeat(value, times=None):
+    if times is None:
+        while True:
+            yield value
+    for _ in range(times):
+        yield value
+
+
+@standin(itertools.count)
+def count(start=0, step=1):
+    while True:
+        yield start
+        start += step
+
+
+@standin(itertools.cycle)
+def cycle(iterable):
+    saved = list(iterable)
+    while saved:
+        yield from saved
+
+
+@standin(itertools.product)
+def product(*iterables, repeat=1):
+    pools = [tuple(pool) for pool in iterables] * repeat
+    rows = [[]]
+    for pool in pools:
+        rows = [[*row, item] for row in rows for item in pool]
+    for row in rows:
+        yield tuple(row)
+
+
+@standin(itertools.permutations)
+def permutations(iterable, r=None):
+    pool = tuple(iterable)
+    r = len(pool) if r is None else r
+    for indices in product(range(len(pool)), repeat=r):
+        if len(set(indices)) == r:
+            yield tuple(pool[i] for i in indices)
+
+
+@standin(itertools.combinations)
+def combinations(iterable, r):
+    pool = tuple(iterable)
+    for indices in product(range(len(pool)), repeat=r):
+        if all(a < b for a, b in zip(indices, indices[1:])):
+            yield tuple(pool[i] for i in indices)
+
+
+@standin(itertools.starmap)
+def starmap(function, iterable):
+    for args in iterable:
+        yield function(*args)
+
+
+@standin(itertools.takewhile)
+def takewhile(predicate, iterable):
+    for item in iterable:
+        if not predicate(item):
+            return
+        yield item
+
+
+@standin(itertools.dropwhile)
+def dropwhile(predicate, iterable):
+    iterator = iter(iterable)
+    for item in iterator:
+        if not predicate(item):
+            yield item
+            break
+    yield from iterator
+
+
+@standin(itertools.filterfalse)
+def filterfalse(predicate, iterable):
+    for item in iterable:
+        if not (item if predicate is None else predicate(item)):
+            yield item
+
+
+@standin(itertools.zip_longest)
+def zip_longest(*iterables, fillvalue=None):
+    iterators = [iter(it) for it in iterables]
+    active = len(iterators)
+    while active:
+        row = []
+        for k, iterator in enumerate(iterators):
+            item = next(iterator, _MISSING) if iterator is not None else _MISSING
+            if item is _MISSING:
+                if iterator is not None:
+                    active -= 1
+                    iterators[k] = None
+                item = fillvalue
+            row.append(item)
+        if active:
+            yield tuple(row)
+
+
+@standin(itertools.pairwise)
+def pairwise(iterable):
+    iterator = iter(iterable)
+    previous = next(iterator, _MISSING)
+    if previous is _MISSING:
+        return
+    for item in iterator:
+        yield previous, item
+        previous = item
+
+
+@standin(itertools.compress)
+def compress(data, selectors):
+    for item, chosen in zip(data, selectors):
+        if chosen:
+            yield item
+
+
+@standin(itertools.groupby)
+def groupby(iterable, key=None):
+    group, current = [], _MISSING
+    for item in iterable:
+        found = item if key is None else key(item)
+        if current is not _MISSING and found != current:
+            yield current, iter(group)
+            group = []
+        current = found
+        group.append(item)
+    if group:
+        yield current, iter(group)
+
+
+@standin(itertools.tee)
+def tee(iterable, n=2):
+    saved = list(iterable)
+    return tuple(iter(saved) for _ in range(n))
+
+
+# ---------------------------------------------------------------- operator
+
+
+@standin(operator.contains)
+def contains(a, b):
+    return b in a
+
+
+@standin(operator.countOf)
+def count_of(a, b):
+    return sum(1 for item in a if item is b or item == b)
+
+
+@standin(operator.concat)
+def concat(a, b):
+    return a + b
+
+
+@standin(operator.index)
+def index(a):
+    return range(a + 1)[-1] if type(a) is int and a >= 0 else a.__index__()
+
+
+@standin(operator.itemgetter.__call__)
+def itemgetter_call(self, obj):
+    items = self.__reduce__()[1]
+    return obj[items[0]] if len(items) == 1 else tuple(obj[i] for i in items)
+
+
+@standin(operator.attrgetter.__call__)
+def attrgetter_call(self, obj):
+    found = []
+    for path in self.__reduce__()[1]:
+        value = obj
+        for name in path.split("."):
+            value = getattr(value, name)
+        found.append(value)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+# ---------------------------------------------------------------- functools and collections
+
+
+@standin(functools.partial.__call__)
+def partial_call(self, *args, **kwargs):
+    return self.func(*self.args, *args, **{**self.keywords, **kwargs})
+
+
+def count_elements(mapping, iterable):
+    for item in iterable:
+        mapping[item] = mapping.get(item, 0) + 1
+
+
+standin(Counter.__init__.__globals__["_count_elements"])(count_elements)

@@ -1,0 +1,41 @@
+"""The tables that calls are looked up in; the other files of this folder fill them.
+
+    KNOWN      a callable → a function of (session, args, kwargs) that gives the result
+    STANDINS   a callable → a Python function traced in its place
+    FOLDED     pure native callables, called while capturing when every argument is known
+    FOLDED_METHOD_TYPES   types whose native methods are all pure
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Handler = Callable[[Any, list[Any], dict[str, Any]], Any]
+
+KNOWN: dict[Any, Handler] = {}
+STANDINS: dict[Any, Any] = {}
+FOLDED: set[Any] = set()
+FOLDED_METHOD_TYPES = {int, float, bool, complex, str, bytes, range, type(None)}
+
+
+def known(*targets: Any) -> Callable[[Handler], Handler]:
+    """Register a handler for callables."""
+
+    def register(handler: Handler) -> Handler:
+        for target in targets:
+            KNOWN[target] = handler
+        return handler
+
+    return register
+
+
+def standin(*targets: Any) -> Callable[[Any], Any]:
+    """Register a Python function to be traced instead of the callables."""
+
+    def register(function: Any) -> Any:
+        for target in targets:
+            STANDINS[target] = function
+        return function
+
+    return register

@@ -1,0 +1,220 @@
+"""torch functions that are no tensor operations: state, contexts, type queries, marks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.amp.autocast_mode as autocast_mode
+import torch.compiler
+import torch.nn.functional as F
+import torch.overrides
+
+from dovetail.capture import state
+from dovetail.capture.calls import fold
+from dovetail.capture.known.table import KNOWN, known
+from dovetail.capture.values.base import FALSE, NONE, TRUE, Const, Value, boolean
+from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import GuardKind
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+def constant(value: Any) -> Callable[..., Value]:
+    return lambda s, args, kwargs: Const(value)
+
+
+# ---------------------------------------------------------------- where are we
+
+for _name in ("is_compiling", "is_dynamo_compiling"):
+    KNOWN[getattr(torch.compiler, _name)] = constant(True)
+KNOWN[torch.compiler.is_exporting] = constant(False)
+KNOWN[torch._jit_internal.is_scripting] = constant(False)
+KNOWN[torch.jit.is_scripting] = constant(False)
+KNOWN[torch.jit.is_tracing] = constant(False)
+KNOWN[torch._C._get_tracing_state] = constant(None)
+KNOWN[torch._C._is_tracing] = constant(False)
+KNOWN[torch._C._log_api_usage_once] = constant(None)
+KNOWN[torch._C._functorch.peek_interpreter_stack] = constant(None)
+KNOWN[torch._C._are_functorch_transforms_active] = constant(False)
+for _function in (torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic):
+    KNOWN[_function] = constant(False)
+KNOWN[torch.overrides.is_tensor_like] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
+KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
+KNOWN[torch._assert] = lambda s, args, kwargs: NONE if s.truth(args[0]) else s.throw(AssertionError, args[1])
+
+
+def _state(name: str, pick: Callable[[Any], Any] = lambda value: value) -> Callable[..., Value]:
+    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        value = state.READERS[name]()
+        if name not in s.changed_state:
+            s.guard(None, GuardKind.STATE, (name, value))
+        return s.from_native(pick(value))
+
+    return handler
+
+
+KNOWN[torch.is_grad_enabled] = _state("grad_mode")
+KNOWN[torch.is_inference_mode_enabled] = _state("inference_mode")
+KNOWN[torch.get_default_dtype] = _state("default_dtype")
+KNOWN[torch.are_deterministic_algorithms_enabled] = _state("deterministic")
+KNOWN[torch.is_autocast_cache_enabled] = lambda s, args, kwargs: Const(torch.is_autocast_cache_enabled())
+
+
+@known(torch.is_autocast_enabled)
+def _is_autocast_enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    device = args[0].native() if args else "cuda"
+    return _state(f"autocast_{device}", operator.itemgetter(0))(s, args, kwargs) if device in ("cpu", "cuda") else FALSE
+
+
+@known(torch.get_autocast_dtype)
+def _get_autocast_dtype(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return fold(s, torch.get_autocast_dtype, args, kwargs)
+
+
+def _method_alias(name: str) -> Callable[..., Value]:
+    return lambda s, args, kwargs: s.torch_method(name, args, kwargs)
+
+
+for _name in ("is_floating_point", "is_complex", "numel", "is_signed", "is_inference", "is_conj"):
+    KNOWN[getattr(torch, _name)] = _method_alias(_name)
+
+
+@known(torch.nonzero, torch.unique, torch.unique_consecutive, torch.masked_select, torch.argwhere, torch.bincount)
+def _data_dependent_shape(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.unsupported(
+        "data-dependent-shape", "the size of the result depends on the values of a tensor",
+        "Use torch.where with three arguments or a mask of fixed size.",
+    )
+
+
+def _data_dependent_method(s: Any, value: Any, args: Args, kwargs: Kwargs) -> Value:
+    return _data_dependent_shape(s, [value, *args], kwargs)
+
+
+@known(torch.equal, torch.allclose, torch.is_nonzero)
+def _data_dependent_answer(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.unsupported("data-dependent-value", "the answer depends on the values of tensors")
+
+
+@known(torch.tensor, torch.as_tensor, torch.asarray)
+def _tensor(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """A tensor from Python data; data that is tensors itself is stacked."""
+    return s.torch_call(torch.tensor, args, kwargs)
+
+
+KNOWN[torch.as_tensor] = lambda s, args, kwargs: s.torch_call(torch.as_tensor, args, kwargs)
+KNOWN[torch.asarray] = lambda s, args, kwargs: s.torch_call(torch.asarray, args, kwargs)
+
+
+@known(torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state)
+def _seed(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.unsupported("random-state", "changing or reading the random state", "Seed outside the compiled function.")
+
+
+# ---------------------------------------------------------------- contexts
+
+
+@known(torch._C._set_grad_enabled)
+def _set_grad_enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    mode = bool(args[0].native())
+    if mode != torch.is_grad_enabled():
+        s.changed_state.add("grad_mode")
+        torch._C._set_grad_enabled(mode)
+        s.state_node(torch._C._set_grad_enabled, mode)
+    return NONE
+
+
+@known(torch.autograd.grad_mode.inference_mode)
+def _inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    mode = (args[0] if args else kwargs.get("mode", TRUE)).native()
+    if callable(mode):
+        return s.unsupported("decorator-inside", "inference_mode used as a decorator inside the compiled function")
+    made = ObjectValue(torch.autograd.grad_mode.inference_mode)
+    made.attrs["mode"] = Const(mode)
+    return made
+
+
+@known(torch.autograd.grad_mode.inference_mode.__enter__)
+def _enter_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    manager, mode = args[0], s.get_attr(args[0], "mode").native()
+    if mode != torch.is_inference_mode_enabled():
+        s.unsupported(
+            "inference-mode-inside", "the code switches inference mode inside the compiled function",
+            "Use torch.no_grad there, or call the compiled function under torch.inference_mode.",
+        )
+    manager.attrs["previous"] = boolean(torch.is_grad_enabled())  # type: ignore[attr-defined]
+    return NONE
+
+
+@known(torch.autograd.grad_mode.inference_mode.__exit__)
+def _exit_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return NONE
+
+
+@known(torch.amp.autocast_mode.autocast)
+def _autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return _make_autocast(s, torch.amp.autocast_mode.autocast, args, kwargs)
+
+
+def _make_autocast(s: Any, cls: type, args: Args, kwargs: Kwargs) -> Value:
+    real = cls(*[a.native() for a in args], **{k: v.native() for k, v in kwargs.items()})
+    made = ObjectValue(cls)
+    made.made_by = real
+    for name in ("device", "fast_dtype", "_enabled", "_cache_enabled"):
+        made.attrs[name] = Const(getattr(real, name))
+    return made
+
+
+@known(torch.amp.autocast_mode.autocast.__enter__)
+def _enter_autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    manager = args[0]
+    names = ("device", "fast_dtype", "_enabled", "_cache_enabled")
+    arguments = tuple(s.get_attr(manager, n).native() for n in names)
+    s.changed_state.update(("autocast_cpu", "autocast_cuda"))
+    node = s.state_node(autocast_mode._enter_autocast, *arguments)
+    manager.made_by = (autocast_mode._enter_autocast(*arguments), node)  # type: ignore[attr-defined]
+    s.open_contexts.append(manager)
+    return manager
+
+
+@known(torch.amp.autocast_mode.autocast.__exit__)
+def _exit_autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    context, node = args[0].made_by  # type: ignore[attr-defined]
+    s.open_contexts.remove(args[0])
+    autocast_mode._exit_autocast(context)
+    s.state_node(autocast_mode._exit_autocast, node)
+    return FALSE
+
+
+def _null_context(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return NONE
+
+
+KNOWN[torch.autograd.profiler.record_function.__enter__] = lambda s, args, kwargs: args[0]
+KNOWN[torch.autograd.profiler.record_function.__exit__] = _null_context
+KNOWN[torch.autograd.profiler.record_function] = lambda s, args, kwargs: ObjectValue(torch.autograd.profiler.record_function)
+
+
+@known(F.handle_torch_function)
+def _handle_torch_function(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.unsupported("tensor-subclass", "__torch_function__ of a tensor subclass")
+
+
+@known(torch.get_default_device)
+def _get_default_device(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return Const(torch.get_default_device())
+
+
+@known(torch.Size.numel)
+def _size_numel(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    total: Value = Const(1)
+    for item in args[0].all(s):  # type: ignore[attr-defined]
+        total = s.binary("mul", total, item)
+    return total
+
+

@@ -1,0 +1,424 @@
+"""Operators and the protocols behind them: truth, length, membership, subscripts, equality.
+
+Each looks first for a native answer (both operands known), then for a graph operation (a tensor
+takes part), then follows Python's special-method protocol.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.capture.values.base import (
+    MISSING,
+    Const,
+    NotNative,
+    Value,
+    boolean,
+)
+from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.containers import (
+    DictValue,
+    ListValue,
+    SequenceValue,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    ViewValue,
+)
+from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "and": operator.and_, "floordiv": operator.floordiv, "lshift": operator.lshift,
+    "matmul": operator.matmul, "mul": operator.mul, "mod": operator.mod, "or": operator.or_, "pow": operator.pow,
+    "rshift": operator.rshift, "sub": operator.sub, "truediv": operator.truediv, "xor": operator.xor,
+    "iadd": operator.iadd, "iand": operator.iand, "ifloordiv": operator.ifloordiv, "ilshift": operator.ilshift,
+    "imatmul": operator.imatmul, "imul": operator.imul, "imod": operator.imod, "ior": operator.ior,
+    "ipow": operator.ipow, "irshift": operator.irshift, "isub": operator.isub, "itruediv": operator.itruediv,
+    "ixor": operator.ixor,
+}  # fmt: skip
+
+COMPARE: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
+    "<": (operator.lt, "__lt__", "__gt__"),
+    "<=": (operator.le, "__le__", "__ge__"),
+    "==": (operator.eq, "__eq__", "__eq__"),
+    "!=": (operator.ne, "__ne__", "__ne__"),
+    ">": (operator.gt, "__gt__", "__lt__"),
+    ">=": (operator.ge, "__ge__", "__le__"),
+}
+
+UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "neg": (operator.neg, "__neg__"),
+    "pos": (operator.pos, "__pos__"),
+    "invert": (operator.invert, "__invert__"),
+}
+
+SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
+    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
+}  # fmt: skip
+
+
+def native_call(s: Any, function: Callable[..., Any], *args: Any) -> Value:
+    """Run a pure native function for the traced program; its exception is the program's."""
+    try:
+        result = function(*args)
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        return s.throw_native(error)
+    return s.from_native(result)
+
+
+def binary(s: Any, name: str, left: Value, right: Value) -> Value:
+    """`left op right`; in-place names ("iadd") fall back to the plain operator."""
+    if type(left) is Const and type(right) is Const:
+        return native_call(s, BINARY[name], left.value, right.value)
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        if _tensor_operand(left) and _tensor_operand(right):
+            return s.torch_call(BINARY[name], [left, right], {})
+    if name[0] == "i" and name != "invert":
+        method = s.find_special(left, f"__{name}__")
+        if method is not None:
+            result = s.call(method, right)
+            if not _is_not_implemented(result):
+                return result
+        name = name[1:]
+    return _protocol(s, left, right, f"__{name}__", f"__r{name}__", SIGNS[name])
+
+
+def _tensor_operand(value: Value) -> bool:
+    return isinstance(value, (TensorValue, Const, TupleValue, ListValue))
+
+
+def _is_not_implemented(value: Value) -> bool:
+    return isinstance(value, Const) and value.value is NotImplemented
+
+
+def _protocol(s: Any, left: Value, right: Value, name: str, reflected: str, sign: str) -> Value:
+    attempts = [(left, right, name), (right, left, reflected)]
+    if left.cls is right.cls:
+        attempts.pop()
+    elif issubclass(right.cls, left.cls) and s.static(right.cls, reflected) is not s.static(left.cls, reflected):
+        attempts.reverse()
+    for receiver, other, method_name in attempts:
+        method = s.find_special(receiver, method_name)
+        if method is not None:
+            result = s.call(method, other)
+            if not _is_not_implemented(result):
+                return result
+    return s.throw(
+        TypeError,
+        f"unsupported operand type(s) for {sign}: {left.cls.__name__!r} and {right.cls.__name__!r}",
+    )
+
+
+def unary(s: Any, name: str, value: Value) -> Value:
+    function, special = UNARY[name]
+    if type(value) is Const:
+        return native_call(s, function, value.value)
+    if isinstance(value, TensorValue):
+        return s.torch_call(function, [value], {})
+    method = s.find_special(value, special)
+    if method is None:
+        return s.throw(TypeError, f"bad operand type for unary {name}: {value.cls.__name__!r}")
+    return s.call(method)
+
+
+def compare(s: Any, sign: str, left: Value, right: Value) -> Value:
+    function, name, reflected = COMPARE[sign]
+    if type(left) is Const and type(right) is Const:
+        return native_call(s, function, left.value, right.value)
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        if _tensor_operand(left) and _tensor_operand(right) and not _tensor_to_none(left, right):
+            return s.torch_call(function, [left, right], {})
+    if sign in ("==", "!="):
+        return _equality(s, sign, left, right)
+    return _protocol(s, left, right, name, reflected, sign)
+
+
+def _tensor_to_none(left: Value, right: Value) -> bool:
+    return any(isinstance(v, Const) and (v.value is None or isinstance(v.value, str)) for v in (left, right))
+
+
+def _equality(s: Any, sign: str, left: Value, right: Value) -> Value:
+    want = sign == "=="
+    name = "__eq__" if want else "__ne__"
+    for receiver, other in ((left, right), (right, left)):
+        if s.static(receiver.cls, name) is not s.static(object, name) and type(receiver) not in IDENTITY:
+            result = s.call(s.find_special(receiver, name), other)
+            if not _is_not_implemented(result):
+                return result
+        elif not want and s.static(receiver.cls, "__eq__") is not s.static(object, "__eq__") and type(receiver) not in IDENTITY:
+            result = s.call(s.find_special(receiver, "__eq__"), other)
+            if not _is_not_implemented(result):
+                return boolean(not truth(s, result))
+    return boolean(same(s, left, right) is want)
+
+
+IDENTITY = (FunctionValue, MethodValue, ClassValue, KnownValue)
+
+
+def equal(s: Any, left: Value, right: Value) -> bool:
+    """`left is right or left == right`, as containers compare."""
+    return same(s, left, right) or truth(s, compare(s, "==", left, right))
+
+
+def same(s: Any, left: Value, right: Value) -> bool:
+    """`left is right`."""
+    if left is right:
+        return True
+    if isinstance(left, Const) and isinstance(right, Const):
+        return left.value is right.value or (
+            type(left.value) is type(right.value) and isinstance(left.value, INTERNED) and left.value == right.value
+        )
+    if isinstance(left, KnownValue) and isinstance(right, KnownValue):
+        return left.real is right.real
+    if isinstance(left, FunctionValue) and isinstance(right, FunctionValue):
+        return left.real is not MISSING and left.real is right.real
+    return False
+
+
+INTERNED = (int, str, bytes)
+
+
+def truth(s: Any, value: Value) -> bool:
+    """`bool(value)`, while capturing."""
+    if isinstance(value, Const):
+        return bool(value.value)
+    if isinstance(value, SequenceValue):
+        if s.static(value.cls, "__bool__") is MISSING:
+            return bool(value.items)
+    if isinstance(value, TensorValue):
+        return s.unsupported(
+            "data-dependent-branch", "the code branches on the value of a tensor",
+            "Use torch.where or torch.cond, or move the branch out of the compiled function.",
+        )
+    for name in ("__bool__", "__len__"):
+        if s.static(value.cls, name) is not MISSING and type(value) not in IDENTITY:
+            result = s.call(s.find_special(value, name))
+            return bool(result.native())
+    return True
+
+
+def length(s: Any, value: Value) -> Value:
+    kind = type(value)
+    if isinstance(value, SequenceValue) and not _overrides(s, value, "__len__"):
+        return Const(len(value.items))
+    if isinstance(value, (DictValue, SetValue)) and not _overrides(s, value, "__len__"):
+        return Const(len(value.entries))
+    if kind is ViewValue:
+        return Const(len(value.base.entries))  # type: ignore[attr-defined]
+    if kind is Const:
+        return native_call(s, len, value.native())
+    method = s.find_special(value, "__len__")
+    if method is None:
+        return s.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
+    return s.call(method)
+
+
+def _overrides(s: Any, value: ObjectValue, name: str) -> bool:
+    """Does a Python class in the MRO replace the built-in method?"""
+    return type(s.static(value.cls, name)).__name__ == "function"
+
+
+def contains(s: Any, container: Value, item: Value) -> bool:
+    if isinstance(container, (DictValue, SetValue)) and not _overrides(s, container, "__contains__"):
+        return hashable(s, item) in container.entries
+    if isinstance(container, ViewValue) and container.kind == "keys":
+        return hashable(s, item) in container.base.entries
+    if isinstance(container, Const) and isinstance(item, Const):
+        return bool(native_call(s, operator.contains, container.value, item.value).native())
+    method = s.find_special(container, "__contains__")
+    if method is not None and not isinstance(container, (SequenceValue, Const)):
+        return truth(s, s.call(method, item))
+    if isinstance(container, SequenceValue) and _overrides(s, container, "__contains__"):
+        return truth(s, s.call(method, item))
+    iterator = s.iterate(container)
+    while (found := s.step(iterator)) is not None:
+        if equal(s, item, found):
+            return True
+    return False
+
+
+def get_item(s: Any, container: Value, index: Value) -> Value:
+    if isinstance(container, SequenceValue) and not _overrides(s, container, "__getitem__"):
+        return sequence_item(s, container, index)
+    if isinstance(container, DictValue) and not _overrides(s, container, "__getitem__"):
+        return dict_item(s, container, index)
+    if isinstance(container, TensorValue):
+        return s.torch_call(operator.getitem, [container, index], {})
+    if isinstance(container, Const):
+        try:
+            return native_call(s, operator.getitem, container.value, index.native())
+        except NotNative:
+            pass
+    if isinstance(container, ClassValue):
+        return _class_item(s, container, index)
+    method = s.find_special(container, "__getitem__")
+    if method is None:
+        if isinstance(container, KnownValue):
+            return native_call(s, operator.getitem, container.real, index.native())
+        return s.throw(TypeError, f"{container.cls.__name__!r} object is not subscriptable")
+    return s.call(method, index)
+
+
+def _class_item(s: Any, container: ClassValue, index: Value) -> Value:
+    """`list[int]`, `SomeEnum["NAME"]`."""
+    try:
+        return native_call(s, operator.getitem, container.real, index.native())
+    except NotNative:
+        return s.unsupported("class-subscript", f"{container.real.__name__}[...] with a value made inside")
+
+
+def sequence_item(s: Any, container: SequenceValue, index: Value) -> Value:
+    if isinstance(index, SliceValue):
+        try:
+            chosen = range(len(container.items))[index.native()]
+        except NotNative:
+            return s.unsupported("tensor-index", "slicing a Python sequence with a tensor")
+        items = [container.at(s, k) for k in chosen]
+        if isinstance(container, TupleValue):
+            keep = container.cls.__name__ == "Size"
+            return TupleValue(items, container.cls if keep else tuple)
+        return ListValue(items)
+    position = _index(s, index)
+    if not -len(container.items) <= position < len(container.items):
+        base = "tuple" if isinstance(container, TupleValue) else container.cls.__name__
+        s.throw(IndexError, f"{base} index out of range")
+    return container.at(s, position)
+
+
+def _index(s: Any, index: Value) -> int:
+    if isinstance(index, Const):
+        if not hasattr(type(index.value), "__index__"):
+            s.throw(TypeError, f"list indices must be integers or slices, not {type(index.value).__name__}")
+        return operator.index(index.value)
+    if isinstance(index, TensorValue):
+        return s.unsupported("tensor-index", "a tensor is used as the index of a Python sequence")
+    method = s.find_special(index, "__index__")
+    if method is None:
+        return s.throw(TypeError, f"list indices must be integers or slices, not {index.cls.__name__}")
+    return int(s.call(method).native())
+
+
+def dict_item(s: Any, container: DictValue, index: Value) -> Value:
+    found = container.get(s, hashable(s, index))
+    if found is not None:
+        return found
+    missing = s.find_special(container, "__missing__")
+    if container.default_factory is not None:
+        if isinstance(container.default_factory, Const):
+            s.throw(KeyError, index)
+        made = s.call(container.default_factory)
+        container.put(s, index, made)
+        return made
+    if missing is not None and type(s.static(container.cls, "__missing__")).__name__ == "function":
+        return s.call(missing, index)
+    return s.throw(KeyError, index)
+
+
+def set_item(s: Any, container: Value, index: Value, value: Value) -> None:
+    if isinstance(container, TensorValue):
+        s.torch_call(operator.setitem, [container, index, value], {})
+        return
+    if isinstance(container, DictValue) and not _overrides(s, container, "__setitem__"):
+        container.put(s, index, value)
+        return
+    if isinstance(container, ListValue) and not _overrides(s, container, "__setitem__"):
+        sequence_store(s, container, index, value)
+        return
+    method = s.find_special(container, "__setitem__")
+    if method is None:
+        s.throw(TypeError, f"{container.cls.__name__!r} object does not support item assignment")
+    s.call(method, index, value)
+
+
+def sequence_store(s: Any, container: ListValue, index: Value, value: Value | None) -> None:
+    """Assign to (or, with None, delete) an item or a slice of a list."""
+    items = list(container.all(s))
+    try:
+        if isinstance(index, SliceValue):
+            items[index.native()] = s.unpack(value) if value is not None else []
+        elif value is None:
+            del items[_index(s, index)]
+        else:
+            items[_index(s, index)] = value
+    except (IndexError, ValueError) as error:
+        s.throw_native(error)
+    container.items = items
+    mark(s, container)
+
+
+def mark(s: Any, container: SequenceValue) -> None:
+    """The list has changed; if it came from outside, its new state is replayed."""
+    if not container.changed:
+        container.changed = True
+        s.effects.touch(container)
+
+
+def del_item(s: Any, container: Value, index: Value) -> None:
+    if isinstance(container, DictValue) and not _overrides(s, container, "__delitem__"):
+        if container.entries.pop(hashable(s, index), None) is None:
+            s.throw(KeyError, index)
+        container.mark(s)
+    elif isinstance(container, ListValue) and not _overrides(s, container, "__delitem__"):
+        sequence_store(s, container, index, None)
+    else:
+        method = s.find_special(container, "__delitem__")
+        if method is None:
+            s.throw(TypeError, f"{container.cls.__name__!r} object doesn't support item deletion")
+        s.call(method, index)
+
+
+def hashable(s: Any, value: Value) -> Any:
+    """The native dictionary key of a value; raises in the traced program if it has no hash."""
+    if isinstance(value, Const):
+        return value.value
+    if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
+        s.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+    if isinstance(value, ObjectValue) and type(s.static(value.cls, "__hash__")).__name__ == "function":
+        if not isinstance(value, TensorValue):
+            return UserKey.of(s, value)
+    return value.key()
+
+
+class UserKey:
+    """The key of an object whose class defines `__hash__`; equality asks its `__eq__`."""
+
+    __slots__ = ("session", "value", "hash")
+
+    def __init__(self, session: Any, value: Value, number: int) -> None:
+        self.session, self.value, self.hash = session, value, number
+
+    @classmethod
+    def of(cls, s: Any, value: Value) -> Any:
+        if isinstance(value, ObjectValue) and value.real is not MISSING and not value.written:
+            return value.real
+        return cls(s, value, s.call_method(value, "__hash__").native())
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UserKey) and equal(self.session, self.value, other.value)
+
+
+def to_string(s: Any, value: Value, spec: str, function: Callable[[Any], str] = str) -> Value:
+    """`format(value, spec)` after `str` or `repr`; tensors have no text while capturing."""
+    if isinstance(value, Const):
+        return native_call(s, lambda v: format(v if spec else function(v), spec), value.value)
+    name = "__repr__" if function is repr else "__str__"
+    method = s.static(value.cls, name)
+    if type(method).__name__ == "function" and not isinstance(value, TensorValue):
+        text = s.call(s.find_special(value, name))
+        return native_call(s, format, text.native(), spec)
+    if name == "__str__" and type(s.static(value.cls, "__repr__")).__name__ == "function":
+        return to_string(s, value, spec, repr)
+    try:
+        return native_call(s, lambda v: format(function(v), spec), value.native())
+    except NotNative:
+        return s.unsupported(
+            "text-of-tensor", f"the text of {value.describe()} is needed while capturing",
+            "Format tensors outside the compiled function.",
+        )

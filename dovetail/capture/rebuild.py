@@ -1,0 +1,309 @@
+"""Values → Python text of the residual: results rebuilt, effects replayed.
+
+Every value becomes a local variable or an expression once, so objects keep their identity:
+
+    _o = graph(x, *P)
+    _v0 = K[4].__new__(K[4])
+    _v0.hidden = _o[0]
+    return _v0
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+import torch.fx
+
+from dovetail.capture.values.base import MISSING, Const, Value
+from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue, ViewValue
+from dovetail.capture.values.iterators import IteratorValue
+from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+
+LITERALS = (int, str, bytes, bool, type(None))
+
+
+class Rebuilder:
+    """Collects the residual's lines; `outputs` are the graph nodes that its results need."""
+
+    def __init__(self, session: Any) -> None:
+        self.s = session
+        self.lines: list[str] = []
+        self.outputs: list[torch.fx.Node] = []
+        self.names: dict[str, Any] = {
+            "_new": object.__new__, "_set": object.__setattr__, "_del": object.__delattr__,
+            "_Function": FunctionType, "_Cell": CellType, "_Method": MethodType, "_nan": math.nan, "_inf": math.inf,
+        }  # fmt: skip
+        self._memo: dict[int, str] = {}
+        self._output_index: dict[torch.fx.Node, int] = {}
+        self._building: set[int] = set()
+        self._keep: list[Value] = []
+
+    def expr(self, value: Any) -> str:
+        """Text that evaluates to the value; lines that it needs are added first."""
+        if type(value) is Lazy:
+            return value.source.expr()
+        found = self._memo.get(id(value))
+        if found is not None:
+            return found
+        if value.source is not None and not isinstance(value, (Const, TupleValue)):
+            text = self._local(value.source.expr()) if not value.source.expr().isidentifier() else value.source.expr()
+            return self._remember(value, text)
+        for kind, builder in BUILDERS.items():
+            if isinstance(value, kind):
+                return builder(self, value)
+        return self.s.unsupported("result", f"{value.describe()} cannot be returned from the compiled function")
+
+    def known(self, obj: Any) -> str:
+        """Text for an object that the entry keeps."""
+        return self.s.bind(obj).expr()
+
+    def _remember(self, value: Value, text: str) -> str:
+        self._memo[id(value)] = text
+        self._keep.append(value)
+        return text
+
+    def _local(self, text: str) -> str:
+        name = f"_v{len(self.lines)}"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def start(self, value: Value, text: str) -> str:
+        """Make the (still empty) object; its contents may refer back to it."""
+        return self._remember(value, self._local(text))
+
+    # ------------------------------------------------------------ kinds
+
+    def const(self, value: Const) -> str:
+        obj = value.value
+        if type(obj) in LITERALS:
+            return repr(obj)
+        if type(obj) is float and math.isfinite(obj):
+            return repr(obj)
+        return self.known(obj)
+
+    def tensor(self, value: TensorValue) -> str:
+        index = self._output_index.get(value.node)
+        if index is None:
+            index = self._output_index[value.node] = len(self.outputs)
+            self.outputs.append(value.node)
+        text = self._remember(value, f"_o[{index}]")
+        self.attributes(value, text)
+        return text
+
+    def tuple(self, value: TupleValue) -> str:
+        if id(value) in self._building:
+            return self.s.unsupported("cyclic-tuple", "a tuple that contains itself through another object")
+        self._building.add(id(value))
+        items = [self.expr(item) for item in value.items]
+        self._building.discard(id(value))
+        inside = ", ".join(items) + ("," if len(items) == 1 else "")
+        if value.cls is tuple:
+            return self._remember(value, f"({inside})") if not items else self.start(value, f"({inside})")
+        if hasattr(value.cls, "_make"):
+            text = self.start(value, f"{self.known(tuple.__new__)}({self.known(value.cls)}, ({inside}))")
+        else:
+            text = self.start(value, f"{self.known(value.cls)}(({inside}))")
+        self.attributes(value, text)
+        return text
+
+    def list(self, value: ListValue) -> str:
+        if value.cls is list:
+            text = self.start(value, "[]")
+            if value.items:
+                items = [self.expr(item) for item in value.items]
+                self.lines.append(f"{text}[:] = [{', '.join(items)}]")
+            return text
+        base = deque if issubclass(value.cls, deque) else list
+        text = self.start(value, f"{self.known(value.cls)}.__new__({self.known(value.cls)})")
+        limit = f", {value.maxlen}" if base is deque else ""
+        items = ", ".join(self.expr(item) for item in value.items)
+        self.lines.append(f"{self.known(base)}.__init__({text}, [{items}]{limit})")
+        self.attributes(value, text)
+        return text
+
+    def dict(self, value: DictValue) -> str:
+        if value.cls is dict:
+            text = self.start(value, "{}")
+        else:
+            text = self.start(value, f"{self.known(value.cls)}.__new__({self.known(value.cls)})")
+            if value.default_factory is not None:
+                self.lines.append(f"{text}.default_factory = {self.expr(value.default_factory)}")
+        self.entries(value, text)
+        self.attributes(value, text)
+        return text
+
+    def entries(self, value: DictValue, text: str) -> None:
+        store = f"{self.known(OrderedDict if issubclass(value.cls, OrderedDict) else dict)}.__setitem__"
+        for key, item in value.entries.values():
+            key_text, item_text = self.expr(key), self.expr(item)
+            self.lines.append(
+                f"{text}[{key_text}] = {item_text}" if value.cls is dict else f"{store}({text}, {key_text}, {item_text})"
+            )
+
+    def set(self, value: SetValue) -> str:
+        items = ", ".join(self.expr(item) for item in value.entries.values())
+        return self.start(value, f"{self.known(value.cls)}([{items}])")
+
+    def slice(self, value: SliceValue) -> str:
+        return self._local(f"slice({', '.join(self.expr(v) for v in (value.start, value.stop, value.step))})")
+
+    def function(self, value: FunctionValue) -> str:
+        if value.real is not MISSING:
+            return self.known(value.real)
+        cells = [self.expr(c) for c in value.closure]
+        defaults = ", ".join(self.expr(d) for d in value.defaults)
+        closure = f"({', '.join(cells)},)" if cells else "None"
+        text = self.start(
+            value,
+            f"_Function({self.known(value.code)}, {self.known(value.globals)}, {value.name!r}, "
+            f"({defaults}{',' if defaults else ''}), {closure})",
+        )
+        if value.kwdefaults:
+            pairs = ", ".join(f"{k!r}: {self.expr(v)}" for k, v in value.kwdefaults.items())
+            self.lines.append(f"{text}.__kwdefaults__ = {{{pairs}}}")
+        return text
+
+    def cell(self, value: CellValue) -> str:
+        if value.real is not MISSING:
+            return self.known(value.real)
+        text = self.start(value, "_Cell()")
+        if value.contents is not None:
+            self.lines.append(f"{text}.cell_contents = {self.expr(value.contents)}")
+        return text
+
+    def method(self, value: MethodValue) -> str:
+        function, receiver = value.function, self.expr(value.receiver)
+        if isinstance(function, KnownValue):
+            return self.start(value, f"{self.known(function.real)}.__get__({receiver})")
+        return self.start(value, f"_Method({self.expr(function)}, {receiver})")
+
+    def exception(self, value: ExceptionValue) -> str:
+        if value.original is not None:
+            return self.known(value.original)
+        args = ", ".join(self.expr(a) for a in value.args)
+        text = self.start(value, f"{self.known(value.cls)}.__new__({self.known(value.cls)}, {args})")
+        self.attributes(value, text)
+        return text
+
+    def object(self, value: ObjectValue) -> str:
+        maker = MAKERS.get(value.cls)
+        if maker is not None:
+            return maker(self, value)
+        if value.made_by is not None:
+            return self.s.unsupported("result", f"a {value.cls.__name__} cannot be returned from the compiled function")
+        text = self.start(value, f"_new({self.known(value.cls)})")
+        self.attributes(value, text)
+        return text
+
+    def attributes(self, value: ObjectValue, text: str) -> None:
+        for name in value.written:
+            found = value.attrs[name]
+            if found is not MISSING:
+                self.lines.append(f"_set({text}, {name!r}, {self.expr(found)})")
+
+    def iterator(self, value: IteratorValue) -> str:
+        return self.s.unsupported(
+            "iterator-result", "an iterator or generator leaves the compiled function", "Return a list instead."
+        )
+
+    def view(self, value: ViewValue) -> str:
+        return self._local(f"{self.expr(value.base)}.{value.kind}()")
+
+    # ------------------------------------------------------------ effects
+
+    def effects(self) -> list[str]:
+        """Lines that replay every change to objects from outside, in the order of first change."""
+        effects, replay = self.s.effects, []
+        for value in effects.touched.values():
+            for kind, writer in WRITERS.items():
+                if isinstance(value, kind):
+                    replay += writer(self, value)
+        for (_, name), (scope, value) in effects.globals.items():
+            source = scope.source(self.s, name)
+            source = source if source is not None else self.s.bind(scope.table, "globals").item(name)
+            replay.append(f"del {source.expr()}" if value is MISSING else f"{source.expr()} = {self.expr(value)}")
+        for function, args, kwargs in effects.calls:
+            values = [self.expr(a) for a in args] + [f"{k}={self.expr(v)}" for k, v in kwargs.items()]
+            replay.append(f"{self.expr(function)}({', '.join(values)})")
+        return replay
+
+    def write_attributes(self, value: ObjectValue) -> list[str]:
+        if value.real is MISSING and value.source is None or not value.written:
+            return []
+        target = self.expr(value)
+        out = []
+        for name in value.written:
+            found = value.attrs[name]
+            out.append(f"_del({target}, {name!r})" if found is MISSING else f"_set({target}, {name!r}, {self.expr(found)})")
+        return out
+
+    def write_list(self, value: ListValue) -> list[str]:
+        if value.real is MISSING or not value.changed:
+            return []
+        items = ", ".join(self.expr(item) for item in value.items)
+        target = self.expr(value)
+        if issubclass(value.cls, deque):
+            return [f"{target}.clear()", f"{target}.extend([{items}])"]
+        return [f"{self.known(list)}.__setitem__({target}, slice(None), [{items}])"]
+
+    def write_dict(self, value: DictValue) -> list[str]:
+        if value.real is MISSING or not value.changed:
+            return []
+        target = self.expr(value)
+        base = self.known(OrderedDict if issubclass(value.cls, OrderedDict) else dict)
+        pairs = [(self.expr(k), self.expr(v)) for k, v in value.entries.values()]
+        return [f"{base}.clear({target})", *(f"{base}.__setitem__({target}, {k}, {v})" for k, v in pairs)]
+
+    def write_set(self, value: SetValue) -> list[str]:
+        if value.real is MISSING or not value.changed:
+            return []
+        target = self.expr(value)
+        items = ", ".join(self.expr(item) for item in value.entries.values())
+        return [f"{target}.clear()", f"{target}.update([{items}])"]
+
+    def write_cell(self, value: CellValue) -> list[str]:
+        if value.real is MISSING:
+            return []
+        target = self.known(value.real)
+        return [f"{target}.cell_contents = {self.expr(value.contents)}" if value.contents is not None else f"del {target}.cell_contents"]
+
+
+def _partial(rebuilder: Rebuilder, value: ObjectValue) -> str:
+    function, args, keywords = (rebuilder.expr(value.attrs[n]) for n in ("func", "args", "keywords"))
+    return rebuilder.start(value, f"{rebuilder.known(value.cls)}({function}, *{args}, **{keywords})")
+
+
+MAKERS: dict[type, Callable[[Rebuilder, ObjectValue], str]] = {functools.partial: _partial}
+
+BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
+    Const: Rebuilder.const,
+    TensorValue: Rebuilder.tensor,
+    TupleValue: Rebuilder.tuple,
+    ListValue: Rebuilder.list,
+    DictValue: Rebuilder.dict,
+    SetValue: Rebuilder.set,
+    SliceValue: Rebuilder.slice,
+    FunctionValue: Rebuilder.function,
+    CellValue: Rebuilder.cell,
+    MethodValue: Rebuilder.method,
+    ExceptionValue: Rebuilder.exception,
+    ObjectValue: Rebuilder.object,
+    KnownValue: lambda rebuilder, value: rebuilder.known(value.real),
+    IteratorValue: Rebuilder.iterator,
+    ViewValue: Rebuilder.view,
+}
+
+WRITERS: dict[type, Callable[[Rebuilder, Any], list[str]]] = {
+    ListValue: Rebuilder.write_list,
+    DictValue: Rebuilder.write_dict,
+    SetValue: Rebuilder.write_set,
+    ObjectValue: Rebuilder.write_attributes,
+    CellValue: Rebuilder.write_cell,
+}

@@ -1,0 +1,198 @@
+"""The state of one capture, and the operations that every other file asks it for.
+
+The operations themselves are plain functions in the files imported below; they are bound here as
+methods, so values and handlers depend on the session only.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import torch.fx
+
+from dovetail.capture import attributes, calls, classes, iteration, operators, tensors
+from dovetail.capture import wrap as wrapping
+from dovetail.capture.effects import Effects
+from dovetail.capture.scope import Scope
+from dovetail.capture.values.base import MISSING, Const, Raised, Value
+from dovetail.capture.values.callables import FunctionValue
+from dovetail.capture.values.objects import ExceptionValue
+from dovetail.errors import Location, Unsupported
+from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.source import Attr, Bound, Source
+
+
+class Session:
+    """Everything that grows while one callable is captured."""
+
+    def __init__(self, root_globals: dict[str, Any], options: Any) -> None:
+        self.options = options
+        self.graph = torch.fx.Graph()
+        self.inputs: list[Any] = []
+        self.last_input: Any = None
+        self.guards: list[Guard] = []
+        self.guarded: set[Any] = set()
+        self.bound: list[Any] = []
+        self.bound_index: dict[int, int] = {}
+        self.cache: dict[int, Value] = {}
+        self.keep: list[Any] = []
+        self.by_fake: dict[int, Value] = {}
+        self.frames: list[Any] = []
+        self.effects = Effects()
+        self.scopes: dict[int, Scope] = {id(root_globals): Scope(root_globals, "")}
+        self.statics: dict[tuple[type, str], Any] = {}
+        self.current_exception: Value | None = None
+        self.changed_state: set[str] = set()
+        self.open_contexts: list[Any] = []
+        self.context_values: dict[Any, Value] = {}
+        self.names: dict[str, Any] = {}
+        self.metrics = {"frames": 0, "instructions": 0}
+
+    # ------------------------------------------------------------ facts relied on
+
+    def guard(self, source: Source | None, kind: GuardKind, payload: Any) -> None:
+        """Rely on a fact. The same fact twice is one guard."""
+        detail = payload[0] if kind in _DETAILED else None
+        key = (source, kind, detail)
+        if key not in self.guarded:
+            self.guarded.add(key)
+            self.guards.append(Guard(source, kind, payload, self.user_line()))
+
+    def bind(self, obj: Any, label: str = "") -> Bound:
+        """A source for an object that the compiled entry keeps."""
+        index = self.bound_index.get(id(obj))
+        if index is None:
+            index = self.bound_index[id(obj)] = len(self.bound)
+            self.bound.append(obj)
+        return Bound(index, label or getattr(obj, "__qualname__", None) or type(obj).__name__)
+
+    def attr_source(self, value: Value, name: str) -> Source | None:
+        source = value.source
+        return None if source is None else Attr(source, name)
+
+    # ------------------------------------------------------------ places and failures
+
+    def user_line(self) -> str:
+        if not self.frames:
+            return ""
+        frame = self.frames[-1]
+        return f"{frame.code.code.co_filename}:{frame.line()}"
+
+    def stack(self) -> tuple[Location, ...]:
+        """Where the traced program is, outermost frame first."""
+        return self.frames[-1].stack() if self.frames else ()
+
+    def unsupported(self, code: str, reason: str, remedy: str = "") -> Any:
+        """Give up on this capture; never returns."""
+        raise Unsupported(code, reason, remedy, self.stack())
+
+    def state_node(self, target: Any, *args: Any) -> Any:
+        """A node that changes process-wide state for the nodes after it."""
+        node = self.graph.call_function(target, args)
+        node.meta.update(stack=self.stack(), mutates=True)
+        return node
+
+    def throw(self, cls: type[BaseException], *args: Any) -> Any:
+        """Raise `cls(*args)` inside the traced program; never returns."""
+        raise Raised(ExceptionValue(cls, [a if isinstance(a, Value) else Const(a) for a in args]))
+
+    def throw_native(self, error: BaseException) -> Any:
+        """Raise inside the traced program what native code raised on its behalf."""
+        args = [Const(a) if isinstance(a, (str, int, float, type(None))) else Const(str(a)) for a in error.args]
+        raise Raised(ExceptionValue(type(error), args, error)) from error
+
+    # ------------------------------------------------------------ names
+
+    def scope(self, table: dict[str, Any], module: str | None) -> Scope:
+        """The view of a module's globals shared by every frame that uses them."""
+        found = self.scopes.get(id(table))
+        if found is None:
+            found = self.scopes[id(table)] = Scope(table, module)
+        return found
+
+    def static(self, cls: type, name: str) -> Any:
+        """What the class (not the instance) has under `name`: the raw descriptor, or MISSING."""
+        key = (cls, name)
+        found = self.statics.get(key, self)
+        if found is self:
+            found = MISSING
+            for base in cls.__mro__:
+                table = base.__dict__
+                if name in table:
+                    found = table[name]
+                    break
+            self.statics[key] = found
+        return found
+
+    def get_attr(self, value: Value, name: str) -> Value:
+        return value.get_attr(self, name)
+
+    def has_attr(self, value: Value, name: str) -> bool:
+        return self.try_attr(value, name) is not None
+
+    def try_attr(self, value: Value, name: str) -> Value | None:
+        """The attribute, None where Python would raise AttributeError."""
+        try:
+            return value.get_attr(self, name)
+        except Raised as raised:
+            if not issubclass(raised.value.cls, AttributeError):
+                raise
+            return None
+
+    def call(self, function: Value, *args: Value, **kwargs: Value) -> Value:
+        return function.call(self, list(args), kwargs)
+
+    def call_method(self, value: Value, name: str, *args: Value) -> Value:
+        return value.get_attr(self, name).call(self, list(args), {})
+
+    def call_root(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return function.call(self, args, kwargs)
+
+    def call_frame(self, function: FunctionValue, values: dict[str, Value]) -> Value:
+        """Run the function with its parameters already bound."""
+        return calls.run_frame(self, function, values)
+
+    wrap = wrapping.wrap
+    from_native = wrapping.from_native
+    generic_get_attr = attributes.generic_get_attr
+    object_get_attr = attributes.object_get_attr
+    class_get_attr = attributes.class_get_attr
+    pymodule_get_attr = attributes.pymodule_get_attr
+    super_get_attr = attributes.super_get_attr
+    module_member = attributes.module_member
+    set_attr = attributes.set_attr
+    object_set_attr = attributes.object_set_attr
+    del_attr = attributes.del_attr
+    find_special = attributes.find_special
+    bind_descriptor = attributes.bind_descriptor
+    call_function = calls.call_function
+    call_known = calls.call_known
+    call_object = calls.call_object
+    call_python = calls.call_python
+    call_class = classes.call_class
+    instantiate = classes.instantiate
+    binary = operators.binary
+    unary = operators.unary
+    compare = operators.compare
+    equal = operators.equal
+    same = operators.same
+    truth = operators.truth
+    length = operators.length
+    contains = operators.contains
+    get_item = operators.get_item
+    set_item = operators.set_item
+    del_item = operators.del_item
+    hashable = operators.hashable
+    to_string = operators.to_string
+    iterate = iteration.iterate
+    unpack = iteration.unpack
+    step = iteration.step
+    torch_call = tensors.torch_call
+    torch_method = tensors.torch_method
+    tensor_get_attr = tensors.tensor_get_attr
+    wrap_tensor = tensors.wrap_tensor
+    tensor_result = tensors.tensor_result
+
+
+_DETAILED = MappingProxyType({GuardKind.HAS_ATTR: 1, GuardKind.CONTAINS: 1, GuardKind.STATE: 1})

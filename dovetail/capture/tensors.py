@@ -1,0 +1,319 @@
+"""Tensor operations: run on fakes, recorded as nodes.
+
+A node's `meta["fake"]` is the fake result (metadata without memory), `meta["stack"]` the user's
+stack, `meta["mutates"]` marks an operation that wrote to an argument.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.capture.torchtable import tensor_methods
+from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Value, boolean
+from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue
+from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.errors import Unsupported
+from dovetail.ir.captured import GraphInput
+from dovetail.ir.guard import GuardKind, TensorFacts
+from dovetail.ir.source import Member, Source
+from dovetail.ops.fake import to_fake
+
+# ---------------------------------------------------------------- inputs
+
+
+def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
+    """A graph input for a tensor from outside."""
+    cls = type(real)
+    if cls not in (torch.Tensor, torch.nn.Parameter) and cls.__torch_function__ is not torch._C._disabled_torch_function_impl:
+        if not isinstance(real, (torch.nn.Parameter, torch.nn.Buffer)):
+            s.unsupported(
+                "tensor-subclass", f"{source.name()} is a {cls.__name__}, a subclass of torch.Tensor",
+                "Pass a plain tensor.",
+            )
+    static = isinstance(source, Member)
+    if static:
+        s.guard(source, GuardKind.ID, real)
+        source = s.bind(real, source.name())
+    s.guard(source, GuardKind.TENSOR, tensor_facts(real))
+    fake = to_fake(real)
+    node = _placeholder(s, source)
+    node.meta["fake"] = fake
+    value = TensorValue(node, fake, cls, source)
+    s.inputs.append((node, GraphInput(source, fake, static)))
+    s.by_fake[id(fake)] = value
+    s.cache[id(real)] = value
+    s.keep.append(real)
+    if real.__dict__:
+        value.real = real
+    return value
+
+
+def tensor_facts(real: torch.Tensor) -> TensorFacts:
+    strided = real.layout is torch.strided
+    return TensorFacts(
+        type(real), real.dtype, real.device, tuple(real.shape), tuple(real.stride()) if strided else (),
+        real.storage_offset() if strided else None, real.requires_grad, torch._C._dispatch_keys(real), real.layout,
+        getattr(real, "_dovetail_dynamic", None),
+    )  # fmt: skip
+
+
+def _placeholder(s: Any, source: Source) -> torch.fx.Node:
+    name = re.sub(r"\W+", "_", source.name()).strip("_").lower() or "arg"
+    name = name if not name[0].isdigit() else f"arg_{name}"
+    first = next(iter(s.graph.nodes), None)
+    anchor = s.last_input
+    if anchor is not None:
+        with s.graph.inserting_after(anchor):
+            node = s.graph.placeholder(name)
+    elif first is not None:
+        with s.graph.inserting_before(first):
+            node = s.graph.placeholder(name)
+    else:
+        node = s.graph.placeholder(name)
+    s.last_input = node
+    return node
+
+
+# ---------------------------------------------------------------- calls
+
+
+def torch_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """One `call_function` node."""
+    pairs = [to_graph(s, a) for a in args]
+    named = {k: to_graph(s, v) for k, v in kwargs.items()}
+    fakes, fake_kwargs = [p[1] for p in pairs], {k: p[1] for k, p in named.items()}
+    versions = _versions(args, kwargs)
+    result = _run(s, target, fakes, fake_kwargs)
+    node = s.graph.create_node("call_function", target, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
+    return _record(s, node, result, versions)
+
+
+def torch_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """One `call_method` node, or a constant where the answer is metadata."""
+    receiver = args[0]
+    if not isinstance(receiver, TensorValue):
+        return s.throw(TypeError, f"descriptor {name!r} requires a tensor, not {receiver.cls.__name__}")
+    handler = METHODS.get(name)
+    if handler is not None:
+        return handler(s, receiver, args[1:], kwargs)
+    pairs = [to_graph(s, a) for a in args]
+    named = {k: to_graph(s, v) for k, v in kwargs.items()}
+    versions = _versions(args, kwargs)
+    method = getattr(pairs[0][1], name)
+    result = _run(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
+    node = s.graph.create_node("call_method", name, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
+    return _record(s, node, result, versions)
+
+
+def _versions(args: list[Value], kwargs: dict[str, Value]) -> list[tuple[Any, int]]:
+    found = [v.fake for v in (*args, *kwargs.values()) if isinstance(v, TensorValue)]
+    return [(f, f._version) for f in found if not f.is_inference()]
+
+
+def _run(s: Any, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except Unsupported as error:
+        raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
+    except NotImplementedError as error:
+        name = getattr(function, "__name__", str(function))
+        return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
+    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
+        return s.throw_native(error)
+
+
+def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:
+    node.meta["stack"] = s.stack()
+    if any(fake._version != before for fake, before in versions):
+        node.meta["mutates"] = True
+    return tensor_result(s, node, result)
+
+
+def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
+    """The value of a node's result: a tensor, a constant, or a sequence of results."""
+    node.meta["fake"] = result
+    if isinstance(result, torch.Tensor):
+        found = s.by_fake.get(id(result))
+        if found is None:
+            found = s.by_fake[id(result)] = TensorValue(node, result)
+        else:
+            found.node = node if node.meta.get("mutates") else found.node
+        return found
+    if isinstance(result, (tuple, list)) and not isinstance(result, torch.Size):
+        items = []
+        for k, item in enumerate(result):
+            if isinstance(item, (torch.Tensor, tuple, list)):
+                pick = s.graph.call_function(operator.getitem, (node, k))
+                pick.meta["stack"] = node.meta["stack"]
+                items.append(tensor_result(s, pick, item))
+            else:
+                items.append(s.from_native(item))
+        kind = type(result)
+        return ListValue(items) if kind is list else TupleValue(items, kind)
+    return s.from_native(result)
+
+
+def to_graph(s: Any, value: Value) -> tuple[Any, Any]:
+    """(graph argument, fake argument)."""
+    if isinstance(value, TensorValue):
+        return value.node, value.fake
+    if isinstance(value, Const):
+        return value.value, value.value
+    if isinstance(value, SequenceValue):
+        pairs = [to_graph(s, v) for v in value.all(s)]
+        kind = tuple if isinstance(value, TupleValue) else list
+        return kind(p[0] for p in pairs), kind(p[1] for p in pairs)
+    if isinstance(value, SliceValue):
+        parts = [to_graph(s, v) for v in (value.start, value.stop, value.step)]
+        return slice(*(p[0] for p in parts)), slice(*(p[1] for p in parts))
+    if isinstance(value, DictValue):
+        entries = {k.native(): to_graph(s, v) for k, v in value.pairs(s)}
+        return {k: p[0] for k, p in entries.items()}, {k: p[1] for k, p in entries.items()}
+    if isinstance(value, (ClassValue, KnownValue)):
+        return value.real, value.real
+    if hasattr(value, "all"):
+        return to_graph(s, ListValue(value.all(s)))
+    try:
+        return value.native(), value.native()
+    except NotNative:
+        return s.unsupported("graph-argument", f"{value.describe()} cannot be an argument of a torch operation")
+
+
+# ---------------------------------------------------------------- attributes
+
+
+def tensor_get_attr(s: Any, value: TensorValue, name: str) -> Value:
+    reader = ATTRIBUTES.get(name)
+    if reader is not None:
+        return reader(s, value)
+    found = value.attrs.get(name)
+    if found is not None and found is not MISSING:
+        return found
+    static = s.static(value.cls, name)
+    if static is MISSING:
+        if value.real is not MISSING and name in value.real.__dict__:
+            return s.wrap(value.real.__dict__[name], s.attr_source(value, name))
+        return s.throw(AttributeError, f"'Tensor' object has no attribute {name!r}")
+    method = getattr(torch.Tensor, name, None)
+    if method in tensor_methods():
+        return MethodValue(KnownValue(method), value)
+    if name in GRAPH_ATTRIBUTES:
+        return _graph_attribute(s, value, name)
+    if type(static) is FUNCTION:
+        return MethodValue(s.wrap(static, None), value)
+    return s.unsupported("tensor-attribute", f"attribute {name!r} of a tensor is not known while capturing")
+
+
+FUNCTION = type(lambda: None)
+GRAPH_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
+
+
+def _graph_attribute(s: Any, value: TensorValue, name: str) -> Value:
+    result = _run(s, getattr, [value.fake, name], {})
+    node = s.graph.create_node("call_function", getattr, (value.node, name))
+    return _record(s, node, result, [])
+
+
+def _metadata(name: str) -> Callable[[Any, TensorValue], Value]:
+    return lambda s, v: s.from_native(getattr(v.fake, name))
+
+
+def _shape(s: Any, value: TensorValue) -> Value:
+    return TupleValue([Const(n) for n in value.fake.shape], torch.Size)
+
+
+def _grad(s: Any, value: TensorValue) -> Value:
+    if value.source is None and not value.fake.requires_grad:
+        return NONE
+    return s.unsupported("tensor-grad", "reading .grad while capturing", "Read it outside the compiled function.")
+
+
+ATTRIBUTES: dict[str, Callable[[Any, TensorValue], Value]] = {
+    "shape": _shape,
+    "grad": _grad,
+    "__class__": lambda s, v: s.wrap(v.cls, None),
+    "grad_fn": lambda s, v: NONE if not v.fake.requires_grad else s.unsupported("grad-fn", "reading .grad_fn"),
+    **{
+        n: _metadata(n)
+        for n in (
+            "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "is_cuda", "is_cpu", "is_mps", "is_meta",
+            "is_sparse", "is_quantized", "is_nested", "itemsize", "nbytes", "is_xpu", "is_mkldnn", "is_xla",
+            "is_sparse_csr", "names", "output_nr",
+        )
+    },
+}  # fmt: skip
+
+
+def _fold_method(name: str) -> Callable[..., Value]:
+    def method(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        native = [a.native() for a in args]
+        try:
+            result = getattr(value.fake, name)(*native, **{k: v.native() for k, v in kwargs.items()})
+        except (TypeError, IndexError, RuntimeError, ValueError) as error:
+            return s.throw_native(error)
+        return s.from_native(result)
+
+    return method
+
+
+def _data_dependent(name: str) -> Callable[..., Value]:
+    def method(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return s.unsupported(
+            "data-dependent-value", f"Tensor.{name} needs the values of a tensor while capturing",
+            "Keep the computation in tensors, or move this call out of the compiled function.",
+        )
+
+    return method
+
+
+def _len(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if value.fake.dim() == 0:
+        s.throw(TypeError, "len() of a 0-d tensor")
+    return Const(value.fake.shape[0])
+
+
+def _type(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not args and not kwargs:
+        return Const(value.fake.type())
+    return s.torch_method("to", [value, *args], kwargs)
+
+
+def _iter(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return s.iterate(value)
+
+
+def _bool(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(s.truth(value))
+
+
+def _contains(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(s.contains(value, args[0]))
+
+
+def _hash(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return s.unsupported("tensor-hash", "hash() of a tensor while capturing")
+
+
+METADATA_METHODS = (
+    "size dim stride is_contiguous numel nelement ndimension element_size storage_offset get_device is_floating_point "
+    "is_complex is_signed is_inference is_conj is_neg is_pinned dim_order has_names"
+).split()
+DATA_METHODS = "item tolist numpy __int__ __float__ __index__ __complex__ data_ptr nonzero_numpy __array__".split()
+
+METHODS: dict[str, Callable[..., Value]] = {
+    **{name: _fold_method(name) for name in METADATA_METHODS},
+    **{name: _data_dependent(name) for name in DATA_METHODS},
+    "__len__": _len,
+    "type": _type,
+    "__iter__": _iter,
+    "__bool__": _bool,
+    "__contains__": _contains,
+    "__hash__": _hash,
+    "__setattr__": lambda s, v, args, kw: s.object_set_attr(v, args[0].native(), args[1]) or NONE,
+}

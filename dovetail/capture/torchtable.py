@@ -1,0 +1,87 @@
+"""Which of torch's functions become nodes of the graph as they are.
+
+Everything else of torch that is written in Python (`torch.nn` layers, distributions, optimizers) is
+inlined like user code.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from functools import cache
+from typing import Any
+
+import torch
+import torch.functional
+import torch.nn.functional as F
+
+# Namespaces whose functions all take and give tensors.
+NAMESPACES = (torch._C._VariableFunctions, torch._C._nn, torch.special, torch.linalg, torch.fft, torch.functional, F)
+
+# Functions of those namespaces that are no tensor operations, or that are better inlined.
+EXCEPT = frozenset((
+    "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
+    "boolean_dispatch", "broadcast_shapes", "is_scripting", "assert_int_or_pair", "is_tracing", "cast",
+    "_overload", "_add_docstr", "multi_head_attention_forward", "_verify_batch_size", "_verify_spatial_size",
+    "scale_factor", "TYPE_CHECKING", "overload", "Optional", "Union", "Callable", "_set_torch_function_mode",
+))  # fmt: skip
+
+PYTHON_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
+
+
+@cache
+def graph_functions() -> frozenset[Any]:
+    """Functions called by the graph as one node."""
+    found = set()
+    for space in NAMESPACES:
+        for name in dir(space):
+            function = getattr(space, name, None)
+            if isinstance(function, PYTHON_TYPES) and name not in EXCEPT and not name.startswith("__"):
+                found.add(function)
+    return frozenset(found)
+
+
+@cache
+def tensor_methods() -> dict[Any, str]:
+    """Methods of `torch.Tensor`, native or in Python, by the function object."""
+    found: dict[Any, str] = {}
+    for name in dir(torch.Tensor):
+        method = getattr(torch.Tensor, name, None)
+        kinds = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+        if isinstance(method, kinds) and getattr(object, name, None) is not method:
+            found[method] = name
+    return found
+
+
+# Nodes with these names change something beside their result, so an unused one stays.
+IMPURE_METHODS = frozenset(("__setitem__", "backward", "requires_grad_", "register_hook"))
+IN_PLACE_OPERATORS = frozenset(
+    getattr(operator, n)
+    for n in ("iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior", "ipow", "irshift", "isub", "itruediv", "ixor", "setitem")
+)  # fmt: skip
+RANDOM = frozenset(
+    """rand randn randint randperm bernoulli multinomial normal poisson dropout alpha_dropout feature_dropout
+    feature_alpha_dropout dropout1d dropout2d dropout3d rrelu gumbel_softmax fractional_max_pool2d
+    fractional_max_pool3d rand_like randn_like randint_like scaled_dot_product_attention native_dropout
+    feature_dropout normal_ uniform_ random_ exponential_ geometric_ cauchy_ log_normal_ bernoulli_
+    empty_strided_random""".split()
+)
+STATEFUL = frozenset("batch_norm instance_norm _assert_async embedding embedding_bag _set_grad_enabled".split())
+
+
+def impure(node: Any) -> bool:
+    """Must the node stay even when nobody uses its result?"""
+    if node.op in ("placeholder", "output"):
+        return True
+    if node.meta.get("mutates") or node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
+        return True
+    target = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if node.op == "call_method":
+        return name in IMPURE_METHODS or (name.endswith("_") and not name.endswith("__"))
+    if target in IN_PLACE_OPERATORS:
+        return True
+    return name in STATEFUL or name in RANDOM_FUNCTIONS or (name.endswith("_") and not name.endswith("__"))
+
+
+RANDOM_FUNCTIONS = RANDOM - {"scaled_dot_product_attention"}

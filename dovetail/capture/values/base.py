@@ -1,0 +1,121 @@
+"""The root of every symbolic value, and the exceptions that steer capture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.ir.source import Source
+
+
+class NotNative(Exception):
+    """A value that has no native Python form while capturing (a tensor, an object made inside)."""
+
+
+class Raised(Exception):
+    """The traced program raised; `value` is the symbolic exception object.
+
+    Handlers in traced code catch it; see `frame.Frame.run`.
+    """
+
+    def __init__(self, value: Value) -> None:
+        super().__init__(value)
+        self.value = value
+        self.stack: tuple[Any, ...] = ()  # where it left its first frame
+
+
+class Missing:
+    """The type of `MISSING`: no such attribute, entry or argument."""
+
+    def __repr__(self) -> str:
+        return "<missing>"
+
+
+MISSING: Any = Missing()
+
+
+class Value:
+    """A value of the traced program.
+
+    `cls` is the Python type of what it stands for. `source` says where it came from; None means
+    that the traced code made it. `s` in every method is the running `session.Session`.
+    """
+
+    __slots__ = ("source",)
+    cls: type = object
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    def native(self) -> Any:
+        """The Python object itself, when it is known while capturing; raises NotNative."""
+        raise NotNative(self)
+
+    def key(self) -> Any:
+        """A native object that hashes and compares as this value does as a dictionary key."""
+        return self
+
+    def instance_attr(self, s: Any, name: str) -> Value | None:
+        """The attribute from the instance's own storage, None if it has none by that name."""
+        return None
+
+    def set_instance_attr(self, s: Any, name: str, value: Value) -> None:
+        s.unsupported(
+            "attribute-store", f"cannot set attribute {name!r} of a {self.cls.__name__} here",
+            "Keep the value in a local variable or in an object that the function creates.",
+        )
+
+    def del_instance_attr(self, s: Any, name: str) -> bool:
+        """Remove the attribute; False if there was none."""
+        return False
+
+    def get_attr(self, s: Any, name: str) -> Value:
+        return s.generic_get_attr(self, name)
+
+    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return s.call_object(self, args, kwargs)
+
+    def describe(self) -> str:
+        """How messages name the value: by the path to it, or by its type."""
+        return self.source.name() if self.source is not None else f"a {self.cls.__name__}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.describe()}>"
+
+
+class NullValue(Value):
+    """The NULL that CPython pushes beside a callable."""
+
+    __slots__ = ()
+
+
+NULL = NullValue()
+
+
+class Const(Value):
+    """An immutable object known while capturing: a number, a string, None, a dtype, an enum member."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        self.value, self.source = value, source
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return type(self.value)
+
+    def native(self) -> Any:
+        return self.value
+
+    def key(self) -> Any:
+        return self.value
+
+    def __repr__(self) -> str:
+        return f"<Const {self.value!r}>"
+
+
+NONE, TRUE, FALSE = Const(None), Const(True), Const(False)
+ELLIPSIS, NOT_IMPLEMENTED = Const(...), Const(NotImplemented)
+
+
+def boolean(value: bool) -> Const:
+    return TRUE if value else FALSE

@@ -1,0 +1,146 @@
+"""Functions, methods, classes, Python modules and other objects known by identity."""
+
+from __future__ import annotations
+
+from types import CodeType, FunctionType
+from typing import Any
+
+from dovetail.capture.values.base import MISSING, NotNative, Value
+from dovetail.capture.values.objects import ObjectValue
+from dovetail.ir.source import Source
+
+
+class CellValue(Value):
+    """A closure cell. `real` and `source` are those of a cell that existed before."""
+
+    __slots__ = ("contents", "real", "changed")
+
+    def __init__(self, contents: Value | None = None, real: Any = MISSING, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.contents, self.real, self.changed = contents, real, False
+
+    def load(self, s: Any) -> Value | None:
+        if self.contents is None and self.real is not MISSING and not self.changed:
+            try:
+                found = self.real.cell_contents
+            except ValueError:
+                return None
+            self.contents = s.wrap(found, self.source)
+        return self.contents
+
+    def store(self, s: Any, value: Value | None) -> None:
+        self.contents = value
+        self.changed = True
+        if self.real is not MISSING:
+            s.effects.touch(self)
+
+
+class FunctionValue(ObjectValue):
+    """A Python function, from outside (`real`) or made by MAKE_FUNCTION."""
+
+    __slots__ = ("code", "globals", "name", "defaults", "kwdefaults", "closure", "annotations")
+    cls: type
+
+    def __init__(self, code: CodeType, scope: dict[str, Any], name: str, real: Any = MISSING, source: Any = None) -> None:
+        super().__init__(FunctionType, real, source)
+        self.code, self.globals, self.name = code, scope, name
+        self.defaults: tuple[Value, ...] = ()
+        self.kwdefaults: dict[str, Value] = {}
+        self.closure: tuple[CellValue, ...] = ()
+        self.annotations: Value | None = None
+
+    def native(self) -> Any:
+        if self.real is MISSING:
+            raise NotNative(self)
+        return self.real
+
+    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return s.call_function(self, args, kwargs)
+
+
+class MethodValue(Value):
+    """`function` with its first argument bound."""
+
+    __slots__ = ("function", "receiver")
+
+    def __init__(self, function: Value, receiver: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function, self.receiver = function, receiver
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return METHOD_TYPE if isinstance(self.function, FunctionValue) else BUILTIN_METHOD_TYPE
+
+    def native(self) -> Any:
+        function, receiver = self.function.native(), self.receiver.native()
+        return function.__get__(receiver, type(receiver))
+
+    def key(self) -> Any:
+        return ("method", self.function.key(), self.receiver.key())
+
+    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(s, [self.receiver, *args], kwargs)
+
+
+METHOD_TYPE = type(MethodValue(Value(), Value()).describe)
+BUILTIN_METHOD_TYPE = type([].append)
+
+
+class KnownValue(Value):
+    """An object known by identity: a C function, a descriptor, a generic alias, ..."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source | None = None) -> None:
+        self.real, self.source = real, source
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return type(self.real)
+
+    def native(self) -> Any:
+        return self.real
+
+    def key(self) -> Any:
+        return self.real
+
+    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return s.call_known(self, args, kwargs)
+
+    def describe(self) -> str:
+        return getattr(self.real, "__qualname__", None) or super().describe()
+
+
+class ClassValue(KnownValue):
+    """A class."""
+
+    __slots__ = ()
+
+    def get_attr(self, s: Any, name: str) -> Value:
+        return s.class_get_attr(self, name)
+
+    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return s.call_class(self, args, kwargs)
+
+
+class PyModuleValue(KnownValue):
+    """A Python module object."""
+
+    __slots__ = ()
+
+    def get_attr(self, s: Any, name: str) -> Value:
+        return s.pymodule_get_attr(self, name)
+
+
+class SuperValue(Value):
+    """`super(start, receiver)`; `owner` is the class whose MRO is searched."""
+
+    __slots__ = ("start", "receiver", "owner")
+    cls = super
+
+    def __init__(self, start: type, receiver: Value, owner: type) -> None:
+        super().__init__()
+        self.start, self.receiver, self.owner = start, receiver, owner
+
+    def get_attr(self, s: Any, name: str) -> Value:
+        return s.super_get_attr(self, name)

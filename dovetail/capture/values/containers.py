@@ -1,0 +1,187 @@
+"""Sequences, dictionaries and sets of values.
+
+Each is an `ObjectValue`, so subclasses of the built-in types (named tuples, `ModelOutput`) are the
+same class with another `cls` and possibly attributes. Storage taken from outside starts as `Lazy`
+entries; `changed` says that it must be written back to `real` after the graph has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dovetail.capture.values.base import MISSING, NotNative, Value
+from dovetail.capture.values.objects import Lazy, ObjectValue
+from dovetail.ir.source import Source
+
+
+class SequenceValue(ObjectValue):
+    """A list, tuple, deque or a subclass of one."""
+
+    __slots__ = ("items", "changed", "maxlen")
+
+    def __init__(
+        self, items: Iterable[Any], cls: type, real: Any = MISSING, source: Source | None = None
+    ) -> None:
+        super().__init__(cls, real, source)
+        self.items: list[Any] = list(items)
+        self.changed = False
+        self.maxlen: int | None = None
+
+    def at(self, s: Any, index: int) -> Value:
+        item = self.items[index]
+        if type(item) is Lazy:
+            item = self.items[index] = s.wrap(item.real, item.source)
+        return item
+
+    def all(self, s: Any) -> list[Value]:
+        """Every item, wrapped; a list that the caller must not change."""
+        items = self.items
+        for k, item in enumerate(items):
+            if type(item) is Lazy:
+                items[k] = s.wrap(item.real, item.source)
+        return items
+
+
+class ListValue(SequenceValue):
+    __slots__ = ()
+
+    def __init__(self, items: Iterable[Any], cls: type = list, real: Any = MISSING, source: Any = None) -> None:
+        super().__init__(items, cls, real, source)
+
+    def native(self) -> Any:
+        if self.cls is not list:
+            raise NotNative(self)
+        return [native(v) for v in self.items]
+
+
+class TupleValue(SequenceValue):
+    __slots__ = ()
+
+    def __init__(self, items: Iterable[Any], cls: type = tuple, real: Any = MISSING, source: Any = None) -> None:
+        super().__init__(items, cls, real, source)
+
+    def native(self) -> Any:
+        items = [native(v) for v in self.items]
+        if self.cls is tuple:
+            return tuple(items)
+        if self.attrs:
+            raise NotNative(self)
+        return self.cls._make(items) if hasattr(self.cls, "_make") else self.cls(items)
+
+    def key(self) -> Any:
+        return tuple(v.real if type(v) is Lazy else v.key() for v in self.items)
+
+
+class DictValue(ObjectValue):
+    """`entries` maps a key's native form to (key, value), in insertion order."""
+
+    __slots__ = ("entries", "changed", "default_factory")
+
+    def __init__(self, cls: type = dict, real: Any = MISSING, source: Source | None = None) -> None:
+        super().__init__(cls, real, source)
+        self.entries: dict[Any, tuple[Value, Any]] = {}
+        self.changed = False
+        self.default_factory: Value | None = None
+
+    def get(self, s: Any, key: Any) -> Value | None:
+        """The value under a native key, wrapped if need be."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return None
+        value = entry[1]
+        if type(value) is Lazy:
+            value = s.wrap(value.real, value.source)
+            self.entries[key] = (entry[0], value)
+        return value
+
+    def put(self, s: Any, key: Value, value: Value) -> None:
+        native_key = s.hashable(key)
+        old = self.entries.get(native_key)
+        self.entries[native_key] = (key if old is None else old[0], value)
+        self.mark(s)
+
+    def mark(self, s: Any) -> None:
+        if not self.changed:
+            self.changed = True
+            s.effects.touch(self)
+
+    def pairs(self, s: Any) -> list[tuple[Value, Value]]:
+        return [(k, self.get(s, n)) for n, (k, _) in list(self.entries.items())]  # type: ignore[misc]
+
+    def native(self) -> Any:
+        if self.cls is not dict:
+            raise NotNative(self)
+        return {n: native(v) for n, (_, v) in self.entries.items() if native_key(n)}
+
+
+class SetValue(ObjectValue):
+    """A set or frozenset; `entries` maps native key to value."""
+
+    __slots__ = ("entries", "changed")
+
+    def __init__(self, cls: type = set, real: Any = MISSING, source: Source | None = None) -> None:
+        super().__init__(cls, real, source)
+        self.entries: dict[Any, Value] = {}
+        self.changed = False
+
+    def native(self) -> Any:
+        return self.cls(native(v) for v in self.entries.values())
+
+    def key(self) -> Any:
+        return frozenset(self.entries)
+
+    def mark(self, s: Any) -> None:
+        if not self.changed:
+            self.changed = True
+            s.effects.touch(self)
+
+
+class SliceValue(Value):
+    """A slice whose parts may be symbolic."""
+
+    __slots__ = ("start", "stop", "step")
+    cls = slice
+
+    def __init__(self, start: Value, stop: Value, step: Value) -> None:
+        super().__init__()
+        self.start, self.stop, self.step = start, stop, step
+
+    def native(self) -> slice:
+        return slice(self.start.native(), self.stop.native(), self.step.native())
+
+
+class ViewValue(Value):
+    """`d.keys()`, `d.values()` or `d.items()`: live, like the real ones."""
+
+    __slots__ = ("base", "kind")
+
+    def __init__(self, base: DictValue, kind: str) -> None:
+        super().__init__()
+        self.base, self.kind = base, kind
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return type(getattr({}, self.kind)())
+
+    def all(self, s: Any) -> list[Value]:
+        if self.kind == "keys":
+            return [k for k, _ in self.base.entries.values()]
+        pairs = self.base.pairs(s)
+        return [v for _, v in pairs] if self.kind == "values" else [TupleValue(p) for p in pairs]
+
+    def native(self) -> Any:
+        return getattr(self.base.native(), self.kind)()
+
+
+def native(item: Any) -> Any:
+    """The native form of a container's entry; raises NotNative."""
+    if type(item) is Lazy:
+        raise NotNative(item)
+    return item.native()
+
+
+def native_key(key: Any) -> bool:
+    if isinstance(key, Value):
+        raise NotNative(key)
+    return True

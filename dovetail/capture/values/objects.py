@@ -1,0 +1,105 @@
+"""Objects with attributes: instances of user classes, modules, exceptions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.capture.values.base import MISSING, NotNative, Value
+from dovetail.ir.source import Source
+
+
+class Lazy:
+    """Something inside a container from outside that nothing has read yet; reading wraps and guards it."""
+
+    __slots__ = ("real", "source")
+
+    def __init__(self, real: Any, source: Source) -> None:
+        self.real, self.source = real, source
+
+
+class ObjectValue(Value):
+    """An instance of `cls`.
+
+    `real` is the object behind it when it existed before the traced call, else MISSING. `attrs`
+    holds what was read or written so far; a MISSING entry is a deleted attribute. `written` names
+    the attributes whose stores must be replayed.
+    """
+
+    __slots__ = ("cls", "real", "attrs", "written", "made_by")
+
+    def __init__(self, cls: type, real: Any = MISSING, source: Source | None = None) -> None:
+        self.cls, self.real, self.source = cls, real, source
+        self.attrs: dict[str, Any] = {}
+        self.written: dict[str, None] = {}
+        self.made_by: Any = None
+
+    def native(self) -> Any:
+        if self.real is MISSING or self.written:
+            raise NotNative(self)
+        return self.real
+
+    def key(self) -> Any:
+        return self if self.real is MISSING else self.real
+
+    def instance_attr(self, s: Any, name: str) -> Value | None:
+        found = self.attrs.get(name)
+        if found is not None:
+            return None if found is MISSING else found
+        if self.real is MISSING:
+            return None
+        found = real_dict(self.real).get(name, MISSING)
+        if found is MISSING:
+            return None
+        value = s.wrap(found, s.attr_source(self, name))
+        self.attrs[name] = value
+        return value
+
+    def set_instance_attr(self, s: Any, name: str, value: Value) -> None:
+        self.attrs[name] = value
+        self.written.pop(name, None)
+        self.written[name] = None
+        s.effects.touch(self)
+
+    def del_instance_attr(self, s: Any, name: str) -> bool:
+        if self.instance_attr(s, name) is None:
+            return False
+        self.attrs[name] = MISSING
+        self.written[name] = None
+        s.effects.touch(self)
+        return True
+
+    def attr_names(self) -> list[str]:
+        """Names in the instance's dictionary, in order."""
+        names = dict.fromkeys(real_dict(self.real)) if self.real is not MISSING else {}
+        names.update(self.written)
+        return [n for n in names if self.attrs.get(n) is not MISSING]
+
+
+def real_dict(obj: Any) -> dict[str, Any]:
+    """The object's own `__dict__`, without running user code; empty if it has none."""
+    try:
+        return object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return {}
+
+
+class ModuleValue(ObjectValue):
+    """An `nn.Module` from outside, known by identity."""
+
+    __slots__ = ()
+
+    def native(self) -> Any:
+        if self.real is MISSING:
+            raise NotNative(self)
+        return self.real
+
+
+class ExceptionValue(ObjectValue):
+    """An exception object made inside; `args` is a list of values."""
+
+    __slots__ = ("args", "cause", "original")
+
+    def __init__(self, cls: type, args: list[Value], original: BaseException | None = None) -> None:
+        super().__init__(cls)
+        self.args, self.original = args, original
+        self.cause: Value | None = None

@@ -1,0 +1,374 @@
+"""Python object → symbolic value, with the guards that its kind needs.
+
+`wrap(s, obj, source)` looks the object's type up in `WRAPPERS`, walking the MRO for subclasses. A
+source of None means that the path to the object is trusted not to change: nothing is guarded, and
+objects with mutable contents are bound to the compiled entry.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import types
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value
+from dovetail.capture.values.callables import (
+    CellValue,
+    ClassValue,
+    FunctionValue,
+    KnownValue,
+    MethodValue,
+    PyModuleValue,
+)
+from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
+from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue, real_dict
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Attr, Item, Source
+
+Wrapper = Callable[[Any, Any, "Source | None"], Value]
+
+
+def wrap(s: Any, obj: Any, source: Source | None) -> Value:
+    """The value that stands for `obj`; the same object gives the same value."""
+    found = s.cache.get(id(obj))
+    if found is not None:
+        if source is not None:
+            _guard_again(s, found, obj, source)
+        return found
+    cls = type(obj)
+    wrapper = WRAPPERS.get(cls)
+    if wrapper is None:
+        wrapper = _wrapper_for(cls)
+        if wrapper is None:
+            wrapper = _wrap_object
+    return wrapper(s, obj, source)
+
+
+def _wrapper_for(cls: type) -> Wrapper | None:
+    if isinstance(cls, enum.EnumMeta):
+        return _wrap_identity_const
+    for base in cls.__mro__[:-1]:
+        found = WRAPPERS.get(base)
+        if found is not None:
+            return found
+    return None
+
+
+def _remember(s: Any, obj: Any, value: Value) -> Value:
+    s.cache[id(obj)] = value
+    s.keep.append(obj)
+    return value
+
+
+def _guard_again(s: Any, value: Value, obj: Any, source: Source) -> None:
+    """The object is reached by one more path; that path must keep leading to it."""
+    if value.source is None or value.source == source:
+        return
+    if isinstance(value, (ModuleValue, KnownValue, FunctionValue)):
+        s.guard(source, GuardKind.ID, obj)
+    elif isinstance(value, TensorValue):
+        s.guard(source, GuardKind.ALIAS, value.source)
+    elif isinstance(value, (ObjectValue, MethodValue)) and not isinstance(obj, tuple):
+        s.guard(source, GuardKind.ALIAS, value.source)
+    elif isinstance(obj, tuple):
+        _wrap_tuple(s, obj, source)
+
+
+# ---------------------------------------------------------------- constants
+
+
+def _wrap_const(s: Any, obj: Any, source: Source | None) -> Value:
+    if source is not None:
+        s.guard(source, GuardKind.EQUAL, obj)
+    return Const(obj, source)
+
+
+def _wrap_singleton(s: Any, obj: Any, source: Source | None) -> Value:
+    if source is not None:
+        s.guard(source, GuardKind.ID, obj)
+    return {None: NONE, True: TRUE, False: FALSE}[obj]
+
+
+def _wrap_identity_const(s: Any, obj: Any, source: Source | None) -> Value:
+    if source is not None:
+        s.guard(source, GuardKind.ID, obj)
+    return Const(obj, source)
+
+
+def _wrap_slice(s: Any, obj: Any, source: Source | None) -> Value:
+    if source is not None:
+        s.guard(source, GuardKind.EQUAL, obj)
+    return SliceValue(Const(obj.start), Const(obj.stop), Const(obj.step))
+
+
+# ---------------------------------------------------------------- known by identity
+
+
+def _wrap_known(s: Any, obj: Any, source: Source | None) -> Value:
+    if source is not None:
+        s.guard(source, GuardKind.ID, obj)
+    kind = ClassValue if isinstance(obj, type) else PyModuleValue if inspect.ismodule(obj) else KnownValue
+    return _remember(s, obj, kind(obj, source))
+
+
+def _wrap_function(s: Any, obj: Any, source: Source | None) -> Value:
+    if source is not None:
+        s.guard(source, GuardKind.ID, obj)
+    value = FunctionValue(obj.__code__, obj.__globals__, obj.__name__, obj, source)
+    return _remember(s, obj, value)
+
+
+def function_parts(s: Any, value: FunctionValue) -> None:
+    """Load what a call of a real function reads besides its code: defaults and cells."""
+    real = value.real
+    if real.__defaults__ or real.__kwdefaults__:
+        source = value.source
+        value.defaults = tuple(
+            _wrap_default(s, d, None if source is None else Item(Attr(source, "__defaults__"), k))
+            for k, d in enumerate(real.__defaults__ or ())
+        )
+        value.kwdefaults = {
+            n: _wrap_default(s, d, None if source is None else Item(Attr(source, "__kwdefaults__"), n))
+            for n, d in (real.__kwdefaults__ or {}).items()
+        }
+    if real.__closure__:
+        value.closure = tuple(_wrap_cell(s, c, value, k) for k, c in enumerate(real.__closure__))
+
+
+def _wrap_default(s: Any, obj: Any, source: Source | None) -> Value:
+    return wrap(s, obj, None if isinstance(obj, IMMUTABLE) else source)
+
+
+def _wrap_cell(s: Any, cell: Any, function: FunctionValue, index: int) -> CellValue:
+    found = s.cache.get(id(cell))
+    if found is not None:
+        return found
+    base = function.source
+    if base is None and _needs_guard(cell):
+        base = s.bind(function.real, function.name)
+    source = None if base is None else Attr(Item(Attr(base, "__closure__"), index), "cell_contents")
+    return _remember(s, cell, CellValue(None, cell, source))
+
+
+def _needs_guard(cell: Any) -> bool:
+    """Cells of class-level functions (decorators) hold functions and classes that never change."""
+    try:
+        return not isinstance(cell.cell_contents, (types.FunctionType, type, types.BuiltinFunctionType, types.ModuleType))
+    except ValueError:
+        return True
+
+
+def _wrap_method(s: Any, obj: Any, source: Source | None) -> Value:
+    if source is None:
+        return MethodValue(wrap(s, obj.__func__, None), wrap(s, obj.__self__, None))
+    s.guard(source, GuardKind.TYPE, type(obj))
+    function = wrap(s, obj.__func__, Attr(source, "__func__"))
+    return MethodValue(function, wrap(s, obj.__self__, Attr(source, "__self__")), source)
+
+
+def _wrap_builtin(s: Any, obj: Any, source: Source | None) -> Value:
+    receiver = getattr(obj, "__self__", None)
+    if receiver is None or inspect.ismodule(receiver) or isinstance(receiver, type):
+        return _wrap_known(s, obj, source)
+    unbound = s.static(type(receiver), obj.__name__)
+    if unbound is MISSING:
+        return _wrap_known(s, obj, source)
+    if source is not None:
+        s.guard(source, GuardKind.TYPE, type(obj))
+        source = Attr(source, "__self__")
+    return MethodValue(wrap(s, unbound, None), wrap(s, receiver, source))
+
+
+# ---------------------------------------------------------------- containers
+
+
+def _owned(s: Any, obj: Any, source: Source | None) -> Source:
+    if source is None:
+        return s.bind(obj)
+    s.guard(source, GuardKind.TYPE, type(obj))
+    return source
+
+
+def _wrap_tuple(s: Any, obj: Any, source: Source | None) -> Value:
+    cls = type(obj)
+    if plain(obj):
+        if source is not None:
+            s.guard(source, GuardKind.EQUAL, obj)
+        return TupleValue([Const(v) for v in obj], cls, obj if source else MISSING, source)
+    if source is None:
+        return TupleValue([wrap(s, v, None) for v in obj], cls)
+    s.guard(source, GuardKind.TYPE, cls)
+    s.guard(source, GuardKind.LENGTH, len(obj))
+    return TupleValue([Lazy(v, Item(source, k)) for k, v in enumerate(obj)], cls, obj, source)
+
+
+def plain(obj: Any) -> bool:
+    """A tuple that one EQUAL guard covers: strings and integers only."""
+    return all(type(v) in (int, str) for v in obj)
+
+
+def _wrap_list(s: Any, obj: Any, source: Source | None) -> Value:
+    source = _owned(s, obj, source)
+    s.guard(source, GuardKind.LENGTH, len(obj))
+    items = [Lazy(v, Item(source, k)) for k, v in enumerate(obj)]
+    value = ListValue(items, type(obj), obj, source)
+    if isinstance(obj, deque):
+        value.maxlen = obj.maxlen
+    return _remember(s, obj, value)
+
+
+def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
+    source = _owned(s, obj, source)
+    value = DictValue(type(obj), obj, source)
+    keys = tuple(dict.keys(obj))
+    if any(isinstance(k, torch.Tensor) for k in keys):
+        s.unsupported("tensor-key", f"{source.name()} has tensors as keys", "Use strings or integers as keys.")
+    s.guard(source, GuardKind.KEYS, keys)
+    for key in keys:
+        literal = isinstance(key, (str, int, float, bool, type(None), bytes))
+        item = Item(source, key) if literal else KeyedItem(source, s.bind(key).index)
+        value.entries[key] = (wrap(s, key, None), Lazy(dict.__getitem__(obj, key), item))
+    if isinstance(obj, defaultdict):
+        value.default_factory = wrap(s, obj.default_factory, Attr(source, "default_factory"))
+    return _remember(s, obj, value)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedItem(Source):
+    """`base[K[index]]`: an entry whose key has no literal form."""
+
+    base: Source
+    index: int
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}[K[{self.index}]]"
+
+    def name(self) -> str:
+        return f"{self.base.name()}[...]"
+
+
+def _wrap_set(s: Any, obj: Any, source: Source | None) -> Value:
+    if source is not None or isinstance(obj, set):
+        source = _owned(s, obj, source)
+        s.guard(source, GuardKind.EQUAL, type(obj)(obj))
+    value = SetValue(type(obj), obj if source is not None else MISSING, source)
+    for item in obj:
+        value.entries[item] = wrap(s, item, None)
+    return _remember(s, obj, value) if source is not None else value
+
+
+# ---------------------------------------------------------------- objects
+
+
+def _wrap_module(s: Any, obj: Any, source: Source | None) -> Value:
+    label = source.name() if source is not None else type(obj).__name__
+    if source is not None:
+        s.guard(source, GuardKind.ID, obj)
+    return _remember(s, obj, ModuleValue(type(obj), obj, s.bind(obj, label)))
+
+
+def _wrap_object(s: Any, obj: Any, source: Source | None) -> Value:
+    cls = type(obj)
+    if cls.__dictoffset__ == 0 and not hasattr(cls, "__slots__") or isinstance(obj, OPAQUE):
+        return _wrap_known(s, obj, source)
+    source = _owned(s, obj, source)
+    return _remember(s, obj, ObjectValue(cls, obj, source))
+
+
+def _wrap_partial(s: Any, obj: Any, source: Source | None) -> Value:
+    source = _owned(s, obj, source)
+    value = ObjectValue(type(obj), obj, source)
+    value.attrs["func"] = wrap(s, obj.func, Attr(source, "func"))
+    value.attrs["args"] = wrap(s, obj.args, Attr(source, "args"))
+    value.attrs["keywords"] = wrap(s, obj.keywords, Attr(source, "keywords"))
+    return _remember(s, obj, value)
+
+
+def _wrap_tensor(s: Any, obj: Any, source: Source | None) -> Value:
+    return s.wrap_tensor(obj, source if source is not None else s.bind(obj, "tensor"))
+
+
+def _wrap_mapping_proxy(s: Any, obj: Any, source: Source | None) -> Value:
+    value = DictValue(dict, obj, source)
+    for key, item in obj.items():
+        value.entries[key] = (wrap(s, key, None), wrap(s, item, None))
+    return value
+
+
+# ---------------------------------------------------------------- results of native code
+
+
+def from_native(s: Any, obj: Any) -> Value:
+    """The value for something that native code just made: fresh containers of known things."""
+    maker = FRESH.get(type(obj))
+    return maker(s, obj) if maker is not None else wrap(s, obj, None)
+
+
+def _fresh_dict(s: Any, obj: dict[Any, Any]) -> Value:
+    value = DictValue(type(obj))
+    for key, item in obj.items():
+        value.entries[key] = (from_native(s, key), from_native(s, item))
+    return value
+
+
+def _fresh_set(s: Any, obj: Any) -> Value:
+    value = SetValue(type(obj))
+    for item in obj:
+        value.entries[item] = from_native(s, item)
+    return value
+
+
+FRESH: dict[type, Callable[[Any, Any], Value]] = {
+    list: lambda s, obj: ListValue([from_native(s, v) for v in obj]),
+    tuple: lambda s, obj: TupleValue([from_native(s, v) for v in obj]),
+    torch.Size: lambda s, obj: TupleValue([Const(v) for v in obj], torch.Size),
+    dict: _fresh_dict,
+    OrderedDict: _fresh_dict,
+    set: _fresh_set,
+    frozenset: _fresh_set,
+}
+
+IMMUTABLE = (int, float, bool, str, bytes, type(None), complex, type, types.FunctionType, torch.dtype, torch.device)
+OPAQUE = (property, functools.cached_property, staticmethod, classmethod, torch.Generator)
+
+WRAPPERS: dict[type, Wrapper] = {
+    **dict.fromkeys((int, float, complex, str, bytes, range, torch.dtype, torch.device), _wrap_const),
+    **dict.fromkeys((torch.layout, torch.memory_format, torch.finfo, torch.iinfo), _wrap_identity_const),
+    **dict.fromkeys((type(...), type(NotImplemented), types.CodeType), _wrap_identity_const),
+    **dict.fromkeys((bool, type(None)), _wrap_singleton),
+    slice: _wrap_slice,
+    type: _wrap_known,
+    types.ModuleType: _wrap_known,
+    types.FunctionType: _wrap_function,
+    types.MethodType: _wrap_method,
+    types.BuiltinFunctionType: _wrap_builtin,
+    types.MethodWrapperType: _wrap_builtin,
+    **dict.fromkeys(
+        (
+            types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
+            types.MemberDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType,
+            property, staticmethod, classmethod, functools.cached_property, weakref.ref,
+        ),
+        _wrap_known,
+    ),
+    tuple: _wrap_tuple,
+    torch.Size: _wrap_tuple,
+    **dict.fromkeys((list, deque), _wrap_list),
+    **dict.fromkeys((dict, OrderedDict, defaultdict), _wrap_dict),
+    types.MappingProxyType: _wrap_mapping_proxy,
+    **dict.fromkeys((set, frozenset), _wrap_set),
+    functools.partial: _wrap_partial,
+    torch.nn.Module: _wrap_module,
+    torch.Tensor: _wrap_tensor,
+}
+
+__all__ = ["from_native", "function_parts", "plain", "real_dict", "wrap"]
