@@ -148,7 +148,10 @@ def _returned(aten: AtenGraph) -> set[torch.fx.Node]:
 
 
 def _specs(out: Any) -> tuple[Spec, ...]:
-    return (out,) if isinstance(out, Spec) else tuple(s for s in out if isinstance(s, Spec)) if isinstance(out, tuple) else ()
+    """The tensors among an operator's results."""
+    if isinstance(out, Spec):
+        return (out,)
+    return tuple(s for s in out if isinstance(s, Spec)) if isinstance(out, tuple) else ()
 
 
 def _flat(result: Any) -> Sequence[Any]:

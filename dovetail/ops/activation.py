@@ -126,7 +126,7 @@ def softshrink(x: Expr, lambd: float = 0.5) -> Expr:
 
 
 @pointwise("aten::threshold", operands=1)
-def threshold(x: Expr, threshold: float, value: float) -> Expr:  # noqa: F811
+def threshold(x: Expr, threshold: float, value: float) -> Expr:
     return where(build.le(x, const(threshold, x.dtype)), const(value, x.dtype), x)
 
 

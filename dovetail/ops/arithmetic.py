@@ -68,12 +68,27 @@ def trunc_division(x: Expr, y: Expr) -> Any:
     return build.truncdiv(x, y) if nonzero_constant(y) else NotImplemented
 
 
-_ROUNDING = {None: build.div, "floor": floor_division, "trunc": trunc_division}
+@pointwise("aten::div.Tensor", "aten::div.Scalar", "aten::true_divide", operands=2)
+def div(x: Expr, y: Expr) -> Expr:
+    return build.div(x, y)
 
 
-@pointwise("aten::div", "aten::true_divide", "aten::divide", operands=2)
-def div(x: Expr, y: Expr, rounding_mode: str | None = None) -> Any:
-    return _ROUNDING[rounding_mode](x, y)
+_floor = elementwise(floor_division, 2, in_result_dtype)
+_trunc = elementwise(trunc_division, 2, in_result_dtype)
+_true = elementwise(div, 2, in_result_dtype)
+
+
+@ROWS("aten::div.Tensor_mode", "aten::div.Scalar_mode")
+def div_mode(emit: Emitter, out: Spec, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    """In half precision eager rounds the quotient before it truncates."""
+    if rounding_mode is None:
+        return _true(emit, out, x, y)
+    if rounding_mode == "floor":
+        return _floor(emit, out, x, y)
+    if out.dtype not in build.HALF:
+        return _trunc(emit, out, x, y)
+    quotient = _true(emit, out, x, y)
+    return emit.pointwise(out, lambda indices: build.trunc(build.cast(quotient.at(indices), torch.float32)))
 
 
 @pointwise("aten::floor_divide", operands=2)
@@ -162,19 +177,19 @@ def fmin(x: Expr, y: Expr) -> Expr:
 
 
 @pointwise("aten::clamp", operands=3)
-def clamp(self: Expr, min: Expr | None = None, max: Expr | None = None) -> Expr:  # noqa: A002
+def clamp(self: Expr, min: Expr | None = None, max: Expr | None = None) -> Expr:
     """NaN in the input or a bound gives NaN; the upper bound wins over the lower."""
     low = self if min is None else build.maximum(self, min)
     return low if max is None else build.minimum(low, max)
 
 
 @pointwise("aten::clamp_min", operands=2)
-def clamp_min(self: Expr, min: Expr) -> Expr:  # noqa: A002
+def clamp_min(self: Expr, min: Expr) -> Expr:
     return build.maximum(self, min)
 
 
 @pointwise("aten::clamp_max", operands=2)
-def clamp_max(self: Expr, max: Expr) -> Expr:  # noqa: A002
+def clamp_max(self: Expr, max: Expr) -> Expr:
     return build.minimum(self, max)
 
 

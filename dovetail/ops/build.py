@@ -90,7 +90,12 @@ def cast(x: Expr, dtype: torch.dtype) -> Expr:
             return const(rounded.value, dtype)
     if isinstance(x, Op) and x.name == "cast" and widens(x.args[0].dtype, x.dtype):
         return cast(x.args[0], dtype)
-    return Op("cast", (x,), dtype)
+    by_way_of = _THROUGH.get(dtype) if x.dtype in FLOATS else None
+    return Op("cast", (cast(x, by_way_of) if by_way_of else x,), dtype)
+
+
+#: Floats reach short integers through a longer one, as in C10: what lies outside wraps around.
+_THROUGH = {torch.uint8: torch.int64, torch.int8: torch.int32, torch.int16: torch.int32}
 
 
 @cache

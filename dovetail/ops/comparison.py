@@ -8,7 +8,7 @@ from typing import Any
 from dovetail.ir.loops import Expr
 from dovetail.ops import build
 from dovetail.ops.emit import Emitter
-from dovetail.ops.registry import Rows, common_dtype, in_common_dtype, opmath, operand
+from dovetail.ops.registry import Rows, common_dtype, in_common_dtype, operand, opmath
 from dovetail.ops.value import Indices, Spec, Value
 
 ROWS = Rows()

@@ -9,7 +9,7 @@ import torch
 from dovetail.ir.loops import Expr
 from dovetail.ops import build
 from dovetail.ops.build import const, where
-from dovetail.ops.emit import Emitter
+from dovetail.ops.emit import Emitter, disjoint
 from dovetail.ops.registry import Rows, opmath
 from dovetail.ops.value import Indices, Spec, Value
 
@@ -39,7 +39,7 @@ def ones(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
       "aten::empty_permuted")
 def empty(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
     """Undefined contents: zeros cost nothing, as whoever reads them computes them in place."""
-    return emit.constant(out, 0)
+    return emit.constant(out, 0) if disjoint(out.sizes, out.strides) else NotImplemented
 
 
 @ROWS("aten::scalar_tensor")
@@ -126,8 +126,6 @@ def to_copy(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) ->
     """A copy in another dtype or memory format; to another device it stays a library call."""
     if self.device != out.device or self.dtype not in build.SUPPORTED or out.dtype not in build.SUPPORTED:
         return NotImplemented
-    if self.dtype in build.FLOATS and out.dtype in build.INTEGERS and out.dtype is not torch.int64:
-        return emit.pointwise(out, lambda indices: build.cast(self.at(indices), torch.int64))
     return emit.pointwise(out, self.at)
 
 

@@ -20,7 +20,8 @@ pointwise = ROWS.pointwise
 
 #: Operators that are one scalar operator; integer arguments become float32 first.
 _DIRECT = (
-    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc"
+    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan "
+    "sinh cosh tanh asinh acosh atanh erf erfc"
 )
 _ALIASES = {
     "special_expm1": "expm1", "special_exp2": "exp2", "special_erf": "erf", "special_erfc": "erfc",
@@ -171,7 +172,8 @@ def bitwise_not(x: Expr) -> Expr:
 
 @ROWS("aten::nan_to_num")
 def nan_to_num(
-    emit: Emitter, out: Spec, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    emit: Emitter, out: Spec, x: Value, nan: float | None = None, posinf: float | None = None,
+    neginf: float | None = None,
 ) -> Any:
     if out.dtype not in build.FLOATS:
         return emit.pointwise(out, x.at)

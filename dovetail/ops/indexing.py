@@ -50,6 +50,10 @@ def check(emit: Emitter, index: Value, size: Dim, wraps: bool, message: str) -> 
     emit.check(index.spec, inside, message)
 
 
+def out_of_bounds(axis: int, size: Dim) -> str:
+    return f"index is out of bounds for dimension {axis} with size {size}"
+
+
 @ROWS("aten::embedding")
 def embedding(emit: Emitter, out: Spec, weight: Value, indices: Value, *args: Any, **kwargs: Any) -> Any:
     """Rows of a table. Padding and scaling arguments matter to gradients only."""
@@ -84,7 +88,7 @@ def gather(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, sparse
     if not self.rank or index.rank != self.rank or out.empty or index.dtype not in _INTEGER_INDICES:
         return NotImplemented
     axis = dim % self.rank
-    check(emit, index, self.sizes[axis], False, f"index is out of bounds for dimension {axis} with size {self.sizes[axis]}")
+    check(emit, index, self.sizes[axis], False, out_of_bounds(axis, self.sizes[axis]))
 
     def at(place: Indices) -> Expr:
         return self.at(replaced(place, axis, (position(index.at(place), self.sizes[axis], False),)))
@@ -102,7 +106,7 @@ def index(emit: Emitter, out: Spec, self: Value, indices: Sequence[Value | None]
     axes = [axis for axis, _ in given]
     for axis, value in given:
         size = self.sizes[axis]
-        check(emit, value, size, True, f"index is out of bounds for dimension {axis} with size {size}")
+        check(emit, value, size, True, out_of_bounds(axis, size))
     common = max(value.rank for _, value in given)
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     start = axes[0] if adjacent else 0

@@ -130,7 +130,9 @@ def repeat(emit: Emitter, out: Spec, self: Value, repeats: Sequence[int]) -> Val
 
 
 @ROWS("aten::repeat_interleave.self_int")
-def repeat_interleave(emit: Emitter, out: Spec, self: Value, repeats: int, dim: int | None = None, **kwargs: Any) -> Any:
+def repeat_interleave(
+    emit: Emitter, out: Spec, self: Value, repeats: int, dim: int | None = None, **kwargs: Any
+) -> Any:
     if dim is None and self.rank != 1:
         return NotImplemented
     axis = (dim or 0) % self.rank

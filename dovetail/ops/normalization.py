@@ -172,8 +172,8 @@ def nothing(emit: Emitter, specs: Sequence[Spec]) -> tuple[Value, ...]:
 
 @ROWS("aten::_native_batch_norm_legit_no_training")
 def batch_norm_eval(
-    emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value,
-    momentum: float, eps: float,
+    emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, mean: Value,
+    var: Value, momentum: float, eps: float,
 ) -> Any:
     return with_running(emit, out[0], self, weight, bias, mean, var, eps), *nothing(emit, out[1:])
 
@@ -222,8 +222,8 @@ def batch_norm_no_stats(
 
 @ROWS("aten::_native_batch_norm_legit_functional")
 def batch_norm_functional(
-    emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value,
-    training: bool, momentum: float, eps: float,
+    emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, mean: Value,
+    var: Value, training: bool, momentum: float, eps: float,
 ) -> Any:
     """The fourth and fifth results are the running statistics after the call (variance unbiased)."""
     if out[0].empty:

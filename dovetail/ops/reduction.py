@@ -157,7 +157,8 @@ def moments_dtype(value: Value) -> torch.dtype:
 def mean_of(emit: Emitter, value: Value, axes: Sequence[int], dtype: torch.dtype) -> Value:
     """The mean over `axes`, which stay as dimensions of size 1."""
     number = count(value, axes)
-    return total(emit, kept_spec(value, axes, dtype), value, axes, "sum", True, dtype, None, lambda x: divided(x, number))
+    out = kept_spec(value, axes, dtype)
+    return total(emit, out, value, axes, "sum", True, dtype, finish=lambda x: divided(x, number))
 
 
 def kept_spec(value: Value, axes: Sequence[int], dtype: torch.dtype) -> Spec:
@@ -247,7 +248,7 @@ def _power_terms(order: float) -> tuple[str, Callable[[Expr], Expr], Callable[[E
 
 @ROWS("aten::linalg_vector_norm")
 def vector_norm(
-    emit: Emitter, out: Spec, self: Value, ord: Any = 2, dim: Axes = None, keepdim: bool = False, **kwargs: Any  # noqa: A002
+    emit: Emitter, out: Spec, self: Value, ord: Any = 2, dim: Axes = None, keepdim: bool = False, **kwargs: Any
 ) -> Any:
     if self.dtype not in build.FLOATS or not isinstance(ord, (int, float)):
         return NotImplemented
@@ -256,5 +257,7 @@ def vector_norm(
 
 
 @ROWS("aten::norm")
-def norm(emit: Emitter, out: Spec, self: Value, p: Any = 2, dim: Axes = None, keepdim: bool = False, **kwargs: Any) -> Any:
+def norm(
+    emit: Emitter, out: Spec, self: Value, p: Any = 2, dim: Axes = None, keepdim: bool = False, **kwargs: Any
+) -> Any:
     return vector_norm(emit, out, self, 2 if p is None else p, dim, keepdim)

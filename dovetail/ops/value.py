@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dovetail.errors import Unsupported
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, Expr
@@ -88,6 +89,10 @@ class Value:
             return Value(self.dtype, self.device, sizes, strides, load)
         return Value(self.dtype, self.device, sizes, strides, load, self.base, offset)
 
+    def as_copy(self, strides: tuple[Dim, ...]) -> Value:
+        """The same elements, in no memory yet."""
+        return replace(self, strides=strides, base=None, offset=0)
+
     def with_load(self, dtype: torch.dtype, load: LoadFn) -> Value:
         """The same shape computed from this one, in no memory."""
         return replace(self, dtype=dtype, load=load, base=None, offset=0)
@@ -104,8 +109,16 @@ def contiguous_strides(sizes: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def spec_of(val: Any) -> Any:
-    """The Spec of a (fake) tensor; of a tuple or list of them a tuple; other values as they are."""
+    """The Spec of a (fake) tensor; of a tuple or list of them a tuple; other values as they are.
+
+    Raises Unsupported for a tensor that strides do not describe.
+    """
     if isinstance(val, torch.Tensor):
+        if val.layout is not torch.strided:
+            raise Unsupported(
+                "sparse-tensor", f"a tensor has the layout {val.layout}, and only strided tensors are compiled",
+                "convert it with .to_dense(), or keep this code in a function marked with dovetail.disable",
+            )
         return Spec(val.dtype, val.device, tuple(val.shape), tuple(val.stride()))
     if isinstance(val, (tuple, list)):
         return tuple(map(spec_of, val))

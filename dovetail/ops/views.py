@@ -26,8 +26,8 @@ def replaced(items: Sequence[Dim], axis: int, by: tuple[Dim, ...]) -> tuple[Dim,
     return (*items[:axis], *by, *items[axis + 1 :])
 
 
-@ROWS("aten::alias", "aten::detach", "aten::lift_fresh", "aten::alias_copy", "aten::detach_copy", "aten::lift",
-      "aten::lift_fresh_copy", "aten::resolve_conj", "aten::resolve_neg", "aten::contiguous_view")
+@ROWS("aten::alias", "aten::detach", "aten::lift_fresh", "aten::lift",
+      "aten::resolve_conj", "aten::resolve_neg")
 def alias(emit: Emitter, out: Spec, self: Value) -> Value:
     return self
 
@@ -35,7 +35,7 @@ def alias(emit: Emitter, out: Spec, self: Value) -> Value:
 # ---------------------------------------------------------------- order and number of dimensions
 
 
-@ROWS("aten::permute", "aten::permute_copy")
+@ROWS("aten::permute")
 def permute(emit: Emitter, out: Spec, self: Value, order: Sequence[int]) -> Value:
     order = [d % self.rank for d in order]
     where = [order.index(d) for d in range(self.rank)]
@@ -45,7 +45,7 @@ def permute(emit: Emitter, out: Spec, self: Value, order: Sequence[int]) -> Valu
     )
 
 
-@ROWS("aten::transpose", "aten::transpose_copy", "aten::swapaxes")
+@ROWS("aten::transpose", "aten::swapaxes")
 def transpose(emit: Emitter, out: Spec, self: Value, dim0: int, dim1: int) -> Value:
     if not self.rank:
         return self
@@ -55,12 +55,12 @@ def transpose(emit: Emitter, out: Spec, self: Value, dim0: int, dim1: int) -> Va
     return permute(emit, out, self, order)
 
 
-@ROWS("aten::t", "aten::t_copy", "aten::numpy_T", "aten::mT", "aten::adjoint")
+@ROWS("aten::t", "aten::numpy_T", "aten::mT", "aten::adjoint")
 def t(emit: Emitter, out: Spec, self: Value) -> Value:
     return self if self.rank < 2 else transpose(emit, out, self, -2, -1)
 
 
-@ROWS("aten::unsqueeze", "aten::unsqueeze_copy")
+@ROWS("aten::unsqueeze")
 def unsqueeze(emit: Emitter, out: Spec, self: Value, dim: int) -> Value:
     axis = dim % (self.rank + 1)
     step = self.strides[axis] * self.sizes[axis] if axis < self.rank else 1
@@ -68,7 +68,7 @@ def unsqueeze(emit: Emitter, out: Spec, self: Value, dim: int) -> Value:
     return self.remapped(out.sizes, strides, lambda i: (*i[:axis], *i[axis + 1 :]), self.offset)
 
 
-@ROWS("aten::squeeze", "aten::squeeze_copy")
+@ROWS("aten::squeeze")
 def squeeze(emit: Emitter, out: Spec, self: Value, dim: Any = None) -> Value:
     axes = range(self.rank) if dim is None else [dim] if isinstance(dim, int) else dim
     gone = {d % self.rank for d in axes if self.rank and self.sizes[d] == 1}
@@ -81,7 +81,7 @@ def squeeze(emit: Emitter, out: Spec, self: Value, dim: Any = None) -> Value:
     return self.remapped(out.sizes, strides, source, self.offset)
 
 
-@ROWS("aten::expand", "aten::expand_copy", "aten::broadcast_to", "aten::expand_as")
+@ROWS("aten::expand", "aten::broadcast_to", "aten::expand_as")
 def expand(emit: Emitter, out: Spec, self: Value, size: Any = None, implicit: bool = False) -> Value:
     new = len(out.sizes) - self.rank
     grown = [self.sizes[d] == 1 and out.sizes[d + new] != 1 for d in range(self.rank)]
@@ -90,7 +90,11 @@ def expand(emit: Emitter, out: Spec, self: Value, size: Any = None, implicit: bo
     def source(indices: Indices) -> Indices:
         return tuple(0 if size == 1 else i for size, i in zip(self.sizes, indices[new:], strict=True))
 
-    return self.remapped(out.sizes, (*(0,) * new, *own), source, self.offset)
+    strides = own
+    for size in reversed(out.sizes[:new]):
+        stepped = strides[0] * out.sizes[-len(strides)] if size == 1 and self.rank else 0
+        strides = (stepped, *strides)
+    return self.remapped(out.sizes, strides, source, self.offset)
 
 
 # ---------------------------------------------------------------- shape
@@ -161,8 +165,8 @@ def reshaped_index(old_sizes: Sequence[Dim], new_sizes: Sequence[Dim], runs: lis
     return tuple(result)
 
 
-@ROWS("aten::view", "aten::_unsafe_view", "aten::reshape", "aten::_reshape_alias", "aten::view_copy", "aten::flatten",
-      "aten::unflatten", "aten::view_as", "aten::_reshape_copy", "aten::reshape_as", "aten::ravel")
+@ROWS("aten::view", "aten::_unsafe_view", "aten::reshape", "aten::_reshape_alias", "aten::flatten",
+      "aten::unflatten", "aten::view_as", "aten::reshape_as", "aten::ravel")
 def view(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) -> Any:
     """Row-major order of elements is kept; sizes come from `out`."""
     if out.dtype is not self.dtype:
@@ -180,7 +184,7 @@ def view(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) -> An
     )
 
 
-@ROWS("aten::view.dtype", "aten::view_copy.dtype")
+@ROWS("aten::view.dtype")
 def view_dtype(emit: Emitter, out: Spec, self: Value, *args: Any) -> Any:
     """The same bits as another dtype of the same width."""
     same_width = self.dtype.itemsize == out.dtype.itemsize
@@ -202,7 +206,7 @@ def clamped(position: int | None, size: Dim, default: Dim) -> Dim:
     return dims.minimum(dims.maximum(counted, 0), size)
 
 
-@ROWS("aten::slice", "aten::slice_copy")
+@ROWS("aten::slice")
 def slice_(
     emit: Emitter, out: Spec, self: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Value:
@@ -221,7 +225,7 @@ def part(self: Value, axis: int, first: Dim, length: Dim, step: int = 1) -> Valu
     )
 
 
-@ROWS("aten::narrow", "aten::narrow_copy")
+@ROWS("aten::narrow")
 def narrow(emit: Emitter, out: Spec, self: Value, dim: int, start: int, length: int) -> Any:
     if isinstance(start, Value):
         return NotImplemented
@@ -229,7 +233,7 @@ def narrow(emit: Emitter, out: Spec, self: Value, dim: int, start: int, length: 
     return part(self, axis, start + self.sizes[axis] if start < 0 else start, length)
 
 
-@ROWS("aten::select", "aten::select_copy")
+@ROWS("aten::select")
 def select(emit: Emitter, out: Spec, self: Value, dim: int, index: int) -> Value:
     return taken(self, dim % self.rank, index)
 
@@ -243,12 +247,12 @@ def taken(self: Value, axis: int, index: Dim) -> Value:
     )
 
 
-@ROWS("aten::unbind", "aten::unbind_copy")
+@ROWS("aten::unbind")
 def unbind(emit: Emitter, out: tuple[Spec, ...], self: Value, dim: int = 0) -> tuple[Value, ...]:
     return tuple(taken(self, dim % self.rank, k) for k in range(len(out)))
 
 
-@ROWS("aten::split", "aten::split_with_sizes", "aten::split_copy", "aten::split_with_sizes_copy", "aten::chunk",
+@ROWS("aten::split", "aten::split_with_sizes", "aten::chunk",
       "aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::unsafe_chunk", "aten::tensor_split")
 def split(emit: Emitter, out: tuple[Spec, ...], self: Value, sizes: Any, dim: int = 0) -> Any:
     """Consecutive parts; their lengths come from `out`."""
@@ -261,7 +265,7 @@ def split(emit: Emitter, out: tuple[Spec, ...], self: Value, sizes: Any, dim: in
     return tuple(found)
 
 
-@ROWS("aten::diagonal", "aten::diagonal_copy")
+@ROWS("aten::diagonal")
 def diagonal(emit: Emitter, out: Spec, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     a, b = dim1 % self.rank, dim2 % self.rank
     row, column = max(-offset, 0), max(offset, 0)
@@ -279,7 +283,7 @@ def diagonal(emit: Emitter, out: Spec, self: Value, offset: int = 0, dim1: int =
     return self.remapped(out.sizes, strides, source, start)
 
 
-@ROWS("aten::unfold", "aten::unfold_copy")
+@ROWS("aten::unfold")
 def unfold(emit: Emitter, out: Spec, self: Value, dimension: int, size: int, step: int) -> Value:
     """Windows of `size` every `step` along a dimension; the place inside a window comes last."""
     if not self.rank:
@@ -291,7 +295,7 @@ def unfold(emit: Emitter, out: Spec, self: Value, dimension: int, size: int, ste
     )
 
 
-@ROWS("aten::as_strided", "aten::as_strided_copy")
+@ROWS("aten::as_strided")
 def as_strided(
     emit: Emitter, out: Spec, self: Value, size: Sequence[Dim], stride: Sequence[Dim], storage_offset: Dim | None = None
 ) -> Value:
@@ -304,3 +308,26 @@ def as_strided(
     buffer = emit.view(held.base, held.dtype, tuple(size), tuple(stride), offset)
     seen = emit.stored(buffer)
     return Value(held.dtype, held.device, tuple(size), tuple(stride), seen.load, held.base, offset)
+
+
+# ---------------------------------------------------------------- the same as copies
+
+
+def _copied(row: Any) -> Any:
+    """The view, in no memory: whoever needs memory gets a copy laid out as eager's."""
+
+    def lowering(emit: Emitter, out: Any, *args: Any, **kwargs: Any) -> Any:
+        result = row(emit, out, *args, **kwargs)
+        if isinstance(result, Value):
+            return result.as_copy(out.strides)
+        return tuple(v.as_copy(spec.strides) for v, spec in zip(result, out, strict=True))
+
+    return lowering
+
+
+for _name in (
+    "alias", "detach", "lift_fresh", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "view", "slice",
+    "narrow", "select", "unbind", "split", "split_with_sizes", "diagonal", "unfold", "as_strided",
+):
+    ROWS(f"aten::{_name}_copy")(_copied(ROWS[f"aten::{_name}"]))
+ROWS("aten::_reshape_copy")(_copied(view))
