@@ -1,0 +1,97 @@
+"""The stages of one compilation, in order. No other file names them all.
+
+    capture    run the bytecode symbolically: a torch-level graph, guards, residual code
+    normalize  the graph on fake tensors: functional ATen operators
+    lower      each operator as loops over symbolic indices
+    schedule   which loops share a kernel, and where temporaries live
+    codegen    kernels as LLVM IR, the host program as Python
+    runtime    machine code and a callable
+
+`events` times, logs and dumps each stage's output; the stages know nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch.fx
+
+from dovetail.capture import capture
+from dovetail.codegen import cpu, host
+from dovetail.codegen.library import HAS_OUT
+from dovetail.diagnostics.events import Events
+from dovetail.ir.captured import Captured
+from dovetail.ir.loops import Group
+from dovetail.ir.text import program_text
+from dovetail.lower import lower
+from dovetail.normalize import normalize
+from dovetail.normalize.interpret import interpreter
+from dovetail.normalize.text import aten_text
+from dovetail.options import Options
+from dovetail.runtime import cpu as cpu_runtime
+from dovetail.runtime import program as program_runtime
+from dovetail.schedule import plan_memory, schedule
+
+Compiled = Callable[..., Sequence[Any]]
+
+
+def compile_frame(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events
+) -> tuple[Captured, Compiled]:
+    """Trace one call of `fn` and compile its graph. Raises Unsupported where capture cannot go on."""
+    captured = trace(fn, args, kwargs, options, events)
+    return captured, compile_graph(captured.graph, [i.fake for i in captured.inputs], options, events)
+
+
+def trace(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events
+) -> Captured:
+    """The first stage alone, for backends that compile the captured graph themselves."""
+    with events.stage("capture"):
+        captured = capture(fn, args, kwargs, options)
+    events.artifact("graph_code", lambda: captured.graph.print_readable(print_output=False))
+    return captured
+
+
+def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
+    """The default backend: a callable of the graph's inputs that returns its outputs."""
+    if needs_autograd(fakes):
+        return graph  # PyTorch's engine differentiates the captured operators one by one
+
+    with events.stage("normalize"):
+        aten = normalize(graph, fakes, options)
+    events.artifact("aot_graphs", lambda: aten_text(aten))
+
+    with events.stage("lower"):
+        program = lower(aten, options)
+    events.artifact("lowered", lambda: program_text(program))
+
+    with events.stage("schedule"):
+        scheduled = schedule(program, options)
+        memory = plan_memory(scheduled, HAS_OUT)
+    events.artifact("schedule", lambda: program_text(scheduled))
+
+    with events.stage("codegen"):
+        kernels = {item.name: cpu.generate(item) for item in scheduled.items if isinstance(item, Group)}
+        text = host.generate(scheduled, kernels, memory)
+    events.artifact("output_code", lambda: text.text)
+    events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
+
+    with events.stage("load"):
+        return program_runtime.load(text, cpu_runtime.load(text.kernels))
+
+
+def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
+    """The `aot_eager` backend: stop after normalize and run its operators one by one."""
+    if needs_autograd(fakes):
+        return graph
+    with events.stage("normalize"):
+        aten = normalize(graph, fakes, options)
+    events.artifact("aot_graphs", lambda: aten_text(aten))
+    return interpreter(aten)
+
+
+def needs_autograd(fakes: Sequence[Any]) -> bool:
+    """Would eager record this graph for a backward pass? Compiled backward passes come later."""
+    return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
