@@ -36,18 +36,10 @@ from dovetail.schedule import plan_memory, schedule
 Compiled = Callable[..., Sequence[Any]]
 
 
-def compile_frame(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events
-) -> tuple[Captured, Compiled]:
-    """Trace one call of `fn` and compile its graph. Raises Unsupported where capture cannot go on."""
-    captured = trace(fn, args, kwargs, options, events)
-    return captured, compile_graph(captured.graph, [i.fake for i in captured.inputs], options, events)
-
-
 def trace(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events
 ) -> Captured:
-    """The first stage alone, for backends that compile the captured graph themselves."""
+    """Capture one call of `fn`. Raises Unsupported, with the user's line, where capture cannot go on."""
     with events.stage("capture"):
         captured = capture(fn, args, kwargs, options)
     events.artifact("graph_code", lambda: captured.graph.print_readable(print_output=False))
