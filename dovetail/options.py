@@ -1,13 +1,16 @@
 """One frozen object holds every choice of one compilation; it is passed down, never looked up.
 
-`Options` is built once by `dovetail.compile` from its arguments, `dovetail.config` and the
-environment, and the key of every cache is derived from it.
+`Options` is built by `dovetail.compile` from its arguments and `dovetail.config`, and the key of every
+cache is derived from it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+
+from dovetail.errors import InvalidArgument
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -28,4 +31,39 @@ class Options:
 
     def cache_key(self) -> tuple[Any, ...]:
         """Equal keys promise equal code from equal graphs."""
-        return tuple((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "debug_dir")
+        return tuple((f.name, getattr(self, f.name)) for f in fields(self) if f.name not in _NO_EFFECT_ON_CODE)
+
+
+_NO_EFFECT_ON_CODE = frozenset({"debug_dir", "recompile_limit", "suppress_errors", "fullgraph"})
+
+#: What `dovetail.compile(options={...})` may set, and the types accepted.
+USER_OPTIONS: dict[str, tuple[type, ...]] = {
+    "numerics": (str,),
+    "fallback_random": (bool,),
+    "recompile_limit": (int,),
+    "suppress_errors": (bool,),
+}
+
+
+def checked_mode(mode: str | None, options: Mapping[str, Any] | None) -> str:
+    """A valid mode; raises InvalidArgument for an unknown one, or for a mode together with options."""
+    if mode is not None and options is not None:
+        raise InvalidArgument("give either mode or options, not both")
+    if mode is not None and mode not in MODES:
+        raise InvalidArgument(f"unknown mode {mode!r}; the modes are {', '.join(map(repr, MODES))}")
+    return mode or "default"
+
+
+def checked_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The user's options; raises InvalidArgument naming the valid ones."""
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidArgument(f"options must be a dictionary, not {type(options).__name__}")
+    for name, value in (options or {}).items():
+        if name not in USER_OPTIONS:
+            raise InvalidArgument(f"unknown option {name!r}; the options are {', '.join(map(repr, USER_OPTIONS))}")
+        accepts = USER_OPTIONS[name]
+        if not isinstance(value, accepts) or isinstance(value, bool) and bool not in accepts:
+            raise InvalidArgument(f"option {name!r} must be {accepts[0].__name__}, not {value!r}")
+    if (options or {}).get("numerics", "default") not in ("default", "eager"):
+        raise InvalidArgument("option 'numerics' must be 'default' or 'eager'")
+    return dict(options or {})

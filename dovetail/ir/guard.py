@@ -53,3 +53,15 @@ class Guard:
     kind: GuardKind
     payload: Any
     user_line: str = ""
+
+
+class _Miss:
+    """The one value that a compiled entry returns when a guard fails; never a user's value."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = _Miss()

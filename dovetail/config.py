@@ -1,0 +1,124 @@
+"""The settings. `dovetail.config.recompile_limit = 4` sets one; each is also an environment variable.
+
+    with dovetail.config.patch(recompile_limit=4): ...      # for a block, or as a decorator
+    DOVETAIL_RECOMPILE_LIMIT=4 python script.py             # for a process
+
+A setting is read when a function is compiled, not when it was decorated. Unknown names and values of
+the wrong type raise `InvalidArgument`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dovetail.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: its default, what it accepts and what it means."""
+
+    name: str
+    default: Any
+    accepts: tuple[type, ...]
+    doc: str
+    choices: tuple[Any, ...] = ()
+
+    def checked(self, value: Any) -> Any:
+        wrong_bool = isinstance(value, bool) and bool not in self.accepts
+        if not isinstance(value, self.accepts) or wrong_bool:
+            wanted = " or ".join("None" if t is type(None) else t.__name__ for t in self.accepts)
+            raise InvalidArgument(f"config.{self.name} must be {wanted}, not {value!r}")
+        if self.choices and value not in self.choices:
+            raise InvalidArgument(f"config.{self.name} must be one of {_listed(self.choices)}, not {value!r}")
+        return value
+
+    def parsed(self, text: str) -> Any:
+        """The value of an environment variable."""
+        parse = _PARSERS[type(None) if self.default is None else type(self.default)]
+        try:
+            return self.checked(parse(text))
+        except (ValueError, KeyError):
+            raise InvalidArgument(f"DOVETAIL_{self.name.upper()}={text!r} is not a value of config.{self.name}: {self.doc}") from None
+
+
+_TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False, "": False}
+_PARSERS: dict[type, Callable[[str], Any]] = {
+    bool: lambda text: _TRUTH[text.lower()],
+    int: int,
+    str: str,
+    type(None): lambda text: text or None,
+}
+
+SETTINGS: dict[str, Setting] = {
+    s.name: s
+    for s in (
+        Setting("recompile_limit", 8, (int,), "Entries a function may have; further misses run eagerly."),
+        Setting("suppress_errors", False, (bool,), "Run eagerly, with a warning, what cannot be compiled."),
+        Setting("fallback_random", False, (bool,), "Random numbers equal to eager's, value by value."),
+        Setting("numerics", "default", (str,), "'eager' rounds at the same points as eager.", ("default", "eager")),
+        Setting("compile_debug", False, (bool,), "Write every stage's text to a folder for each compilation."),
+        Setting("debug_dir", "dovetail_debug", (str,), "The folder that compile_debug writes to."),
+        Setting("verbose", False, (bool,), "Recompile messages list every failed guard, not the first only."),
+    )
+}
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, names))
+
+
+class Config:
+    """The object behind `dovetail.config`; attributes are the rows of `SETTINGS`."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        values = {s.name: s.default for s in SETTINGS.values()}
+        for setting in SETTINGS.values():
+            text = environment.get(f"DOVETAIL_{setting.name.upper()}")
+            if text is not None:
+                values[setting.name] = setting.parsed(text)
+        object.__setattr__(self, "_values", values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._values[_known(name)]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._values[_known(name)] = SETTINGS[name].checked(value)
+
+    def __dir__(self) -> list[str]:
+        return [*SETTINGS, "patch", "to_dict"]
+
+    def __repr__(self) -> str:
+        return "dovetail.config(" + ", ".join(f"{n}={v!r}" for n, v in self._values.items()) + ")"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting's present value."""
+        return dict(self._values)
+
+    @contextlib.contextmanager
+    def patch(self, **changes: Any) -> Iterator[None]:
+        """Settings for a `with` block or, as a decorator, for each call of a function."""
+        checked = {_known(n): SETTINGS[n].checked(v) for n, v in changes.items()}
+        before = {n: self._values[n] for n in checked}
+        self._values.update(checked)
+        try:
+            yield
+        finally:
+            self._values.update(before)
+
+
+def _known(name: str) -> str:
+    if name not in SETTINGS:
+        raise InvalidArgument(f"there is no setting {name!r}; the settings are {_listed(SETTINGS)}")
+    return name
+
+
+config = Config(os.environ)

@@ -1,0 +1,36 @@
+"""`DOVETAIL_COMPILE_DEBUG=1`: every stage's text in `dovetail_debug/<n>_<function>/<nn>_<stage>.txt`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dovetail.diagnostics.events import CompileRecord
+from dovetail.diagnostics.times import stage_lines
+
+_SUFFIX = {"graph_code": "py", "guards": "py", "bytecode": "py", "output_code": "py", "kernel_code": "ll"}
+
+
+class DumpSink:
+    """Writes the artifacts of one compilation, numbered in the order in which they came."""
+
+    def __init__(self, root: str) -> None:
+        self.root = Path(root)
+        self.count = 0
+
+    def wants(self, kind: str) -> bool:
+        return True
+
+    def folder(self, record: CompileRecord) -> Path:
+        return self.root / f"{record.number}_{re.sub(r'[^A-Za-z0-9_.]+', '_', record.function).strip('_') or 'function'}"
+
+    def write(self, record: CompileRecord, kind: str, text: str) -> None:
+        folder = self.folder(record)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{self.count:02d}_{kind}.{_SUFFIX.get(kind, 'txt')}").write_text(text + "\n", encoding="utf-8")
+        self.count += 1
+
+    def finish(self, record: CompileRecord) -> None:
+        """What there is to say at the end: the outcome and the times."""
+        reasons = "".join(f"\nrecompiled because {r}" for r in record.reasons)
+        self.write(record, "summary", f"{record.function} {record.place}\n{record.outcome}{reasons}\n\n{stage_lines([record])}")

@@ -1,0 +1,92 @@
+"""What happens during one compilation: stages with their times, and the texts that they produced.
+
+The pipeline reports to an `Events`; sinks (logs, dumps) decide whether a text is wanted, and only then is it
+made. Passes know nothing of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol
+
+
+class Sink(Protocol):
+    """Somewhere that artifacts go."""
+
+    def wants(self, kind: str) -> bool: ...
+
+    def write(self, record: CompileRecord, kind: str, text: str) -> None: ...
+
+
+@dataclass
+class Stage:
+    """One timed stage; `depth` counts the stages around it."""
+
+    name: str
+    seconds: float = 0.0
+    depth: int = 0
+
+
+@dataclass
+class CompileRecord:
+    """One compilation as data: which function, which entry of it, how long each stage took, how it ended."""
+
+    function: str
+    place: str = ""
+    number: int = 0  # counts the compilations of the process
+    index: int = 0  # counts the entries of the function
+    stages: list[Stage] = field(default_factory=list)
+    outcome: str = "running"  # compiled | failed: <error>
+    reasons: tuple[str, ...] = ()
+    captured: Any = None
+
+    @property
+    def seconds(self) -> float:
+        return sum(s.seconds for s in self.stages if s.depth == 0)
+
+
+class Events:
+    """The collector of one compilation."""
+
+    def __init__(self, record: CompileRecord | None = None, sinks: Sequence[Sink] = ()) -> None:
+        self.record = record if record is not None else CompileRecord("")
+        self.sinks = tuple(sinks)
+        self.open: list[Stage] = []
+
+    def stage(self, name: str) -> _Timer:
+        """`with events.stage("lower"): ...` times the block under that name."""
+        return _Timer(self, name)
+
+    def artifact(self, kind: str, text: Callable[[], str]) -> None:
+        """Offer a text; `text` is called at most once, and only if a sink wants it."""
+        wanting = [sink for sink in self.sinks if sink.wants(kind)]
+        if wanting:
+            made = text()
+            for sink in wanting:
+                sink.write(self.record, kind, made)
+
+    @property
+    def current(self) -> str:
+        """The innermost stage that is running, or that ran last."""
+        if self.open:
+            return self.open[-1].name
+        return self.record.stages[-1].name if self.record.stages else "start"
+
+
+class _Timer:
+    def __init__(self, events: Events, name: str) -> None:
+        self.events, self.stage = events, Stage(name, depth=len(events.open))
+
+    def __enter__(self) -> Stage:
+        self.events.open.append(self.stage)
+        self.events.record.stages.append(self.stage)
+        self.start = time.perf_counter()
+        return self.stage
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stage.seconds = time.perf_counter() - self.start
+        if kind is None or len(self.events.open) > 1:
+            self.events.open.pop()  # after a failure the outermost stage stays open: it names the culprit

@@ -1,0 +1,7 @@
+"""Guards: when may a compiled entry be used again."""
+
+from dovetail.guards.build import Entry, build, real_inputs
+from dovetail.guards.explain import Failure
+from dovetail.guards.state import Snapshot, outside_reason, snapshot
+
+__all__ = ["Entry", "Failure", "Snapshot", "build", "outside_reason", "real_inputs", "snapshot"]

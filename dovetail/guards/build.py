@@ -1,0 +1,147 @@
+"""`build`: guards and residual program → one generated function, the compiled entry.
+
+    def f(x):                                              # the user's own parameters
+        try:
+            if not (type(x) is _Tensor and x.shape == (4, 8) and ...): return _MISS
+            if not (not _grad_mode() and ...): return _MISS
+        except Exception:
+            return _MISS
+        return graph(x)[0]                                 # the residual program, inline
+
+One Python call both decides and runs. A value that cannot be reached (a missing key, attribute or
+argument) is a miss like any other. Guards on arguments come first, then process-wide state, then globals and
+cells, then everything that hangs below the modules in one bulk check.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dovetail.guards import state
+from dovetail.guards.bulk import Anchored
+from dovetail.guards.conditions import Writer, write
+from dovetail.guards.explain import Failure, failures, state_failures
+from dovetail.guards.signature import Residual, root_function, take_apart
+from dovetail.guards.slots import anchored
+from dovetail.ir.captured import Captured
+from dovetail.ir.guard import MISS, Guard, GuardKind
+from dovetail.ir.source import Arg, Source
+
+@dataclass(frozen=True)
+class Entry:
+    """A compiled entry. `call(*args, **kwargs)` is the result, or `MISS`."""
+
+    call: Callable[..., Any]
+    text: str
+    captured: Captured
+    failures: Callable[[tuple[Any, ...], Mapping[str, Any]], list[Failure]]
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        return self.captured.guards
+
+
+def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.Snapshot) -> Entry:
+    """The entry for `captured`: `graph(*inputs)` is its compiled graph, `taken` the state it was traced under."""
+    namespace = _namespace(captured, fn, graph)
+    residual = take_apart(captured.residual)
+    guards = _complete(captured, namespace["F"])
+    scope = dict(namespace)
+    if residual.prelude:
+        exec(residual.prelude, scope)
+    writer = Writer(residual.names | scope.keys())
+    below = _write_all(guards, writer, taken, captured.bound, namespace)
+    scope.update(writer.names)
+    body = ["try:", *(f"    {line}" for line in writer.lines), "except Exception:", "    return _MISS", *residual.body]
+    call, text = residual.function(body, _identifier(fn), scope)
+    call.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
+    check = _failure_finder(guards, below, residual, namespace, taken)
+    return Entry(call, text + (f"\n# below the held objects:\n{below.text}" if below else ""), captured, check)
+
+
+def real_inputs(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The values that the graph's inputs have in this call, in order: loaded the way the residual program loads them."""
+    values = ", ".join(given.source.expr() for given in captured.inputs)
+    namespace = _namespace(captured, fn, None)
+    return take_apart(captured.residual).function([f"return [{values}]"], "inputs", namespace)[0](*args, **kwargs)
+
+
+def _namespace(captured: Captured, fn: Any, graph: Any) -> dict[str, Any]:
+    """The globals of generated code."""
+    root = captured.names.get("F", root_function(fn))
+    return {
+        "graph": graph, "G": getattr(root, "__globals__", {}), "F": root, "K": captured.bound, "M": sys.modules,
+        **captured.names, "_MISS": MISS,
+    }  # fmt: skip
+
+
+def _identifier(fn: Any) -> str:
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return name if name.isidentifier() else "compiled"
+
+
+def _complete(captured: Captured, root: Any) -> list[Guard]:
+    """Capture's guards, plus the identity of the function's default values; state is checked as a whole."""
+    extra = []
+    for part in ("__defaults__", "__kwdefaults__"):
+        if getattr(root, part, None):
+            extra.append(Guard(_Root("F").attr(part), GuardKind.ID, getattr(root, part)))
+    return [*(g for g in captured.guards if g.kind is not GuardKind.STATE or g.payload[0] not in state.PIECES), *extra]
+
+
+@dataclass(frozen=True, slots=True)
+class _Root(Source):
+    text: str
+
+    def expr(self) -> str:
+        return self.text
+
+
+_FEW = 4  # so many guards below held objects are cheaper written out
+
+
+def _write_all(
+    guards: list[Guard], writer: Writer, taken: state.Snapshot, bound: tuple[Any, ...], namespace: dict[str, Any]
+) -> Anchored | None:
+    """Append every check, cheapest and most selective first; the bulk part, if there is one."""
+    below = [g for g in guards if anchored(g.source) and g.kind not in (GuardKind.ALIAS, GuardKind.DISTINCT)]
+    has_module = any(isinstance(m, torch.nn.Module) for m in bound)
+    if len(below) <= _FEW and not has_module:
+        below = []
+    kept = set(map(id, below))
+    above = [g for g in guards if id(g) not in kept]
+    on_arguments = [g for g in above if _on_argument(g.source)]
+    for guard in on_arguments:
+        write(guard, writer)
+    writer.require(state.conditions(taken, writer.constant), "process-wide state")
+    for guard in above:
+        if not _on_argument(guard.source):
+            write(guard, writer)
+    if not below and not has_module:
+        return None
+    bulk = Anchored(below, bound, namespace)
+    writer.require([f"{writer.constant(bulk.check, 'below')}()"], f"{len(below)} guards below held objects")
+    return bulk
+
+
+def _on_argument(source: Source | None) -> bool:
+    while source is not None and not isinstance(source, Arg):
+        source = getattr(source, "base", None)
+    return source is not None
+
+
+def _failure_finder(
+    guards: list[Guard], below: Anchored | None, residual: Residual, namespace: dict[str, Any], taken: state.Snapshot
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], list[Failure]]:
+    def find(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Failure]:
+        found = failures(guards, residual, namespace, args, kwargs) + state_failures(taken)
+        if not found and below is not None and not below.modules_unchanged():
+            found.append(Failure(None, "a module changed its class or had its forward replaced"))
+        return found
+
+    return find

@@ -1,0 +1,174 @@
+"""Guard → Python conditions: one row for each kind. A condition that raises counts as false."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+import torch
+
+from dovetail.errors import InternalError
+from dovetail.guards import state, tensor
+from dovetail.guards.values import same_value
+from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.source import Source
+
+
+class Writer:
+    """Collects the lines of one guard function and the objects that its text mentions.
+
+    A path that several guards share is loaded into a local once: `_g3 = K[0].layers`.
+    """
+
+    def __init__(self, taken: frozenset[str] = frozenset()) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {}
+        self._taken = taken
+        self._by_id: dict[int, str] = {}
+        self._loaded: dict[Source, str] = {}
+
+    def constant(self, obj: Any, hint: str) -> str:
+        """The global name under which the text finds `obj`."""
+        name = self._by_id.get(id(obj))
+        if name is None:
+            hint = hint if hint.isidentifier() and not keyword.iskeyword(hint) else "value"
+            name = f"_{hint}"
+            while name in self.names or name in self._taken:
+                name = f"_{hint}_{len(self.names)}"
+            self._by_id[id(obj)] = name
+            self.names[name] = obj
+        return name
+
+    def load(self, source: Source) -> str:
+        """A name (or a root's text) that holds the source's value from here on."""
+        found = self._loaded.get(source)
+        if found is None:
+            text = self.text(source)
+            found = text
+            if not text.isidentifier():
+                found = self._local()
+                self.lines.append(f"{found} = {text}")
+            self._loaded[source] = found
+        return found
+
+    def _local(self) -> str:
+        name = f"_g{len(self._loaded)}"
+        while name in self._taken:
+            name += "_"
+        return name
+
+    def text(self, source: Source) -> str:
+        """The source's expression, starting from an already loaded base where it has one."""
+        whole = source.expr()
+        base = getattr(source, "base", None)
+        if base is None:
+            return whole
+        prefix = base.expr()
+        return self.load(base) + whole[len(prefix) :] if whole.startswith(prefix) else whole
+
+    def require(self, conditions: list[str], comment: str = "") -> None:
+        """Return a miss unless all hold."""
+        self.lines.append(f"if not ({' and '.join(conditions)}): return _MISS" + (f"  # {comment}" if comment else ""))
+
+
+_LITERAL = (int, str, bytes)
+Row = Callable[[str, Guard, Writer], list[str]]
+
+
+def _type(v: str, guard: Guard, writer: Writer) -> list[str]:
+    return [f"type({v}) is {writer.constant(guard.payload, guard.payload.__name__)}"]
+
+
+def _id(v: str, guard: Guard, writer: Writer) -> list[str]:
+    if guard.payload is None or guard.payload is True or guard.payload is False or guard.payload is ...:
+        return [f"{v} is {guard.payload!r}" if guard.payload is not ... else f"{v} is ..."]
+    hint = getattr(guard.payload, "__name__", None) or type(guard.payload).__name__
+    return [f"{v} is {writer.constant(guard.payload, hint if isinstance(hint, str) else 'object')}"]
+
+
+def _equal(v: str, guard: Guard, writer: Writer) -> list[str]:
+    constant = guard.payload
+    if constant is None or isinstance(constant, (bool, torch.dtype)):
+        return _id(v, guard, writer)
+    kind = type(constant)
+    if kind in _LITERAL or kind is float and isfinite(constant) and constant != 0.0:
+        return [f"{v} == {constant!r}", f"type({v}) is {kind.__name__}"]
+    if kind is torch.device:
+        return [f"{v} == {writer.constant(constant, 'device')}", f"type({v}) is {writer.constant(kind, 'Device')}"]
+    return [f"{writer.constant(same_value, 'same_value')}({v}, {writer.constant(constant, 'constant')})"]
+
+
+def _tensor(v: str, guard: Guard, writer: Writer) -> list[str]:
+    return tensor.conditions(v, guard.payload, writer.constant)
+
+
+def _length(v: str, guard: Guard, writer: Writer) -> list[str]:
+    return [f"len({v}) == {guard.payload}"]
+
+
+def _keys(v: str, guard: Guard, writer: Writer) -> list[str]:
+    if not guard.payload:
+        return [f"not {v}"]
+    keys = tuple(guard.payload)
+    if all(type(k) is str for k in keys):
+        return [f"tuple({v}) == {keys!r}"]
+    return [f"{writer.constant(same_value, 'same_value')}(tuple({v}), {writer.constant(keys, 'keys')})"]
+
+
+def _has_attr(v: str, guard: Guard, writer: Writer) -> list[str]:
+    name, present = guard.payload
+    return [f"{'' if present else 'not '}hasattr({v}, {name!r})"]
+
+
+def _contains(v: str, guard: Guard, writer: Writer) -> list[str]:
+    key, present = guard.payload
+    text = repr(key) if type(key) in _LITERAL else writer.constant(key, "key")
+    return [f"{text} {'in' if present else 'not in'} {v}"]
+
+
+def _state(v: str, guard: Guard, writer: Writer) -> list[str]:
+    name, value = guard.payload
+    reader = state.PIECES.get(name)
+    if reader is None:
+        raise InternalError("guards", f"no such piece of state: {name!r}; known: {', '.join(state.PIECES)}")
+    return [f"{writer.constant(reader, name)}() == {writer.constant(value, 'state')}"]
+
+
+def _alias(v: str, guard: Guard, writer: Writer) -> list[str]:
+    return [f"{v} is {writer.load(guard.payload)}"]
+
+
+def _distinct(v: str, guard: Guard, writer: Writer) -> list[str]:
+    others = [writer.load(s) for s in guard.payload]
+    if len(others) == 1:
+        return [f"{v} is not {others[0]}"]
+    everything = ", ".join(f"id({o})" for o in (v, *others))
+    return [f"len({{{everything}}}) == {len(others) + 1}"]
+
+
+def _size(v: str, guard: Guard, writer: Writer) -> list[str]:
+    return [f"({guard.payload})"]
+
+
+ROWS: dict[GuardKind, Row] = {
+    GuardKind.TYPE: _type,
+    GuardKind.ID: _id,
+    GuardKind.EQUAL: _equal,
+    GuardKind.TENSOR: _tensor,
+    GuardKind.LENGTH: _length,
+    GuardKind.KEYS: _keys,
+    GuardKind.HAS_ATTR: _has_attr,
+    GuardKind.CONTAINS: _contains,
+    GuardKind.STATE: _state,
+    GuardKind.ALIAS: _alias,
+    GuardKind.DISTINCT: _distinct,
+    GuardKind.SIZE: _size,
+}
+
+
+def write(guard: Guard, writer: Writer) -> None:
+    """Append the lines that check `guard`."""
+    v = "" if guard.source is None else writer.load(guard.source)
+    writer.require(ROWS[guard.kind](v, guard, writer), guard.user_line)

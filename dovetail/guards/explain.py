@@ -1,0 +1,88 @@
+"""Why did an entry not fit? Each guard is evaluated on its own, by the very text that the entry runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dovetail.guards import state, tensor
+from dovetail.guards.conditions import Writer, write
+from dovetail.guards.signature import Residual
+from dovetail.ir.guard import Guard, GuardKind
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A guard that does not hold: `text` says so in the user's terms."""
+
+    guard: Guard | None
+    text: str
+    user_line: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text}  # {self.user_line}" if self.user_line else self.text
+
+
+def failures(
+    guards: Iterable[Guard], residual: Residual, namespace: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[Failure]:
+    """The guards that fail for this call, in their own order."""
+    found = []
+    for guard in guards:
+        writer = Writer(residual.names)
+        write(guard, writer)
+        scope = {**namespace, **writer.names, "_MISS": False}
+        body = ["try:", *(f"    {line}" for line in [*writer.lines, "return True"]), "except Exception:", "    return _MISS"]
+        if not residual.function(body, "check", scope)[0](*args, **kwargs):
+            found.append(Failure(guard, _describe(guard, residual, namespace, args, kwargs), guard.user_line))
+    return found
+
+
+def state_failures(taken: state.Snapshot) -> list[Failure]:
+    now = state.snapshot().values
+    changed = [n for n, value in taken.values.items() if now[n] != value]
+    found = [Failure(None, f"{n} changed. expected {taken.values[n]}, actual {now[n]}") for n in changed]
+    outside = state.outside_reason()
+    return found + ([Failure(None, outside)] if outside else [])
+
+
+def _value(guard: Guard, residual: Residual, namespace: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
+    """The guarded value; raises what reaching it raises."""
+    assert guard.source is not None
+    return residual.function([f"return {guard.source.expr()}"], "get", dict(namespace))[0](*args, **kwargs)
+
+
+def _describe(guard: Guard, residual: Residual, namespace: Mapping[str, Any], args: Any, kwargs: Any) -> str:
+    if guard.source is None:
+        name, value = guard.payload
+        return f"{name} changed. expected {value}, actual {state.PIECES[name]()}"
+    name = guard.source.name()
+    try:
+        return WORDS[guard.kind](name, guard.payload, _value(guard, residual, namespace, args, kwargs))
+    except Exception as error:  # reading the user's own data: whatever it raises is the answer
+        return f"{name} cannot be read: {type(error).__name__}: {error}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _names(sources: Iterable[Any]) -> str:
+    return ", ".join(s.name() for s in sources)
+
+
+WORDS: dict[GuardKind, Callable[[str, Any, Any], str]] = {
+    GuardKind.TYPE: lambda n, p, v: f"type({n}) is {p.__qualname__} (actual {type(v).__qualname__})",
+    GuardKind.ID: lambda n, p, v: f"{n} is {_short(p)} (now another object: {_short(v)})",
+    GuardKind.EQUAL: lambda n, p, v: f"{n} == {_short(p)} (actual {_short(v)})",
+    GuardKind.TENSOR: lambda n, p, v: tensor.mismatch(n, v, p),
+    GuardKind.LENGTH: lambda n, p, v: f"len({n}) == {p} (actual {len(v)})",
+    GuardKind.KEYS: lambda n, p, v: f"keys of {n} are {_short(p)} (actual {_short(tuple(v))})",
+    GuardKind.HAS_ATTR: lambda n, p, v: f"hasattr({n}, {p[0]!r}) is {p[1]} (actual {not p[1]})",
+    GuardKind.CONTAINS: lambda n, p, v: f"({p[0]!r} in {n}) is {p[1]} (actual {not p[1]})",
+    GuardKind.ALIAS: lambda n, p, v: f"{n} is {p.name()} (now different objects)",
+    GuardKind.DISTINCT: lambda n, p, v: f"{n} and {_names(p)} are different objects (now some are the same)",
+    GuardKind.SIZE: lambda n, p, v: f"{p} (does not hold for {n})",
+}

@@ -1,0 +1,56 @@
+"""A captured function's residual program taken apart: its parameters and its body."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dovetail.errors import InternalError
+
+@dataclass(frozen=True)
+class Residual:
+    """`parameters` is the text between the parentheses; `names` all that the program mentions."""
+
+    parameters: str
+    names: frozenset[str]
+    body: tuple[str, ...]
+    prelude: str
+
+    def function(self, body: list[str], name: str, namespace: dict[str, Any]) -> tuple[Callable[..., Any], str]:
+        """A function with these parameters, and its text. `namespace` is its globals."""
+        text = f"def {name}({self.parameters}):\n" + "".join(f"    {line}\n" for line in body)
+        exec(compile(text, f"<dovetail {name}>", "exec"), namespace)
+        return namespace[name], text
+
+
+def root_function(fn: Any) -> Any:
+    """The Python function whose globals and cells `fn` uses, or None."""
+    seen = 0
+    while not inspect.isfunction(fn) and seen < 10:
+        seen += 1
+        if hasattr(fn, "__func__"):
+            fn = fn.__func__
+        elif hasattr(fn, "func"):
+            fn = fn.func
+        elif hasattr(type(fn), "forward"):
+            fn = type(fn).forward
+        else:
+            fn = getattr(type(fn), "__call__", None)
+    return fn if inspect.isfunction(fn) else None
+
+
+def take_apart(text: str) -> Residual:
+    """Parse the text of `residual`."""
+    tree = ast.parse(text)
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "residual"]
+    if len(found) != 1:
+        raise InternalError("guards", "the residual text must define exactly one function `residual`")
+    arguments = found[0].args
+    everything = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {a.arg for a in everything if a is not None}
+    body = tuple(line for node in found[0].body for line in ast.unparse(node).splitlines())
+    prelude = "\n".join(ast.unparse(node) for node in tree.body if node is not found[0])
+    return Residual(ast.unparse(arguments), frozenset(used), body, prelude)

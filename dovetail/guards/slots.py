@@ -1,0 +1,98 @@
+"""Where in memory-like containers a source's value lies: a chain of `container[key]` reads.
+
+A path from an object that the entry holds (`K[n]`) through module tables, instance dictionaries, lists
+and tuples is a chain of slots. While every slot of the chain holds the same object as when compiling, the
+source still leads to the same value, and one bulk call checks thousands of slots.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dovetail.ir.source import Attr, Bound, Item, Member, Source
+
+
+class NotSlotted(Exception):
+    """The path runs through something that computes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    container: Any
+    key: Any
+    value: Any
+
+
+class Resolver:
+    """Values and slots of sources under `bound`, each computed once."""
+
+    def __init__(self, bound: tuple[Any, ...]) -> None:
+        self.bound = bound
+        self.slots: dict[tuple[int, Any], Slot] = {}
+        self._values: dict[Source, Any] = {}
+
+    def value(self, source: Source) -> Any:
+        """The value, its slots being recorded on the way; NotSlotted if it has none."""
+        if source not in self._values:
+            step = _STEPS.get(type(source))
+            if step is None:
+                raise NotSlotted
+            self._values[source] = step(self, source)
+        return self._values[source]
+
+    def read(self, container: Any, key: Any) -> Any:
+        try:
+            value = container[key]
+        except (KeyError, IndexError):
+            raise NotSlotted from None
+        self.slots.setdefault((id(container), key), Slot(container, key, value))
+        return value
+
+
+def anchored(source: Source | None) -> bool:
+    """Whether the path starts at an object that the entry itself holds."""
+    while source is not None and not isinstance(source, Bound):
+        source = getattr(source, "base", None)
+    return source is not None
+
+
+def _bound(resolver: Resolver, source: Any) -> Any:
+    return resolver.bound[source.index]
+
+
+def _own_dict(obj: Any) -> dict[str, Any]:
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        raise NotSlotted from None
+    if type(found) is not dict:
+        raise NotSlotted
+    return found
+
+
+def _member(resolver: Resolver, source: Any) -> Any:
+    table = resolver.read(_own_dict(resolver.value(source.base)), source.table)
+    if type(table) not in (dict, OrderedDict):
+        raise NotSlotted
+    return resolver.read(table, source.field)
+
+
+def _attr(resolver: Resolver, source: Any) -> Any:
+    obj = resolver.value(source.base)
+    static = next((c.__dict__[source.field] for c in type(obj).__mro__ if source.field in c.__dict__), None)
+    if isinstance(obj, type) or hasattr(type(static), "__set__") or type(obj).__getattribute__ is not object.__getattribute__:
+        raise NotSlotted
+    return resolver.read(_own_dict(obj), source.field)
+
+
+def _item(resolver: Resolver, source: Any) -> Any:
+    obj = resolver.value(source.base)
+    if type(obj) not in (list, tuple, dict, OrderedDict):
+        raise NotSlotted
+    return resolver.read(obj, source.key)
+
+
+_STEPS: dict[type, Callable[[Resolver, Any], Any]] = {Bound: _bound, Member: _member, Attr: _attr, Item: _item}

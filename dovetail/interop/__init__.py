@@ -1,0 +1,1 @@
+"""Other compilers' backends, and backends that users register."""

@@ -1,0 +1,233 @@
+"""The compiled callable: which entry fits a call, and what happens when none does.
+
+A call tries the entry that was hit last (one function that checks its guards and runs); a miss tries the
+others, then compiles. The hit path takes no lock. Entries are an immutable tuple that is replaced as a whole, so
+a failure or an interrupt while compiling leaves what was there before.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dovetail.errors import InternalError
+from dovetail.ir.captured import Captured
+from dovetail.ir.guard import MISS
+from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
+
+
+@dataclass(frozen=True)
+class CompiledFrame:
+    """What a compilation yields: the traced region and its graph as a callable of the graph's inputs."""
+
+    captured: Captured
+    graph: Callable[..., Sequence[Any]]
+
+
+class Entry(Protocol):
+    """One compiled specialisation; see `guards.build`."""
+
+    call: Callable[..., Any]  # the result, or MISS
+    text: str
+
+    def failures(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]: ...
+
+
+class Compiler(Protocol):
+    """What the callable needs from above: the pipeline, the options, the reports."""
+
+    def compile(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str]) -> Entry:
+        """A new entry that accepts this call. Raises what `entry_policy` decides about."""
+
+    def must_stay_eager(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether this call may neither be compiled nor run compiled (a tracer is looking, a mode is active)."""
+
+    def options(self) -> Any:
+        """The Options of a compilation now."""
+
+    def where(self, fn: Any) -> str: ...
+
+
+_COMPILING = threading.RLock()  # one compilation at a time; re-entrant, since capture may run user code
+
+
+def _no_entry(*args: Any, **kwargs: Any) -> Any:
+    return MISS
+
+
+class Dispatcher:
+    """All entries of one callable `fn`, which it calls where nothing compiled may run.
+
+    `first` is the entry to try first; while the stance forbids compiled code it is one that never fits.
+    """
+
+    __slots__ = ("__weakref__", "compiler", "entries", "failed", "first", "fn", "warned")
+
+    def __init__(self, fn: Callable[..., Any], compiler: Compiler) -> None:
+        self.fn, self.compiler = fn, compiler
+        self.entries: tuple[Entry, ...] = ()
+        self.first: Callable[..., Any] = _no_entry
+        self.failed = 0
+        self.warned = False
+        REGISTRY.dispatchers.add(self)
+
+    # ------------------------------------------------------------ entries
+
+    def publish(self, entries: tuple[Entry, ...]) -> None:
+        """Replace all entries at once, the first one to be tried first."""
+        self.entries = entries
+        usable = entries and REGISTRY.stance != "force_eager"
+        self.first = entries[0].call if usable else _no_entry
+
+    def promote(self, entry: Entry) -> None:
+        """Let the entry just hit be tried first; skipped when another thread is changing the entries."""
+        if _COMPILING.acquire(blocking=False):
+            try:
+                if entry in self.entries:
+                    self.publish((entry, *(e for e in self.entries if e is not entry)))
+            finally:
+                _COMPILING.release()
+
+    def reset(self) -> None:
+        with _COMPILING:
+            self.failed, self.warned = 0, False
+            self.publish(())
+
+    # ------------------------------------------------------------ calls
+
+    def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that the first entry does not fit."""
+        if REGISTRY.stance == "force_eager" or self.compiler.must_stay_eager(args, kwargs):
+            return self.fn(*args, **kwargs)
+        result = self.existing(args, kwargs)
+        if result is not MISS:
+            return result
+        return self.compile_and_call(args, kwargs)
+
+    def existing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result from any entry that fits, else MISS."""
+        for entry in self.entries:
+            result = entry.call(*args, **kwargs)
+            if result is not MISS:
+                if entry is not self.entries[0]:
+                    self.promote(entry)
+                return result
+        return MISS
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Existing code if any fits, else eager; never compiles."""
+        if REGISTRY.stance == "force_eager" or self.compiler.must_stay_eager(args, kwargs):
+            return self.fn(*args, **kwargs)
+        result = self.existing(args, kwargs)
+        return self.fn(*args, **kwargs) if result is MISS else result
+
+    def compile_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tried = self.entries
+        with _COMPILING:
+            if self.entries is not tried:
+                entry, again = None, True  # another thread changed the entries meanwhile
+            else:
+                entry, again = self._compile(args, kwargs) if self._may_compile(args, kwargs) else None, False
+        if again:
+            return self.miss(args, kwargs)
+        result = MISS if entry is None else entry.call(*args, **kwargs)
+        if result is not MISS:
+            return result
+        if entry is not None:
+            self._never_fits(entry, args, kwargs)
+        return self.fn(*args, **kwargs)
+
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
+        """A new entry, already published; None where policy says eager. Raises what the user must see."""
+        index = len(self.entries)
+        try:
+            entry = self.compiler.compile(self.fn, args, kwargs, index, self.reasons(args, kwargs))
+        except Exception as error:
+            self.failed += not is_users_own(error)
+            on_failure(error, Fallback(self.fn, args, kwargs, self.compiler.where(self.fn)), self.compiler.options())
+            return None
+        self.publish((entry, *self.entries))
+        return entry
+
+    def _never_fits(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The new entry refuses the call it was made for: a guard that cannot hold is a bug of ours."""
+        with _COMPILING:
+            self.failed += 1
+            self.publish(tuple(e for e in self.entries if e is not entry))
+        why = "; ".join(map(str, entry.failures(args, kwargs))) or "no guard fails on a second look"
+        error = InternalError("guards", f"the new entry does not accept the call it was made for: {why}")
+        on_failure(error, Fallback(self.fn, args, kwargs, self.compiler.where(self.fn)), self.compiler.options())
+
+    def _may_compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if self.entries and REGISTRY.stance != "default":
+            REGISTRY.check_recompile(self, args, kwargs)
+            return False
+        limit = self.compiler.options().recompile_limit
+        if len(self.entries) + self.failed < max(limit, 1):
+            return True
+        if not self.warned:
+            self.warned = True
+            last = next(iter(self.reasons(args, kwargs)), "compiling failed each time")
+            warnings.warn(
+                f"dovetail reached recompile_limit ({limit}) for {self.compiler.where(self.fn)}; it runs eagerly where no "
+                f"entry fits. Last reason: {last}",
+                stacklevel=5,
+            )
+        return False
+
+    def reasons(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+        """For each entry, newest first, the first guard that this call fails."""
+        found = []
+        for entry in self.entries:
+            failed = entry.failures(args, kwargs)
+            found.append(str(failed[0]) if failed else "the guards hold on a second look")
+        return found
+
+
+class Registry:
+    """All live dispatchers, and the stance that applies to them."""
+
+    def __init__(self) -> None:
+        self.dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+        self.stance = "default"
+
+    def set_stance(self, stance: str) -> None:
+        with _COMPILING:
+            self.stance = stance
+            for dispatcher in list(self.dispatchers):
+                dispatcher.publish(dispatcher.entries)
+
+    def check_recompile(self, dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise if the stance forbids the recompilation that this call would need."""
+        if self.stance == "fail_on_recompile":
+            why = "; ".join(dispatcher.reasons(args, kwargs))
+            raise RuntimeError(f"{dispatcher.compiler.where(dispatcher.fn)} would be recompiled, which the stance forbids: {why}")
+
+    def reset(self) -> None:
+        for dispatcher in list(self.dispatchers):
+            dispatcher.reset()
+
+
+REGISTRY = Registry()
+
+
+def wrap_function(fn: Callable[..., Any], compiler: Compiler) -> Callable[..., Any]:
+    """A plain function that looks like `fn`, works as a method, and dispatches to compiled entries."""
+    dispatcher = Dispatcher(fn, compiler)
+
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        result = dispatcher.first(*args, **kwargs)
+        if result is not MISS:
+            return result
+        return dispatcher.miss(args, kwargs)
+
+    wrapped = functools.wraps(fn)(compiled)
+    wrapped.__wrapped__ = wrapped._dovetail_original = fn  # type: ignore[attr-defined]
+    wrapped._torchdynamo_inline = fn  # type: ignore[attr-defined]  # torch.compile around us traces the original
+    wrapped._dovetail_dispatcher = dispatcher  # type: ignore[attr-defined]
+    return wrapped

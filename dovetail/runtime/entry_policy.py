@@ -1,0 +1,67 @@
+"""What a failed compilation means for the program: the one place where this is decided.
+
+| what failed | fullgraph | suppress_errors | otherwise |
+|---|---|---|---|
+| the program raises for these arguments | eager: it raises the program's own error | the same | the same |
+| the code cannot be captured (Unsupported) | GraphBreakError | eager, one warning | the Unsupported itself |
+| a backend raised (BackendError) | raised | eager, one warning | raised |
+| anything else | eager's own error if eager raises too, else InternalError; with suppress_errors eager, one warning | | |
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dovetail.errors import DovetailError, GraphBreakError, InternalError, Unsupported
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """The call that could not be compiled, to be run as it is."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    where: str
+
+    def run(self) -> Any:
+        return self.fn(*self.args, **self.kwargs)
+
+
+def on_failure(error: Exception, call: Fallback, options: Any) -> None:
+    """Return when the call is to run eagerly; raise what the user must see otherwise."""
+    if is_users_own(error):
+        return
+    if isinstance(error, Unsupported) and options.fullgraph:
+        raise _as_graph_break(error) from error
+    if options.suppress_errors:
+        warnings.warn(f"dovetail runs {call.where} eagerly, since compiling it failed: {error}", stacklevel=6)
+        return
+    if isinstance(error, DovetailError):
+        raise error
+    _raise_as_eager(call)
+    raise _as_internal(error) from error
+
+
+def is_users_own(error: Exception) -> bool:
+    """Capture found that the program raises: not a failure to compile, and eager says it best."""
+    return isinstance(error, Unsupported) and error.code == "user-exception"
+
+
+def _as_graph_break(error: Unsupported) -> GraphBreakError:
+    made = GraphBreakError(error.code, error.reason, error.remedy, error.stack)
+    made.__traceback__ = None
+    return made
+
+
+def _as_internal(error: Exception) -> InternalError:
+    stage = getattr(error, "_dovetail_stage", "compiling")
+    return InternalError(stage, f"{type(error).__name__}: {error}")
+
+
+def _raise_as_eager(call: Fallback) -> None:
+    """Where the user's own code is at fault, eager raises the error that belongs to it, from its line."""
+    call.run()
