@@ -165,7 +165,7 @@ class Poly:
         return mod(other, self)
 
     def __repr__(self) -> str:
-        return " + ".join(_term(m, c) for m, c in self.terms).replace("+ -", "- ")
+        return " + ".join(_term_text(list(map(repr, m)), c) for m, c in self.terms).replace("+ -", "- ")
 
     @property
     def symbols(self) -> frozenset[Symbol]:
@@ -175,10 +175,10 @@ class Poly:
         return self._symbols
 
 
-def _term(monomial: Monomial, coefficient: int) -> str:
-    if not monomial:
+def _term_text(factors: list[str], coefficient: int) -> str:
+    if not factors:
         return str(coefficient)
-    product = "*".join(map(repr, monomial))
+    product = "*".join(factors)
     return product if coefficient == 1 else f"{coefficient}*{product}"
 
 
@@ -596,27 +596,51 @@ _COMPUTE: dict[type, Callable[[Any, Any], Any]] = {
 }
 
 
+def text(dim: Dim, of_value: Callable[[Value], str]) -> str:
+    """`str(dim)` with each Value written by `of_value`."""
+    if isinstance(dim, int):
+        return str(dim)
+    terms = (_term_text([_atom_text(a, of_value) for a in m], c) for m, c in dim.terms)
+    return " + ".join(terms).replace("+ -", "- ")
+
+
+def _atom_text(atom: Atom, of_value: Callable[[Value], str]) -> str:
+    if isinstance(atom, Value):
+        return of_value(atom)
+    if not isinstance(atom, Binary):
+        return repr(atom)
+    left, right = text(atom.left, of_value), text(atom.right, of_value)
+    if isinstance(atom, (Min, Max)):
+        return f"{type(atom).__name__.lower()}({left}, {right})"
+    return f"(({left}) {'//' if isinstance(atom, FloorDiv) else '%'} ({right}))"
+
+
 def parse(text: str, names: Mapping[str, Dim]) -> Dim:
     """Read what `str()` printed; `names` gives each symbol. Raises ValueError on anything else."""
-    return _parse(ast.parse(text, mode="eval").body, names)
+    return from_ast(ast.parse(text, mode="eval").body, names, None)
 
 
 _OPERATORS: dict[type, Callable[[Dim, Dim], Dim]] = {
     ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
     ast.FloorDiv: floordiv, ast.Mod: mod,
 }
+_FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim]] = {"min": minimum, "max": maximum}
 
 
-def _parse(node: ast.expr, names: Mapping[str, Dim]) -> Dim:
+def from_ast(node: ast.expr, names: Mapping[str, Dim], of_value: Callable[[ast.Call], Dim] | None) -> Dim:
+    """The Dim that a Python expression spells; `of_value` reads calls of `value`."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
     if isinstance(node, ast.Name) and node.id in names:
         return names[node.id]
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_parse(node.left, names), _parse(node.right, names))
+        left, right = (from_ast(side, names, of_value) for side in (node.left, node.right))
+        return _OPERATORS[type(node.op)](left, right)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_parse(node.operand, names)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
-        build = minimum if node.func.id == "min" else maximum
-        return build(*(_parse(a, names) for a in node.args))
+        return -from_ast(node.operand, names, of_value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id == "value" and of_value is not None:
+            return of_value(node)
+        if node.func.id in _FUNCTIONS:
+            return _FUNCTIONS[node.func.id](*(from_ast(a, names, of_value) for a in node.args))
     raise ValueError(f"not a size expression: {ast.unparse(node)}")

@@ -1,0 +1,331 @@
+"""Reads back what `ir/text.py` prints.
+
+Lines are told apart by their first word; scalar statements and arguments are read by Python's own parser.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.loops import (
+    Buffer,
+    BufferRef,
+    Check,
+    Const,
+    Expr,
+    Group,
+    Index,
+    LibraryCall,
+    Load,
+    Local,
+    Loop,
+    Op,
+    Output,
+    Program,
+    Reduce,
+    Statement,
+    Store,
+    View,
+    new_range,
+)
+from dovetail.ir.text import INFIX, LITERALS, contiguous, derived_dtype
+
+_DECLARATION = re.compile(
+    r"(?P<kind>input|output|temporary|local) (?P<name>\w+): (?P<dtype>\w+)\[(?P<sizes>.*?)\]"
+    r"(?: strides \((?P<strides>.*?)\)(?=$| offset| on))?(?: offset (?P<offset>.*?))?(?: on (?P<device>\S+))?$"
+)
+_AST_INFIX: dict[type, str] = {
+    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+    ast.BitOr: "or", ast.BitXor: "xor", ast.BitAnd: "and", ast.LShift: "shl", ast.RShift: "shr",
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv", ast.Mod: "remainder",
+}
+assert set(_AST_INFIX.values()) == set(INFIX)
+
+
+def parse_program(text: str, constants: Mapping[str, Any] | None = None) -> Program:
+    """The Program that `text` describes; `constants` gives the tensors, which text cannot hold.
+
+    Raises ValueError with the line that makes no sense.
+    """
+    reader = _Reader(constants or {})
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                reader.line(line)
+            except (KeyError, SyntaxError, AttributeError, TypeError, IndexError) as error:
+                raise ValueError(f"line {number}: {line.strip()}: {error!r}") from error
+    reader.close_group()
+    return Program(
+        tuple(reader.inputs), tuple(reader.items), tuple(reader.outputs), tuple(reader.mutated), tuple(reader.sizes),
+        dict(reader.constants),
+    )
+
+
+@dataclass
+class _OpenGroup:
+    name: str
+    outer: dict[str, Dim]
+    locals: list[Buffer] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    inner: dict[str, Dim] = field(default_factory=dict)
+    body: list[Statement] | None = None
+    exprs: dict[str, Expr] = field(default_factory=dict)
+    reductions: dict[str, Expr] = field(default_factory=dict)
+
+
+class _Reader:
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+        self.inputs: list[Buffer] = []
+        self.items: list[Any] = []
+        self.outputs: list[Output] = []
+        self.mutated: list[tuple[Buffer, Buffer]] = []
+        self.sizes: list[Symbol] = []
+        self.constants: dict[str, Any] = {}
+        self.names: dict[str, Dim] = {}
+        self.buffers: dict[str, Buffer] = {}
+        self.group: _OpenGroup | None = None
+
+    def line(self, line: str) -> None:
+        indent = len(line) - len(line.lstrip())
+        if indent == 0:
+            self.close_group()
+        word, _, rest = line.strip().partition(" ")
+        if indent >= 4:
+            self.scalar(ast.parse(line.strip()).body[0])
+        elif _DECLARATION.match(line.strip()):
+            self.declare(line.strip())
+        elif word in _LINES:
+            _LINES[word](self, rest)
+        else:
+            raise ValueError(f"not a line of a program: {line.strip()}")
+
+    # ------------------------------------------------------------ whole lines
+
+    def size(self, rest: str) -> None:
+        name, _, low, *unlisted = rest.split()
+        self.names[name] = dims.symbol(name, int(low))
+        if not unlisted:
+            self.sizes.append(dims.as_symbol(self.names[name]))
+
+    def declare(self, line: str) -> None:
+        match = _DECLARATION.match(line)
+        assert match is not None
+        sizes = self.dims(match["sizes"])
+        strides = contiguous(sizes) if match["strides"] is None else self.dims(match["strides"])
+        offset = self.dims(match["offset"])[0] if match["offset"] else 0
+        device = torch.device(match["device"] or "cpu")
+        buffer = Buffer(match["name"], _dtype(match["dtype"]), device, sizes, strides, offset, match["kind"])
+        self.buffers[buffer.name] = buffer
+        if self.group is not None:
+            self.group.locals.append(buffer)
+        elif buffer.kind == "input" and not self.items and not self.outputs:
+            self.inputs.append(buffer)
+
+    def constant(self, rest: str) -> None:
+        self.constants[rest] = self.given[rest]
+
+    def open_group(self, rest: str) -> None:
+        name, _, ranges = rest.partition(" for ")
+        self.group = _OpenGroup(name, self.ranges(ranges))
+
+    def open_loop(self, rest: str) -> None:
+        assert self.group is not None
+        self.close_loop()
+        self.group.inner, self.group.body, self.group.exprs = self.ranges(rest), [], {}
+
+    def library(self, rest: str) -> None:
+        name, _, call = rest.partition(": ")
+        results, _, call = call.partition("= ")
+        tree = ast.parse(call, mode="eval").body
+        assert isinstance(tree, ast.Call)
+        buffers = tuple(self.buffers.get(r.strip()) for r in results.split(",") if r.strip())
+        kwargs = {str(k.arg): self.argument(k.value) for k in tree.keywords}
+        args = tuple(map(self.argument, tree.args))
+        self.items.append(LibraryCall(name, _operator(ast.unparse(tree.func)), args, kwargs, buffers))
+
+    def view(self, rest: str) -> None:
+        result, base = rest.split(" = ")
+        self.items.append(View(self.buffers[result], self.buffers[base]))
+
+    def mutate(self, rest: str) -> None:
+        old, new = rest.split(" = ")
+        self.mutated.append((self.buffers[old], self.buffers[new]))
+
+    def output(self, rest: str) -> None:
+        value, _, alias = rest.partition(" viewing ")
+        argument = self.argument(ast.parse(value, mode="eval").body)
+        argument = argument.buffer if isinstance(argument, BufferRef) else argument
+        self.outputs.append(Output(argument, self.buffers[alias] if alias else None))
+
+    def close_loop(self) -> None:
+        group = self.group
+        if group is not None and group.body is not None:
+            group.loops.append(Loop(tuple(group.inner.values()), tuple(group.body)))
+            group.body = None
+
+    def close_group(self) -> None:
+        if self.group is not None:
+            self.close_loop()
+            group, self.group = self.group, None
+            self.items.append(Group(group.name, tuple(group.outer.values()), tuple(group.loops), tuple(group.locals)))
+
+    # ------------------------------------------------------------ sizes and indices
+
+    def scope(self) -> dict[str, Dim]:
+        return self.names if self.group is None else {**self.names, **self.group.outer, **self.group.inner}
+
+    def dims(self, text: str) -> tuple[Dim, ...]:
+        return tuple(map(self.dim, ast.parse(f"({text},)", mode="eval").body.elts)) if text.strip() else ()  # type: ignore[attr-defined]
+
+    def dim(self, node: ast.expr) -> Dim:
+        return dims.from_ast(node, self.scope(), self.value)
+
+    def value(self, node: ast.Call) -> Dim:
+        expr, *extent = node.args
+        return dims.value(self.expr(expr), self.dim(extent[0]) if extent else None)
+
+    def ranges(self, text: str) -> dict[str, Dim]:
+        found: dict[str, Dim] = {}
+        for compare in ast.parse(f"({text},)", mode="eval").body.elts if text else ():  # type: ignore[attr-defined]
+            found[compare.left.id] = new_range(compare.left.id, self.dim(compare.comparators[0]))
+        return found
+
+    # ------------------------------------------------------------ statements
+
+    def scalar(self, node: ast.stmt) -> None:
+        group = self.group
+        assert group is not None and group.body is not None
+        if isinstance(node, ast.Assert):
+            assert isinstance(node.msg, ast.Constant)
+            group.body.append(Check(self.expr(node.test), node.msg.value))  # type: ignore[arg-type]
+        elif isinstance(node, ast.AnnAssign):
+            assert isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call)
+            reduce = Reduce(node.target.id, ast.unparse(node.value.func), self.expr(node.value.args[0]),
+                            _dtype(ast.unparse(node.annotation)))
+            group.body.append(reduce)
+            group.reductions[reduce.name] = Local(reduce.name, reduce.dtype)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            buffer, index = self.place(node.targets[0])
+            group.body.append(Store(buffer, index, self.expr(node.value)))
+        else:
+            assert isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            group.exprs[node.targets[0].id] = self.expr(node.value)
+
+    def place(self, node: ast.Subscript) -> tuple[Buffer, tuple[Dim, ...]]:
+        elements = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return self.buffers[ast.unparse(node.value)], tuple(map(self.dim, elements))
+
+    def expr(self, node: ast.expr) -> Expr:
+        return _READ[type(node)](self, node)
+
+    def binary(self, node: Any) -> Expr:
+        if isinstance(node, ast.Compare):
+            name, args = _AST_INFIX[type(node.ops[0])], (node.left, node.comparators[0])
+        else:
+            name, args = _AST_INFIX[type(node.op)], (node.left, node.right)
+        return self.derived(name, tuple(map(self.expr, args)))
+
+    def unary(self, node: ast.UnaryOp) -> Expr:
+        literal = _literal(node)
+        if literal is not None:
+            return Const(literal, LITERALS[type(literal)])
+        return self.derived("neg" if isinstance(node.op, ast.USub) else "not", (self.expr(node.operand),))
+
+    def derived(self, name: str, args: tuple[Expr, ...]) -> Expr:
+        dtype = derived_dtype(name, args)
+        if dtype is None:
+            raise ValueError(f"unknown operator {name}")
+        return Op(name, args, dtype)
+
+    def name(self, node: ast.Name) -> Expr:
+        literal = _literal(node)
+        if literal is not None:
+            return Const(literal, LITERALS[type(literal)])
+        assert self.group is not None
+        known = self.group.exprs.get(node.id)
+        return self.group.reductions[node.id] if known is None else known
+
+    def load(self, node: ast.Subscript) -> Expr:
+        return Load(*self.place(node))
+
+    def masked(self, node: ast.IfExp) -> Expr:
+        assert isinstance(node.body, ast.Subscript)
+        return Load(*self.place(node.body), self.expr(node.test))
+
+    def call(self, node: ast.Call) -> Expr:
+        name = ast.unparse(node.func)
+        if name == "index":
+            return Index(self.dim(node.args[0]))
+        if name == "const":
+            return Const(_literal(node.args[0]), _dtype(ast.unparse(node.args[1])))  # type: ignore[arg-type]
+        if name == "op":
+            operator, dtype, *args = node.args
+            return Op(ast.literal_eval(operator), tuple(map(self.expr, args)), _dtype(ast.unparse(dtype)))
+        if isinstance(getattr(torch, name, None), torch.dtype):
+            return Op("cast", (self.expr(node.args[0]),), _dtype(name))
+        return self.derived(name, tuple(map(self.expr, node.args)))
+
+    # ------------------------------------------------------------ arguments of library calls
+
+    def argument(self, node: ast.expr) -> Any:
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return (list if isinstance(node, ast.List) else tuple)(map(self.argument, node.elts))
+        if isinstance(node, ast.Name) and node.id in self.buffers:
+            return BufferRef(self.buffers[node.id])
+        literal = _literal(node)
+        if literal is not None:
+            return literal
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "device":
+            return torch.device(ast.literal_eval(node.args[0]))
+        if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch."):
+            return getattr(torch, node.attr)
+        return self.dim(node)
+
+
+_LINES: dict[str, Callable[[_Reader, str], None]] = {
+    "size": _Reader.size, "constant": _Reader.constant, "group": _Reader.open_group, "loop": _Reader.open_loop,
+    "library": _Reader.library, "view": _Reader.view, "mutate": _Reader.mutate, "output": _Reader.output,
+}
+_READ: dict[type, Callable[[_Reader, Any], Expr]] = {
+    ast.Constant: lambda reader, node: Const(node.value, LITERALS[type(node.value)]),
+    ast.Name: _Reader.name, ast.Subscript: _Reader.load, ast.IfExp: _Reader.masked, ast.Call: _Reader.call,
+    ast.BinOp: _Reader.binary, ast.Compare: _Reader.binary, ast.UnaryOp: _Reader.unary,
+}
+
+
+def _literal(node: ast.expr) -> bool | int | float | None:
+    """A number with its sign, inf and nan included; None when the node is something else."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _literal(node.operand)
+        return None if inner is None else -inner
+    if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
+        return float(node.id)
+    if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
+        return node.value
+    return None
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"unknown dtype {name}")
+    return dtype
+
+
+def _operator(name: str) -> Any:
+    """`aten.add.Tensor` -> torch.ops.aten.add.Tensor."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
