@@ -20,7 +20,7 @@ import torch.fx
 
 from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph
-from dovetail.ir.loops import Buffer, Output, Program
+from dovetail.ir.loops import Buffer, BufferRef, Output, Program
 from dovetail.lower.library import call_library
 from dovetail.ops import build
 from dovetail.ops.emit import Emitter
@@ -113,28 +113,34 @@ class _Lowering:
             return Output(value)
         source = self.aten.aliases.get(position)
         if source is not None:
-            return self.alias(argument, source)
+            return self.alias(argument, value, source)
         return Output(self.owned(value))
 
-    def alias(self, node: torch.fx.Node, source: int) -> Output:
-        """A view of an input, described by its own metadata."""
+    def alias(self, node: torch.fx.Node, value: Value, source: int) -> Output:
+        """A view of an input, described by its own metadata; one of another dtype is made by the library."""
         base, origin = self.inputs[source], self.nodes[source].meta["val"]
         val = node.meta["val"]
         spec = spec_of(val)
         offset = val.storage_offset() - origin.storage_offset()
         if (spec.sizes, spec.strides, offset) == (base.sizes, base.strides, 0):
             return Output(base, base)
+        if spec.dtype.itemsize != base.dtype.itemsize:
+            return Output(self.emit.memory(value))
+        if spec.dtype is not base.dtype:
+            bits = self.emit.view(base, base.dtype, spec.sizes, spec.strides, offset)
+            result = self.emit.buffer(spec)
+            self.emit.library(torch.ops.aten.view.dtype, (BufferRef(bits), spec.dtype), {}, (result,))
+            return Output(result)
         view = Buffer(f"{base.name}_view{len(self.emit.items)}_{node.name}", spec.dtype, spec.device, spec.sizes,
                       spec.strides, offset, "output")
         return Output(view, base)
 
     def owned(self, value: Value) -> Buffer:
         """Memory with the value that is no input's."""
-        spec = value.spec
-        self.emit.begin("copy", (spec,))
+        self.emit.begin("copy")
         held = self.emit.materialize(value)
         if held.base is not None and held.base.kind == "input":
-            held = self.emit.copy(value, spec)
+            held = self.emit.fresh(value)
         return self.emit.memory(held)
 
 

@@ -126,7 +126,6 @@ def integer_power(x: Expr, exponent: int) -> Expr:
     return result
 
 
-@pointwise("aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", "aten::pow.Scalar", operands=2)
 def power(x: Expr, y: Expr) -> Any:
     if not is_float(x):
         small = isinstance(y, Const) and x.dtype is not torch.bool and 0 <= y.value <= 64
@@ -137,6 +136,17 @@ def power(x: Expr, y: Expr) -> Any:
         if y.value in _FLOAT_POWERS:
             return _FLOAT_POWERS[y.value](x)
     return build.pow_(x, y)
+
+
+_power = elementwise(power, 2, in_result_dtype)
+_general_power = elementwise(lambda x, y: build.pow_(x, y), 2, in_result_dtype)
+
+
+@ROWS("aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", "aten::pow.Scalar")
+def pow_(emit: Emitter, out: Spec, x: Any, y: Any) -> Any:
+    """float16 takes no square root for 0.5: pow(-inf, 0.5) is inf where sqrt(-inf) is NaN."""
+    roots = out.dtype is torch.float16 and y in (0.5, -0.5) if isinstance(y, float) else False
+    return (_general_power if roots else _power)(emit, out, x, y)
 
 
 # ---------------------------------------------------------------- products with a factor

@@ -12,7 +12,7 @@ from dovetail.ir.loops import Const, Expr
 from dovetail.ops import build
 from dovetail.ops.build import const, scale_by, where
 from dovetail.ops.emit import Emitter
-from dovetail.ops.registry import Rows, in_first_dtype
+from dovetail.ops.registry import Rows, in_first_dtype, opmath
 from dovetail.ops.value import Spec, Value
 
 ROWS = Rows()
@@ -192,8 +192,18 @@ def nan_to_num(
     return emit.pointwise(out, at)
 
 
-@pointwise("aten::logit", "aten::special_logit", operands=1)
-def logit(x: Expr, eps: float | None = None) -> Expr:
-    if eps is not None:
-        x = build.minimum(build.maximum(x, const(eps, x.dtype)), build.sub(const(1, x.dtype), const(eps, x.dtype)))
-    return build.log(build.div(x, build.sub(const(1, x.dtype), x)))
+@ROWS("aten::logit", "aten::special_logit")
+def logit(emit: Emitter, out: Spec, x: Value, eps: float | None = None) -> Any:
+    """log(x / (1 - x)); with eps, of x kept within [eps, 1 - eps], both rounded to the result's dtype."""
+    wide = opmath(out.dtype)
+    one = const(1, wide)
+
+    def at(indices: Any) -> Expr:
+        value = build.cast(x.at(indices), wide)
+        if eps is not None:
+            low = build.cast(const(eps, out.dtype), wide)
+            high = build.cast(const(1 - low.value, out.dtype), wide)  # type: ignore[attr-defined]
+            value = build.minimum(build.maximum(value, low), high)
+        return build.log(build.div(value, build.sub(one, value)))
+
+    return emit.pointwise(out, at)

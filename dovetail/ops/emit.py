@@ -220,10 +220,10 @@ class Emitter:
             return value
         known = self._copies.get(id(value))
         if known is None:  # the pair keeps `value` alive, so its id stays its own
-            known = self._copies[id(value)] = (value, self._fresh(value))
+            known = self._copies[id(value)] = (value, self.fresh(value))
         return known[1]
 
-    def _fresh(self, value: Value) -> Value:
+    def fresh(self, value: Value) -> Value:
         """A copy with eager's strides; where those are 0, one element is stored and seen many times."""
         repeated = [stride == 0 and size != 1 for size, stride in zip(value.sizes, value.strides, strict=True)]
         sizes = tuple(1 if r else size for r, size in zip(repeated, value.sizes, strict=True))
