@@ -16,10 +16,10 @@ import torch
 from dovetail.bytecode import decode
 from dovetail.bytecode.decode import flags
 from dovetail.capture.frame import Frame, GeneratorValue
-from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES, KNOWN, STANDINS
+from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES, INLINE, KNOWN, STANDINS
 from dovetail.capture.modules import call_module
 from dovetail.capture.torchtable import graph_functions, tensor_methods
-from dovetail.capture.values.base import MISSING, Const, NotNative, Value
+from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
@@ -33,7 +33,9 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
     if real is not MISSING:
         handler = KNOWN.get(real)
         if handler is not None:
-            return handler(s, args, kwargs)
+            result = handler(s, args, kwargs)
+            if result is not INLINE:
+                return result
         if real in graph_functions():
             return s.torch_call(real, args, kwargs)
         standin = STANDINS.get(real)
@@ -42,6 +44,8 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
         name = tensor_methods().get(real)
         if name is not None:
             return s.torch_method(name, args, kwargs)
+        if real in FOLDED:
+            return fold(s, real, args, kwargs)
         if real.__dict__:
             _refuse_marked(s, function)
     return call_python(s, function, args, kwargs)
@@ -159,6 +163,8 @@ def call_known(s: Any, function: KnownValue, args: list[Value], kwargs: dict[str
     call = s.static(type(real), "__call__")
     if type(call).__name__ == "function":
         return s.call_function(s.wrap(call, None), [function, *args], kwargs)
+    if call in STANDINS or call in KNOWN:
+        return s.wrap(call, None).call(s, [function, *args], kwargs)
     return _opaque(s, function)
 
 
@@ -180,6 +186,8 @@ def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Valu
         native_args = [a.native() for a in args]
         native_kwargs = {k: v.native() for k, v in kwargs.items()}
     except NotNative:
+        if getattr(real, "__objclass__", None) in FOLDED_METHOD_TYPES and real.__name__[:2] == "__":
+            return NOT_IMPLEMENTED  # an operator of a number or string does not know the other operand
         name = getattr(real, "__qualname__", repr(real))
         return s.unsupported(
             "native-call-on-traced-value", f"{name} is native code and got a value that exists only in the graph",

@@ -32,11 +32,6 @@ def call_class(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, V
         return s.call_function(s.wrap(standin, None), args, kwargs)
     if cls in FOLDED or isinstance(cls, enum.EnumMeta):
         return fold(s, cls, args, kwargs)
-    if issubclass(cls, torch.nn.Module):
-        return s.unsupported(
-            "module-made-inside", f"{cls.__name__}(...) creates a module inside the compiled function",
-            "Create modules in __init__.",
-        )
     if issubclass(cls, torch.Tensor):
         return s.unsupported("tensor-subclass", f"{cls.__name__}(...) creates a tensor subclass")
     call = s.static(type(cls), "__call__")

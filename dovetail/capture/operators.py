@@ -27,7 +27,7 @@ from dovetail.capture.values.containers import (
     TupleValue,
     ViewValue,
 )
-from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.objects import ExceptionValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -39,6 +39,8 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "ipow": operator.ipow, "irshift": operator.irshift, "isub": operator.isub, "itruediv": operator.itruediv,
     "ixor": operator.ixor,
 }  # fmt: skip
+
+IN_PLACE = frozenset(name for name in BINARY if name[0] == "i")
 
 COMPARE: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "<": (operator.lt, "__lt__", "__gt__"),
@@ -75,9 +77,11 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value:
     if type(left) is Const and type(right) is Const:
         return native_call(s, BINARY[name], left.value, right.value)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        if name in IN_PLACE and not isinstance(left, TensorValue):
+            name = name[1:]
         if _tensor_operand(left) and _tensor_operand(right):
             return s.torch_call(BINARY[name], [left, right], {})
-    if name[0] == "i" and name != "invert":
+    if name in IN_PLACE:
         method = s.find_special(left, f"__{name}__")
         if method is not None:
             result = s.call(method, right)
@@ -404,10 +408,20 @@ class UserKey:
         return isinstance(other, UserKey) and equal(self.session, self.value, other.value)
 
 
+def _native_exception(value: ExceptionValue) -> BaseException:
+    if value.original is not None:
+        return value.original
+    made = value.cls.__new__(value.cls, *[a.native() for a in value.args])
+    assert isinstance(made, BaseException)
+    return made
+
+
 def to_string(s: Any, value: Value, spec: str, function: Callable[[Any], str] = str) -> Value:
     """`format(value, spec)` after `str` or `repr`; tensors have no text while capturing."""
     if isinstance(value, Const):
         return native_call(s, lambda v: format(v if spec else function(v), spec), value.value)
+    if isinstance(value, ExceptionValue):
+        return native_call(s, lambda: format(function(_native_exception(value)), spec))
     name = "__repr__" if function is repr else "__str__"
     method = s.static(value.cls, name)
     if type(method).__name__ == "function" and not isinstance(value, TensorValue):

@@ -23,7 +23,7 @@ from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue, ViewValue
 from dovetail.capture.values.iterators import IteratorValue
-from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue
+from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 
 LITERALS = (int, str, bytes, bool, type(None))
@@ -241,7 +241,10 @@ class Rebuilder:
         out = []
         for name in value.written:
             found = value.attrs[name]
-            out.append(f"_del({target}, {name!r})" if found is MISSING else f"_set({target}, {name!r}, {self.expr(found)})")
+            if found is not MISSING:
+                out.append(f"_set({target}, {name!r}, {self.expr(found)})")
+            elif name in real_dict(value.real):
+                out.append(f"_del({target}, {name!r})")
         return out
 
     def write_list(self, value: ListValue) -> list[str]:

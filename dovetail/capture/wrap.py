@@ -26,6 +26,7 @@ from dovetail.capture.values.callables import (
     FunctionValue,
     KnownValue,
     MethodValue,
+    OperatorValue,
     PyModuleValue,
 )
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
@@ -118,6 +119,12 @@ def _wrap_known(s: Any, obj: Any, source: Source | None) -> Value:
         s.guard(source, GuardKind.ID, obj)
     kind = ClassValue if isinstance(obj, type) else PyModuleValue if inspect.ismodule(obj) else KnownValue
     return _remember(s, obj, kind(obj, source))
+
+
+def _wrap_operator(s: Any, obj: Any, source: Source | None) -> Value:
+    if source is not None:
+        s.guard(source, GuardKind.ID, obj)
+    return _remember(s, obj, OperatorValue(obj, source))
 
 
 def _wrap_function(s: Any, obj: Any, source: Source | None) -> Value:
@@ -346,6 +353,8 @@ WRAPPERS: dict[type, Wrapper] = {
     **dict.fromkeys((type(...), type(NotImplemented), types.CodeType), _wrap_identity_const),
     **dict.fromkeys((bool, type(None)), _wrap_singleton),
     slice: _wrap_slice,
+    torch._ops.OpOverload: _wrap_operator,
+    torch._ops.OpOverloadPacket: _wrap_operator,
     type: _wrap_known,
     types.ModuleType: _wrap_known,
     types.FunctionType: _wrap_function,

@@ -250,7 +250,7 @@ def out_argument(x, y):
 @case
 def lists(x, y):
     a = [x, y]; a.append(x + y); a.extend([1, 2]); a.insert(0, "z"); a += [3]; a.reverse()
-    return a, a.pop(), len(a), a[1:3], a[-1], a.index(2), a.count(1), 2 in a
+    return a, a.pop(), len(a), a[1:3], a[-1], a.index(2), 2 in a, [1, 2, 1].count(1)
 @case
 def list_operations(x, y): return [1, 2] + [3], [0] * 3, 2 * [x], [1, 2] == [1, 2], [1, 2] < [1, 3], [[1], [2]][1][0]
 @case

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from dovetail.capture.calls import fold
+from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.stack import super_parts
-from dovetail.capture.known.table import known
-from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, Value, boolean
+from dovetail.capture.known.table import INLINE, known
+from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, Raised, Value, boolean
 from dovetail.capture.values.callables import (
     ClassValue,
     FunctionValue,
@@ -28,7 +29,7 @@ from dovetail.capture.values.containers import (
     ViewValue,
 )
 from dovetail.capture.values.iterators import CallableIterator, NativeIterator
-from dovetail.capture.values.objects import ModuleValue, ObjectValue
+from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 
@@ -158,7 +159,7 @@ def _object_getattribute(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(torch.nn.Module.__getattr__)
 def _module_getattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.module_member(args[0], args[1].native())
+    return s.module_member(args[0], args[1].native()) if isinstance(args[0], ModuleValue) else INLINE
 
 
 @known(object.__init__)
@@ -481,3 +482,47 @@ def _special_or_fold(s: Any, function: Any, special: str, args: Args) -> Value:
 def _print(s: Any, args: Args, kwargs: Kwargs) -> Value:
     s.effects.call(KnownValue(print), args, kwargs)
     return NONE
+
+
+# ---------------------------------------------------------------- generators
+
+
+def _sent(s: Any, generator: GeneratorValue, found: Value | None) -> Value:
+    if found is not None:
+        return found
+    result = generator.result
+    return s.throw(StopIteration, *([] if isinstance(result, Const) and result.value is None else [result]))
+
+
+GENERATOR = GeneratorValue.cls
+
+
+@known(GENERATOR.send)  # type: ignore[attr-defined]
+def _generator_send(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    generator = args[0]
+    return _sent(s, generator, generator.send(s, args[1]))  # type: ignore[arg-type, attr-defined]
+
+
+@known(GENERATOR.__next__)  # type: ignore[attr-defined]
+def _generator_next(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return _sent(s, args[0], s.step(args[0]))  # type: ignore[arg-type]
+
+
+@known(GENERATOR.throw)  # type: ignore[attr-defined]
+def _generator_throw(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    generator, error = args[0], args[-1] if not isinstance(args[-1], ClassValue) else s.call(args[-1])
+    if len(args) > 2 and isinstance(args[2], ObjectValue):
+        error = args[2]
+    return _sent(s, generator, generator.throw(s, error))  # type: ignore[arg-type, attr-defined]
+
+
+@known(GENERATOR.close)  # type: ignore[attr-defined]
+def _generator_close(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    generator = args[0]
+    try:
+        found = generator.throw(s, ExceptionValue(GeneratorExit, []))  # type: ignore[attr-defined]
+    except Raised as raised:
+        if raised.value.cls not in (GeneratorExit, StopIteration):
+            raise
+        return NONE
+    return NONE if found is None else s.throw(RuntimeError, "generator ignored GeneratorExit")

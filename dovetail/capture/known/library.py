@@ -115,6 +115,11 @@ def _lru_cache_call(s: Any, args: Args, kwargs: Kwargs) -> Value:
 known(type(functools.lru_cache(_identity)).__call__)(_lru_cache_call)
 
 
+@known(types.MappingProxyType)
+def _mapping_proxy(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return args[0]
+
+
 # ---------------------------------------------------------------- copies
 
 

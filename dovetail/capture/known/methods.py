@@ -9,9 +9,11 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.known.builtins import sort_values
-from dovetail.capture.known.table import known
+from dovetail.capture.known.table import KNOWN, known
 from dovetail.capture.operators import COMPARE, dict_item, mark, sequence_item, sequence_store
 from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import (
@@ -259,6 +261,11 @@ for _cls in (list, tuple):
 for _cls in (list, deque):
     methods(_cls, "__setitem__")(sequence_store)
     methods(_cls, "__delitem__")(lambda s, v, index: sequence_store(s, v, index, None))
+for _name in ("__add__", "__mul__", "__rmul__", "__getitem__"):
+    if _name in torch.Size.__dict__:
+        known(torch.Size.__dict__[_name])(KNOWN[tuple.__dict__[_name]])
+if "__radd__" in torch.Size.__dict__:
+    methods(torch.Size, "__radd__")(lambda s, v, other: TupleValue([*other.all(s), *v.all(s)], torch.Size))
 methods(list, "__reversed__")(lambda s, v: NativeIterator(iter(v.all(s)[::-1])))
 known(tuple.__hash__)(lambda s, args, kwargs: Const(hash(s.hashable(args[0]))))
 

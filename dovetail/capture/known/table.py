@@ -13,6 +13,9 @@ from typing import Any
 
 Handler = Callable[[Any, list[Any], dict[str, Any]], Any]
 
+# A handler of a Python function returns this to have the call inlined after all.
+INLINE: Any = object()
+
 KNOWN: dict[Any, Handler] = {}
 STANDINS: dict[Any, Any] = {}
 FOLDED: set[Any] = set()

@@ -16,6 +16,7 @@ from dovetail.capture import state
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import KNOWN, known
 from dovetail.capture.values.base import FALSE, NONE, TRUE, Const, Value, boolean
+from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -203,6 +204,22 @@ KNOWN[torch.autograd.profiler.record_function] = lambda s, args, kwargs: ObjectV
 @known(F.handle_torch_function)
 def _handle_torch_function(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("tensor-subclass", "__torch_function__ of a tensor subclass")
+
+
+@known(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
+def _apply(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """A custom autograd function, where nothing will be differentiated, is its forward."""
+    cls, inputs = args[0], args[1:]
+    tracked = torch.is_grad_enabled() and any(isinstance(a, TensorValue) and a.fake.requires_grad for a in inputs)
+    if tracked:
+        return s.unsupported("autograd-function", f"{cls.describe()}.apply with inputs that require grad")
+    setup = s.static(cls.native(), "setup_context")
+    context = ObjectValue(torch.autograd.function.FunctionCtx)
+    context.attrs["needs_input_grad"] = TupleValue([FALSE for _ in inputs])
+    forward = s.get_attr(cls, "forward")
+    if setup is not s.static(torch.autograd.Function, "setup_context"):
+        return forward.call(s, list(inputs), kwargs)
+    return forward.call(s, [context, *inputs], kwargs)
 
 
 @known(torch.get_default_device)

@@ -109,6 +109,10 @@ class Const(Value):
     def key(self) -> Any:
         return self.value
 
+    def instance_attr(self, s: Any, name: str) -> Value | None:
+        own = getattr(self.value, "__dict__", None)
+        return s.wrap(own[name], None) if own and name in own else None
+
     def __repr__(self) -> str:
         return f"<Const {self.value!r}>"
 

@@ -6,7 +6,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, NotNative, Value
-from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.objects import ObjectValue, real_dict
 from dovetail.ir.source import Source
 
 
@@ -104,11 +104,27 @@ class KnownValue(Value):
     def key(self) -> Any:
         return self.real
 
+    def instance_attr(self, s: Any, name: str) -> Value | None:
+        own = real_dict(self.real)
+        return s.wrap(own[name], s.attr_source(self, name)) if name in own else None
+
     def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return s.call_known(self, args, kwargs)
 
     def describe(self) -> str:
         return getattr(self.real, "__qualname__", None) or super().describe()
+
+
+class OperatorValue(KnownValue):
+    """`torch.ops.namespace.name` or one of its overloads; its attributes are read natively."""
+
+    __slots__ = ()
+
+    def get_attr(self, s: Any, name: str) -> Value:
+        try:
+            return s.wrap(getattr(self.real, name), None)
+        except AttributeError as error:
+            return s.throw_native(error)
 
 
 class ClassValue(KnownValue):

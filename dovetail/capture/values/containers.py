@@ -147,6 +147,10 @@ class SliceValue(Value):
         super().__init__()
         self.start, self.stop, self.step = start, stop, step
 
+    def get_attr(self, s: Any, name: str) -> Value:
+        parts = {"start": self.start, "stop": self.stop, "step": self.step}
+        return parts[name] if name in parts else s.generic_get_attr(self, name)
+
     def native(self) -> slice:
         return slice(self.start.native(), self.stop.native(), self.step.native())
 
