@@ -45,6 +45,8 @@ def choose(group: Group, target: Target) -> Plan:
     best, best_cost = None, inner_cost
     for r in group.outer if _can_interleave(group) else ():
         axis = dims.as_symbol(r)
+        if axis.extent == 0:
+            continue
         cost = sum(_loop_cost(loop, axis, lanes, False) for loop in group.loops)
         if cost < best_cost or (cost == best_cost and best is None):
             best, best_cost = axis, cost
@@ -129,7 +131,7 @@ def _best_inner(loop: Loop, lanes: int) -> Symbol | None:
     if not loop.inner or not vectorizable(loop):
         return None
     argument = any(isinstance(s, Reduce) and s.kind.startswith("arg") for s in loop.body)
-    candidates = [dims.as_symbol(r) for r in (loop.inner[-1:] if argument else loop.inner[::-1])]
+    candidates = [dims.as_symbol(r) for r in (loop.inner[-1:] if argument else loop.inner[::-1]) if extent(r) != 0]
     legal = [c for c in candidates if _stores_move(loop, c)]
     return min(legal, key=lambda c: _loop_cost(loop, c, lanes, True), default=None)
 

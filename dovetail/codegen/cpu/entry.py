@@ -43,7 +43,8 @@ class Entry:
         self.declares["GOMP_parallel"] = "declare void @GOMP_parallel(ptr, ptr, i32, i32)"
         rows = self.product(digits)
         total = self.product([rows, span])
-        self.lines += [f"  %empty = icmp eq i64 {total}, 0", "  br i1 %empty, label %none, label %some", "none:", "  ret i32 0", "some:"]
+        self.lines += [f"  %empty = icmp eq i64 {total}, 0", "  br i1 %empty, label %none, label %some"]
+        self.lines += ["none:", "  ret i32 0", "some:"]
         count = len(sign.sizes), len(sign.pointers)
         for k in range(count[0]):
             self.put(first + 2 * k, f"%n{k}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.lanes import Lanes
-from dovetail.codegen.cpu.signature import Signature, split
+from dovetail.codegen.cpu.signature import Signature, split, static
 from dovetail.ir import dims
 from dovetail.ir.dims import Atom, Dim, Symbol
 from dovetail.ir.loops import Expr
@@ -58,7 +58,8 @@ class Indices:
         step = self.step(dim)
         if step is None:
             return self._sum(dim, self._lane_atom)
-        ramp = self.w.binary("mul", self.w.splat(self.factor(step), self.lanes), self.iota())
+        size = self.factor(step) if static(step) else self.first(step)
+        ramp = self.w.binary("mul", self.w.splat(size, self.lanes), self.iota())
         return self.w.binary("add", ramp, self.first(dim))
 
     def iota(self) -> Val:
@@ -93,8 +94,7 @@ class Indices:
 
     def _atom(self, atom: Atom, operand: Callable[[Dim], Val]) -> Val:
         if isinstance(atom, Symbol):
-            found = self.bound.get(atom)
-            return self.term(dims.symbol(atom.name, atom.lo)) if found is None and atom.extent is None else self.bound[atom]
+            return self.bound[atom]
         if isinstance(atom, dims.Value):
             return self.of_value(atom.expr)
         assert isinstance(atom, dims.Binary)
@@ -108,12 +108,13 @@ class Indices:
 
     def _quotient(self, atom: dims.Binary, operand: Callable[[Dim], Val], which: str) -> Val:
         """Floor division or modulo by a positive number; 32 bits where they are known to do."""
-        w, left = self.w, operand(atom.left)
-        right = w.const(atom.right, "i64") if isinstance(atom.right, int) else operand(atom.right)
+        w, left, divisor = self.w, operand(atom.left), atom.right
+        right = w.const(divisor, "i64") if isinstance(divisor, int) else operand(divisor)
         if dims.known_nonnegative(atom.left):
             top = dims.bounds(atom.left)[1]
-            if left.lanes > 1 and top is not None and top < 2**31 and isinstance(atom.right, int) and atom.right < 2**31:
-                narrow = w.binary(f"u{which}", w.convert("trunc", left, "i32"), w.const(atom.right, "i32"))
+            small = top is not None and top < 2**31 and isinstance(divisor, int) and divisor < 2**31
+            if left.lanes > 1 and small:
+                narrow = w.binary(f"u{which}", w.convert("trunc", left, "i32"), w.const(str(divisor), "i32"))
                 return w.convert("zext", narrow, "i64")
             return w.binary(f"u{which}", left, right)
         rest = w.binary("srem", left, right)

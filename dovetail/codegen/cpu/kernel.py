@@ -53,7 +53,8 @@ class _Kernel:
     def build(self) -> Kernel:
         body = self.body()
         entry = Entry(self.signature, self.declares, self.group, self.plan)
-        work = [cost.of_loop(loop, self.plan.outer or a) for loop, a in zip(self.group.loops, self.plan.inner, strict=True)]
+        axes = [self.plan.outer or a for a in self.plan.inner]
+        work = [cost.of_loop(loop, a) for loop, a in zip(self.group.loops, axes, strict=True)]
         text = self.assemble([*body, *entry.build(work, FIRST_ARGUMENT)])
         symbol = f"k{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         return Kernel(

@@ -158,7 +158,8 @@ def _nextafter(w: Lanes, t: Type, args: tuple[Val, ...]) -> Val:
     whole = f"i{t.bits}"
     bits = w.convert("bitcast", a, whole)
     away = w.binary("xor", w.compare("fcmp olt", a, b), w.compare("icmp slt", bits, w.const(0, whole)))
-    moved = w.convert("bitcast", w.binary("add", bits, w.select(away, w.const(1, whole), w.const(-1, whole))), t.register)
+    step = w.select(away, w.const(1, whole), w.const(-1, whole))
+    moved = w.convert("bitcast", w.binary("add", bits, step), t.register)
     tiny = w.convert("bitcast", w.const(1, whole), t.register)
     from_zero = w.intrinsic("copysign", tiny, b)
     moved = w.select(w.compare("fcmp oeq", a, w.number(0.0, t.register)), from_zero, moved)

@@ -71,7 +71,7 @@ def literal(value: bool | int | float, dtype: torch.dtype) -> str:
     if kind.kind == "bool":
         return "true" if value else "false"
     if kind.kind in ("int", "uint"):
-        wrapped = int(value) & ((1 << kind.bits) - 1)
+        wrapped: int = int(value) & ((1 << kind.bits) - 1)
         return str(wrapped - (1 << kind.bits) if wrapped >> (kind.bits - 1) else wrapped)
     if dtype == torch.bfloat16:
         return str(torch.tensor(value, dtype=dtype).view(torch.int16).item())

@@ -76,7 +76,8 @@ def wrapper_text(kernel: Kernel) -> str:
         "  %none = icmp eq ptr %error, null", "  br i1 %none, label %go, label %fail", "fail:", "  ret ptr null", "go:",
         "  %state = call ptr @PyEval_SaveThread()", f"  %status = call i32 @{name}({', '.join(inside)})",
         "  call void @PyEval_RestoreThread(ptr %state)",
-        "  %wide = sext i32 %status to i64", "  %result = call ptr @PyLong_FromLong(i64 %wide)", "  ret ptr %result", "}", "",
+        "  %wide = sext i32 %status to i64", "  %result = call ptr @PyLong_FromLong(i64 %wide)",
+        "  ret ptr %result", "}", "",
     ]  # fmt: skip
     return "\n".join(lines)
 

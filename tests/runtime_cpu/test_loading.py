@@ -1,0 +1,151 @@
+"""Loading kernels: callables, the process's cache, the cache on disk, no external tools."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from dovetail.codegen.cpu import generate
+from dovetail.errors import InternalError
+from dovetail.ir.kernel import Kernel
+from dovetail.runtime.cpu import load, machine, openmp
+from dovetail.runtime.cpu.store import Store, default_folder
+from tests.codegen.harness import op, pointwise
+
+
+def _kernel(n: int = 10, extra: float = 1.0) -> Kernel:
+    x = torch.empty(n)
+    from dovetail.ir.loops import Const
+
+    return generate(pointwise(lambda a: op("add", a, Const(extra, torch.float32)), {"x": x}, torch.empty(n)))
+
+
+def _call(function, x):
+    out = torch.empty_like(x)
+    assert function(x.data_ptr(), out.data_ptr(), x.numel()) == 0
+    return out
+
+
+def test_groups_that_differ_in_sizes_share_a_kernel():
+    assert _kernel(100).text == _kernel(300).text
+    assert _kernel(100).sizes == (100,)
+
+
+def test_groups_that_differ_in_names_share_a_kernel():
+    x, y = torch.empty(40, 30), torch.empty(40, 30)
+    texts = {generate(pointwise(lambda a: op("neg", a), {name: x}, y)).text for name in ("x", "some_other_name")}
+    assert len(texts) == 1
+
+
+def test_call():
+    kernel = _kernel()
+    function = load([kernel], Store(None))[kernel.symbol]
+    x = torch.randn(100)
+    assert torch.equal(_call(function, x), x + 1)
+
+
+def test_wrong_arguments_raise_type_error():
+    kernel = _kernel()
+    function = load([kernel], Store(None))[kernel.symbol]
+    with pytest.raises(TypeError, match="takes 3 integers"):
+        function(1, 2)
+    with pytest.raises(TypeError):
+        function("a", 2, 3)
+
+
+def test_same_text_is_the_same_function():
+    kernel = _kernel()
+    assert load([kernel], Store(None)) == load([kernel], Store(None))
+
+
+def test_second_process_reads_the_disk(tmp_path, monkeypatch):
+    kernel = _kernel(extra=12345.5)
+    from dovetail.runtime.cpu import loading
+
+    first = load([kernel], Store(tmp_path))[kernel.symbol]
+    monkeypatch.setattr(loading, "_loaded", {})
+    monkeypatch.setattr(machine, "to_object", lambda text: pytest.fail("compiled although it is on disk"))
+    second = load([kernel], Store(tmp_path))[kernel.symbol]
+    x = torch.randn(40)
+    assert first is not second and torch.equal(_call(second, x), _call(first, x))
+
+
+def test_corrupt_files_are_ignored(tmp_path, monkeypatch):
+    kernel = _kernel(extra=54321.5)
+    from dovetail.runtime.cpu import loading
+
+    load([kernel], Store(tmp_path))
+    files = [p for p in tmp_path.rglob("*") if p.is_file()]
+    assert files
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-7] + b"garbage")
+    monkeypatch.setattr(loading, "_loaded", {})
+    x = torch.randn(40)
+    assert torch.equal(_call(load([kernel], Store(tmp_path))[kernel.symbol], x), x + 54321.5)
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    store = Store(blocked / "below")
+    store.put("abc", b"x")
+    assert store.get("abc") is None
+
+
+def test_cache_folder_comes_from_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOVETAIL_CACHE_DIR", str(tmp_path))
+    assert default_folder() == tmp_path
+    monkeypatch.setenv("DOVETAIL_CACHE_DIR", "")
+    assert default_folder() is None
+
+
+def test_invalid_text_names_the_kernel():
+    with pytest.raises(InternalError, match="kbad"):
+        load([Kernel("kbad", "define nonsense", (), ())], Store(None))
+
+
+def test_threads_may_call_at_once():
+    kernel = _kernel()
+    function = load([kernel], Store(None))[kernel.symbol]
+    inputs = [torch.randn(300_000) for _ in range(4)]
+    results: list = [None] * 4
+
+    def work(k):
+        results[k] = _call(function, inputs[k])
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(r, x + 1) for r, x in zip(results, inputs, strict=True))
+
+
+def test_torchs_openmp_runtime_is_found():
+    if not torch.backends.openmp.is_available():
+        pytest.skip("torch without OpenMP")
+    assert openmp.connect()
+
+
+def test_serial_stand_in_defines_every_function():
+    for name in openmp.FUNCTIONS:
+        assert f"@{name}(" in openmp.serial_text
+
+
+def test_no_compiler_is_needed():
+    """A process with an empty PATH compiles and runs a kernel."""
+    code = (
+        "import torch\n"
+        "from tests.runtime_cpu.test_loading import _kernel, _call\n"
+        "from dovetail.runtime.cpu import load\n"
+        "k = _kernel()\n"
+        "x = torch.randn(100)\n"
+        "assert torch.equal(_call(load([k])[k.symbol], x), x + 1)\n"
+    )
+    environment = {**os.environ, "PATH": "", "DOVETAIL_CACHE_DIR": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
