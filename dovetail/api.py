@@ -85,6 +85,8 @@ class Request:
         try:
             entry = _compile_entry(fn, args, kwargs, options, events)
             record.outcome = "compiled"
+            if self.records is not None:
+                record.captured = entry.captured
             return entry
         except BaseException as error:
             record.outcome = f"failed in {events.current}: {type(error).__name__}: {error}"
@@ -100,7 +102,6 @@ def _compile_entry(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], op
     pipeline = importlib.import_module("dovetail.pipeline")
     taken = guards.snapshot()
     captured = pipeline.trace(fn, args, kwargs, options, events)
-    events.record.captured = captured
     if options.backend in BUILT_IN:
         fakes = [given.fake for given in captured.inputs]
         graph = _STAGES[options.backend](pipeline)(captured.graph, fakes, options, events)

@@ -91,7 +91,8 @@ class Config:
         return self._values[_known(name)]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._values[_known(name)] = SETTINGS[name].checked(value)
+        setting = SETTINGS[_known(name)]
+        self._values[name] = setting.checked(value)
 
     def __dir__(self) -> list[str]:
         return [*SETTINGS, "patch", "to_dict"]

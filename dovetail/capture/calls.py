@@ -47,6 +47,9 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
         if real in FOLDED:
             return fold(s, real, args, kwargs)
         if real.__dict__:
+            original = real.__dict__.get("_dovetail_original")
+            if original is not None:  # a compiled function inside another is traced as what it was made from
+                return s.call(s.wrap(original, s.attr_source(function, "_dovetail_original")), *args, **kwargs)
             _refuse_marked(s, function)
     return call_python(s, function, args, kwargs)
 
