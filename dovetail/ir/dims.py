@@ -183,8 +183,7 @@ def _term_text(factors: list[str], coefficient: int) -> str:
 
 
 def _paren(dim: Dim) -> str:
-    text = str(dim)
-    return f"({text})" if isinstance(dim, Poly) and len(dim.terms) > 1 else text
+    return str(dim) if isinstance(dim, int) and dim >= 0 or _sole_atom(dim) is not None else f"({dim})"
 
 
 def _atom_symbols(atom: Atom) -> frozenset[Symbol]:
@@ -207,8 +206,14 @@ def symbol(name: str, lo: int = 0, extent: Dim | None = None) -> Poly:
     return _atom_dim(_intern((Symbol, name, lo, extent), lambda: Symbol(name, lo, extent)))
 
 
-def value(expr: Any, extent: Dim | None = None) -> Poly:
-    """An index computed at run time by `expr`, known to lie in `[0, extent)`."""
+def value(expr: Any, extent: Dim | None = None) -> Dim:
+    """An index computed at run time by `expr`, known to lie in `[0, extent)`.
+
+    An expression that is itself an index (it has a `dim`) is no run-time value.
+    """
+    dim = getattr(expr, "dim", None)
+    if dim is not None:
+        return dim
     return _atom_dim(_intern((Value, expr, extent), lambda: Value(expr, extent)))
 
 
@@ -373,7 +378,9 @@ def mod(a: Dim, b: Dim) -> Dim:
     return _atom_dim(_intern((Mod, rest, b), lambda: Mod(rest, b)))
 
 
-def _sole_atom(dim: Poly) -> Atom | None:
+def _sole_atom(dim: Dim) -> Atom | None:
+    if isinstance(dim, int):
+        return None
     (monomial, coefficient), *more = dim.terms
     return monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
 
@@ -479,7 +486,7 @@ def known_nonnegative(dim: Dim) -> bool:
         if isinstance(dim, int):
             return False
     assert isinstance(dim, Poly)
-    low = _replace_ranges(dim)
+    low = _replace_bounded(dim)
     return low is not dim and known_nonnegative(low) or _nonnegative_from_lows(low)
 
 
@@ -487,18 +494,29 @@ def known_less(a: Dim, b: Dim) -> bool:
     return known_nonnegative(b - a - 1)
 
 
-def _replace_ranges(dim: Poly) -> Dim:
-    """A lower bound of `dim` in which one loop range is replaced by the end that minimises it."""
-    ranges = {a for m, _ in dim.terms for a in m if isinstance(a, Symbol) and a.extent is not None}
-    for atom in ranges:
-        coefficient = _from_terms({_remove(m, (atom,)) or (): c for m, c in dim.terms if atom in m})
-        if any(m.count(atom) > 1 for m, _ in dim.terms):
+def _replace_bounded(dim: Poly) -> Dim:
+    """A lower bound of `dim` in which one bounded atom is replaced by the end that minimises it.
+
+    dim = c*atom + rest is at least c*end + rest wherever c keeps its sign, whatever else c and rest mention.
+    """
+    for atom in dict.fromkeys(a for m, _ in dim.terms for a in m):
+        ends = _ends(atom)
+        if ends is None:
             continue
-        if known_nonnegative(coefficient):
-            return substitute(dim, {atom: atom.lo})
-        if known_nonnegative(coefficient * -1):
-            return substitute(dim, {atom: atom.extent - 1})  # type: ignore[operator]
+        step = _from_terms({_remove(m, (atom,)): c for m, c in dim.terms if atom in m})  # type: ignore[misc]
+        end = ends[0] if known_nonnegative(step) else ends[1] if known_nonnegative(step * -1) else None
+        if end is not None:
+            return _from_terms({m: c for m, c in dim.terms if atom not in m}) + step * end
     return dim
+
+
+def _ends(atom: Atom) -> tuple[Dim, Dim] | None:
+    """Inclusive bounds that may be symbolic; None where one is missing."""
+    if isinstance(atom, Mod):
+        return 0, atom.right - 1
+    if isinstance(atom, (Symbol, Value)) and atom.extent is not None:
+        return (atom.lo if isinstance(atom, Symbol) else 0), atom.extent - 1
+    return None
 
 
 def _nonnegative_from_lows(dim: Dim) -> bool:

@@ -4,14 +4,12 @@ before:  t[i, j] = a[i, j] + 1;   out[i, j] = exp(t[i, j])
 after:   out[i, j] = exp(a[i, j] + 1)
 
 A producer is inlined when its value is read in one group only and not computed more often than it
-is now, or when computing it again costs less than reading it back. A conversion to a shorter
-type and back, which this brings together, disappears unless rounding must follow eager's.
+is now, or when computing it again costs less than reading it back.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 
 import torch
 
@@ -34,6 +32,7 @@ from dovetail.ir.loops import (
     rewrite,
 )
 from dovetail.schedule.cost import CHEAP, big_loads, cost
+from dovetail.schedule.simplify import Simplifier
 
 #: A kernel's expression is not grown beyond this many distinct nodes.
 LARGEST = 400
@@ -45,9 +44,12 @@ def inline(program: Program, exact_rounding: bool) -> Program:
     readers = _readers(program)
     bodies: dict[str, Store] = {}
     items: list[Item] = []
-    for item in program.items:
+    simplifier = Simplifier(exact_rounding)
+    for original in program.items:
+        item = simplifier.item(_Rewriter(bodies).group(original) if isinstance(original, Group) else original)
+        if item is None:
+            continue
         if isinstance(item, Group):
-            item = _Rewriter(bodies, exact_rounding).group(item)
             store = _sole_store(item)
             if store is not None and store.buffer.name not in kept and _worthwhile(store, item, readers):
                 bodies[store.buffer.name] = store
@@ -130,10 +132,9 @@ def _repeats(group: Group, load: Load) -> bool:
 class _Rewriter:
     """Replaces loads of inlined producers; one memo for each group."""
 
-    def __init__(self, bodies: dict[str, Store], exact_rounding: bool) -> None:
-        self.bodies, self.exact = bodies, exact_rounding
+    def __init__(self, bodies: dict[str, Store]) -> None:
+        self.bodies = bodies
         self.memo: dict[Expr, Expr] = {}
-        self.rounded: dict[Expr, Expr] = {}
 
     def group(self, group: Group) -> Group:
         if not any(load.buffer.name in self.bodies for load in loads(group)):
@@ -143,15 +144,13 @@ class _Rewriter:
 
     def statement(self, statement: Statement) -> Statement:
         if isinstance(statement, Store):
-            index = tuple(dims.substitute(i, {}, self.expr) for i in statement.index)
-            return Store(statement.buffer, index, self.expr(statement.value))
+            return Store(statement.buffer, statement.index, self.expr(statement.value))
         if isinstance(statement, Reduce):
             return Reduce(statement.name, statement.kind, self.expr(statement.value), statement.dtype)
         return Check(self.expr(statement.condition), statement.message)
 
     def expr(self, expr: Expr) -> Expr:
-        result = rewrite(expr, {}, self.memo, self.leaf)
-        return result if self.exact else drop_round_trips(result, self.rounded)
+        return rewrite(expr, {}, self.memo, self.leaf)
 
     def leaf(self, node: Expr) -> Expr | None:
         body = self.bodies.get(node.buffer.name) if isinstance(node, Load) else None
@@ -177,23 +176,3 @@ def under_mask(value: Expr, mask: Expr) -> Expr:
 
     zero = Const(False if value.dtype is torch.bool else 0.0 if value.dtype.is_floating_point else 0, value.dtype)
     return Op("where", (mask, rewrite(value, {}, {}, masked), zero), value.dtype)
-
-
-def drop_round_trips(expr: Expr, memo: dict[Expr, Expr]) -> Expr:
-    """cast_f32(cast_bf16(x)) -> x, for x in float32: keeps what rounding would lose."""
-    done = memo.get(expr)
-    if done is None:
-        done = memo[expr] = _drop(expr, lambda e: drop_round_trips(e, memo))
-    return done
-
-
-def _drop(expr: Expr, visit: Callable[[Expr], Expr]) -> Expr:
-    if not isinstance(expr, Op):
-        return expr
-    args = tuple(map(visit, expr.args))
-    if expr.name == "cast" and isinstance(args[0], Op) and args[0].name == "cast":
-        short, (original,) = args[0].dtype, args[0].args
-        half = short in (torch.bfloat16, torch.float16)
-        if half and original.dtype is expr.dtype and expr.dtype in (torch.float32, torch.float64):
-            return original
-    return expr if args == expr.args else Op(expr.name, args, expr.dtype)
