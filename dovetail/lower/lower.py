@@ -122,7 +122,7 @@ class _Lowering:
         val = node.meta["val"]
         spec = spec_of(val)
         offset = val.storage_offset() - origin.storage_offset()
-        if (spec.sizes, spec.strides, offset) == (base.sizes, base.strides, 0):
+        if (spec.dtype, spec.sizes, spec.strides, offset) == (base.dtype, base.sizes, base.strides, 0):
             return Output(base, base)
         if spec.dtype.itemsize != base.dtype.itemsize:
             return Output(self.emit.memory(value))

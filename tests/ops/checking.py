@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import getitem
 from typing import Any
 
 import torch
 
+from dovetail.ir.aten import AtenGraph
 from dovetail.ir.evaluate import evaluate
 from dovetail.ir.loops import LibraryCall, Program
+from dovetail.ir.spec import verify
 from dovetail.lower import lower
 from dovetail.options import Options
 from tests.ops.record import record
 
 #: Relative and absolute differences allowed: a few units in the last place, rounded twice for half types.
 TOLERANCES = {
-    torch.float64: (1e-12, 1e-12), torch.float32: (4e-6, 4e-6), torch.bfloat16: (2e-2, 1e-2), torch.float16: (3e-3, 1e-3),
+    torch.float64: (1e-12, 1e-12), torch.float32: (4e-6, 4e-6),
+    torch.bfloat16: (2e-2, 1e-2), torch.float16: (3e-3, 1e-3),
 }
 
 
 def lowered(fn: Callable[..., Any], *inputs: torch.Tensor) -> Program:
     """The program of `fn`."""
     program = lower(record(fn, inputs)[0], Options())
+    verify(program)
     return program
 
 
@@ -29,6 +34,7 @@ def check(fn: Callable[..., Any], *inputs: torch.Tensor, loops: bool | None = No
     """Compares dtype, sizes, strides and values; with `loops`, demands that no library is called (or that one is)."""
     graph, expected = record(fn, inputs)
     program = lower(graph, Options())
+    verify(program)
     calls = [str(item.operator) for item in program.items if isinstance(item, LibraryCall)]
     if loops is not None:
         assert bool(calls) is not loops, f"library calls: {calls}"
@@ -36,6 +42,27 @@ def check(fn: Callable[..., Any], *inputs: torch.Tensor, loops: bool | None = No
     assert len(got) == len(expected)
     for mine, eager in zip(got, expected, strict=True):
         same(mine, eager)
+    return program
+
+
+def check_operator(operator: Any, *args: Any) -> Program:
+    """The same for one operator as it is, however eager itself would take it apart."""
+    graph = torch.fx.Graph()
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    nodes = {}
+    for k, tensor in enumerate(tensors):
+        nodes[id(tensor)] = graph.placeholder(f"p{k}")
+        nodes[id(tensor)].meta["val"] = tensor
+    node = graph.call_function(operator, tuple(nodes.get(id(a), a) for a in args))
+    eager = node.meta["val"] = operator(*args)
+    results = eager if isinstance(eager, (tuple, list)) else (eager,)
+    picked = [graph.call_function(getitem, (node, k)) for k in range(len(results))]
+    graph.output(tuple(picked) if results is eager else (node,))
+    program = lower(AtenGraph(graph), Options())
+    verify(program)
+    assert not any(isinstance(item, LibraryCall) for item in program.items)
+    for mine, theirs in zip(evaluate(program, tensors), results, strict=True):
+        same(mine, theirs)
     return program
 
 

@@ -34,14 +34,15 @@ def pairs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 UNARY = [
-    torch.sqrt, torch.rsqrt, torch.exp, torch.exp2, torch.expm1, torch.log, torch.log2, torch.log10, torch.log1p, torch.sin,
-    torch.cos, torch.tan, torch.asin, torch.acos, torch.atan, torch.sinh, torch.cosh, torch.tanh, torch.asinh, torch.acosh,
-    torch.atanh, torch.erf, torch.erfc, torch.floor, torch.ceil, torch.trunc, torch.round, torch.frac, torch.reciprocal,
-    torch.square, torch.neg, torch.abs, torch.positive, torch.sign, torch.sgn, torch.deg2rad, torch.rad2deg, torch.sinc,
-    torch.special.entr, torch.isnan, torch.isinf, torch.isfinite, torch.isposinf, torch.isneginf, torch.signbit,
-    torch.logical_not, torch.nan_to_num, torch.logit, torch.sigmoid, F.silu, F.gelu, F.relu, F.relu6, F.leaky_relu, F.elu,
-    F.celu, F.selu, F.softplus, F.mish, F.hardtanh, F.hardsigmoid, F.hardswish, F.hardshrink, F.softshrink, F.logsigmoid,
-    F.softsign, F.tanhshrink,
+    torch.sqrt, torch.rsqrt, torch.exp, torch.exp2, torch.expm1, torch.log, torch.log2, torch.log10,
+    torch.log1p, torch.sin, torch.cos, torch.tan, torch.asin, torch.acos, torch.atan, torch.sinh, torch.cosh,
+    torch.tanh, torch.asinh, torch.acosh, torch.atanh, torch.erf, torch.erfc, torch.floor, torch.ceil,
+    torch.trunc, torch.round, torch.frac, torch.reciprocal, torch.square, torch.neg, torch.abs, torch.positive,
+    torch.sign, torch.sgn, torch.deg2rad, torch.rad2deg, torch.sinc, torch.special.entr, torch.isnan,
+    torch.isinf, torch.isfinite, torch.isposinf, torch.isneginf, torch.signbit, torch.logical_not,
+    torch.nan_to_num, torch.logit, torch.sigmoid, F.silu, F.gelu, F.relu, F.relu6, F.leaky_relu, F.elu, F.celu,
+    F.selu, F.softplus, F.mish, F.hardtanh, F.hardsigmoid, F.hardswish, F.hardshrink, F.softshrink,
+    F.logsigmoid, F.softsign, F.tanhshrink,
 ]
 
 
@@ -84,7 +85,8 @@ WITH_PARAMETERS = {
     "round_-1": lambda x: torch.round(x, decimals=-1), "nan_to_num": lambda x: torch.nan_to_num(x, 1.5, 7.0, -7.0),
     "clamp": lambda x: torch.clamp(x, -1, 2.5), "clamp_min": lambda x: torch.clamp(x, min=0.5),
     "clamp_max": lambda x: torch.clamp(x, max=0.5), "add_alpha": lambda x: torch.add(x, x, alpha=0.3),
-    "sub_alpha": lambda x: torch.sub(x, 2, alpha=3), "rsub": lambda x: 1 - x, "dropout": lambda x: F.dropout(x, 0.5, False),
+    "sub_alpha": lambda x: torch.sub(x, 2, alpha=3), "rsub": lambda x: 1 - x,
+    "dropout": lambda x: F.dropout(x, 0.5, False),
     "prelu": lambda x: F.prelu(x, torch.tensor([0.25], dtype=x.dtype)), "glu": lambda x: F.glu(x, 0),
 }
 WITH_PARAMETERS |= {f"pow_{p}": lambda x, p=p: x**p for p in (0.5, -0.5, 1, 2, 3, -1, -2, 0, 2.5, 10)}
@@ -139,7 +141,10 @@ def test_shifts(fn, dtype):
     check(fn, special(dtype)[:, None], torch.tensor([0, 1, 3, 7], dtype=dtype), loops=True)
 
 
-@pytest.mark.parametrize("fn", [torch.add, torch.mul, torch.maximum, torch.eq, torch.bitwise_xor], ids=lambda f: f.__name__)
+BOOL_BINARY = [torch.add, torch.mul, torch.maximum, torch.eq, torch.bitwise_xor]
+
+
+@pytest.mark.parametrize("fn", BOOL_BINARY, ids=lambda f: f.__name__)
 def test_binary_functions_of_bools(fn):
     check(fn, *pairs(torch.bool), loops=True)
 
@@ -155,7 +160,7 @@ def test_division_by_a_number(mode, dtype, divisor):
 @pytest.mark.parametrize("divisor", [3, -3, 1, 7])
 def test_integer_division_by_a_number_needs_no_library(divisor):
     x = torch.arange(-20, 20)
-    check(lambda t: (t // divisor, t % divisor, torch.fmod(t, divisor), torch.div(t, divisor, rounding_mode="trunc")), x,
+    check(lambda t: (t // divisor, t % divisor, torch.fmod(t, divisor), t.div(divisor, rounding_mode="trunc")), x,
           loops=True)
 
 
@@ -205,7 +210,8 @@ LAYOUTS = {
     "transposed": lambda: torch.randn(4, 5).t(), "expanded": lambda: torch.randn(4, 1).expand(4, 5),
     "strided": lambda: torch.randn(8, 10)[::2, ::3], "offset": lambda: torch.randn(6, 7)[2:, 1:],
     "channels_last": lambda: torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
-    "overlapping": lambda: torch.randn(10).as_strided((4, 5), (1, 1)), "permuted": lambda: torch.randn(2, 3, 4).permute(2, 0, 1),
+    "overlapping": lambda: torch.randn(10).as_strided((4, 5), (1, 1)),
+    "permuted": lambda: torch.randn(2, 3, 4).permute(2, 0, 1),
 }
 
 
