@@ -1,4 +1,4 @@
-"""Run an AtenGraph operator by operator: the `aot_eager` backend and the tests' reference."""
+"""Run an AtenGraph operator by operator on real tensors: the reference for every later stage."""
 
 from __future__ import annotations
 
@@ -10,35 +10,86 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 
+Node = torch.fx.Node
+
 
 def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
-    """A callable of the graph's inputs; applies mutations and returns real views of inputs."""
+    """A callable of the graph's inputs, constants left out. Writes to mutated inputs; returns real views."""
+    nodes = list(aten.graph.nodes)
+    last = _last_uses(aten, nodes)
+    count = sum(n.op == "placeholder" for n in nodes) - len(aten.constants)
 
     def call(*inputs: Any) -> tuple[Any, ...]:
-        env: dict[torch.fx.Node, Any] = {}
-        supply = iter((*inputs, *aten.constants.values()))
-        results: Any = ()
-        for node in aten.graph.nodes:
+        if len(inputs) != count:
+            raise TypeError(f"the graph takes {count} inputs, {len(inputs)} given")
+        given = [*inputs, *aten.constants.values()]
+        env: dict[Node, Any] = {}
+        feed = iter(given)
+        for node in nodes:
             if node.op == "placeholder":
-                env[node] = next(supply)
-            elif node.op == "output":
-                results = torch.fx.node.map_arg(node.args[0], env.__getitem__)
-                output = node
+                env[node] = next(feed)
+            elif node.op == "call_function":
+                env[node] = node.target(*_load(node.args, env), **_load(node.kwargs, env))
             else:
-                args = torch.fx.node.map_arg(node.args, env.__getitem__)
-                env[node] = node.target(*args, **torch.fx.node.map_arg(node.kwargs, env.__getitem__))
-        for position, node in aten.mutated:
-            inputs[position].copy_(env[node])
-        return tuple(_result(aten, k, r, output.args[0][k], inputs) for k, r in enumerate(results))
+                return _end(aten, node, given, env)
+            for dead in last.get(node, ()):
+                del env[dead]
+        raise AssertionError("a graph ends with its output")
 
     return call
 
 
-def _result(aten: AtenGraph, k: int, result: Any, node: Any, inputs: tuple[Any, ...]) -> Any:
-    if k not in aten.aliases:
-        return result
-    base, meta = inputs[aten.aliases[k]], node.meta["val"]
-    same = meta.size() == base.size() and meta.stride() == base.stride()
-    if same and meta.storage_offset() == base.storage_offset() and meta.dtype == base.dtype:
-        return base
-    return base.as_strided(meta.size(), meta.stride(), meta.storage_offset())
+def _last_uses(aten: AtenGraph, nodes: list[Node]) -> dict[Node, list[Node]]:
+    """What may be forgotten after each node."""
+    kept = {node for _, node in aten.mutated}
+    user: dict[Node, Node] = {}
+    for node in nodes:
+        if node.op == "call_function":
+            user[node] = node
+        for used in node.all_input_nodes:
+            user[used] = node
+    found: dict[Node, list[Node]] = {}
+    for used, node in user.items():
+        if used not in kept and node.op == "call_function":
+            found.setdefault(node, []).append(used)
+    return found
+
+
+def _load(value: Any, env: dict[Node, Any]) -> Any:
+    if isinstance(value, Node):
+        return env[value]
+    if isinstance(value, (tuple, list)):
+        return [_load(v, env) for v in value]
+    if isinstance(value, dict):
+        return {k: _load(v, env) for k, v in value.items()}
+    return value
+
+
+def _end(aten: AtenGraph, output: Node, given: list[Any], env: dict[Node, Any]) -> tuple[Any, ...]:
+    """Every new value is computed by now, so writing to inputs disturbs none."""
+    with torch.no_grad():
+        for position, node in aten.mutated:
+            given[position].copy_(env[node])
+    results = []
+    made: dict[Node, Any] = {}
+    for k, value in enumerate(output.args[0]):  # type: ignore[arg-type]
+        source = aten.aliases.get(k)
+        if not isinstance(value, Node):
+            results.append(value)
+        elif source is None or value.op == "placeholder":
+            results.append(env[value])
+        else:
+            if value not in made:
+                made[value] = _view(given[source], value.meta["val"])
+            results.append(made[value])
+    return tuple(results)
+
+
+def _view(source: torch.Tensor, like: Any) -> torch.Tensor:
+    if like.dtype != source.dtype:
+        if like.is_complex() or source.is_complex():
+            scaled = torch.view_as_real(source) if source.is_complex() else torch.view_as_complex(source)
+        else:
+            scaled = source.view(like.dtype)
+        source = scaled
+    return source.as_strided(like.size(), like.stride(), like.storage_offset())

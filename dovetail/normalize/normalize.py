@@ -1,20 +1,85 @@
-"""Phase 3: a functional graph of ATen operators."""
+"""Torch-level graph in, functional ATen graph out.
+
+    x.add_(1); return x[0]      ->      %add = aten.add.Tensor(%x, 1);  mutated: x <- %add
+                                        %select = aten.select.int(%add, 0, 0);  output 0 is a view of x
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import torch.fx
 
+from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph
-from dovetail.normalize.common import merge_common
-from dovetail.normalize.dead import remove_dead
-from dovetail.normalize.record import record
+from dovetail.normalize.outputs import finish
+from dovetail.normalize.passes import simplify
+from dovetail.normalize.record import Recorder
 from dovetail.options import Options
 
 
-def normalize(module: torch.fx.GraphModule, fakes: Sequence[Any], options: Options) -> AtenGraph:
-    """Record `module` on `fakes` and clean the result up."""
-    aten = record(module, fakes)
-    return remove_dead(merge_common(aten))
+def normalize(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options: Options) -> AtenGraph:
+    """Run the graph on `fakes`, one for each placeholder, recording ATen operators.
+
+    Works under the grad mode and autocast state of the caller. Raises Unsupported for what has no
+    functional form or depends on values, with the user's stack where nodes carry one.
+    """
+    return simplify(record(graph_module, fakes), options)
+
+
+def record(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> AtenGraph:
+    """The functional graph as recorded, before any pass."""
+    recorder = Recorder()
+    grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(grad):
+        names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
+        if len(names) != len(fakes):
+            raise InternalError("normalize", f"{len(fakes)} inputs for {len(names)} placeholders")
+        inputs = [recorder.placeholder(name, fake) for name, fake in zip(names, fakes, strict=True)]
+        with recorder:
+            outputs = _run(graph_module, inputs, recorder)
+        return finish(recorder, outputs)
+
+
+def _run(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> Any:
+    env: dict[torch.fx.Node, Any] = {}
+    given = iter(inputs)
+    for node in graph_module.graph.nodes:
+        recorder.stack = node.meta.get("stack")
+        if node.op == "placeholder":
+            env[node] = next(given)
+        elif node.op == "call_function":
+            env[node] = node.target(*_values(node.args, env), **_values(node.kwargs, env))
+        elif node.op == "call_method":
+            receiver, *args = _values(node.args, env)
+            env[node] = getattr(receiver, node.target)(*args, **_values(node.kwargs, env))
+        elif node.op == "get_attr":
+            env[node] = _attribute(graph_module, node.target)
+        elif node.op == "output":
+            return _values(node.args[0], env)
+        else:
+            raise InternalError("normalize", f"node {node.name} is a {node.op}")
+    raise InternalError("normalize", "the graph has no output")
+
+
+def _values(argument: Any, env: dict[torch.fx.Node, Any]) -> Any:
+    if isinstance(argument, torch.fx.Node):
+        return env[argument]
+    if isinstance(argument, tuple):
+        items = [_values(a, env) for a in argument]
+        return type(argument)(*items) if hasattr(argument, "_fields") else tuple(items)
+    if isinstance(argument, list):
+        return [_values(a, env) for a in argument]
+    if isinstance(argument, dict):
+        return {k: _values(v, env) for k, v in argument.items()}
+    if isinstance(argument, slice):
+        return slice(_values(argument.start, env), _values(argument.stop, env), _values(argument.step, env))
+    return argument
+
+
+def _attribute(root: Any, path: str) -> Any:
+    for name in path.split("."):
+        root = getattr(root, name)
+    return root

@@ -1,203 +1,383 @@
-"""Run a torch-level graph on fake tensors and write down the functional ATen operators it makes.
+"""Records what PyTorch's operators do to fake tensors as a functional graph.
 
-PyTorch's own layers do the work: composite operators decompose in the dispatcher, and its
-functionalization turns mutation and views of mutated tensors into pure operators. A dispatch
-mode below them sees each remaining operator once, infers its result and adds a node.
+Every operator arrives here as eager would run it on that device, composite ones taken apart
+already, in-place ones and views included. The graph gets functional ones; `alias.py` keeps track of
+which tensors share memory. The same recording serves `autograd.grad`: its backward operators arrive
+the same way.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.fx
-from torch.utils import _pytree as pytree
 
-from dovetail.errors import Unsupported
-from dovetail.ir.aten import AtenGraph
-from dovetail.ops.fake import FakeMode, FakeTensor
-from dovetail.ops.fake.tensor import run, to_fake
+from dovetail.errors import InternalError, Unsupported
+from dovetail.normalize.alias import Base, Handle, View, dense_order, same_layout
+from dovetail.normalize.functional import SILENT, Functional, functional, silent
+from dovetail.normalize.rewrites import REWRITES
+from dovetail.normalize.scatter import scatter
+from dovetail.normalize.schema import IDENTITY, Facts, bound, facts
+from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
+from dovetail.ops.fake.tensor import run
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+_RESIZING = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_"))
 
 
 class Recorder(FakeMode):
-    """Adds one node to `graph` for each operator that is executed."""
+    """`graph` grows with every operator run inside. `stack` goes into each new node's meta."""
 
     def __init__(self) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()
-        self.nodes: dict[int, torch.fx.Node] = {}  # id of a fake -> its node
-        self.alive: list[Any] = []  # ids stay unique while the fakes live
+        self.handles: dict[int, Handle] = {}  # by id; the handle keeps its tensor alive
+        self.inputs: list[Base] = []
         self.constants: dict[str, torch.Tensor] = {}
-        self.lifted: dict[int, torch.fx.Node] = {}
-        self.last_placeholder: torch.fx.Node | None = None
-        self.user: torch.fx.Node | None = None
+        self.stack: Any = None
+        self._reals: dict[int, FakeTensor] = {}
 
-    def placeholder(self, name: str, fake: Any) -> torch.fx.Node:
-        """A graph input; all of them come before the operators."""
-        anchor = self.last_placeholder
-        with self.graph.inserting_after(anchor) if anchor is not None else self.graph.inserting_before():
+    # ------------------------------------------------------------ inputs
+
+    def placeholder(self, name: str, fake: Any, fresh: bool = False) -> Any:
+        """A graph input with the metadata of `fake`; what is no tensor is passed through."""
+        last = self.inputs[-1].first if self.inputs else self.graph._root
+        with self.graph.inserting_after(last):
             node = self.graph.placeholder(name)
-        node.meta["val"] = fake
-        self.last_placeholder = node
-        self.own(fake, node)
-        return node
-
-    def own(self, fake: Any, node: torch.fx.Node) -> None:
+        tensor = fake
         if isinstance(fake, torch.Tensor):
-            self.nodes[id(fake)] = node
-            self.alive.append(fake)
+            tensor = to_fake(fake)
+        node.meta["val"] = tensor
+        base = Base(node, node, tensor, len(self.inputs), fresh)
+        self.inputs.append(base)
+        if isinstance(tensor, torch.Tensor):
+            self.handles[id(tensor)] = Handle(tensor, base, node, 0)
+        return tensor
+
+    def constant(self, real: torch.Tensor, fresh: bool) -> FakeTensor:
+        """A placeholder for a tensor that exists already. `fresh`: the program makes its own copy each time."""
+        found = self._reals.get(id(real))
+        if found is None:
+            name = f"constant_{len(self.constants)}"
+            found = self._reals[id(real)] = self.placeholder(name, real, fresh)
+            self.constants[self.inputs[-1].first.name] = real
+        return found
+
+    # ------------------------------------------------------------ operators
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        try:
+            return self.dispatch(func, args, kwargs or {})
+        except Unsupported as error:
+            if self.stack and not error.stack:
+                error.stack = tuple(self.stack)
+            raise
+
+    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not isinstance(func, torch._ops.OpOverload):
+            raise Unsupported("higher-order-operator", f"{func} cannot be part of a functional graph")
+        known = facts(func)
+        if func._schema.name in IDENTITY:
+            return self.same_memory(func, args[0])
+        if known.written:
+            return self.mutate(func, args, kwargs, known)
+        if func in SILENT:
+            form = silent(func, bound(func, args, kwargs))
+            if form is not None:
+                return self.apply(form, func, args, kwargs, run(func, args, kwargs))
         result = run(func, args, kwargs)
-        node = self.graph.call_function(func, self.argument(args), {k: self.argument(v) for k, v in kwargs.items()})
-        node.meta["val"] = result
-        if self.user is not None:
-            node.meta["stack"] = self.user.meta.get("stack", ())
-        self.results(result, node)
+        if known.view:
+            self.bind_view(func, args, kwargs, result)
+        else:
+            self.bind(self.record(func, args, kwargs, result), result)
         return result
 
-    def results(self, result: Any, node: torch.fx.Node) -> None:
+    def same_memory(self, func: Any, tensor: torch.Tensor) -> FakeTensor:
+        """detach, alias, lift: another tensor object; nothing in the graph."""
+        if type(tensor) is not FakeTensor:
+            return self.constant(tensor, fresh=func._schema.name == "aten::lift_fresh")
+        handle = self.handle(tensor)
+        result = to_fake(tensor)
+        view = View(func, (), {}, None)
+        self.handles[id(result)] = Handle(result, handle.base, self.node_of(handle), handle.base.version, handle, view)
+        return result
+
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Node:
+        """A node for the call. Where the graph's layouts differ from eager's, so does its `val`."""
+        exact = True
+
+        def convert(value: Any) -> Any:
+            nonlocal exact
+            if isinstance(value, torch.Tensor):
+                handle = self.handle(value)
+                node = self.node_of(handle)
+                exact = exact and same_layout(node.meta["val"], handle.tensor)
+                return node
+            if isinstance(value, (tuple, list)):
+                return type(value)([convert(v) for v in value])
+            return value
+
+        node_args = tuple([convert(a) for a in args])
+        node_kwargs = {name: convert(value) for name, value in kwargs.items()}
+        if not exact:
+            return self.emit(func, *node_args, **node_kwargs)
+        return self.create(func, node_args, node_kwargs, result)
+
+    def create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
+        rewrite = REWRITES.get(func)
+        if rewrite is not None:
+            func, args, kwargs = rewrite(args, kwargs, val)
+        node = self.graph.create_node("call_function", func, args, kwargs, _name(func))
+        node.meta["val"] = val
+        if self.stack:
+            node.meta["stack"] = self.stack
+        return node
+
+    def emit(self, func: Any, *args: Any, **kwargs: Any) -> Node:
+        """A node from nodes; its metadata follows from theirs."""
+        if func is aten.reshape.default:
+            return self.reshape(*args)
+        return self.create(func, args, kwargs, run(func, _vals(args), _vals(kwargs)))
+
+    def reshape(self, node: Node, sizes: list[Any]) -> Node:
+        """A view where strides allow it, else a view of a contiguous copy."""
+        try:
+            return self.emit(aten.view.default, node, sizes)
+        except (RuntimeError, ValueError):
+            node = self.emit(aten.clone.default, node, memory_format=torch.contiguous_format)
+            return self.emit(aten.view.default, node, sizes)
+
+    # ------------------------------------------------------------ results
+
+    def bind(self, node: Node, result: Any) -> None:
+        """The call's results own their memory."""
         if isinstance(result, torch.Tensor):
-            self.own(result, node)
+            self.handles[id(result)] = Handle(result, Base(node, node, result), node, 0)
         elif isinstance(result, (tuple, list)):
-            for k, part in enumerate(result):
-                if isinstance(part, torch.Tensor):
-                    picked = self.graph.call_function(operator.getitem, (node, k))
-                    picked.meta["val"] = part
-                    self.own(part, picked)
+            for k, item in enumerate(result):
+                if isinstance(item, torch.Tensor):
+                    self.own(item, node, k)
 
-    def argument(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            node = self.nodes.get(id(value))
-            return self.constant(value) if node is None else node
-        if isinstance(value, (tuple, list)):
-            return tuple(self.argument(v) for v in value) if type(value) is not list else [self.argument(v) for v in value]
-        return value
+    def own(self, tensor: Any, node: Node, index: int) -> None:
+        base = Base(node, node, tensor)
+        self.handles[id(tensor)] = Handle(tensor, base, None, 0, pick=(node, index))
 
-    def constant(self, value: torch.Tensor) -> torch.fx.Node:
-        """A real tensor met on the way becomes an input that is known already."""
-        if isinstance(value, FakeTensor):
-            raise AssertionError("a fake tensor that no recorded operator made")
-        node = self.lifted.get(id(value))
-        if node is None:
-            node = self.lifted[id(value)] = self.placeholder(f"constant{len(self.constants)}", to_fake(value))
-            self.constants[node.name] = value
-            self.alive.append(value)
+    def bind_view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        if not isinstance(args[0], torch.Tensor):  # a list of views of several tensors
+            raise Unsupported("view-of-many", f"{func} returns views of several tensors at once")
+        parent = self.handle(args[0])
+        if func is aten.as_strided.default:
+            args, parent = self.absolute(args, kwargs, parent), self.root(parent)
+            kwargs = {}
+        positional, named = _positional(func, args, kwargs)
+        view = View(func, positional[1:], named, None)
+        version = parent.base.version
+        odd = parent.base.version > 0 and func is aten.as_strided.default
+        node = self.replay(view, parent) if odd else self.record(func, (parent.tensor, *positional[1:]), named, result)
+        if isinstance(result, torch.Tensor):
+            self.handles[id(result)] = Handle(result, parent.base, node, version, parent, view)
+            return
+        for k, item in enumerate(result):
+            each = View(func, view.args, view.kwargs, k)
+            self.handles[id(item)] = Handle(item, parent.base, None, version, parent, each, (node, k))
+
+    # ------------------------------------------------------------ memory
+
+    def handle(self, tensor: torch.Tensor) -> Handle:
+        found = self.handles.get(id(tensor))
+        if found is not None:
+            return found
+        if type(tensor) is FakeTensor:
+            raise InternalError("normalize", f"{tensor} does not come from this graph")
+        return self.handles[id(self.constant(tensor, fresh=False))]
+
+    def root(self, handle: Handle) -> Handle:
+        while handle.parent is not None:
+            handle = handle.parent
+        return handle
+
+    def node_of(self, handle: Handle) -> Node:
+        """The tensor's value now."""
+        base = handle.base
+        if handle.node is None or handle.version != base.version:
+            if handle.version == base.version and handle.pick is not None:
+                handle.node = self.picked(*handle.pick)
+                if handle.parent is None:
+                    base.node = base.first = handle.node
+            elif handle.parent is None:
+                handle.node = base.node
+            else:
+                handle.node = self.replay(handle.view, handle.parent)
+            handle.version = base.version
+        return handle.node
+
+    def picked(self, node: Node, index: int) -> Node:
+        return self.create(operator.getitem, (node, index), {}, node.meta["val"][index])
+
+    def replay(self, view: View | None, parent: Handle) -> Node:
+        """The view, taken of the parent's value now."""
+        assert view is not None
+        node = self.node_of(parent)
+        if view.operator._schema.name in IDENTITY:
+            return node
+        args = view.args
+        if view.operator is aten.as_strided.default:
+            args = _relative(args, parent.base.tensor, node.meta["val"])
+        if view.operator in (aten.view.default, aten._reshape_alias.default):
+            made = self.reshape(node, list(args[0]))
+        else:
+            made = self.emit(view.operator, node, *args, **view.kwargs)
+        return made if view.index is None else self.picked(made, view.index)
+
+    def absolute(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: Handle) -> tuple[Any, ...]:
+        """as_strided's arguments with an explicit offset, so that it can start from the base."""
+        named = bound(aten.as_strided.default, args, kwargs)
+        offset = named.get("storage_offset")
+        start = parent.tensor.storage_offset() if offset is None else offset
+        return self.root(parent).tensor, named["size"], named["stride"], start
+
+    # ------------------------------------------------------------ mutation
+
+    def mutate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Facts) -> Any:
+        if func._schema.name in _RESIZING:
+            raise Unsupported("metadata-mutation", f"{func} changes the memory of a tensor in place",
+                              "make a new tensor instead")
+        result = run(func, args, kwargs)
+        if func is aten.copy_.default:
+            self.write(args[0], self.copied(args[0], args[1]))
+        elif func in (aten.fill_.Scalar, aten.zero_.default):
+            self.write(args[0], self.filled(args[0], args[1] if len(args) > 1 else kwargs.get("value", 0)))
+        else:
+            self.apply(functional(func), func, args, kwargs, result)
+        return result
+
+    def apply(self, form: Functional, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """Record the functional form; what it returns for written arguments becomes their value."""
+        named = bound(func, args, kwargs)
+        given, rest = _positional(form.operator, (), {k: v for k, v in named.items() if k not in form.drop})
+        node = self.record(form.operator, given, rest, None)
+        if node.meta["val"] is None:
+            node.meta["val"] = run(form.operator, _vals(node.args), _vals(node.kwargs))
+        val = node.meta["val"]
+        values = [node] if isinstance(val, torch.Tensor) else None
+        own = iter(_own(facts(func), result))
+        for k, name in enumerate(form.writes):
+            if name is None:
+                item = next(own, None)
+                if isinstance(item, torch.Tensor):
+                    self.own(item, node, k) if values is None else self.bind(node, item)
+            else:
+                self.write_all(named[name], values[k] if values else node, None if values else k)
+        return result
+
+    def write_all(self, target: Any, node: Node, index: int | None) -> None:
+        """`target` may be a list of tensors; the functional form then returns a list, or a tuple of lists."""
+        val = node.meta["val"]
+        if isinstance(target, torch.Tensor):
+            self.write(target, node if index is None else self.picked(node, index))
+            return
+        if isinstance(val[index], (tuple, list)):
+            node = self.picked(node, index)  # type: ignore[arg-type]
+        for k, tensor in enumerate(target):
+            self.write(tensor, self.picked(node, k))
+
+    def copied(self, target: torch.Tensor, source: torch.Tensor) -> Node:
+        node = self.node_of(self.handle(source))
+        if source.shape != target.shape:
+            node = self.emit(aten.expand.default, node, list(target.shape))
+        if source.dtype != target.dtype or source.device != target.device:
+            return self.emit(aten._to_copy.default, node, dtype=target.dtype, device=target.device)
+        return self.emit(aten.clone.default, node)
+
+    def filled(self, target: torch.Tensor, value: Any) -> Node:
+        return self.emit(aten.full.default, list(target.shape), value, dtype=target.dtype, device=target.device)
+
+    def write(self, target: torch.Tensor, node: Node) -> None:
+        """From now on `target`, and everything that shares its memory, has the value of `node`."""
+        handle = self.handle(target)
+        val = node.meta["val"]
+        if tuple(val.shape) != tuple(target.shape):
+            raise Unsupported("out-resize", f"a tensor of shape {tuple(target.shape)} is given as out= for a result of "
+                              f"shape {tuple(val.shape)}", "give a tensor of the right shape")
+        if val.dtype != target.dtype:
+            node = self.emit(aten._to_copy.default, node, dtype=target.dtype)
+        while handle.parent is not None:
+            assert handle.view is not None
+            parent = self.node_of(handle.parent)
+            view = handle.view
+            if view.operator is aten.as_strided.default:
+                args = _relative(view.args, handle.base.tensor, parent.meta["val"])
+                view = View(view.operator, args, view.kwargs, None)
+            node = scatter(self.emit, view, parent, node)
+            handle = handle.parent
+        base = handle.base
+        base.node = self.laid_out(node, handle.tensor)
+        base.version += 1
+        handle.node, handle.version = base.node, base.version
+
+    def laid_out(self, node: Node, like: torch.Tensor) -> Node:
+        """The value with the strides of `like`, if those leave no gaps."""
+        val = node.meta["val"]
+        if val.stride() == like.stride():
+            return node
+        order = dense_order(like.shape, like.stride())
+        if order is None or _same_steps(val, like):
+            return node
+        if order != tuple(range(len(order))):
+            node = self.emit(aten.permute.default, node, list(order))
+        node = self.emit(aten.clone.default, node, memory_format=torch.contiguous_format)
+        if order != tuple(range(len(order))):
+            node = self.emit(aten.permute.default, node, [order.index(d) for d in range(len(order))])
         return node
 
 
-def record(module: torch.fx.GraphModule, fakes: Sequence[Any]) -> AtenGraph:
-    """The functional form of `module` on inputs like `fakes`, before any pass."""
-    recorder = Recorder()
-    inputs = [_detached(f) if isinstance(f, torch.Tensor) else f for f in fakes]
-    places = [recorder.placeholder(f"input{k}", f) for k, f in enumerate(inputs)]
-    with _ambient_state(), recorder, _functionalization():
-        wrapped = [torch._to_functional_tensor(f) if isinstance(f, torch.Tensor) else f for f in inputs]
-        results = _execute(module, wrapped, recorder)
-        flat, _ = pytree.tree_flatten(results)
-        return _finish(recorder, inputs, places, wrapped, flat)
+# ---------------------------------------------------------------- arguments
 
 
-def _detached(fake: FakeTensor) -> FakeTensor:
-    return FakeTensor(fake.size(), fake.stride(), fake.dtype, fake.device, fake.storage_offset())
+def _name(func: Any) -> str:
+    return func._schema.name.rpartition("::")[2] if isinstance(func, torch._ops.OpOverload) else "item"
 
 
-@contextmanager
-def _functionalization() -> Iterator[None]:
-    torch._enable_functionalization(reapply_views=True)
-    try:
-        yield
-    finally:
-        torch._disable_functionalization()
+def _vals(value: Any) -> Any:
+    if isinstance(value, Node):
+        return value.meta["val"]
+    if isinstance(value, (tuple, list)):
+        return type(value)([_vals(v) for v in value])
+    if isinstance(value, dict):
+        return {k: _vals(v) for k, v in value.items()}
+    return value
 
 
-@contextmanager
-def _ambient_state() -> Iterator[None]:
-    """What the graph's own nodes may switch (grad mode) is put back."""
-    grad = torch.is_grad_enabled()
-    try:
-        yield
-    finally:
-        torch._C._set_grad_enabled(grad)
+def _positional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments as the schema orders them; keyword-only ones stay named."""
+    if not kwargs:
+        return args, kwargs
+    named = bound(func, args, kwargs)
+    last = max((k for k, a in enumerate(func._schema.arguments) if a.name in named and not a.kwarg_only), default=-1)
+    given = tuple(named.pop(a.name, a.default_value) for a in func._schema.arguments[: last + 1])
+    return given, named
 
 
-def _execute(module: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> Any:
-    env: dict[torch.fx.Node, Any] = {}
-    supply = iter(inputs)
-
-    def value(node: torch.fx.Node) -> Any:
-        return env[node]
-
-    for node in module.graph.nodes:
-        recorder.user = node
-        if node.op == "placeholder":
-            env[node] = next(supply)
-        elif node.op == "get_attr":
-            env[node] = _attribute(module, node.target)
-        elif node.op == "output":
-            return torch.fx.node.map_arg(node.args[0], value)
-        else:
-            args = torch.fx.node.map_arg(node.args, value)
-            kwargs = torch.fx.node.map_arg(node.kwargs, value)
-            env[node] = _call(module, node, args, kwargs)
-    raise AssertionError("a graph without an output")
+def _own(known: Facts, result: Any) -> list[Any]:
+    """The results that are no written argument."""
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return [r for r, owner in zip(results, known.returned, strict=False) if owner is None]
 
 
-def _call(module: torch.fx.GraphModule, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
-    if node.op == "call_function":
-        return node.target(*args, **kwargs)
-    if node.op == "call_method":
-        return getattr(args[0], node.target)(*args[1:], **kwargs)
-    return module.get_submodule(node.target)(*args, **kwargs)
+def _relative(args: tuple[Any, ...], base: torch.Tensor, value: torch.Tensor) -> tuple[Any, ...]:
+    """as_strided's arguments for `value`, which stands in for the memory of `base`."""
+    if value.stride() != base.stride() and not _same_steps(value, base):
+        raise Unsupported(
+            "as-strided-of-sparse-memory", "as_strided reads a tensor with gaps in memory that has been written to",
+            "use slices and views instead of as_strided",
+        )  # fmt: skip
+    size, stride, offset = args
+    return size, stride, offset - base.storage_offset() + value.storage_offset()
 
 
-def _attribute(module: torch.fx.GraphModule, target: str) -> Any:
-    found: Any = module
-    for part in target.split("."):
-        found = getattr(found, part)
-    if isinstance(found, torch.Tensor):
-        return torch._to_functional_tensor(found)
-    return found
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
-
-
-def _inner(value: torch.Tensor) -> torch.Tensor:
-    torch._sync(value)
-    return torch._from_functional_tensor(value)
-
-
-def _finish(
-    recorder: Recorder, inputs: list[Any], places: list[torch.fx.Node], wrapped: list[Any], flat: list[Any]
-) -> AtenGraph:
-    storages = {_storage(w): k for k, w in enumerate(wrapped) if isinstance(w, torch.Tensor)}
-    mutated = []
-    for k, (old, w) in enumerate(zip(inputs, wrapped, strict=True)):
-        if isinstance(w, torch.Tensor) and torch._is_functional_tensor(w):
-            new = _inner(w)
-            if new is not old:
-                if tuple(new.shape) != tuple(old.shape):
-                    raise Unsupported("input-resized", "an input tensor is resized in place",
-                                      "resize it outside the compiled function")
-                mutated.append((k, recorder.argument(new)))
-    nodes: list[Any] = []
-    aliases: dict[int, int] = {}
-    for k, out in enumerate(flat):
-        if not isinstance(out, torch.Tensor):
-            nodes.append(out)
-            continue
-        if not torch._is_functional_tensor(out):
-            nodes.append(recorder.argument(out))
-            continue
-        owner = storages.get(_storage(out))
-        nodes.append(recorder.argument(_inner(out)))
-        if owner is not None:
-            aliases[k] = owner
-    recorder.graph.output(tuple(nodes))
-    return AtenGraph(recorder.graph, tuple(mutated), aliases, dict(recorder.constants))
+def _same_steps(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal strides wherever a stride is ever used."""
+    return all(n == 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))

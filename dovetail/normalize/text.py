@@ -1,49 +1,91 @@
-"""Print an AtenGraph: one operator a line, with its result's type."""
+"""An AtenGraph as text.
+
+    graph(%x: f32[4, 8], %w: f32[8])
+      %add = aten.add.Tensor(%x, %w)                         f32[4, 8]
+      %sum, %1 = ...
+      mutates %x <- %add
+      return (%add is %x, ...)
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 
+_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
+
 
 def aten_text(aten: AtenGraph) -> str:
-    """Readable, stable text; not parsed back."""
-    lines = []
-    for node in aten.graph.nodes:
-        kind = _type(node.meta.get("val"))
-        if node.op == "placeholder":
-            known = " = constant" if node.name in aten.constants else ""
-            lines.append(f"input %{node.name}: {kind}{known}")
+    """One line a node; strides are shown where they are not row-major."""
+    nodes = list(aten.graph.nodes)
+    inputs = [n for n in nodes if n.op == "placeholder"]
+    names = ", ".join(
+        f"%{n.name}: {describe(n.meta.get('val'))}{' constant' if n.name in aten.constants else ''}" for n in inputs
+    )
+    lines = [f"graph({names})"]
+    for node in nodes:
+        if node.op == "call_function":
+            call = f"  %{node.name} = {target_name(node.target)}({_arguments(node)})"
+            lines.append(f"{call:<70} {describe(node.meta.get('val'))}")
         elif node.op == "output":
-            for position, new in aten.mutated:
-                lines.append(f"mutate input{position} <- %{new.name}")
-            for k, position in aten.aliases.items():
-                lines.append(f"alias output{k} of input{position}")
-            lines.append(f"return {node.args[0]}")
-        else:
-            target = str(node.target) if isinstance(node.target, torch._ops.OpOverload) else node.target.__name__
-            arguments = [_argument(a) for a in node.args] + [f"{k}={_argument(v)}" for k, v in node.kwargs.items()]
-            lines.append(f"%{node.name}: {kind} = {target}({', '.join(arguments)})")
+            results = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
+            lines += [f"  mutates %{inputs[k].name} <- %{value.name}" for k, value in aten.mutated]
+            lines.append(f"  return ({', '.join(_result(aten, inputs, k, r) for k, r in enumerate(results))})")
     return "\n".join(lines) + "\n"
 
 
-def _argument(value: Any) -> str:
+def _result(aten: AtenGraph, inputs: list[torch.fx.Node], position: int, value: Any) -> str:
+    text = argument(value)
+    source = aten.aliases.get(position)
+    if source is None or value is inputs[source]:
+        return text
+    return f"{text} in %{inputs[source].name}"
+
+
+def target_name(target: Any) -> str:
+    """`aten.add.Tensor`; `aten.relu` for the default overload."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target).removesuffix(".default")
+    return getattr(target, "__name__", str(target))
+
+
+def _arguments(node: torch.fx.Node) -> str:
+    given = [argument(a) for a in node.args]
+    given += [f"{name}={argument(value)}" for name, value in node.kwargs.items() if value is not None]
+    return ", ".join(given)
+
+
+def argument(value: Any) -> str:
     if isinstance(value, torch.fx.Node):
         return f"%{value.name}"
     if isinstance(value, (tuple, list)):
-        return "[" + ", ".join(map(_argument, value)) + "]"
+        return f"[{', '.join(map(argument, value))}]"
+    if isinstance(value, torch.dtype):
+        return short(value)
+    if isinstance(value, torch.device):
+        return str(value)
+    if isinstance(value, (torch.memory_format, torch.layout)):
+        return str(value).removeprefix("torch.")
     return repr(value)
 
 
-def _type(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        dtype = str(value.dtype).removeprefix("torch.")
-        sizes = ", ".join(map(str, value.size()))
-        strides = "" if value.is_contiguous() else f" strides {tuple(value.stride())}"
-        return f"{dtype}[{sizes}]{strides}"
-    if isinstance(value, (tuple, list)):
-        return "(" + ", ".join(map(_type, value)) + ")"
-    return type(value).__name__
+def describe(val: Any) -> str:
+    if isinstance(val, torch.Tensor):
+        sizes = ", ".join(map(str, val.shape))
+        strides = "" if val.is_contiguous() else f" strides {tuple(val.stride())}"
+        device = "" if val.device.type == "cpu" else f" {val.device}"
+        return f"{short(val.dtype)}[{sizes}]{strides}{device}"
+    if isinstance(val, (tuple, list)):
+        return f"({', '.join(map(describe, val))})"
+    return type(val).__name__
+
+
+def short(dtype: torch.dtype) -> str:
+    """`f32`, `bf16`, `i64`, `bool`."""
+    name = str(dtype).removeprefix("torch.")
+    kind = name.rstrip("0123456789")
+    return name if kind not in _SHORT or kind == name else _SHORT[kind] + name[len(kind) :]

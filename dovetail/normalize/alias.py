@@ -1,0 +1,77 @@
+"""Which tensors share memory, and what that memory holds now.
+
+A `Base` is memory; its value is a node of the graph, replaced at every write. A `Handle` is one
+tensor seen by the program: the base itself, or a view made from another handle. A view's node is
+made again from the base's when the base has been written to since.
+
+    y = x.view(-1)        Handle(y) = view of Handle(x)
+    y.add_(1)             base(x).node = view(add(view(x)));  version 1
+    x * 2                 reads base(x).node
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch.fx
+
+
+@dataclass(slots=True, eq=False)
+class Base:
+    """`tensor` is the one that has the memory in eager; `node` its value now, `first` at the start.
+
+    `position`: of the placeholder that is this memory. `fresh`: made anew on every call, so
+    writing to it and returning it concern nobody else.
+    """
+
+    node: torch.fx.Node
+    first: torch.fx.Node
+    tensor: Any
+    position: int | None = None
+    fresh: bool = True
+    version: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """How a view is made from its parent: `operator(parent, *args, **kwargs)`, then `[index]`."""
+
+    operator: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    index: int | None
+
+
+@dataclass(slots=True, eq=False)
+class Handle:
+    """`tensor` has eager's metadata; `node.meta["val"]` what the graph's tensor has, nearly always the same."""
+
+    tensor: Any
+    base: Base
+    node: torch.fx.Node | None
+    version: int
+    parent: Handle | None = None
+    view: View | None = None
+    pick: tuple[torch.fx.Node, int] | None = None  # the node is `pick[0][pick[1]]`, made when first needed
+
+
+def same_layout(a: Any, b: Any) -> bool:
+    """Would an operator see any difference?"""
+    return a is b or (
+        tuple(a.shape) == tuple(b.shape) and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
+        and a.dtype == b.dtype
+    )  # fmt: skip
+
+
+def dense_order(sizes: Any, strides: Any) -> tuple[int, ...] | None:
+    """The dimensions from slowest to fastest when they fill memory without gaps; None otherwise."""
+    order = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d]), reverse=True)
+    expected: Any = 1
+    for d in reversed(order):
+        if sizes[d] == 1:
+            continue
+        if strides[d] != expected:
+            return None
+        expected = expected * sizes[d]
+    return tuple(order)

@@ -1,0 +1,117 @@
+"""The operator that computes what a mutating one would write.
+
+    aten.add_.Tensor(a!, b)          ->  aten.add.Tensor(a, b)
+    aten.add.out(a, b, out=c!)       ->  aten.add.Tensor(a, b)
+    aten.normal_(a!, 0., 1.)         ->  aten.normal_functional(a, 0., 1.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from dovetail.errors import Unsupported
+from dovetail.normalize.schema import facts
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Functional:
+    """Call `operator` with the mutating one's arguments less `drop`.
+
+    `writes[k]` names the argument that result k is the new value of; None for a result of its own.
+    """
+
+    operator: Any
+    drop: tuple[str, ...]
+    writes: tuple[str | None, ...]
+
+
+_STATISTICS = (None, None, None, "running_mean", "running_var")
+
+#: Operators that write to running statistics although their schema does not say so, and the operator that
+#: returns them instead; None where there is none. They write when they have any and are told to train.
+SILENT: dict[Any, Functional | None] = {
+    aten.native_batch_norm.default: Functional(aten._native_batch_norm_legit_functional.default, (), _STATISTICS),
+    aten.cudnn_batch_norm.default: None,
+    aten.miopen_batch_norm.default: None,
+    aten.batch_norm_update_stats.default: None,
+}
+
+
+def silent(operator: Any, named: dict[str, Any]) -> Functional | None:
+    """The functional form of a call that writes without saying so; None when this one does not."""
+    if operator not in SILENT or named.get("running_mean") is None or not named.get("training", True):
+        return None
+    found = SILENT[operator]
+    if found is None:
+        raise _no_form(operator)
+    return found
+
+
+@cache
+def functional(operator: Any) -> Functional:
+    """Raises Unsupported when PyTorch has no functional form of the operator."""
+    schema, known = operator._schema, facts(operator)
+    namespace, _, name = schema.name.partition("::")
+    packets = getattr(torch.ops, namespace)
+    outs = tuple(a.name for a in schema.arguments if a.is_out)
+    if outs:
+        found = _same_arguments(packets, (name,), operator, outs)
+        if found is not None and _returns(found) == len(outs):
+            return Functional(found, outs, outs)
+    else:
+        candidates = (name.removesuffix("_"), f"{name.removesuffix('_')}_functional", name)
+        found = _same_arguments(packets, candidates, operator, ())
+        if found is not None:
+            return Functional(found, (), _writes(known, found))
+    raise _no_form(operator)
+
+
+def _no_form(operator: Any) -> Unsupported:
+    return Unsupported(
+        "mutating-operator", f"{operator} writes to its arguments and has no functional form",
+        "use an operator that returns a new tensor, or move this step out of the compiled function",
+    )  # fmt: skip
+
+
+def _returns(operator: Any) -> int:
+    return len(operator._schema.returns)
+
+
+def _same_arguments(packets: Any, names: tuple[str, ...], operator: Any, without: tuple[str, ...]) -> Any:
+    """The overload of `names` that takes the same arguments and writes to none of them."""
+    wanted = _signature(operator, without)
+    for name in names:
+        packet = getattr(packets, name, None)
+        if packet is None:
+            continue
+        overloads = packet.overloads()
+        overloads.sort(key=lambda o: o != operator._overloadname)
+        for overload in overloads:
+            candidate = getattr(packet, overload)
+            if not facts(candidate).written and _signature(candidate, ()) == wanted:
+                return candidate
+    return None
+
+
+def _signature(operator: Any, without: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(a.name, str(a.type)) for a in operator._schema.arguments if a.name not in without]
+
+
+def _writes(known: Any, found: Any) -> tuple[str | None, ...]:
+    """A functional form returns the mutating one's own results, then each written argument."""
+    own = [None for owner in known.returned if owner is None]
+    count = _returns(found)
+    written = list(known.written)
+    if count == len(own) + len(written):
+        return (*own, *written)
+    if count == 1 and len(written) == 1:
+        return (written[0],)
+    if count == 0 and len(written) == 1:
+        return ()
+    raise _no_form(found)

@@ -1,0 +1,13 @@
+"""Passes over a functional ATen graph, in order. Each is one file and one function on the graph."""
+
+from __future__ import annotations
+
+from dovetail.ir.aten import AtenGraph
+from dovetail.normalize.passes.dead import remove_dead
+from dovetail.options import Options
+
+
+def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
+    """The same meaning in fewer operators."""
+    remove_dead(aten)
+    return aten
