@@ -1,4 +1,4 @@
-"""Estimated time of a group in picoseconds on one thread: is it worth waking the others?"""
+"""Estimated time of a loop in picoseconds on one thread: is it worth waking the others?"""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from dovetail.ir import dims
 from dovetail.ir.dims import Symbol
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Load, Loop, Op, Store
-
-#: Work below which one thread is faster than a team, whose start and barrier take 5-10 us.
-PARALLEL_PICOSECONDS = 20_000_000
 
 _BYTE, _SCATTERED, _OPERATOR, _FUNCTION = 15, 600, 12, 400
 

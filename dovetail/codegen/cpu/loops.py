@@ -36,6 +36,20 @@ class LoopEmitter:
         self.em, self.b, self.w = em, em.b, em.w
         self.reducer = Reducer(em.w)
         self.on_fail = on_fail
+        self.rewrap = rewrap
+
+    def enter(self, loop: Loop) -> None:
+        """Before a Loop: loads of what the group writes stay inside it."""
+        em = self.em
+        em.written = dict.fromkeys(em.written, self.b.depth)
+        em.pinned = frozenset(
+            s.buffer.name for s in loop.body if isinstance(s, Store) and s.buffer.name in em.written
+        )
+
+    def leave(self) -> None:
+        """After a Loop: later loads stay below its checks."""
+        self.em.pinned = frozenset()
+        self.em.floor = min(self.em.floor, self.b.depth)
 
     # ------------------------------------------------------------ loops with accumulators
 
@@ -44,11 +58,11 @@ class LoopEmitter:
         flat = [v for state in states for v in state]
 
         def run(index: Val, names: list[str]) -> list[str]:
-            following = body(index, _rewrap(states, names, self.b.depth))
+            following = body(index, rewrap(states, names, self.b.depth))
             return [v.text for state in following for v in state]
 
         results = self.b.loop(start, end, step, [(v.type, v.text) for v in flat], run, guarded)
-        return _rewrap(states, results, self.b.depth)
+        return rewrap(states, results, self.b.depth)
 
     def each(self, symbol: Symbol, states: States, body: Callable[[States], States]) -> States:
         """A scalar loop over a whole range."""
@@ -204,7 +218,7 @@ class LoopEmitter:
         self.em.floor = max(self.em.floor, self.b.depth)
 
 
-def _rewrap(states: States, names: list[str], depth: int) -> States:
+def rewrap(states: States, names: list[str], depth: int) -> States:
     """The same shape with other names."""
     found = iter(names)
     return [[Val(next(found), v.element, v.lanes, depth) for v in state] for state in states]

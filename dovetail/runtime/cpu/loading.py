@@ -11,7 +11,8 @@ import llvmlite.binding as llvm
 
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import Kernel
-from dovetail.runtime.cpu import calls, machine, openmp
+from dovetail.ir.launch import LAUNCH
+from dovetail.runtime.cpu import calls, machine, openmp, team
 from dovetail.runtime.cpu.store import Store, default_folder
 
 _loaded: dict[str, Callable[..., Any]] = {}
@@ -35,10 +36,9 @@ def load(kernels: Iterable[Kernel], store: Store | None = None) -> dict[str, Cal
 
 def _link(kernels: list[Kernel], store: Store) -> None:
     """One execution engine for all of them."""
-    objects = [_object(k, store) for k in kernels]
-    target = machine.machine()
-    text = "" if openmp.connect() else openmp.serial_text
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), target)
+    objects = [_object(k.symbol, k.text + calls.wrapper_text(k), store) for k in kernels]
+    _connect(store)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine.machine())
     for code in objects:
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -48,14 +48,25 @@ def _link(kernels: list[Kernel], store: Store) -> None:
         _loaded[kernel.symbol] = calls.function(kernel.symbol, engine.get_function_address(name))
 
 
-def _object(kernel: Kernel, store: Store) -> bytes:
-    text = kernel.text + calls.wrapper_text(kernel)
+def _connect(store: Store) -> None:
+    """Once a process: the functions that kernels call."""
+    if _engines:
+        return
+    text = team.TEXT + (openmp.DECLARATIONS if openmp.connect() else openmp.SERIAL)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine.machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(_object(LAUNCH, text, store)))
+    engine.finalize_object()
+    llvm.add_symbol(LAUNCH, engine.get_function_address(LAUNCH))
+    _engines.append(engine)
+
+
+def _object(name: str, text: str, store: Store) -> bytes:
     key = hashlib.sha256(f"{machine.identity()}\n{text}".encode()).hexdigest()
     code = store.get(key)
     if code is None:
         try:
             code = machine.to_object(text)
         except RuntimeError as error:
-            raise InternalError("codegen", f"LLVM rejects {kernel.symbol}: {error}") from error
+            raise InternalError("codegen", f"LLVM rejects {name}: {error}") from error
         store.put(key, code)
     return code

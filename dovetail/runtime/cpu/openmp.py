@@ -1,7 +1,7 @@
 """The OpenMP runtime that torch has loaded, so that kernels share its threads and its settings.
 
-Kernels call the four functions below, whose names GNU libgomp and LLVM libomp (on Linux) both
-export. Where no loaded library has them, `serial_text` defines all four for one thread.
+The launcher calls the functions below, whose names GNU libgomp and LLVM libomp (on Linux) both
+export. Where no loaded library has them, `SERIAL` defines them for one thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_
 #: Names of the libraries to look for among those loaded, best first.
 LIBRARIES = ("libgomp", "libiomp5", "libomp")
 
-serial_text = """
+DECLARATIONS = """
+declare void @GOMP_parallel(ptr, ptr, i32, i32)
+declare i32 @omp_get_thread_num()
+declare i32 @omp_get_num_threads()
+declare i32 @omp_get_max_threads()
+declare i32 @omp_in_parallel()
+"""
+
+SERIAL = """
 define void @GOMP_parallel(ptr %f, ptr %data, i32 %n, i32 %flags) {
   call void %f(ptr %data)
   ret void

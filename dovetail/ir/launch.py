@@ -1,0 +1,25 @@
+"""What a CPU kernel and the runtime's launcher agree on: a context of 8-byte slots.
+
+    void dovetail_launch(ptr ctx, ptr body, i64 rows, i64 span, i64 lanes, i64 work)
+
+calls `void body(ptr ctx, i64 lo, i64 hi, i64 part)` so that every task in [0, tasks) is run once, by
+one thread, or by a team if `work` (picoseconds on one thread) is worth it; `part` numbers the
+threads from 0. There are `rows` tasks when `lanes` is 0. Otherwise a task is a row and a segment of
+a range of `span` indices, `segments` to a row (the fastest digit), each `segment` long, a multiple
+of `lanes`, but for the last. rows and span are positive. The launcher fills the slots below, but
+for status and partials.
+"""
+
+from __future__ import annotations
+
+LAUNCH = "dovetail_launch"
+
+#: status: 0, or the number of a failed check; parts: threads that ran a body; partials: the kernel's.
+STATUS, TASKS, SEGMENT, SEGMENTS, PARTIALS, PARTS, BODY = range(7)
+FIRST_FREE = 8
+
+#: Threads of a team, at most: partial results are kept for so many.
+MOST_THREADS = 1024
+
+#: Work below which one thread is faster than a team, whose start and barrier take 5-10 us.
+PARALLEL_PICOSECONDS = 20_000_000
