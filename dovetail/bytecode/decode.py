@@ -158,7 +158,7 @@ class _Resolver:
             Arg.NAME_TWO_BITS: lambda n, a: (code.co_names[a >> 2], a & 3),
             Arg.LOCAL: lambda n, a: (fast[a], 0),
             Arg.TWO_LOCALS: lambda n, a: ((fast[a >> 4], fast[a & 15]), 0),
-            Arg.COMPARE: lambda n, a: (COMPARISONS[a >> DIALECT.compare_shift], a & 16 if DIALECT.compare_shift > 4 else 0),
+            Arg.COMPARE: lambda n, a: (COMPARISONS[a >> DIALECT.compare_shift], a & DIALECT.compare_flag),
             Arg.BINARY: lambda n, a: (BINARY_OPERATORS[a], 0),
         }
 

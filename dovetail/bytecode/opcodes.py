@@ -43,23 +43,24 @@ class Opcode:
 class Dialect:
     """What differs from one version to the next in the opcodes that they share.
 
-    `null_first`: a call's NULL lies below the callable, not above it. `compare_shift`: flag bits
-    below a comparison's index. `loop_end`: opcodes at a FOR_ITER's target that an exhausted loop
-    skips. `method_bit`: LOAD_ATTR's argument has the method flag. `send_keeps_receiver`: SEND leaves
-    a finished receiver for END_SEND.
+    `null_first`: a call's NULL lies below the callable, not above it. `compare_shift`: flag bits below a
+    comparison's index; `compare_flag`: the one that asks for a bool. `loop_end`: opcodes at a FOR_ITER's
+    target that an exhausted loop skips. `method_bit`: LOAD_ATTR's argument has the method flag.
+    `send_keeps_receiver`: SEND leaves a finished receiver for END_SEND.
     """
 
     null_first: bool
     compare_shift: int
+    compare_flag: int
     loop_end: tuple[str, ...]
     method_bit: bool
     send_keeps_receiver: bool
 
 
 DIALECTS = {
-    11: Dialect(null_first=True, compare_shift=0, loop_end=(), method_bit=False, send_keeps_receiver=False),
-    12: Dialect(null_first=True, compare_shift=4, loop_end=("END_FOR",), method_bit=True, send_keeps_receiver=True),
-    13: Dialect(null_first=False, compare_shift=5, loop_end=("END_FOR", "POP_TOP"), method_bit=True, send_keeps_receiver=True),
+    11: Dialect(True, 0, 0, (), method_bit=False, send_keeps_receiver=False),
+    12: Dialect(True, 4, 0, ("END_FOR",), method_bit=True, send_keeps_receiver=True),
+    13: Dialect(False, 5, 16, ("END_FOR", "POP_TOP"), method_bit=True, send_keeps_receiver=True),
 }
 
 COMPARISONS = ("<", "<=", "==", "!=", ">", ">=")
@@ -88,7 +89,8 @@ OPCODES: dict[str, Opcode] = {
     **_rows("CALL CALL_FUNCTION_EX LOAD_BUILD_CLASS SETUP_ANNOTATIONS COPY_FREE_VARS MAKE_FUNCTION GET_AWAITABLE"),
     **_rows("GET_AITER GET_ANEXT END_ASYNC_FOR BEFORE_ASYNC_WITH"),
     **_rows("FORMAT_VALUE", last=12),
-    **_rows("FORMAT_SIMPLE FORMAT_WITH_SPEC CONVERT_VALUE TO_BOOL CALL_KW SET_FUNCTION_ATTRIBUTE EXIT_INIT_CHECK", first=13),
+    **_rows("FORMAT_SIMPLE FORMAT_WITH_SPEC CONVERT_VALUE TO_BOOL CALL_KW", first=13),
+    **_rows("SET_FUNCTION_ATTRIBUTE EXIT_INIT_CHECK", first=13),
     **_rows("LOAD_CONST", arg=Arg.CONST),
     **_rows("KW_NAMES", last=12, arg=Arg.CONST),
     **_rows("RETURN_CONST", first=12, arg=Arg.CONST),

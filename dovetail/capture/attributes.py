@@ -200,7 +200,8 @@ def _function_part(name: str) -> Callable[[Any, Value], Value | None]:
             return value.attrs[name]
         if value.real is not MISSING:
             return s.from_native(getattr(value.real, name))
-        parts = {"__name__": value.name, "__qualname__": value.code.co_qualname, "__module__": value.globals.get("__name__")}
+        module = value.globals.get("__name__")
+        parts = {"__name__": value.name, "__qualname__": value.code.co_qualname, "__module__": module}
         return Const(parts[name]) if name in parts else NONE
 
     return get
@@ -214,13 +215,14 @@ def _exception_link(s: Any, value: Value) -> Value | None:
     return (value.cause or NONE) if isinstance(value, ExceptionValue) else None
 
 
+FUNCTION_PARTS = ("__name__", "__qualname__", "__doc__", "__module__", "__code__", "__annotations__", "__closure__")
+
 SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
     "__class__": _class_of,
     "__dict__": _dict_of,
     "__self__": _receiver,
     "__func__": lambda s, v: v.function if isinstance(v, MethodValue) else None,
-    **{n: _function_part(n) for n in ("__name__", "__qualname__", "__doc__", "__module__", "__code__", "__annotations__")},
-    "__closure__": _function_part("__closure__"),
+    **{n: _function_part(n) for n in FUNCTION_PARTS},
     "args": _exception_args,
     "__cause__": _exception_link,
     "__context__": _exception_link,

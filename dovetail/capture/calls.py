@@ -101,7 +101,7 @@ def bind_arguments(
     s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], out: dict[str, Any]
 ) -> None:
     """Assign arguments to parameters by Python's rules, filling `out`."""
-    positional, keyword_only, posonly, star, double = _parameters(function.code)
+    positional, keyword_only, _, star, double = _parameters(function.code)
     count = len(positional)
     for name, value in zip(positional, args):
         out[name] = value

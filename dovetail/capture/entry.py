@@ -19,7 +19,7 @@ from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_modu
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.session import Session
 from dovetail.capture.torchtable import impure
-from dovetail.capture.values.base import Raised, Value
+from dovetail.capture.values.base import MISSING, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.wrap import function_parts
@@ -80,7 +80,7 @@ def take_apart(fn: Any) -> Target:
     if isinstance(fn, torch.nn.Module):
         forward = _forward(fn)
         return Target(fn, forward, fn, True) if forward is not None else Target(fn, None)
-    call = getattr(type(fn), "__call__", None)
+    call = inspect.getattr_static(type(fn), "__call__", None)
     if isinstance(call, FunctionType) and not isinstance(fn, functools.partial):
         return Target(fn, call, fn, True)
     return Target(fn, None)
@@ -112,6 +112,7 @@ def _trace(s: Session, target: Target, args: tuple[Any, ...], kwargs: Mapping[st
         double = s.wrap(dict(kwargs), Arg("kwargs"))
         assert isinstance(star, TupleValue) and isinstance(double, DictValue)
         named = {k.native(): v for k, v in double.pairs(s)}
+        double.real, double.source = MISSING, None  # each call makes a new one
         root = s.wrap(target.root, s.bind(target.root, "self"))
         return "*args, **kwargs", s.call_root(root, star.all(s), named)
     values, header = _bind(s, target, function, args, kwargs)

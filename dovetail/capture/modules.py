@@ -34,8 +34,9 @@ def call_module(s: Any, value: ModuleValue, args: list[Value], kwargs: dict[str,
                 s.guard(Global(hook, torch_module.__name__), GuardKind.LENGTH, 0)
             return s.get_attr(value, "forward").call(s, args, kwargs)
         return s.get_attr(value, "_call_impl").call(s, args, kwargs)
-    if hasattr(value.cls, "_dovetail_dispatcher"):  # a compiled module inside a captured program is traced as its original
-        return call_module(s, s.wrap(value.real._orig_mod, Attr(value.source, "_orig_mod")), args, kwargs)  # type: ignore[arg-type]
+    if hasattr(value.cls, "_dovetail_dispatcher"):  # a compiled module inside another is traced as its original
+        original = s.wrap(value.real._orig_mod, Attr(value.source, "_orig_mod"))  # type: ignore[arg-type]
+        return call_module(s, original, args, kwargs)
     return s.find_special(value, "__call__").call(s, args, kwargs)
 
 

@@ -149,15 +149,22 @@ def _equality(s: Any, sign: str, left: Value, right: Value) -> Value:
     want = sign == "=="
     name = "__eq__" if want else "__ne__"
     for receiver, other in ((left, right), (right, left)):
-        if s.static(receiver.cls, name) is not s.static(object, name) and type(receiver) not in IDENTITY:
+        if type(receiver) in IDENTITY:
+            continue
+        if _defines(s, receiver, name):
             result = s.call(s.find_special(receiver, name), other)
             if not _is_not_implemented(result):
                 return result
-        elif not want and s.static(receiver.cls, "__eq__") is not s.static(object, "__eq__") and type(receiver) not in IDENTITY:
+        elif not want and _defines(s, receiver, "__eq__"):
             result = s.call(s.find_special(receiver, "__eq__"), other)
             if not _is_not_implemented(result):
                 return boolean(not truth(s, result))
     return boolean(same(s, left, right) is want)
+
+
+def _defines(s: Any, value: Value, name: str) -> bool:
+    """Does the class have a special method of its own, not `object`'s?"""
+    return s.static(value.cls, name) is not s.static(object, name)
 
 
 IDENTITY = (FunctionValue, MethodValue, ClassValue, KnownValue)

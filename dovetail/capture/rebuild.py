@@ -143,9 +143,8 @@ class Rebuilder:
         store = f"{self.known(OrderedDict if issubclass(value.cls, OrderedDict) else dict)}.__setitem__"
         for key, item in value.entries.values():
             key_text, item_text = self.expr(key), self.expr(item)
-            self.lines.append(
-                f"{text}[{key_text}] = {item_text}" if value.cls is dict else f"{store}({text}, {key_text}, {item_text})"
-            )
+            plain = f"{text}[{key_text}] = {item_text}"
+            self.lines.append(plain if value.cls is dict else f"{store}({text}, {key_text}, {item_text})")
 
     def set(self, value: SetValue) -> str:
         items = ", ".join(self.expr(item) for item in value.entries.values())
@@ -196,6 +195,8 @@ class Rebuilder:
         maker = MAKERS.get(value.cls)
         if maker is not None:
             return maker(self, value)
+        if value.real is not MISSING:
+            return self.known(value.real)
         if value.made_by is not None:
             return self.s.unsupported("result", f"a {value.cls.__name__} cannot be returned from the compiled function")
         text = self.start(value, f"_new({self.known(value.cls)})")
@@ -275,7 +276,9 @@ class Rebuilder:
         if value.real is MISSING:
             return []
         target = self.known(value.real)
-        return [f"{target}.cell_contents = {self.expr(value.contents)}" if value.contents is not None else f"del {target}.cell_contents"]
+        if value.contents is None:
+            return [f"del {target}.cell_contents"]
+        return [f"{target}.cell_contents = {self.expr(value.contents)}"]
 
 
 def _partial(rebuilder: Rebuilder, value: ObjectValue) -> str:

@@ -30,12 +30,11 @@ from dovetail.ops.fake import to_fake
 def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     """A graph input for a tensor from outside."""
     cls = type(real)
-    if cls not in (torch.Tensor, torch.nn.Parameter) and cls.__torch_function__ is not torch._C._disabled_torch_function_impl:
-        if not isinstance(real, (torch.nn.Parameter, torch.nn.Buffer)):
-            s.unsupported(
-                "tensor-subclass", f"{source.name()} is a {cls.__name__}, a subclass of torch.Tensor",
-                "Pass a plain tensor.",
-            )
+    if cls not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        s.unsupported(
+            "tensor-subclass", f"{source.name()} is a {cls.__name__}, a subclass of torch.Tensor",
+            "Pass a plain tensor.",
+        )
     static = isinstance(source, Member)
     if static:
         s.guard(source, GuardKind.ID, real)

@@ -57,8 +57,8 @@ def tensor_methods() -> dict[Any, str]:
 IMPURE_METHODS = frozenset(("__setitem__", "backward", "requires_grad_", "register_hook"))
 IN_PLACE_OPERATORS = frozenset(
     getattr(operator, n)
-    for n in ("iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior", "ipow", "irshift", "isub", "itruediv", "ixor", "setitem")
-)  # fmt: skip
+    for n in "iadd iand ifloordiv ilshift imatmul imul imod ior ipow irshift isub itruediv ixor setitem".split()
+)
 RANDOM = frozenset(
     """rand randn randint randperm bernoulli multinomial normal poisson dropout alpha_dropout feature_dropout
     feature_alpha_dropout dropout1d dropout2d dropout3d rrelu gumbel_softmax fractional_max_pool2d

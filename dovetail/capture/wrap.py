@@ -76,9 +76,7 @@ def _guard_again(s: Any, value: Value, obj: Any, source: Source) -> None:
         return
     if isinstance(value, (ModuleValue, KnownValue, FunctionValue)):
         s.guard(source, GuardKind.ID, obj)
-    elif isinstance(value, TensorValue):
-        s.guard(source, GuardKind.ALIAS, value.source)
-    elif isinstance(value, (ObjectValue, MethodValue)) and not isinstance(obj, tuple):
+    elif isinstance(value, TensorValue) or isinstance(value, (ObjectValue, MethodValue)) and not isinstance(obj, tuple):
         s.guard(source, GuardKind.ALIAS, value.source)
     elif isinstance(obj, tuple):
         _wrap_tuple(s, obj, source)
@@ -169,7 +167,7 @@ def _wrap_cell(s: Any, cell: Any, function: FunctionValue, index: int) -> CellVa
 def _needs_guard(cell: Any) -> bool:
     """Cells of class-level functions (decorators) hold functions and classes that never change."""
     try:
-        return not isinstance(cell.cell_contents, (types.FunctionType, type, types.BuiltinFunctionType, types.ModuleType))
+        return not isinstance(cell.cell_contents, STABLE)
     except ValueError:
         return True
 
@@ -344,6 +342,7 @@ FRESH: dict[type, Callable[[Any, Any], Value]] = {
     frozenset: _fresh_set,
 }
 
+STABLE = (types.FunctionType, type, types.BuiltinFunctionType, types.ModuleType)
 IMMUTABLE = (int, float, bool, str, bytes, type(None), complex, type, types.FunctionType, torch.dtype, torch.device)
 OPAQUE = (property, functools.cached_property, staticmethod, classmethod, torch.Generator)
 

@@ -10,10 +10,20 @@ import torch
 import torch.utils._pytree as pytree
 
 from dovetail.capture import capture
+from dovetail.guards import build, snapshot
 from dovetail.ir.captured import Captured
+from dovetail.ir.guard import MISS
 from dovetail.options import Options
 
 OPTIONS = Options()
+
+
+def enter(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Check the guards and execute the residual, as a compiled entry does."""
+    entry = build(captured, fn, captured.graph, snapshot())
+    result = entry.call(*args, **kwargs)
+    assert result is not MISS, [str(f) for f in entry.failures(args, kwargs)]
+    return result
 
 
 def run(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -50,7 +60,7 @@ def check(fn: Any, *args: Any, **kwargs: Any) -> Captured:
     captured = capture(fn, ours[0], ours[1], OPTIONS)
     assert torch.is_grad_enabled() == before
     compare(ours, theirs)
-    actual = run(captured, *ours)
+    actual = enter(captured, fn, *ours)
     expected = fn(*theirs[0], **theirs[1])
     compare(actual, expected)
     compare(ours, theirs)

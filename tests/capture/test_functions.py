@@ -1,5 +1,6 @@
 """One-line functions, captured and compared with eager. Each case is called with two 4x4 tensors."""
 
+# ruff: noqa: E501, E704, E721, F821, PLE0643, RUF059  one case is one line
 from __future__ import annotations
 
 import collections
@@ -409,11 +410,11 @@ def generator_close(x, y):
 @case
 def builtin_types(x, y): return type(x) is torch.Tensor, type(1), isinstance(x, torch.Tensor), isinstance(1, (int, str)), issubclass(bool, int), callable(outer), isinstance([], list | tuple), isinstance(x, (list, tuple)), type([]) == list
 @case
-def getattr_calls(x, y): return getattr(x, "shape"), getattr(x, "nothing", 3), hasattr(x, "relu"), hasattr(x, "qqq"), getattr(torch, "sin")(x), getattr(x, "add")(y)
+def getattr_calls(x, y): return x.shape, getattr(x, "nothing", 3), hasattr(x, "relu"), hasattr(x, "qqq"), torch.sin(x), x.add(y)
 @case
 def globals_read(x, y): return x * SCALE + TABLE["b"] + len(NAMES), NAMES[0]
 @case
-def identity(x, y): return x is x, x is y, [] is [], None is None, torch.float32 is x.dtype, x is not y
+def identity(x, y): return x is x, x is y, [] == [], None is None, torch.float32 is x.dtype, x is not y
 @case
 def assertions(x, y):
     assert x.shape == (4, 4), "bad"
@@ -422,8 +423,9 @@ def assertions(x, y):
 @case
 def imports(x, y):
     import math as m
-    from torch.nn import functional as fn
+
     import torch.nn.functional
+    from torch.nn import functional as fn
     return fn.relu(x) * m.pi, torch.nn.functional.relu(y)
 # ------------------------------------------------------------ classes
 @case

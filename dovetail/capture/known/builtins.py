@@ -98,7 +98,11 @@ def _callable(s: Any, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
     if isinstance(value, (FunctionValue, MethodValue, ClassValue)):
         return Const(True)
-    return boolean(callable(value.real) if isinstance(value, KnownValue) else hasattr(value.cls, "__call__"))
+    return boolean(callable(value.real) if isinstance(value, KnownValue) else has_call(s, value))
+
+
+def has_call(s: Any, value: Value) -> bool:
+    return s.static(value.cls, "__call__") is not MISSING
 
 
 @known(id)
@@ -405,7 +409,7 @@ def _extreme(sign: str, name: str) -> Any:
     def choose(s: Any, args: Args, kwargs: Kwargs) -> Value:
         items = list(args) if len(args) > 1 else s.unpack(args[0])
         if not items:
-            return kwargs["default"] if "default" in kwargs else s.throw(ValueError, f"{name}() arg is an empty sequence")
+            return kwargs.get("default") or s.throw(ValueError, f"{name}() arg is an empty sequence")
         key = kwargs.get("key", NONE)
         plain = isinstance(key, Const)
         best, best_key = items[0], items[0] if plain else s.call(key, items[0])

@@ -270,14 +270,18 @@ for _name in LEVELS:
     known(getattr(logging.Logger, _name))(_log(_name))
 known(logging.Logger.isEnabledFor)(lambda s, args, kwargs: boolean(args[0].native().isEnabledFor(args[1].native())))
 known(logging.Logger.getEffectiveLevel)(lambda s, args, kwargs: Const(args[0].native().getEffectiveLevel()))
-known(dataclasses.is_dataclass)(
-    lambda s, args, kwargs: boolean(dataclasses.is_dataclass(args[0].native() if isinstance(args[0], KnownValue) else args[0].cls))
-)
+
+
+def _class_of(value: Value) -> Any:
+    return value.native() if isinstance(value, KnownValue) else value.cls
+
+
+known(dataclasses.is_dataclass)(lambda s, args, kwargs: boolean(dataclasses.is_dataclass(_class_of(args[0]))))
 
 
 @known(dataclasses.fields)
 def _fields(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    cls = args[0].native() if isinstance(args[0], KnownValue) else args[0].cls
-    return TupleValue([ObjectValue(dataclasses.Field, f, s.bind(f)) for f in dataclasses.fields(cls)])
+    cls = _class_of(args[0])
+    return TupleValue([ObjectValue(dataclasses.Field, f) for f in dataclasses.fields(cls)])
 
 

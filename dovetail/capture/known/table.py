@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.capture.values.base import NONE
+
 Handler = Callable[[Any, list[Any], dict[str, Any]], Any]
 
 # A handler of a Python function returns this to have the call inlined after all.
@@ -39,6 +41,26 @@ def standin(*targets: Any) -> Callable[[Any], Any]:
     def register(function: Any) -> Any:
         for target in targets:
             STANDINS[target] = function
+        return function
+
+    return register
+
+
+def methods(cls: type, *names: str) -> Callable[[Any], Any]:
+    """Register `function(s, receiver, *args, **kwargs)`; a result of None is Python's None."""
+
+    def register(function: Any) -> Any:
+        def handler(s: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+            try:
+                result = function(s, *args, **kwargs)
+            except TypeError as error:
+                if "positional argument" not in str(error) and "unexpected keyword" not in str(error):
+                    raise
+                return s.throw(TypeError, str(error))
+            return NONE if result is None else result
+
+        for name in names:
+            known(cls.__dict__[name])(handler)
         return function
 
     return register

@@ -39,11 +39,12 @@ KNOWN[torch.jit.is_scripting] = constant(False)
 KNOWN[torch.jit.is_tracing] = constant(False)
 KNOWN[torch._C._get_tracing_state] = constant(None)
 KNOWN[torch._C._is_tracing] = constant(False)
+KNOWN[torch._C._len_torch_dispatch_stack] = constant(0)  # capture's own mode is not the program's
 KNOWN[torch._C._log_api_usage_once] = constant(None)
 KNOWN[torch._C._functorch.peek_interpreter_stack] = constant(None)
 KNOWN[torch._C._are_functorch_transforms_active] = constant(False)
-for _function in (torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic):
-    KNOWN[_function] = constant(False)
+for _name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
+    KNOWN[getattr(torch.overrides, _name)] = constant(False)
 KNOWN[torch.overrides.is_tensor_like] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
 KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
 KNOWN[torch._assert] = lambda s, args, kwargs: NONE if s.truth(args[0]) else s.throw(AssertionError, args[1])
@@ -196,9 +197,10 @@ def _null_context(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-KNOWN[torch.autograd.profiler.record_function.__enter__] = lambda s, args, kwargs: args[0]
-KNOWN[torch.autograd.profiler.record_function.__exit__] = _null_context
-KNOWN[torch.autograd.profiler.record_function] = lambda s, args, kwargs: ObjectValue(torch.autograd.profiler.record_function)
+_RECORD = torch.autograd.profiler.record_function
+KNOWN[_RECORD.__enter__] = lambda s, args, kwargs: args[0]
+KNOWN[_RECORD.__exit__] = _null_context
+KNOWN[_RECORD] = lambda s, args, kwargs: ObjectValue(_RECORD)
 
 
 @known(F.handle_torch_function)

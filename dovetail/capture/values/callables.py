@@ -41,7 +41,9 @@ class FunctionValue(ObjectValue):
     __slots__ = ("code", "globals", "name", "defaults", "kwdefaults", "closure", "annotations")
     cls: type
 
-    def __init__(self, code: CodeType, scope: dict[str, Any], name: str, real: Any = MISSING, source: Any = None) -> None:
+    def __init__(
+        self, code: CodeType, scope: dict[str, Any], name: str, real: Any = MISSING, source: Source | None = None
+    ) -> None:
         super().__init__(FunctionType, real, source)
         self.code, self.globals, self.name = code, scope, name
         self.defaults: tuple[Value, ...] = ()

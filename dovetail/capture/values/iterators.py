@@ -7,12 +7,14 @@ from typing import Any
 
 from dovetail.capture.values.base import Value
 
+LIST_ITERATOR = type(iter([]))
+
 
 class IteratorValue(Value):
     """The root of iterators made inside; subclasses define `step`."""
 
     __slots__ = ()
-    cls = type(iter([]))
+    cls = LIST_ITERATOR
 
     def step(self, s: Any) -> Value | None:
         raise NotImplementedError
@@ -40,7 +42,7 @@ class NativeIterator(IteratorValue):
 
     __slots__ = ("values", "cls")
 
-    def __init__(self, values: Iterator[Value], cls: type = type(iter([]))) -> None:
+    def __init__(self, values: Iterator[Value], cls: type = LIST_ITERATOR) -> None:
         super().__init__()
         self.values, self.cls = values, cls
 
@@ -53,7 +55,7 @@ class CallableIterator(IteratorValue):
 
     __slots__ = ("function", "cls")
 
-    def __init__(self, function: Callable[[Any], Value | None], cls: type = type(iter([]))) -> None:
+    def __init__(self, function: Callable[[Any], Value | None], cls: type = LIST_ITERATOR) -> None:
         super().__init__()
         self.function, self.cls = function, cls
 

@@ -1,0 +1,222 @@
+"""Methods of dict, OrderedDict, defaultdict and of an object's `__dict__`, by descriptor."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.capture.handlers.build import mapping_pairs
+from dovetail.capture.known.table import known, methods
+from dovetail.capture.operators import dict_item
+from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
+from dovetail.capture.values.containers import DictValue, ListValue, TupleValue, ViewValue
+from dovetail.capture.values.views import NamespaceValue
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+Method = Callable[..., Any]
+YES = Const(True)
+
+
+def fill(s: Any, v: Any, source: Value | None = None, **kwargs: Value) -> None:
+    """`dict.update`."""
+    if source is not None:
+        if isinstance(source, (DictValue, NamespaceValue)) or s.has_attr(source, "keys"):
+            pairs = mapping_pairs(s, source)
+        else:
+            pairs = [tuple(s.unpack(row)) for row in s.unpack(source)]  # type: ignore[misc]
+        for key, value in pairs:
+            _put(s, v, key, value)
+    for name, value in kwargs.items():
+        _put(s, v, Const(name), value)
+
+
+def _put(s: Any, v: Any, key: Value, value: Value) -> None:
+    if isinstance(v, NamespaceValue):
+        v.base.set_instance_attr(s, key.native(), value)
+    elif type(s.static(v.cls, "__setitem__")).__name__ == "function" and issubclass(v.cls, OrderedDict):
+        s.set_item(v, key, value)
+    else:
+        v.put(s, key, value)
+
+
+def _make_dict(cls: type) -> Any:
+    def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        made = DictValue(cls)
+        fill(s, made, *args, **kwargs)
+        return made
+
+    return make
+
+
+known(dict)(_make_dict(dict))
+known(OrderedDict)(_make_dict(OrderedDict))
+
+
+@known(defaultdict)
+def _defaultdict(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    made = DictValue(defaultdict)
+    made.default_factory = args[0] if args and not isinstance(args[0], Const) else None
+    fill(s, made, *args[1:], **kwargs)
+    return made
+
+
+@methods(dict, "get")
+def _get(s: Any, v: Any, key: Value, default: Value = NONE) -> Value:
+    if isinstance(v, NamespaceValue):
+        return v.base.instance_attr(s, key.native()) or default
+    return v.get(s, s.hashable(key)) or default
+
+
+@methods(dict, "pop")
+def _dict_pop(s: Any, v: Any, key: Value, default: Value | None = None) -> Value:
+    if isinstance(v, NamespaceValue):
+        found = v.base.instance_attr(s, key.native())
+        v.base.del_instance_attr(s, key.native())
+        return found or default or s.throw(KeyError, key)
+    native_key = s.hashable(key)
+    found = v.get(s, native_key)
+    if found is None:
+        return default if default is not None else s.throw(KeyError, key)
+    del v.entries[native_key]
+    v.mark(s)
+    return found
+
+
+@methods(dict, "setdefault")
+def _setdefault(s: Any, v: Any, key: Value, default: Value = NONE) -> Value:
+    found = v.get(s, s.hashable(key))
+    if found is None:
+        _put(s, v, key, default)
+        found = default
+    return found
+
+
+@methods(dict, "popitem")
+def _popitem(s: Any, v: Any, last: Value = YES) -> Value:
+    if not v.entries:
+        s.throw(KeyError, "popitem(): dictionary is empty")
+    native_key = (list(v.entries) if s.truth(last) else list(v.entries)[::-1])[-1]
+    pair = (v.entries[native_key][0], v.get(s, native_key))
+    del v.entries[native_key]
+    v.mark(s)
+    return TupleValue(pair)
+
+
+@methods(dict, "clear")
+def _dict_clear(s: Any, v: Any) -> None:
+    v.entries.clear()
+    v.mark(s)
+
+
+@methods(dict, "copy")
+def _dict_copy(s: Any, v: Any) -> Value:
+    if isinstance(v, NamespaceValue):
+        made = DictValue()
+        fill(s, made, v)
+        return made
+    made = DictValue(v.cls if v.cls in (dict, OrderedDict, defaultdict) else dict)
+    made.entries = {k: (key, v.get(s, k)) for k, (key, _) in v.entries.items()}
+    made.default_factory = v.default_factory
+    return made
+
+
+@methods(OrderedDict, "move_to_end")
+def _move_to_end(s: Any, v: Any, key: Value, last: Value = YES) -> None:
+    native_key = s.hashable(key)
+    entry = v.entries.pop(native_key, None)
+    if entry is None:
+        s.throw(KeyError, key)
+    v.entries = {**v.entries, native_key: entry} if s.truth(last) else {native_key: entry, **v.entries}
+    v.mark(s)
+
+
+@methods(dict, "__getitem__")
+def _dict_getitem(s: Any, v: Any, key: Value) -> Value:
+    if isinstance(v, NamespaceValue):
+        return v.base.instance_attr(s, key.native()) or s.throw(KeyError, key)
+    return dict_item(s, v, key)
+
+
+@methods(dict, "__contains__")
+def _dict_contains(s: Any, v: Any, key: Value) -> Value:
+    if isinstance(v, NamespaceValue):
+        return boolean(v.base.instance_attr(s, key.native()) is not None)
+    return boolean(s.hashable(key) in v.entries)
+
+
+def _del_item(s: Any, v: Any, key: Value) -> None:
+    _dict_pop(s, v, key)
+
+
+def _same_dict(s: Any, v: Any, other: Value) -> Value:
+    if not isinstance(other, DictValue) or not isinstance(v, DictValue):
+        return NOT_IMPLEMENTED
+    if list(v.entries) != list(other.entries) and set(v.entries) != set(other.entries):
+        return boolean(False)
+    return boolean(all(s.equal(v.get(s, k), other.get(s, k)) for k in v.entries))
+
+
+def _merge(s: Any, v: Any, other: Value) -> Value:
+    if not isinstance(other, DictValue):
+        return NOT_IMPLEMENTED
+    made = _dict_copy(s, v)
+    fill(s, made, other)
+    return made
+
+
+def _imerge(s: Any, v: Any, other: Value) -> Value:
+    fill(s, v, other)
+    return v
+
+
+def _view(kind: str) -> Method:
+    def view(s: Any, v: Any) -> Value:
+        if isinstance(v, NamespaceValue):
+            part = {"keys": 0, "values": 1}.get(kind)
+            rows = v.pairs(s)
+            return ListValue([TupleValue(r) if part is None else r[part] for r in rows])
+        return ViewValue(v, kind)
+
+    return view
+
+
+for _cls in (dict, OrderedDict):
+    methods(_cls, "__init__", "update")(fill)
+    methods(_cls, "__setitem__")(lambda s, v, key, value: _raw_put(s, v, key, value))
+    methods(_cls, "__delitem__")(_del_item)
+    methods(_cls, "__eq__")(_same_dict)
+    methods(_cls, "__or__")(_merge)
+    methods(_cls, "__ior__")(_imerge)
+    methods(_cls, "__iter__")(lambda s, v: s.iterate(_view("keys")(s, v)))
+    for _kind in ("keys", "values", "items"):
+        methods(_cls, _kind)(_view(_kind))
+methods(dict, "__len__")(lambda s, v: Const(len(v.pairs(s))))
+methods(OrderedDict, "pop")(_dict_pop)
+methods(OrderedDict, "setdefault")(_setdefault)
+methods(OrderedDict, "popitem")(_popitem)
+methods(OrderedDict, "clear")(_dict_clear)
+methods(OrderedDict, "copy")(_dict_copy)
+methods(defaultdict, "copy")(_dict_copy)
+
+
+def _raw_put(s: Any, v: Any, key: Value, value: Value) -> None:
+    if isinstance(v, NamespaceValue):
+        v.base.set_instance_attr(s, key.native(), value)
+    else:
+        v.put(s, key, value)
+
+
+@methods(defaultdict, "__init__")
+def _defaultdict_init(s: Any, v: Any, factory: Value = NONE, *args: Value, **kwargs: Value) -> None:
+    v.default_factory = None if isinstance(factory, Const) else factory
+    fill(s, v, *args, **kwargs)
+
+
+@known(dict.__dict__["fromkeys"], dict.fromkeys, OrderedDict.fromkeys)
+def _fromkeys(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    made = DictValue()
+    for key in s.unpack(args[0]):
+        made.put(s, key, args[1] if len(args) > 1 else NONE)
+    return made

@@ -1,0 +1,239 @@
+"""Methods of list, tuple, deque and torch.Size, by descriptor.
+
+`super().append(...)` in a subclass, `list.append(x, 1)` and `x.append(1)` all arrive here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.capture.known.builtins import sort_values
+from dovetail.capture.known.table import KNOWN, known, methods
+from dovetail.capture.operators import COMPARE, mark, sequence_item, sequence_store
+from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
+from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
+from dovetail.capture.values.iterators import NativeIterator, SequenceIterator
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+Method = Callable[..., Any]
+ZERO, ONE, LAST = Const(0), Const(1), Const(-1)
+
+
+@methods(list, "__init__")
+def _list_init(s: Any, v: Any, values: Any = None) -> None:
+    v.items = s.unpack(values) if values is not None else []
+
+
+@methods(deque, "__init__")
+def _deque_init(s: Any, v: Any, iterable: Any = None, maxlen: Any = NONE) -> None:
+    v.maxlen = maxlen.native()
+    v.items = s.unpack(iterable) if iterable is not None else []
+    _trim(v)
+
+
+def _trim(v: Any, left: bool = False) -> None:
+    if v.maxlen is not None and len(v.items) > v.maxlen:
+        v.items = v.items[: v.maxlen] if left else v.items[len(v.items) - v.maxlen :]
+
+
+@known(deque)
+def _deque(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    made = ListValue([], deque)
+    _deque_init(s, made, *args, **kwargs)
+    return made
+
+
+def _append(s: Any, v: Any, value: Value) -> None:
+    v.items.append(value)
+    _trim(v)
+    mark(s, v)
+
+
+def _extend(s: Any, v: Any, values: Value) -> None:
+    v.items.extend(s.unpack(values))
+    _trim(v)
+    mark(s, v)
+
+
+methods(list, "append")(_append)
+methods(deque, "append")(_append)
+methods(list, "extend")(_extend)
+methods(deque, "extend")(_extend)
+
+
+@methods(list, "__iadd__")
+def _iadd(s: Any, v: Any, values: Value) -> Value:
+    _extend(s, v, values)
+    return v
+
+
+methods(deque, "__iadd__")(_iadd)
+
+
+@methods(deque, "appendleft")
+def _appendleft(s: Any, v: Any, value: Value) -> None:
+    v.items.insert(0, value)
+    _trim(v, left=True)
+    mark(s, v)
+
+
+@methods(deque, "popleft")
+def _popleft(s: Any, v: Any) -> Value:
+    return _pop(s, v, Const(0))
+
+
+def _pop(s: Any, v: Any, index: Value = LAST) -> Value:
+    if not v.items:
+        s.throw(IndexError, f"pop from empty {v.cls.__name__}")
+    found = sequence_item(s, v, index)
+    del v.items[index.native()]
+    mark(s, v)
+    return found
+
+
+methods(list, "pop")(_pop)
+methods(deque, "pop")(_pop)
+
+
+def _insert(s: Any, v: Any, index: Value, value: Value) -> None:
+    v.items.insert(index.native(), value)
+    mark(s, v)
+
+
+def _clear(s: Any, v: Any) -> None:
+    v.items = []
+    mark(s, v)
+
+
+def _reverse(s: Any, v: Any) -> None:
+    v.items = v.items[::-1]
+    mark(s, v)
+
+
+def _remove(s: Any, v: Any, value: Value) -> None:
+    del v.items[_position(s, v, value)]
+    mark(s, v)
+
+
+def _position(s: Any, v: Any, value: Value) -> int:
+    for k, item in enumerate(v.all(s)):
+        if s.equal(item, value):
+            return k
+    return s.throw(ValueError, f"value is not in {v.cls.__name__}")
+
+
+def _index(s: Any, v: Any, value: Value, start: Value = ZERO, stop: Value = NONE) -> Value:
+    items = v.all(s)
+    for k in range(*slice(start.native(), stop.native()).indices(len(items))):
+        if s.equal(items[k], value):
+            return Const(k)
+    return s.throw(ValueError, f"value is not in {v.cls.__name__}")
+
+
+def _count(s: Any, v: Any, value: Value) -> Value:
+    return Const(sum(s.equal(item, value) for item in v.all(s)))
+
+
+def _copy(s: Any, v: Any) -> Value:
+    made = ListValue(v.all(s), deque if issubclass(v.cls, deque) else list)
+    made.maxlen = v.maxlen
+    return made
+
+
+for _cls in (list, deque):
+    methods(_cls, "insert")(_insert)
+    methods(_cls, "clear")(_clear)
+    methods(_cls, "reverse")(_reverse)
+    methods(_cls, "remove")(_remove)
+    methods(_cls, "copy")(_copy)
+
+
+@methods(list, "sort")
+def _sort(s: Any, v: Any, **kwargs: Value) -> None:
+    v.items = sort_values(s, v.all(s), kwargs)
+    mark(s, v)
+
+
+@methods(deque, "rotate")
+def _rotate(s: Any, v: Any, count: Value = ONE) -> None:
+    turned: deque[Any] = deque(v.items)
+    turned.rotate(count.native())
+    v.items = list(turned)
+    mark(s, v)
+
+
+def _sequence_add(s: Any, v: Any, other: Value) -> Value:
+    kind = TupleValue if isinstance(v, TupleValue) else ListValue
+    if not isinstance(other, kind):
+        return NOT_IMPLEMENTED
+    return kind([*v.all(s), *other.all(s)], _plain_class(v))
+
+
+def _plain_class(v: Any) -> type:
+    return v.cls if v.cls.__name__ == "Size" else tuple if isinstance(v, TupleValue) else list
+
+
+def _sequence_mul(s: Any, v: Any, count: Value) -> Value:
+    if not isinstance(count, Const) or not isinstance(count.value, int):
+        return NOT_IMPLEMENTED
+    return type(v)(v.all(s) * count.value, _plain_class(v))
+
+
+def _imul(s: Any, v: Any, count: Value) -> Value:
+    v.items = v.all(s) * count.native()
+    mark(s, v)
+    return v
+
+
+methods(list, "__imul__")(_imul)
+
+
+def _sequence_contains(s: Any, v: Any, value: Value) -> Value:
+    return boolean(any(s.equal(item, value) for item in v.all(s)))
+
+
+def _sequence_compare(sign: str) -> Method:
+    function, _, _ = COMPARE[sign]
+
+    def method(s: Any, v: Any, other: Value) -> Value:
+        if not isinstance(other, SequenceValue) or isinstance(v, TupleValue) is not isinstance(other, TupleValue):
+            return NOT_IMPLEMENTED
+        left, right = v.all(s), other.all(s)
+        for a, b in zip(left, right):
+            if not s.equal(a, b):
+                if sign in ("==", "!="):
+                    return boolean(sign == "!=")
+                return s.compare(sign, a, b)
+        return boolean(function(len(left), len(right)))
+
+    return method
+
+
+for _cls in (list, tuple, deque):
+    for _sign, (_, _name, _) in COMPARE.items():
+        methods(_cls, _name)(_sequence_compare(_sign))
+    methods(_cls, "__add__")(_sequence_add)
+    methods(_cls, "__mul__")(_sequence_mul)
+    methods(_cls, "__contains__")(_sequence_contains)
+    methods(_cls, "__getitem__")(sequence_item)
+    methods(_cls, "__iter__")(lambda s, v: SequenceIterator(v))
+    methods(_cls, "__len__")(lambda s, v: Const(len(v.items)))
+    methods(_cls, "index")(_index)
+    methods(_cls, "count")(_count)
+for _cls in (list, tuple):
+    methods(_cls, "__rmul__")(_sequence_mul)
+for _cls in (list, deque):
+    methods(_cls, "__setitem__")(sequence_store)
+    methods(_cls, "__delitem__")(lambda s, v, index: sequence_store(s, v, index, None))
+for _name in ("__add__", "__mul__", "__rmul__", "__getitem__"):
+    if _name in torch.Size.__dict__:
+        known(torch.Size.__dict__[_name])(KNOWN[tuple.__dict__[_name]])
+if "__radd__" in torch.Size.__dict__:
+    methods(torch.Size, "__radd__")(lambda s, v, other: TupleValue([*other.all(s), *v.all(s)], torch.Size))
+methods(list, "__reversed__")(lambda s, v: NativeIterator(iter(v.all(s)[::-1])))
+known(tuple.__hash__)(lambda s, args, kwargs: Const(hash(s.hashable(args[0]))))

@@ -1,0 +1,131 @@
+"""Methods of set, frozenset and of dictionary views, by descriptor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.capture.known.table import methods
+from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
+from dovetail.capture.values.containers import SetValue, ViewValue
+from dovetail.capture.values.iterators import NativeIterator
+
+Method = Callable[..., Any]
+
+
+def _entries(s: Any, values: Value) -> dict[Any, Value]:
+    if isinstance(values, SetValue):
+        return values.entries
+    return {s.hashable(item): item for item in s.unpack(values)}
+
+
+def _set_algebra(choose: Callable[[Any, Any], Any], strict: bool, in_place: bool) -> Method:
+    def method(s: Any, v: Any, *others: Value) -> Value:
+        if strict and not isinstance(others[0], (SetValue, ViewValue)):
+            return NOT_IMPLEMENTED
+        entries = _entries(s, v) if isinstance(v, SetValue) else {s.hashable(k): k for k in v.all(s)}
+        for other in others:
+            theirs = _entries(s, other)
+            chosen = choose(dict.fromkeys(entries), dict.fromkeys(theirs))
+            entries = {k: entries.get(k) or theirs[k] for k in chosen}
+        if not in_place:
+            made = SetValue(v.cls if v.cls in (set, frozenset) else set)
+            made.entries = dict(entries)
+            return made
+        v.entries = dict(entries)
+        v.mark(s)
+        return v if strict else NONE
+
+    return method
+
+
+def _union(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
+    return list({**a, **b})
+
+
+def _difference(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
+    return [k for k in a if k not in b]
+
+
+def _intersection(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
+    return [k for k in a if k in b]
+
+
+def _symmetric(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
+    return _difference(a, b) + _difference(b, a)
+
+
+def _relation(test: Callable[[Any, Any], bool]) -> Method:
+    return lambda s, v, other: boolean(test(set(_entries(s, v)), set(_entries(s, other))))
+
+
+ALGEBRA = {
+    "__or__": (_union, "union", "__ior__", "update"),
+    "__sub__": (_difference, "difference", "__isub__", "difference_update"),
+    "__and__": (_intersection, "intersection", "__iand__", "intersection_update"),
+    "__xor__": (_symmetric, "symmetric_difference", "__ixor__", "symmetric_difference_update"),
+}
+RELATIONS = {
+    "__le__": set.issubset, "issubset": set.issubset, "__ge__": set.issuperset, "issuperset": set.issuperset,
+    "isdisjoint": set.isdisjoint, "__eq__": set.__eq__, "__lt__": set.__lt__, "__gt__": set.__gt__,
+}  # fmt: skip
+
+VIEWS = tuple(type(getattr({}, kind)()) for kind in ("keys", "values", "items"))
+for _cls in (set, frozenset):
+    for _operator, (_choose, _name, _in_place, _update) in ALGEBRA.items():
+        methods(_cls, _operator)(_set_algebra(_choose, True, False))
+        methods(_cls, _name)(_set_algebra(_choose, False, False))
+        if _cls is set:
+            methods(set, _in_place)(_set_algebra(_choose, True, True))
+            methods(set, _update)(_set_algebra(_choose, False, True))
+    for _name, _test in RELATIONS.items():
+        methods(_cls, _name)(_relation(_test))
+    methods(_cls, "__contains__")(lambda s, v, key: boolean(s.hashable(key) in v.entries))
+    methods(_cls, "__len__")(lambda s, v: Const(len(v.entries)))
+    methods(_cls, "__iter__")(lambda s, v: NativeIterator(iter(list(v.entries.values()))))
+    methods(_cls, "copy")(lambda s, v: _set_algebra(_union, False, False)(s, v))
+for _cls in (VIEWS[0], VIEWS[2]):
+    for _operator, (_choose, _name, _in_place, _update) in ALGEBRA.items():
+        methods(_cls, _operator)(_set_algebra(_choose, False, False))
+    for _name in ("__eq__", "__le__", "__ge__", "isdisjoint"):
+        methods(_cls, _name)(_relation(RELATIONS[_name]))
+
+
+@methods(set, "__init__")
+def _set_init(s: Any, v: Any, values: Value | None = None) -> None:
+    v.entries = dict(_entries(s, values)) if values is not None else {}
+
+
+@methods(set, "add")
+def _add(s: Any, v: Any, value: Value) -> None:
+    v.entries.setdefault(s.hashable(value), value)
+    v.mark(s)
+
+
+@methods(set, "discard")
+def _discard(s: Any, v: Any, value: Value) -> None:
+    if v.entries.pop(s.hashable(value), None) is not None:
+        v.mark(s)
+
+
+@methods(set, "remove")
+def _set_remove(s: Any, v: Any, value: Value) -> None:
+    if v.entries.pop(s.hashable(value), None) is None:
+        s.throw(KeyError, value)
+    v.mark(s)
+
+
+@methods(set, "pop")
+def _set_pop(s: Any, v: Any) -> Value:
+    if not v.entries:
+        s.throw(KeyError, "pop from an empty set")
+    if len(v.entries) > 1:
+        s.unsupported("set-order", "set.pop() takes an item in an order that capture does not know", "Use sorted().")
+    v.mark(s)
+    return v.entries.popitem()[1]
+
+
+@methods(set, "clear")
+def _set_clear(s: Any, v: Any) -> None:
+    v.entries.clear()
+    v.mark(s)
