@@ -56,7 +56,9 @@ class Request:
 
     def options(self) -> Options:
         """The choices of a compilation that starts now: the arguments, else the settings."""
-        settings = {n: getattr(config, n) for n in ("numerics", "fallback_random", "recompile_limit", "suppress_errors")}
+        settings = {
+            n: getattr(config, n) for n in ("numerics", "fallback_random", "recompile_limit", "suppress_errors")
+        }
         return Options(
             backend=BACKENDS.resolve(self.backend), mode=self.mode or "default", fullgraph=self.fullgraph,
             dynamic=self.dynamic, debug_dir=config.debug_dir if config.compile_debug else None,
@@ -97,7 +99,9 @@ class Request:
                 dump.finish(record)
 
 
-def _compile_entry(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events) -> guards.Entry:
+def _compile_entry(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events
+) -> guards.Entry:
     # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
     pipeline = importlib.import_module("dovetail.pipeline")
     taken = guards.snapshot()
@@ -166,14 +170,18 @@ def describe(fn: Any) -> tuple[str, str]:
 
 
 @overload
-def compile(model: F, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: Any = ..., mode: str | None = ...,
-            options: Mapping[str, Any] | None = ..., disable: bool = ...) -> F: ...  # fmt: skip
-@overload
-def compile(model: None = None, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: Any = ..., mode: str | None = ...,
-            options: Mapping[str, Any] | None = ..., disable: bool = ...) -> Callable[[F], F]: ...  # fmt: skip
 def compile(
-    model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: str | None = None,
-    options: Mapping[str, Any] | None = None, disable: bool = False,
+    model: F, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: Any = ..., mode: str | None = ...,
+    options: Mapping[str, Any] | None = ..., disable: bool = ...,
+) -> F: ...  # fmt: skip
+@overload
+def compile(
+    model: None = None, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: Any = ...,
+    mode: str | None = ..., options: Mapping[str, Any] | None = ..., disable: bool = ...,
+) -> Callable[[F], F]: ...  # fmt: skip
+def compile(
+    model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None,
+    mode: str | None = None, options: Mapping[str, Any] | None = None, disable: bool = False,
 ) -> Any:  # fmt: skip
     """Compile a function, method, callable or `nn.Module`; a call or a decorator.
 
@@ -189,7 +197,13 @@ def compile(
     A compiled module is an instance of the model's class and shares its state. Nothing is compiled before the
     first call. Raises InvalidArgument for arguments that make no sense, with the valid ones listed.
     """
-    request = Request(_flag("fullgraph", fullgraph), _dynamic(dynamic), _backend(backend), checked_mode(mode, options), checked_options(options))
+    request = Request(
+        _flag("fullgraph", fullgraph),
+        _dynamic(dynamic),
+        _backend(backend),
+        checked_mode(mode, options),
+        checked_options(options),
+    )
     if model is None:
         return lambda fn: fn if disable else _compile(fn, request)
     return model if disable else _compile(model, request)
@@ -323,7 +337,9 @@ def explain(fn: Any, *, backend: Any = None, dynamic: bool | None = None) -> Cal
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
         records: list[CompileRecord] = []
         failures: list[Unsupported] = []
-        compiled = _compile(original, Request(False, _dynamic(dynamic), _backend(backend), "default", {}, records, failures))
+        compiled = _compile(
+            original, Request(False, _dynamic(dynamic), _backend(backend), "default", {}, records, failures)
+        )
         try:
             compiled(*args, **kwargs)
         except Unsupported:

@@ -43,10 +43,22 @@ class Setting:
         try:
             return self.checked(parse(text))
         except (ValueError, KeyError):
-            raise InvalidArgument(f"DOVETAIL_{self.name.upper()}={text!r} is not a value of config.{self.name}: {self.doc}") from None
+            raise InvalidArgument(
+                f"DOVETAIL_{self.name.upper()}={text!r} is not a value of config.{self.name}: {self.doc}"
+            ) from None
 
 
-_TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False, "": False}
+_TRUTH = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+    "": False,
+}
 _PARSERS: dict[type, Callable[[str], Any]] = {
     bool: lambda text: _TRUTH[text.lower()],
     int: int,

@@ -22,7 +22,9 @@ class DumpSink:
         return True
 
     def folder(self, record: CompileRecord) -> Path:
-        return self.root / f"{record.number}_{re.sub(r'[^A-Za-z0-9_.]+', '_', record.function).strip('_') or 'function'}"
+        return (
+            self.root / f"{record.number}_{re.sub(r'[^A-Za-z0-9_.]+', '_', record.function).strip('_') or 'function'}"
+        )
 
     def write(self, record: CompileRecord, kind: str, text: str) -> None:
         folder = self.folder(record)
@@ -33,4 +35,6 @@ class DumpSink:
     def finish(self, record: CompileRecord) -> None:
         """What there is to say at the end: the outcome and the times."""
         reasons = "".join(f"\nrecompiled because {r}" for r in record.reasons)
-        self.write(record, "summary", f"{record.function} {record.place}\n{record.outcome}{reasons}\n\n{stage_lines([record])}")
+        self.write(
+            record, "summary", f"{record.function} {record.place}\n{record.outcome}{reasons}\n\n{stage_lines([record])}"
+        )

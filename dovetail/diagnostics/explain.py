@@ -59,7 +59,9 @@ class ExplainOutput:
         ]
         for number, cause in enumerate(self.break_reasons, 1):
             lines += [f"  Break Reason {number}:", f"    Reason: {cause.reason}", "    User Stack:"]
-            lines += [f"      <FrameSummary file {p.filename}, line {p.line} in {p.function}>" for p in cause.user_stack]
+            lines += [
+                f"      <FrameSummary file {p.filename}, line {p.line} in {p.function}>" for p in cause.user_stack
+            ]
         lines.append("Ops per Graph:")
         for number, ops in enumerate(self.ops_per_graph, 1):
             lines += [f"  Ops {number}:", *(f"    {op_name(op)}" for op in ops)]

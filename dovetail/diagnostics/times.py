@@ -57,7 +57,10 @@ def stage_lines(records: Sequence[CompileRecord]) -> str:
         rows.append((name, str(len(runs)), f"{sum(runs):.4f}", share, f"{max(runs):.4f}"))
     rows.append(("total", str(len(records)), f"{total:.4f}", "", ""))
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths))) for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths)))
+        for row in rows
+    )
 
 
 def compile_times(repr: str = "str", aggregate: bool = False) -> str | tuple[list[str], list[list[str]]]:

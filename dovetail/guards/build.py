@@ -32,6 +32,7 @@ from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.source import Arg, Source
 
+
 @dataclass(frozen=True)
 class Entry:
     """A compiled entry. `call(*args, **kwargs)` is the result, or `MISS`."""
@@ -65,7 +66,7 @@ def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.S
 
 
 def real_inputs(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The values that the graph's inputs have in this call, in order: loaded the way the residual program loads them."""
+    """The values of the graph's inputs in this call, in order, loaded the way the residual program loads them."""
     values = ", ".join(given.source.expr() for given in captured.inputs)
     namespace = _namespace(captured, fn, None)
     return take_apart(captured.residual).function([f"return [{values}]"], "inputs", namespace)[0](*args, **kwargs)

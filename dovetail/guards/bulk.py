@@ -21,7 +21,11 @@ _ATOMS = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.
 _BUILTIN = (dict, OrderedDict, list, tuple, deque, set, frozenset, *_ATOMS)
 _TENSOR = torch.Tensor
 _READERS: tuple[Callable[[Any], Any], ...] = (
-    _TENSOR.data_ptr, _TENSOR.size, _TENSOR.stride, _TENSOR.dtype.__get__, _TENSOR.requires_grad.__get__,
+    _TENSOR.data_ptr,
+    _TENSOR.size,
+    _TENSOR.stride,
+    _TENSOR.dtype.__get__,
+    _TENSOR.requires_grad.__get__,
 )
 
 
@@ -143,7 +147,9 @@ class Anchored:
         self.bound = bound
         self.namespace = namespace
         self.exact, self.text = _exact(self.guards, namespace)
-        self.types = {id(m): (m, type(m), "forward" in _instance_dict(m)) for m in bound if isinstance(m, torch.nn.Module)}
+        self.types = {
+            id(m): (m, type(m), "forward" in _instance_dict(m)) for m in bound if isinstance(m, torch.nn.Module)
+        }
         self.fast: Callable[[], bool] = self._take()
 
     def _take(self) -> Callable[[], bool]:

@@ -25,7 +25,11 @@ class Failure:
 
 
 def failures(
-    guards: Iterable[Guard], residual: Residual, namespace: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    guards: Iterable[Guard],
+    residual: Residual,
+    namespace: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
 ) -> list[Failure]:
     """The guards that fail for this call, in their own order."""
     found = []
@@ -33,7 +37,12 @@ def failures(
         writer = Writer(residual.names)
         write(guard, writer)
         scope = {**namespace, **writer.names, "_MISS": False}
-        body = ["try:", *(f"    {line}" for line in [*writer.lines, "return True"]), "except Exception:", "    return _MISS"]
+        body = [
+            "try:",
+            *(f"    {line}" for line in [*writer.lines, "return True"]),
+            "except Exception:",
+            "    return _MISS",
+        ]
         if not residual.function(body, "check", scope)[0](*args, **kwargs):
             found.append(Failure(guard, _describe(guard, residual, namespace, args, kwargs), guard.user_line))
     return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import InternalError
+
 
 @dataclass(frozen=True)
 class Residual:
@@ -28,18 +30,12 @@ class Residual:
 
 def root_function(fn: Any) -> Any:
     """The Python function whose globals and cells `fn` uses, or None."""
-    seen = 0
-    while not inspect.isfunction(fn) and seen < 10:
-        seen += 1
-        if hasattr(fn, "__func__"):
-            fn = fn.__func__
-        elif hasattr(fn, "func"):
-            fn = fn.func
-        elif hasattr(type(fn), "forward"):
-            fn = type(fn).forward
-        else:
-            fn = getattr(type(fn), "__call__", None)
-    return fn if inspect.isfunction(fn) else None
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    found = getattr(fn, "__func__", fn)
+    if not inspect.isfunction(found):
+        found = getattr(type(fn), "forward", None) or type(fn).__call__
+    return found if inspect.isfunction(found) else None
 
 
 def take_apart(text: str) -> Residual:
@@ -50,7 +46,9 @@ def take_apart(text: str) -> Residual:
         raise InternalError("guards", "the residual text must define exactly one function `residual`")
     arguments = found[0].args
     everything = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {a.arg for a in everything if a is not None}
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
+        a.arg for a in everything if a is not None
+    }
     body = tuple(line for node in found[0].body for line in ast.unparse(node).splitlines())
     prelude = "\n".join(ast.unparse(node) for node in tree.body if node is not found[0])
     return Residual(ast.unparse(arguments), frozenset(used), body, prelude)

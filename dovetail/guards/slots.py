@@ -83,7 +83,11 @@ def _member(resolver: Resolver, source: Any) -> Any:
 def _attr(resolver: Resolver, source: Any) -> Any:
     obj = resolver.value(source.base)
     static = next((c.__dict__[source.field] for c in type(obj).__mro__ if source.field in c.__dict__), None)
-    if isinstance(obj, type) or hasattr(type(static), "__set__") or type(obj).__getattribute__ is not object.__getattribute__:
+    if (
+        isinstance(obj, type)
+        or hasattr(type(static), "__set__")
+        or type(obj).__getattribute__ is not object.__getattribute__
+    ):
         raise NotSlotted
     return resolver.read(_own_dict(obj), source.field)
 

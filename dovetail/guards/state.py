@@ -37,7 +37,9 @@ def _first(*names: str, default: Callable[[], Any]) -> Callable[[], Any]:
 
 
 _tracing = _first("_is_tracing", "_get_tracing_state", default=lambda: False)
-_transforms = _first("_are_functorch_transforms_active", default=lambda: _C._functorch.peek_interpreter_stack() is not None)
+_transforms = _first(
+    "_are_functorch_transforms_active", default=lambda: _C._functorch.peek_interpreter_stack() is not None
+)
 _dispatch_modes = _first("_len_torch_dispatch_stack", default=lambda: 0)
 _autocast_anywhere = _first("_is_any_autocast_enabled", default=_any_autocast)
 
@@ -82,8 +84,12 @@ def conditions(taken: Snapshot, constant: Callable[[Any, str], str]) -> list[str
     texts = []
     for name in ("grad_mode", "inference_mode"):
         texts.append(("" if values[name] else "not ") + f"{constant(PIECES[name], name)}()")
-    texts.append(f"{constant(PIECES['default_dtype'], 'default_dtype')}() is {constant(values['default_dtype'], 'dtype')}")
-    texts.append(("" if values["deterministic"] else "not ") + f"{constant(PIECES['deterministic'], 'deterministic')}()")
+    texts.append(
+        f"{constant(PIECES['default_dtype'], 'default_dtype')}() is {constant(values['default_dtype'], 'dtype')}"
+    )
+    texts.append(
+        ("" if values["deterministic"] else "not ") + f"{constant(PIECES['deterministic'], 'deterministic')}()"
+    )
     texts += _autocast_conditions(values, constant)
     if values["torch_function_modes"]:
         reader = constant(PIECES["torch_function_modes"], "function_modes")

@@ -86,7 +86,18 @@ def _keys(v: str, facts: TensorFacts, constant: Constant) -> list[str]:
     return texts
 
 
-_UNUSUAL = ("Conjugate", "Negative", "ZeroTensor", "Python", "Functorch", "FuncTorch", "Sparse", "Batched", "Functionalize", "Meta")
+_UNUSUAL = (
+    "Conjugate",
+    "Negative",
+    "ZeroTensor",
+    "Python",
+    "Functorch",
+    "FuncTorch",
+    "Sparse",
+    "Batched",
+    "Functionalize",
+    "Meta",
+)
 
 
 def _ordinary(facts: TensorFacts) -> bool:
@@ -118,7 +129,10 @@ def mismatch(name: str, v: Any, facts: TensorFacts) -> str:
         if expected != actual:
             return f"tensor {name!r} {what} mismatch. expected {expected}, actual {actual}"
     strided = facts.layout is torch.strided
-    for what, all_expected, all_actual in (("size", facts.sizes, v.shape), ("stride", facts.strides, v.stride() if strided else ())):
+    for what, all_expected, all_actual in (
+        ("size", facts.sizes, v.shape),
+        ("stride", facts.strides, v.stride() if strided else ()),
+    ):
         for k, (expected, actual) in enumerate(zip(all_expected, all_actual)):
             if expected is not None and expected != actual:
                 return f"tensor {name!r} {what} mismatch at index {k}. expected {expected}, actual {actual}"

@@ -1,7 +1,7 @@
 """The table of backends by name.
 
-A user's backend is any callable `(gm: torch.fx.GraphModule, example_inputs: list) -> callable`, whose result is called with the
-graph's inputs and returns the tuple of its outputs.
+A user's backend is any callable `(gm: torch.fx.GraphModule, example_inputs: list) -> callable`; what it returns is
+called with the graph's inputs and returns the tuple of its outputs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Backends:
         found = self.registered.get(backend) or peer_backend(backend)
         if found is None:
             raise InvalidArgument(
-                f"unknown backend {backend!r}; the backends are {', '.join(map(repr, self.names()))}, those registered for "
-                f"torch.compile ({', '.join(map(repr, peer_names()))}), or a callable (gm, example_inputs)"
+                f"unknown backend {backend!r}; the backends are {_listed(self.names())}, those registered for "
+                f"torch.compile ({_listed(peer_names())}), or a callable (gm, example_inputs)"
             )
         return found
 
@@ -50,6 +50,10 @@ class Backends:
 
 
 BACKENDS = Backends()
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def register_backend(compiler_fn: Backend | None = None, name: str | None = None) -> Any:
@@ -94,4 +98,5 @@ def set_default_backend(backend: str | Backend) -> None:
 
 
 def get_default_backend() -> str | Backend:
+    """The backend of `dovetail.compile` calls that name none."""
     return BACKENDS.default

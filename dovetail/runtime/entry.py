@@ -41,7 +41,9 @@ class Entry(Protocol):
 class Compiler(Protocol):
     """What the callable needs from above: the pipeline, the options, the reports."""
 
-    def compile(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str]) -> Entry:
+    def compile(
+        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str]
+    ) -> Entry:
         """A new entry that accepts this call. Raises what `entry_policy` decides about."""
 
     def must_stay_eager(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -174,8 +176,8 @@ class Dispatcher:
             self.warned = True
             last = next(iter(self.reasons(args, kwargs)), "compiling failed each time")
             warnings.warn(
-                f"dovetail reached recompile_limit ({limit}) for {self.compiler.where(self.fn)}; it runs eagerly where no "
-                f"entry fits. Last reason: {last}",
+                f"dovetail reached recompile_limit ({limit}) for {self.compiler.where(self.fn)}; it runs "
+                f"eagerly where no entry fits. Last reason: {last}",
                 stacklevel=5,
             )
         return False
@@ -206,7 +208,9 @@ class Registry:
         """Raise if the stance forbids the recompilation that this call would need."""
         if self.stance == "fail_on_recompile":
             why = "; ".join(dispatcher.reasons(args, kwargs))
-            raise RuntimeError(f"{dispatcher.compiler.where(dispatcher.fn)} would be recompiled, which the stance forbids: {why}")
+            raise RuntimeError(
+                f"{dispatcher.compiler.where(dispatcher.fn)} would be recompiled, which the stance forbids: {why}"
+            )
 
     def reset(self) -> None:
         for dispatcher in list(self.dispatchers):

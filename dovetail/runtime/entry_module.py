@@ -1,8 +1,8 @@
 """A compiled `nn.Module`: an instance of a subclass of the model's class that shares the model's state.
 
-Both objects have the same `__dict__`, so parameters, hooks, `training` and attributes set on either show on both, and
-`state_dict` keys are those of the original. Only `__call__` differs. What belongs to the compiler lies in slots, outside
-that dictionary, so that nothing of it is saved or listed with the model.
+Both objects have the same `__dict__`, so parameters, hooks, `training` and attributes set on either show on both,
+and `state_dict` keys are those of the original. Only `__call__` differs. What belongs to the compiler lies in slots,
+outside that dictionary, so that nothing of it is saved or listed with the model.
 """
 
 from __future__ import annotations
@@ -62,7 +62,12 @@ def compiled_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
     found = _CLASSES.get(cls)
     made = found() if found is not None else None
     if made is None:
-        body = {"__slots__": _SLOTS, "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        body = {
+            "__slots__": _SLOTS,
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+            "__doc__": cls.__doc__,
+        }
         made = type(cls)(cls.__name__, (CompiledModule, cls), body)
         _CLASSES[cls] = weakref.ref(made)
     return made

@@ -5,7 +5,7 @@
 | the program raises for these arguments | eager: it raises the program's own error | the same | the same |
 | the code cannot be captured (Unsupported) | GraphBreakError | eager, one warning | the Unsupported itself |
 | a backend raised (BackendError) | raised | eager, one warning | raised |
-| anything else | eager's own error if eager raises too, else InternalError; with suppress_errors eager, one warning | | |
+| anything else | eager's error if eager raises, else InternalError | eager, one warning | as under fullgraph |
 """
 
 from __future__ import annotations

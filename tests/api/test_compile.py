@@ -76,7 +76,17 @@ def test_call_and_decorator() -> None:
         lambda: torch.nn.Linear(3, 2).requires_grad_(False),
         lambda: torch.sin,
     ],
-    ids=["lambda", "bound method", "callable", "staticmethod", "classmethod", "partial", "partial of torch", "module", "torch.sin"],
+    ids=[
+        "lambda",
+        "bound method",
+        "callable",
+        "staticmethod",
+        "classmethod",
+        "partial",
+        "partial of torch",
+        "module",
+        "torch.sin",
+    ],
 )
 def test_every_kind_of_callable(make) -> None:
     fn = make()
@@ -286,10 +296,13 @@ def test_vmap_over_a_compiled_function() -> None:
 
 
 def test_a_compiled_function_can_be_collected() -> None:
-    big = torch.nn.Linear(3, 3).requires_grad_(False)
-    wrapped = compiled(lambda x: big(x))
-    wrapped(X)
-    dead = weakref.ref(big)
-    del big, wrapped
+    def make():
+        model = torch.nn.Linear(3, 3).requires_grad_(False)
+        wrapped = compiled(lambda x: model(x))
+        wrapped(X)
+        assert entries(wrapped) == 1
+        return weakref.ref(model), weakref.ref(wrapped)
+
+    dead = make()
     gc.collect()
-    assert dead() is None
+    assert [r() for r in dead] == [None, None]

@@ -84,7 +84,9 @@ CHANGES: dict[str, Callable[[Net], Any]] = {
     "a buffer": lambda net: setattr(net, "shift", torch.randn(4)),
     "a buffer's shape": lambda net: setattr(net, "shift", torch.randn(1)),
     "load_state_dict": lambda net: net.load_state_dict({k: v * 2 for k, v in net.state_dict().items()}),
-    "load_state_dict, assigned": lambda net: net.load_state_dict({k: v * 2 for k, v in net.state_dict().items()}, assign=True),
+    "load_state_dict, assigned": lambda net: net.load_state_dict(
+        {k: v * 2 for k, v in net.state_dict().items()}, assign=True
+    ),
     "a child": lambda net: setattr(first(net), "fc", nn.Linear(4, 4)),
     "a child of another kind": lambda net: setattr(first(net), "norm", nn.LayerNorm(4)),
     "a child appended": lambda net: net.blocks.append(Block().eval()),

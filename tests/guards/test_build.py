@@ -176,7 +176,13 @@ def test_tensor_accepts_its_like(what: str) -> None:
         made = entry(Guard(X, GuardKind.TENSOR, facts(t)))
     else:
         like = {"cls": type(t), "dtype": t.dtype, "device": t.device, "sizes": tuple(t.shape), "requires_grad": False}
-        made = entry(Guard(X, GuardKind.TENSOR, TensorFacts(**like, **strided, dispatch_keys=torch._C._dispatch_keys(t), layout=t.layout)))
+        made = entry(
+            Guard(
+                X,
+                GuardKind.TENSOR,
+                TensorFacts(**like, **strided, dispatch_keys=torch._C._dispatch_keys(t), layout=t.layout),
+            )
+        )
     assert hits(made, t) and (what == "class" or not hits(made, BASE))
 
 
@@ -200,7 +206,12 @@ def test_strides_of_expanded_and_size_one() -> None:
 
 def test_unknown_sizes_match_any() -> None:
     made = entry(Guard(X, GuardKind.TENSOR, facts(BASE, sizes=(None, 6), strides=(6, 1))))
-    assert hits(made, BASE) and hits(made, torch.ones(9, 6)) and not hits(made, torch.ones(9, 5)) and not hits(made, torch.ones(6))
+    assert (
+        hits(made, BASE)
+        and hits(made, torch.ones(9, 6))
+        and not hits(made, torch.ones(9, 5))
+        and not hits(made, torch.ones(6))
+    )
 
 
 def test_the_message_names_the_dimension() -> None:
@@ -273,8 +284,11 @@ def test_globals_are_read_anew() -> None:
 
 
 def test_names_never_collide_with_the_users() -> None:
-    made = entry(Guard(Arg("_g0").attr("shape"), GuardKind.EQUAL, torch.Size((2,))), Guard(Arg("_g0"), GuardKind.TYPE, torch.Tensor),
-                 parameters="_g0, _Tensor=1")
+    made = entry(
+        Guard(Arg("_g0").attr("shape"), GuardKind.EQUAL, torch.Size((2,))),
+        Guard(Arg("_g0"), GuardKind.TYPE, torch.Tensor),
+        parameters="_g0, _Tensor=1",
+    )
     assert hits(made, torch.ones(2), 7)
 
 
@@ -283,6 +297,9 @@ def test_a_wrong_call_names_the_users_function() -> None:
         entry().call()
 
 
-@pytest.mark.parametrize(("a", "b", "want"), [(0.0, -0.0, False), (math.nan, math.nan, True), ([1, [2.0]], [1, [2]], False), ({1: 2}, {1: 2}, True)])
+@pytest.mark.parametrize(
+    ("a", "b", "want"),
+    [(0.0, -0.0, False), (math.nan, math.nan, True), ([1, [2.0]], [1, [2]], False), ({1: 2}, {1: 2}, True)],
+)
 def test_same_value(a: Any, b: Any, want: bool) -> None:
     assert same_value(a, b) is want
