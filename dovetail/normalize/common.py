@@ -21,11 +21,11 @@ def merge_common(aten: AtenGraph) -> AtenGraph:
     output = next(n for n in reversed(aten.graph.nodes) if n.op == "output")
     kept = set(output.all_input_nodes) | {node for _, node in aten.mutated}
     for node in aten.graph.nodes:
-        if node.op != "call_function" or has_effect(node.target) or node in kept:
+        if node.op != "call_function" or has_effect(node.target):
             continue
         key = (node.target, _key(node.args), _key(tuple(sorted(node.kwargs.items()))))
         first = seen.setdefault(key, node)
-        if first is not node:
+        if first is not node and node not in kept:
             node.replace_all_uses_with(first)
             aten.graph.erase_node(node)
     return aten

@@ -21,6 +21,7 @@ from dovetail.ir.loops import (
     Const,
     Expr,
     Group,
+    Index,
     Item,
     Load,
     Loop,
@@ -36,24 +37,31 @@ from dovetail.schedule.simplify import Simplifier
 
 #: A kernel's expression is not grown beyond this many distinct nodes.
 LARGEST = 400
+#: A concatenation of at most this many parts is computed where it is read, by selection.
+MOST_PIECES = 3
 
 
 def inline(program: Program, exact_rounding: bool) -> Program:
     """Inline pointwise producers into the groups that read them. Linear in the program's size."""
-    kept = _kept_in_memory(program)
+    outside = _read_outside_groups(program)
+    writers = Counter(name for item in program.items for name in writes(item))
     readers = _readers(program)
-    bodies: dict[str, Store] = {}
+    bodies: dict[str, tuple[Store, ...]] = {}
+    partial: dict[str, list[tuple[Store, Group]]] = defaultdict(list)
     items: list[Item] = []
     simplifier = Simplifier(exact_rounding)
     for original in program.items:
         item = simplifier.item(_Rewriter(bodies).group(original) if isinstance(original, Group) else original)
         if item is None:
             continue
-        if isinstance(item, Group):
-            store = _sole_store(item)
-            if store is not None and store.buffer.name not in kept and _worthwhile(store, item, readers):
-                bodies[store.buffer.name] = store
         items.append(item)
+        store = _sole_store(item) if isinstance(item, Group) else None
+        if store is None or store.buffer.name in outside:
+            continue
+        pieces = partial[store.buffer.name]
+        pieces.append((store, item))  # type: ignore[arg-type]
+        if len(pieces) == writers[store.buffer.name] and _worthwhile(pieces, readers[store.buffer.name]):
+            bodies[store.buffer.name] = tuple(s for s, _ in pieces)
     return remove_dead(program.with_items(tuple(items)))
 
 
@@ -72,15 +80,13 @@ def remove_dead(program: Program) -> Program:
     return program.with_items(tuple(reversed(kept)))
 
 
-def _kept_in_memory(program: Program) -> set[str]:
-    """Buffers that something other than a group reads, or that several groups write."""
-    kept = set(output_buffers(program))
-    times: Counter[str] = Counter()
+def _read_outside_groups(program: Program) -> set[str]:
+    """Buffers that something other than a group reads."""
+    found = set(output_buffers(program))
     for item in program.items:
-        times.update(writes(item).keys())
         if not isinstance(item, Group):
-            kept |= reads(item).keys()
-    return kept | {name for name, n in times.items() if n > 1}
+            found |= reads(item).keys()
+    return found
 
 
 def _readers(program: Program) -> dict[str, list[tuple[Group, Load]]]:
@@ -93,33 +99,48 @@ def _readers(program: Program) -> dict[str, list[tuple[Group, Load]]]:
 
 
 def _sole_store(group: Group) -> Store | None:
-    """The only statement of a group that computes one element of one buffer for each outer index."""
+    """The only statement of a group that computes one element of one buffer for each outer index.
+
+    Each of its indices is a range of the group plus a constant, or a constant where one index is stored.
+    """
     if len(group.loops) != 1 or group.loops[0].inner or len(group.loops[0].body) != 1:
         return None
     statement = group.loops[0].body[0]
     if not isinstance(statement, Store):
         return None
     plain = {dims.as_symbol(r) for r in group.outer}
-    for index, size in zip(statement.index, statement.buffer.sizes, strict=True):
-        if index == 0 and size == 1:
-            continue
-        symbol = next(iter(dims.symbols(index)), None)
-        if symbol not in plain or index is not dims.symbol(symbol.name, 0, symbol.extent) or symbol.extent != size:
+    for index in statement.index:
+        symbol, _, _ = _interval(index)
+        if symbol is not None and symbol not in plain:
             return None
-        plain.discard(symbol)
-    return None if plain else statement
+        plain.discard(symbol)  # type: ignore[arg-type]
+        if symbol is None and not isinstance(index, int):
+            return None
+    return statement if all(s.extent == 1 for s in plain) else None
 
 
-def _worthwhile(store: Store, group: Group, readers: dict[str, list[tuple[Group, Load]]]) -> bool:
-    uses = readers[store.buffer.name]
-    price = cost(store.value)
-    cheap = price <= CHEAP and big_loads(store.value) <= 1
-    if cheap:
+def _interval(index: Dim) -> tuple[Symbol | None, Dim, Dim]:
+    """(range, first, extent) of an index that is a range plus a constant."""
+    if isinstance(index, int):
+        return None, index, 1
+    symbol = next(iter(dims.symbols(index)), None)
+    if symbol is None or symbol.extent is None or len(dims.symbols(index)) != 1:
+        return None, index, 1
+    first = dims.substitute(index, {symbol: 0})
+    plain = isinstance(first, int) and index is dims.symbol(symbol.name, 0, symbol.extent) + first
+    return (symbol, first, symbol.extent) if plain else (None, index, 1)
+
+
+def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]]) -> bool:
+    values = [store.value for store, _ in pieces]
+    price = sum(map(cost, values))
+    if len(pieces) == 1 and price <= CHEAP and big_loads(values[0]) <= 1:
         return True
-    if len({id(g) for g, _ in uses}) > 1 or sum(1 for _ in nodes([store.value])) > LARGEST:
+    if len(pieces) > MOST_PIECES or (len(pieces) > 1 and price > CHEAP * len(pieces)):
         return False
-    distinct = {load for _, load in uses}
-    return len(distinct) == 1 and all(not _repeats(g, load) for g, load in uses)
+    if len({id(g) for g, _ in uses}) > 1 or sum(1 for _ in nodes(values)) > LARGEST:
+        return False
+    return len({load for _, load in uses}) == 1 and not any(_repeats(g, load) for g, load in uses)
 
 
 def _repeats(group: Group, load: Load) -> bool:
@@ -132,7 +153,7 @@ def _repeats(group: Group, load: Load) -> bool:
 class _Rewriter:
     """Replaces loads of inlined producers; one memo for each group."""
 
-    def __init__(self, bodies: dict[str, Store]) -> None:
+    def __init__(self, bodies: dict[str, tuple[Store, ...]]) -> None:
         self.bodies = bodies
         self.memo: dict[Expr, Expr] = {}
 
@@ -157,12 +178,38 @@ class _Rewriter:
         if body is None:
             return None
         assert isinstance(node, Load)
-        mapping: dict[Symbol, Dim] = {}
-        for target, index in zip(body.index, node.index, strict=True):
-            for symbol in dims.symbols(target):
-                mapping[symbol] = index
-        value = rewrite(body.value, mapping, {})
+        value, _ = _piece(body[-1], node.index)
+        for store in reversed(body[:-1]):
+            part, inside = _piece(store, node.index)
+            value = Op("where", (inside, under_mask(part, inside), under_mask(value, _not(inside))), value.dtype)
         return value if node.mask is None else under_mask(value, node.mask)
+
+
+def _piece(store: Store, index: tuple[Dim, ...]) -> tuple[Expr, Expr]:
+    """What `store` put at `index`, and the condition that it is the one that wrote there."""
+    mapping: dict[Symbol, Dim] = {}
+    inside: Expr = Const(True, torch.bool)
+    for target, at, size in zip(store.index, index, store.buffer.sizes, strict=True):
+        symbol, first, extent = _interval(target)
+        if symbol is not None:
+            mapping[symbol] = at - first
+        if first == 0 and extent == size:
+            continue
+        for name, bound in (("ge", first), ("lt", first + extent)):
+            inside = _and(inside, Op(name, (_index(at), _index(bound)), torch.bool))
+    return rewrite(store.value, mapping, {}), inside
+
+
+def _index(dim: Dim) -> Expr:
+    return Const(dim, torch.int64) if isinstance(dim, int) else Index(dim)
+
+
+def _and(a: Expr, b: Expr) -> Expr:
+    return b if isinstance(a, Const) else Op("and", (a, b), torch.bool)
+
+
+def _not(a: Expr) -> Expr:
+    return Op("not", (a,), torch.bool)
 
 
 def under_mask(value: Expr, mask: Expr) -> Expr:

@@ -29,6 +29,8 @@ _COMPARISONS: dict[str, tuple[Callable[[Dim, Dim], Dim], Callable[[Dim, Dim], Di
     "ge": (lambda a, b: a - b, lambda a, b: b - a - 1),
 }
 
+_OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}  # of integers: NaN compares false both ways
+
 
 class Simplifier:
     """One memo for many groups; `exact_rounding` keeps conversions to shorter types and back."""
@@ -122,6 +124,14 @@ class Simplifier:
             return yes if condition.value else no
         return yes if yes is no else None
 
+    def negate(self, expr: Op, args: tuple[Expr, ...]) -> Expr | None:
+        (inner,) = args
+        if isinstance(inner, Const) and expr.dtype is torch.bool:
+            return Const(not inner.value, torch.bool)
+        opposite = _OPPOSITE.get(inner.name) if isinstance(inner, Op) else None
+        whole = isinstance(inner, Op) and all(not a.dtype.is_floating_point for a in inner.args)
+        return Op(opposite, inner.args, torch.bool) if opposite and whole else None  # type: ignore[attr-defined]
+
     def logic(self, expr: Op, args: tuple[Expr, ...]) -> Expr | None:
         if expr.dtype is not torch.bool:
             return None
@@ -133,7 +143,8 @@ class Simplifier:
 
 
 _RULES: dict[str, Callable[[Simplifier, Op, tuple[Expr, ...]], Expr | None]] = {
-    "cast": Simplifier.cast, "where": Simplifier.select, "and": Simplifier.logic, "or": Simplifier.logic,
+    "cast": Simplifier.cast, "where": Simplifier.select, "not": Simplifier.negate,
+    "and": Simplifier.logic, "or": Simplifier.logic,
     **dict.fromkeys(_SUM, Simplifier.arithmetic), **dict.fromkeys(_COMPARISONS, Simplifier.compare),
 }
 

@@ -1,0 +1,92 @@
+"""Scheduling changes how much is in one kernel, never what is computed: evaluated before and after."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dovetail.capture import capture
+from dovetail.ir.evaluate import evaluate
+from dovetail.ir.loops import Group, Program
+from dovetail.ir.spec import verify
+from dovetail.lower import lower
+from dovetail.normalize import normalize
+from dovetail.options import Options
+from dovetail.schedule import schedule
+
+A = torch.linspace(-2, 2, 6 * 8).reshape(6, 8)
+B = torch.linspace(-1, 3, 6 * 8).reshape(6, 8)
+ROW = torch.linspace(0.5, 1.5, 8)
+IMAGE = torch.linspace(-1, 1, 2 * 4 * 3 * 3).reshape(2, 4, 3, 3)
+WIDE = torch.linspace(-3, 3, 80 * 16).reshape(80, 16)
+TALL = torch.linspace(-3, 3, 4 * 20 * 32).reshape(4, 20, 32)
+HALF = WIDE.to(torch.bfloat16)
+IDS = torch.tensor([[3, 0, 5], [1, 1, 2]])
+
+
+def lowered(fn, *args) -> Program:
+    with torch.no_grad():
+        captured = capture(fn, args, {}, Options())
+        graph = normalize(captured.graph, [given.fake for given in captured.inputs], Options())
+        return lower(graph, Options())
+
+
+def groups(program: Program) -> int:
+    return sum(isinstance(item, Group) for item in program.items)
+
+
+CASES = {
+    # function, arguments, groups after scheduling
+    "chain": (lambda x: ((x + 1) * 2).sin().exp(), (A,), 1),
+    "diamond": (lambda x: x.sin() + x.sin().cos(), (A,), 1),
+    "two outputs": (lambda x: ((y := x.sin()), y.cos()), (A,), 1),
+    "broadcast": (lambda x, r: x * r + x, (A, ROW), 1),
+    "row sum": (lambda x: (x.exp()).sum(-1), (A,), 1),
+    "softmax": (lambda x: torch.softmax(x + 1, -1), (WIDE,), 1),
+    "log softmax": (lambda x: torch.log_softmax(x * 2, -1), (WIDE,), 1),
+    "softmax over rows of rows": (lambda x: torch.softmax(x * 2, -1) + x, (TALL,), 1),
+    "softmax over columns": (lambda x: torch.softmax(x, 0), (WIDE,), None),
+    "layer norm": (lambda x, r: F.layer_norm(x.tanh(), (8,), r, r), (A, ROW), None),
+    "residual layer norm": (lambda x, y: (x + y, F.layer_norm(x + y, (16,))), (WIDE, WIDE), 1),
+    "norm then softmax": (lambda x: torch.softmax(F.layer_norm(F.gelu(x), (16,)), -1), (WIDE,), 1),
+    "reshaped between": (lambda x: (x.reshape(80, 32) + 1).reshape(4, 20, 32).sum(-1), (TALL,), None),
+    "transposed": (lambda x: x.t().exp() + 1, (A,), 1),
+    "mean and variance": (lambda x: (x - x.mean(-1, keepdim=True)) / x.var(-1, keepdim=True).sqrt(), (WIDE,), 1),
+    "full reduction": (lambda x: (x * x).sum(), (WIDE,), 1),
+    "column sum": (lambda x: x.exp().sum(0), (WIDE,), 1),
+    "batch norm": (lambda x, m, v: F.relu(F.batch_norm(x, m, v)), (IMAGE, ROW[:4], ROW[4:]), None),
+    "cat": (lambda x, y: torch.cat([x + 1, y * 3], 1) * 2, (A, B), 1),
+    "cat of many": (lambda x, y: torch.cat([x, y, x + 1, y + 1, x * y], 1) * 2, (A, B), None),
+    "pad": (lambda x: F.pad(x.exp(), (1, 2)) + 1, (A,), 1),
+    "slice": (lambda x: x[1:5, 2:].sin() + x[1:5, :6], (A,), 1),
+    "embedding": (lambda i, w: F.embedding(i, w).sin(), (IDS, A), None),
+    "gather": (lambda i, x: x[i].sum(-1), (IDS, A), None),
+    "matmul between": (lambda x, y: F.relu((x + 1) @ y.t() * 2).sum(-1), (A, B), None),
+    "half": (lambda x: torch.softmax(x * 2 + 1, -1), (HALF,), 1),
+    "rotate": (lambda x: torch.cat([-x[..., 8:], x[..., :8]], -1) * x, (WIDE,), 1),
+    "causal mask": (lambda x: x.masked_fill(torch.arange(16) > torch.arange(80)[:, None], 0.0), (WIDE,), 1),
+    "mutation": (lambda x: x.clone().add_(1).mul_(2), (A,), 1),
+    "max with indices": (lambda x: x.exp().max(-1), (WIDE,), None),
+    "scalar chain": (lambda x: (x.sum() + 1).sin() * x, (A,), None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_meaning(name):
+    fn, args, expected = CASES[name]
+    before = lowered(fn, *args)
+    after = schedule(before, Options())
+    verify(after)
+    want, got = evaluate(before, args), evaluate(after, args)
+    for w, g in zip(want, got, strict=True):
+        tolerance = 2e-2 if w.dtype == torch.bfloat16 else 1e-5
+        torch.testing.assert_close(g, w, rtol=tolerance, atol=tolerance)
+    assert expected is None or groups(after) == expected
+
+
+def test_eager_rounding_is_kept_on_request():
+    before = lowered(lambda x: (x * 3 + 1) * 3, HALF)
+    exact = schedule(before, Options(numerics="eager"))
+    torch.testing.assert_close(evaluate(exact, (HALF,)), evaluate(before, (HALF,)), rtol=0, atol=0)
+    assert groups(exact) == 1
