@@ -7,7 +7,7 @@
 Everything is hash-consed, so equal expressions are the same object and `is`
 compares them. A `Symbol` knows its lower bound and, when it is a loop range, its
 exclusive upper bound (itself a Dim); simplification uses nothing else. `str()` of
-a Dim is a Python expression over the symbols' names, and `parse` reads it back.
+a Dim is a Python expression over the symbols' names, and `ir/dimtext.py` reads it back.
 
 A `Value` atom is an index that is only known at run time (the row of an embedding);
 it wraps an integer expression of the loop IR, whose `substitute` it calls.
@@ -15,7 +15,6 @@ it wraps an integer expression of the loop IR, whose `substitute` it calls.
 
 from __future__ import annotations
 
-import ast
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -67,41 +66,37 @@ class Symbol(Atom):
 
 
 class Binary(Atom):
-    """`FloorDiv`, `Mod`, `Min` or `Max` of two Dims that did not simplify."""
+    """`FloorDiv`, `Mod`, `Min` or `Max` of two Dims that did not simplify; `form` is its text."""
 
     __slots__ = ("left", "right")
+    form = ""
 
     def __init__(self, left: Dim, right: Dim) -> None:
         super().__init__()
         self.left, self.right = left, right
 
+    def __repr__(self) -> str:
+        return self.form.format(_paren(self.left), _paren(self.right))
+
 
 class FloorDiv(Binary):
     __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"({_paren(self.left)} // {_paren(self.right)})"
+    form = "({} // {})"
 
 
 class Mod(Binary):
     __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"({_paren(self.left)} % {_paren(self.right)})"
+    form = "({} % {})"
 
 
 class Min(Binary):
     __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"min({self.left}, {self.right})"
+    form = "min({}, {})"
 
 
 class Max(Binary):
     __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"max({self.left}, {self.right})"
+    form = "max({}, {})"
 
 
 class Value(Atom):
@@ -165,7 +160,7 @@ class Poly:
         return mod(other, self)
 
     def __repr__(self) -> str:
-        return " + ".join(_term_text(list(map(repr, m)), c) for m, c in self.terms).replace("+ -", "- ")
+        return " + ".join(term_text(list(map(repr, m)), c) for m, c in self.terms).replace("+ -", "- ")
 
     @property
     def symbols(self) -> frozenset[Symbol]:
@@ -175,7 +170,7 @@ class Poly:
         return self._symbols
 
 
-def _term_text(factors: list[str], coefficient: int) -> str:
+def term_text(factors: list[str], coefficient: int) -> str:
     if not factors:
         return str(coefficient)
     product = "*".join(factors)
@@ -228,6 +223,10 @@ def as_symbol(dim: Dim) -> Symbol:
 def _atom_dim(atom: Atom) -> Poly:
     terms = (((atom,), 1),)
     return _intern(terms, lambda: Poly(terms))
+
+
+def _binary(kind: type[Binary], left: Dim, right: Dim) -> Poly:
+    return _atom_dim(_intern((kind, left, right), lambda: kind(left, right)))
 
 
 def _terms(dim: Dim) -> Iterable[tuple[Monomial, int]]:
@@ -355,7 +354,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         factor = _common_factor(rest, b)
         if factor > 1:
             return quotient + floordiv(_scale_down(rest, factor), b // factor)
-    return quotient + _atom_dim(_intern((FloorDiv, rest, b), lambda: FloorDiv(rest, b)))
+    return quotient + _binary(FloorDiv, rest, b)
 
 
 @cache
@@ -375,7 +374,7 @@ def mod(a: Dim, b: Dim) -> Dim:
         factor = _common_factor(rest, b)
         if factor > 1:
             return mod(_scale_down(rest, factor), b // factor) * factor
-    return _atom_dim(_intern((Mod, rest, b), lambda: Mod(rest, b)))
+    return _binary(Mod, rest, b)
 
 
 def _sole_atom(dim: Dim) -> Atom | None:
@@ -394,24 +393,20 @@ def _scale_down(dim: Poly, factor: int) -> Dim:
     return _from_terms({m: c // factor for m, c in dim.terms})
 
 
+@cache
 def minimum(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
-    if known_nonnegative(b - a):
-        return a
-    if known_nonnegative(a - b):
-        return b
-    return _atom_dim(_intern((Min, a, b), lambda: Min(a, b)))
+    difference = b - a
+    return a if known_nonnegative(difference) else b if known_nonnegative(-difference) else _binary(Min, a, b)
 
 
+@cache
 def maximum(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
-    if known_nonnegative(a - b):
-        return a
-    if known_nonnegative(b - a):
-        return b
-    return _atom_dim(_intern((Max, a, b), lambda: Max(a, b)))
+    difference = b - a
+    return b if known_nonnegative(difference) else a if known_nonnegative(-difference) else _binary(Max, a, b)
 
 
 # ---------------------------------------------------------------- what is known
@@ -450,12 +445,10 @@ def _monomial_bounds(monomial: Monomial) -> tuple[Bound, Bound]:
 
 
 def _atom_bounds(atom: Atom) -> tuple[Bound, Bound]:
-    if isinstance(atom, Symbol):
+    if isinstance(atom, (Symbol, Value)):
         top = bounds(atom.extent)[1] if atom.extent is not None else None
-        return atom.lo, None if top is None else top - 1
-    if isinstance(atom, Value):
-        top = bounds(atom.extent)[1] if atom.extent is not None else None
-        return (0 if atom.extent is not None else None), None if top is None else top - 1
+        lo = atom.lo if isinstance(atom, Symbol) else None if atom.extent is None else 0
+        return lo, None if top is None else top - 1
     assert isinstance(atom, Binary)
     (llo, lhi), (rlo, rhi) = bounds(atom.left), bounds(atom.right)
     if isinstance(atom, Mod):
@@ -612,53 +605,3 @@ _COMPUTE: dict[type, Callable[[Any, Any], Any]] = {
     FloorDiv: lambda a, b: a // b, Mod: lambda a, b: a % b,
     Min: _least, Max: lambda a, b: -_least(-a, -b),
 }
-
-
-def text(dim: Dim, of_value: Callable[[Value], str]) -> str:
-    """`str(dim)` with each Value written by `of_value`."""
-    if isinstance(dim, int):
-        return str(dim)
-    terms = (_term_text([_atom_text(a, of_value) for a in m], c) for m, c in dim.terms)
-    return " + ".join(terms).replace("+ -", "- ")
-
-
-def _atom_text(atom: Atom, of_value: Callable[[Value], str]) -> str:
-    if isinstance(atom, Value):
-        return of_value(atom)
-    if not isinstance(atom, Binary):
-        return repr(atom)
-    left, right = text(atom.left, of_value), text(atom.right, of_value)
-    if isinstance(atom, (Min, Max)):
-        return f"{type(atom).__name__.lower()}({left}, {right})"
-    return f"(({left}) {'//' if isinstance(atom, FloorDiv) else '%'} ({right}))"
-
-
-def parse(text: str, names: Mapping[str, Dim]) -> Dim:
-    """Read what `str()` printed; `names` gives each symbol. Raises ValueError on anything else."""
-    return from_ast(ast.parse(text, mode="eval").body, names, None)
-
-
-_OPERATORS: dict[type, Callable[[Dim, Dim], Dim]] = {
-    ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: floordiv, ast.Mod: mod,
-}
-_FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim]] = {"min": minimum, "max": maximum}
-
-
-def from_ast(node: ast.expr, names: Mapping[str, Dim], of_value: Callable[[ast.Call], Dim] | None) -> Dim:
-    """The Dim that a Python expression spells; `of_value` reads calls of `value`."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.Name) and node.id in names:
-        return names[node.id]
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = (from_ast(side, names, of_value) for side in (node.left, node.right))
-        return _OPERATORS[type(node.op)](left, right)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -from_ast(node.operand, names, of_value)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id == "value" and of_value is not None:
-            return of_value(node)
-        if node.func.id in _FUNCTIONS:
-            return _FUNCTIONS[node.func.id](*(from_ast(a, names, of_value) for a in node.args))
-    raise ValueError(f"not a size expression: {ast.unparse(node)}")

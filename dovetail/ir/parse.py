@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir import dims
+from dovetail.ir import dims, dimtext
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.loops import (
     Buffer,
@@ -60,7 +60,7 @@ def parse_program(text: str, constants: Mapping[str, Any] | None = None) -> Prog
         if line.strip():
             try:
                 reader.line(line)
-            except (KeyError, SyntaxError, AttributeError, TypeError, IndexError) as error:
+            except (ValueError, KeyError, SyntaxError, AttributeError, TypeError, IndexError) as error:
                 raise ValueError(f"line {number}: {line.strip()}: {error!r}") from error
     reader.close_group()
     return Program(
@@ -187,7 +187,7 @@ class _Reader:
         return tuple(map(self.dim, ast.parse(f"({text},)", mode="eval").body.elts)) if text.strip() else ()  # type: ignore[attr-defined]
 
     def dim(self, node: ast.expr) -> Dim:
-        return dims.from_ast(node, self.scope(), self.value)
+        return dimtext.from_ast(node, self.scope(), self.value)
 
     def value(self, node: ast.Call) -> Dim:
         expr, *extent = node.args

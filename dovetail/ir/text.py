@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir import dims
+from dovetail.ir import dims, dimtext
 from dovetail.ir.dims import Dim, Poly, Symbol
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import (
@@ -263,7 +263,7 @@ class _Body:
         """`str(dim)`, with run-time values in this printer's notation."""
         if not isinstance(dim, Poly) or not any(True for _ in value_exprs((dim,))):
             return str(dim)
-        return dims.text(dim, self.value)
+        return dimtext.text(dim, self.value)
 
     def value(self, atom: dims.Value) -> str:
         extent = "" if atom.extent is None else f", {self.dim(atom.extent)}"
