@@ -72,7 +72,11 @@ def _unbound(f: Any, name: str) -> None:
 
 @op("STORE_FAST")
 def store_fast(f: Any, i: Any) -> None:
-    f.locals[i.value] = f.stack_.pop()
+    value = f.stack_.pop()
+    if value is NULL:  # a comprehension puts back a variable that had no value
+        f.locals.pop(i.value, None)
+    else:
+        f.locals[i.value] = value
 
 
 @op("DELETE_FAST")
@@ -97,7 +101,11 @@ def load_fast_load_fast(f: Any, i: Any) -> None:
 @op("STORE_FAST_STORE_FAST")
 def store_fast_store_fast(f: Any, i: Any) -> None:
     for name in i.value:
-        f.locals[name] = f.stack_.pop()
+        value = f.stack_.pop()
+        if value is NULL:
+            f.locals.pop(name, None)
+        else:
+            f.locals[name] = value
 
 
 @op("STORE_FAST_LOAD_FAST")
