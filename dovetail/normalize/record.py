@@ -257,6 +257,8 @@ class Recorder(FakeMode):
     def apply(self, form: Functional, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Record the functional form; what it returns for written arguments becomes their value."""
         named = bound(func, args, kwargs)
+        wanted = {a.name for a in form.operator._schema.arguments if not a.has_default_value()}
+        named.update({a.name: a.default_value for a in func._schema.arguments if a.name in wanted - named.keys()})
         given, rest = _positional(form.operator, (), {k: v for k, v in named.items() if k not in form.drop})
         node = self.record(form.operator, given, rest, None)
         if node.meta["val"] is None:

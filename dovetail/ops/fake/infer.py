@@ -29,7 +29,8 @@ def infer(
         found = rule(*args, **kwargs)
         if found is not NotImplemented:
             return _wrap_spec(found, cls)
-    refuse_data_dependent(func)
+    if not _index_of_integers(func, args):
+        refuse_data_dependent(func)
     if torch.Tag.inplace_view in func.tags:
         raise Unsupported("metadata-mutation", f"{func} changes the shape of a tensor in place",
                           "use the variant that returns a new tensor")
@@ -53,6 +54,12 @@ def refuse_data_dependent(func: Any) -> None:
     for tag, (code, why) in _DATA_DEPENDENT.items():
         if tag in func.tags:
             raise Unsupported(code, f"{func} cannot be part of a graph: {why}", _REMEDY)
+
+
+def _index_of_integers(func: Any, args: tuple[Any, ...]) -> bool:
+    """aten.index carries the tag for the sake of masks; with integer indices its shape is known."""
+    indices = args[1] if func is torch.ops.aten.index.Tensor else ()
+    return bool(indices) and all(i is None or i.dtype not in (torch.bool, torch.uint8) for i in indices)
 
 
 def _takes_device(func: Any) -> bool:
