@@ -113,7 +113,7 @@ class Reference:
     def reduce(self, statement: Reduce, outer: int) -> None:
         value = self.value(statement.value).expand(self.shape).reshape((*self.shape[:outer], -1))
         function = {
-            "sum": lambda v: v.to(statement.dtype).double().sum(-1) if statement.dtype.is_floating_point else v.to(statement.dtype).sum(-1),
+            "sum": lambda v: v.to(torch.float64 if statement.dtype.is_floating_point else statement.dtype).sum(-1),
             "prod": lambda v: v.to(statement.dtype).prod(-1), "min": lambda v: v.amin(-1), "max": lambda v: v.amax(-1),
             "any": lambda v: v.any(-1), "all": lambda v: v.all(-1),
             "argmin": lambda v: _first(v.int() if v.dtype == torch.bool else v, True),

@@ -199,7 +199,8 @@ def test_bfloat16_rounds_to_nearest_even():
 
 
 @pytest.mark.parametrize(("source", "target"), [
-    (torch.float32, torch.int32), (torch.int64, torch.float64), (torch.bfloat16, torch.int16), (torch.uint8, torch.int8),
+    (torch.float32, torch.int32), (torch.int64, torch.float64), (torch.bfloat16, torch.int16),
+    (torch.uint8, torch.int8),
     (torch.float16, torch.uint16) if hasattr(torch, "uint16") else (torch.float16, torch.int16),
 ])  # fmt: skip
 def test_bitcast(source, target):

@@ -12,7 +12,8 @@ from tests.codegen.harness import CPU, buffer, compare, op, run
 
 KINDS = {
     "sum": (torch.float32, torch.float64, torch.int64), "prod": (torch.float64, torch.int32),
-    "min": (torch.float32, torch.int8, torch.uint8, torch.int64), "max": (torch.float64, torch.float32, torch.int16, torch.bool),
+    "min": (torch.float32, torch.int8, torch.uint8, torch.int64),
+    "max": (torch.float64, torch.float32, torch.int16, torch.bool),
     "any": (torch.bool,), "all": (torch.bool,),
     "argmin": (torch.float32, torch.int64, torch.uint8), "argmax": (torch.float64, torch.int32, torch.bool),
 }  # fmt: skip
@@ -177,10 +178,11 @@ def test_layer_norm(dtype):
     centered = op("sub", value, mean)
     scale = op("rsqrt", op("add", op("mul", Local("q", f), Const(1 / 300, f)), Const(1e-5, f)))
     result = op("fma", op("mul", centered, scale), wide(Load(buffer("w", w), (j,))), wide(Load(buffer("b", b), (j,))))
+    narrow = result if dtype == f else Op("cast", (result,), dtype)
     group = Group("ln", (i,), (
         Loop((j,), (Reduce("s", "sum", value, f),)),
         Loop((j,), (Reduce("q", "sum", op("mul", centered, centered), f),)),
-        Loop((j,), (Store(buffer("out", out, "output"), (i, j), result if dtype == f else Op("cast", (result,), dtype)),)),
+        Loop((j,), (Store(buffer("out", out, "output"), (i, j), narrow),)),
     ))  # fmt: skip
     assert run(group, {"x": x, "w": w, "b": b, "out": out}) == 0
     expected = torch.nn.functional.layer_norm(x.float(), (300,), w.float(), b.float(), 1e-5)
@@ -205,9 +207,10 @@ def test_column_statistics_with_broadcast_back():
     x, out = torch.randn(50, 70), torch.empty(50, 70)
     i, j = new_range("i", 50), new_range("j", 70)
     load = Load(buffer("x", x), (i, j))
+    scaled = op("mul", load, Local("s", torch.float32))
     group = Group("g", (j,), (
         Loop((i,), (Reduce("s", "sum", load, torch.float32), Reduce("m", "min", load, torch.float32))),
-        Loop((i,), (Store(buffer("out", out, "output"), (i, j), op("sub", op("mul", load, Local("s", torch.float32)), Local("m", torch.float32))),)),
+        Loop((i,), (Store(buffer("out", out, "output"), (i, j), op("sub", scaled, Local("m", torch.float32))),)),
     ))  # fmt: skip
     compare(group, {"x": x, "out": out}, ["out"], tolerance=1e-4)
 
@@ -263,9 +266,10 @@ def test_check_of_one_index_guards_hoisted_loads():
     index, table, out = torch.tensor([10**12]), torch.randn(10, 50), torch.zeros(30, 50)
     i, j = new_range("i", 30), new_range("j", 50)
     load = Load(buffer("index", index), (0,))
+    row = Load(buffer("table", table), (dims.value(load, 10), j))
     group = Group("g", (i,), (
         Loop((), (Check(op("lt", load, Const(10, torch.int64)), "out of range"),)),
-        Loop((j,), (Store(buffer("out", out, "output"), (i, j), Load(buffer("table", table), (dims.value(load, 10), j))),)),
+        Loop((j,), (Store(buffer("out", out, "output"), (i, j), row),)),
     ))  # fmt: skip
     assert run(group, {"index": index, "table": table, "out": out}) == 1
     index[0] = 3
@@ -276,9 +280,10 @@ def test_check_of_one_index_guards_hoisted_loads():
 def test_local_of_integer_positions():
     x, out = torch.randn(8, 60), torch.empty(8)
     i, j = new_range("i", 8), new_range("j", 60)
+    best = Load(buffer("x", x), (i, dims.value(Local("p", torch.int64), 60)))
     group = Group("g", (i,), (
         Loop((j,), (Reduce("p", "argmax", Load(buffer("x", x), (i, j)), torch.int64),)),
-        Loop((), (Store(buffer("out", out, "output"), (i,), Load(buffer("x", x), (i, dims.value(Local("p", torch.int64), 60)))),)),
+        Loop((), (Store(buffer("out", out, "output"), (i,), best),)),
     ))  # fmt: skip
     assert run(group, {"x": x, "out": out}) == 0
     assert torch.equal(out, x.amax(1))

@@ -14,6 +14,7 @@ from dovetail.codegen.cpu import generate
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import Kernel
 from dovetail.runtime.cpu import load, machine, openmp
+from dovetail.runtime.cpu.loading import Loader
 from dovetail.runtime.cpu.store import Store, default_folder
 from tests.codegen.harness import op, pointwise
 
@@ -52,7 +53,7 @@ def test_call():
 def test_wrong_arguments_raise_type_error():
     kernel = _kernel()
     function = load([kernel], Store(None))[kernel.symbol]
-    with pytest.raises(TypeError, match="takes 3 integers"):
+    with pytest.raises(TypeError, match="takes 3 integers, not 2"):
         function(1, 2)
     with pytest.raises(TypeError):
         function("a", 2, 3)
@@ -65,28 +66,24 @@ def test_same_text_is_the_same_function():
 
 def test_second_process_reads_the_disk(tmp_path, monkeypatch):
     kernel = _kernel(extra=12345.5)
-    from dovetail.runtime.cpu import loading
-
-    first = load([kernel], Store(tmp_path))[kernel.symbol]
-    monkeypatch.setattr(loading, "_loaded", {})
-    monkeypatch.setattr(machine, "to_object", lambda text: pytest.fail("compiled although it is on disk"))
-    second = load([kernel], Store(tmp_path))[kernel.symbol]
+    loaders = Loader(), Loader()
+    first = loaders[0].load([kernel], Store(tmp_path))[kernel.symbol]
+    monkeypatch.setattr(machine, "to_object", lambda texts: pytest.fail("compiled although it is on disk"))
+    second = loaders[1].load([kernel], Store(tmp_path))[kernel.symbol]
     x = torch.randn(40)
     assert first is not second and torch.equal(_call(second, x), _call(first, x))
 
 
-def test_corrupt_files_are_ignored(tmp_path, monkeypatch):
+def test_corrupt_files_are_ignored(tmp_path):
     kernel = _kernel(extra=54321.5)
-    from dovetail.runtime.cpu import loading
-
-    load([kernel], Store(tmp_path))
+    loaders = Loader(), Loader()
+    loaders[0].load([kernel], Store(tmp_path))
     files = [p for p in tmp_path.rglob("*") if p.is_file()]
     assert files
     for file in files:
         file.write_bytes(file.read_bytes()[:-7] + b"garbage")
-    monkeypatch.setattr(loading, "_loaded", {})
     x = torch.randn(40)
-    assert torch.equal(_call(load([kernel], Store(tmp_path))[kernel.symbol], x), x + 54321.5)
+    assert torch.equal(_call(loaders[1].load([kernel], Store(tmp_path))[kernel.symbol], x), x + 54321.5)
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):

@@ -158,6 +158,29 @@ class Builder:
             )
         return results
 
+    def once(
+        self, start: Val, end: Val, carried: list[Carried], body: Callable[[Val, list[str]], list[str]]
+    ) -> list[str]:
+        """`if (start < end) body(start)`; returns the carried values after it."""
+        tag = self.fresh("o")
+        before, parent = self.scope.block, self.scope
+        self.scopes.append(Scope(f"{tag}.body", guarded=True))
+        nexts = body(Val(start.text, "i64", 1, self.depth), [initial for _, initial in carried])
+        inner = self.scopes.pop()
+        parent.lines += [
+            f"  %{tag}.g = icmp slt i64 {start.text}, {end.text}",
+            f"  br i1 %{tag}.g, label %{tag}.body, label %{tag}.exit",
+            f"{tag}.body:", *inner.lines, f"  br label %{tag}.exit", f"{tag}.exit:",
+        ]  # fmt: skip
+        parent.block = f"{tag}.exit"
+        results = []
+        for k, ((kind, initial), following) in enumerate(zip(carried, nexts, strict=True)):
+            results.append(f"%{tag}.r{k}")
+            parent.lines.append(
+                f"  %{tag}.r{k} = phi {kind} [ {initial}, %{before} ], [ {following}, %{inner.block} ]"
+            )
+        return results
+
     def text(self) -> list[str]:
         assert len(self.scopes) == 1
         return self.scopes[0].lines

@@ -6,7 +6,8 @@ only if that loop is known to run, and never above a write of the group to its b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -136,7 +137,8 @@ class Expressions:
         if node.buffer.name in self.pinned:
             return self.b.depth
         least = max((k for k, scope in enumerate(self.b.scopes) if scope.guarded), default=0)
-        return max(least, self.floor, self.written.get(node.buffer.name, 0), *(v.depth for v in operands))
+        lowest = max(least, self.floor, self.written.get(node.buffer.name, 0), *(v.depth for v in operands))
+        return min(lowest, self.b.depth)
 
     def _load_one(self, node: Load, mask: Val | None) -> Val:
         kind = type_of(node.dtype)
@@ -223,7 +225,7 @@ def _mentions(root: Expr, name: str) -> bool:
     return False
 
 
-_EMIT = {
+_EMIT: dict[type, Callable[[Expressions, Any], Val]] = {
     Const: Expressions._const, Index: Expressions._index, Local: Expressions._local,
     Op: Expressions._op, Load: Expressions._load,
 }

@@ -103,7 +103,8 @@ class _Kernel:
                 self.loops(emitter)
                 return states
             assert start is not None and end is not None
-            return emitter.vector(self.plan.outer, start, end, self.plan.lanes, states, lambda s: self.loops(emitter, s))
+            lanes = self.plan.lanes
+            return emitter.vector(self.plan.outer, start, end, lanes, states, lambda s: self.loops(emitter, s))
 
         tasks.run(emitter, digits, self.plan.outer, [], body)
         first = context.FIRST_VALUE

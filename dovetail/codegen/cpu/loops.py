@@ -64,6 +64,16 @@ class LoopEmitter:
         results = self.b.loop(start, end, step, [(v.type, v.text) for v in flat], run, guarded)
         return rewrap(states, results, self.b.depth)
 
+    def once(self, start: Val, end: Val, states: States, body: Step) -> States:
+        """The last, partial vector, if there is one."""
+        flat = [v for state in states for v in state]
+
+        def run(index: Val, names: list[str]) -> list[str]:
+            return [v.text for state in body(index, rewrap(states, names, self.b.depth)) for v in state]
+
+        results = self.b.once(start, end, [(v.type, v.text) for v in flat], run)
+        return rewrap(states, results, self.b.depth)
+
     def each(self, symbol: Symbol, states: States, body: Callable[[States], States]) -> States:
         """A scalar loop over a whole range."""
         assert symbol.extent is not None
@@ -101,7 +111,7 @@ class LoopEmitter:
             whole = self.w.binary("and", self.w.binary("sub", end, start), self.w.const(-lanes, "i64"))
             middle = self.w.binary("add", start, whole)
             states = (main or self.carry)(start, middle, str(lanes), states, full)
-            states = self.carry(middle, end, str(lanes), states, self.blocked_once(tail) if main else tail)
+            states = self.once(middle, end, states, self.blocked_once(tail) if main else tail)
         indices.vector, indices.lanes = None, 1
         return states
 

@@ -200,11 +200,12 @@ def _by_stride(group: Group) -> tuple[Dim, ...]:
     if any(s is None for s in strides):
         return group.outer
     ordered: list[tuple[Dim, Dim]] = []
-    for item in zip(strides, group.outer, strict=True):
+    for stride, r in zip(strides, group.outer, strict=True):
+        assert stride is not None
         at = len(ordered)
-        while at and item[0] != ordered[at - 1][0] and dims.known_nonnegative(item[0] - ordered[at - 1][0]):
+        while at and stride != ordered[at - 1][0] and dims.known_nonnegative(stride - ordered[at - 1][0]):
             at -= 1
-        ordered.insert(at, item)  # type: ignore[arg-type]
+        ordered.insert(at, (stride, r))
     return tuple(r for _, r in ordered)
 
 

@@ -17,7 +17,7 @@ def run(
 
     `body(start, end, states)` gets the bounds of the segment.
     """
-    em, w, b = emitter.em, emitter.w, emitter.b
+    em, b = emitter.em, emitter.b
     extents = [em.indices.extent(s.extent) for s in digits]  # type: ignore[arg-type]
     if axis is not None:
         extents.append(Val("%segments", "i64", 1, 0))
@@ -44,7 +44,8 @@ def run(
 
 def _digits(emitter: LoopEmitter, extents: list[Val]) -> list[Val]:
     """The digits of the first task."""
-    rest, first = Val("%lo", "i64", 1, 0), []
+    rest = Val("%lo", "i64", 1, 0)
+    first: list[Val] = []
     for size in extents[:0:-1]:
         first.insert(0, emitter.w.binary("urem", rest, size))
         rest = emitter.w.binary("udiv", rest, size)

@@ -71,8 +71,9 @@ def literal(value: bool | int | float, dtype: torch.dtype) -> str:
     if kind.kind == "bool":
         return "true" if value else "false"
     if kind.kind in ("int", "uint"):
-        wrapped: int = int(value) & ((1 << kind.bits) - 1)
-        return str(wrapped - (1 << kind.bits) if wrapped >> (kind.bits - 1) else wrapped)
+        span = 1 << kind.bits
+        wrapped = int(value) % span
+        return str(wrapped - span if wrapped >= span // 2 else wrapped)
     if dtype == torch.bfloat16:
         return str(torch.tensor(value, dtype=dtype).view(torch.int16).item())
     if dtype == torch.float16:

@@ -1,10 +1,10 @@
 """Kernels as Python functions written in LLVM IR.
 
 Through ctypes a call with six integers costs 1.1 us; a builtin function that unpacks its
-arguments itself costs a tenth of that. Its text, for a kernel `k` of two arguments:
+arguments itself costs a tenth of that. One is compiled for each pair of argument counts:
 
-    PyObject *k_py(PyObject *self, PyObject *const *args, Py_ssize_t n)     METH_FASTCALL
-        check n; a0 = PyLong_AsVoidPtr-like conversion of args[0]; ...; return PyLong(k(a0, a1))
+    PyObject *call_2_1(PyObject *self, PyObject *const *args, Py_ssize_t n)     METH_FASTCALL
+        check n; convert args; release the GIL; r = (*address in self)(a0, a1, a2); return PyLong(r)
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from typing import Any
-
-from dovetail.ir.kernel import Kernel
 
 _METH_FASTCALL = 0x0080
 
@@ -28,7 +26,7 @@ class _Definition(ctypes.Structure):
 
 
 _new_function = ctypes.pythonapi.PyCFunction_NewEx
-_new_function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
 _new_function.restype = ctypes.py_object
 
 #: Builtin functions point at their definitions for as long as they live: for ever.
@@ -38,28 +36,29 @@ DECLARATIONS = """
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_FromLong(i64)
 declare ptr @PyErr_Occurred()
+declare ptr @PyErr_Format(ptr, ptr, ...)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
-declare void @PyErr_SetString(ptr, ptr)
 @PyExc_TypeError = external global ptr
 """
 
 
-def wrapper_text(kernel: Kernel) -> str:
-    """The definition of `<symbol>_py`, to be compiled with the kernel's own text.
+def caller(pointers: int, sizes: int) -> str:
+    """The name of the function that calls kernels of these argument counts."""
+    return f"call_{pointers}_{sizes}"
 
-    Wrong argument counts and non-integers raise TypeError. The GIL is released meanwhile.
-    """
-    pointers, sizes, name = len(kernel.pointers), len(kernel.sizes), kernel.symbol
-    count = pointers + sizes
-    message = f"{name} takes {count} integers"
+
+def caller_text(pointers: int, sizes: int) -> str:
+    """Its definition. Wrong argument counts and non-integers raise TypeError."""
+    count, name = pointers + sizes, caller(pointers, sizes)
+    message = f"a kernel takes {count} integers, not %zd"
     lines = [
-        DECLARATIONS,
-        f'@message = internal constant [{len(message) + 1} x i8] c"{message}\\00"',
-        f"define ptr @{name}_py(ptr %self, ptr %args, i64 %n) {{", "entry:",
+        DECLARATIONS, f'@message = internal constant [{len(message) + 1} x i8] c"{message}\\00"',
+        f"define ptr @{name}(ptr %self, ptr %args, i64 %n) {{", "entry:",
         f"  %right = icmp eq i64 %n, {count}", "  br i1 %right, label %convert, label %wrong",
         "wrong:", "  %kind = load ptr, ptr @PyExc_TypeError",
-        "  call void @PyErr_SetString(ptr %kind, ptr @message)", "  ret ptr null", "convert:",
+        "  %raised = call ptr (ptr, ptr, ...) @PyErr_Format(ptr %kind, ptr @message, i64 %n)", "  ret ptr null",
+        "convert:",
     ]  # fmt: skip
     suspicious = "false"
     for k in range(count):
@@ -74,7 +73,8 @@ def wrapper_text(kernel: Kernel) -> str:
     lines += [
         f"  br i1 {suspicious}, label %look, label %go", "look:", "  %error = call ptr @PyErr_Occurred()",
         "  %none = icmp eq ptr %error, null", "  br i1 %none, label %go, label %fail", "fail:", "  ret ptr null", "go:",
-        "  %state = call ptr @PyEval_SaveThread()", f"  %status = call i32 @{name}({', '.join(inside)})",
+        "  %address = call i64 @PyLong_AsLongLong(ptr %self)", "  %kernel = inttoptr i64 %address to ptr",
+        "  %state = call ptr @PyEval_SaveThread()", f"  %status = call i32 %kernel({', '.join(inside)})",
         "  call void @PyEval_RestoreThread(ptr %state)",
         "  %wide = sext i32 %status to i64", "  %result = call ptr @PyLong_FromLong(i64 %wide)",
         "  ret ptr %result", "}", "",
@@ -82,8 +82,8 @@ def wrapper_text(kernel: Kernel) -> str:
     return "\n".join(lines)
 
 
-def function(name: str, address: int) -> Callable[..., Any]:
-    """A builtin function of the METH_FASTCALL code at `address`."""
-    definition = _Definition(name.encode(), address, _METH_FASTCALL, None)
+def function(name: str, through: int, kernel: int) -> Callable[..., Any]:
+    """A builtin function called `name`: the caller at `through` on the kernel at `kernel`."""
+    definition = _Definition(name.encode(), through, _METH_FASTCALL, None)
     _definitions.append(definition)
-    return _new_function(ctypes.addressof(definition), None, None)
+    return _new_function(ctypes.addressof(definition), kernel, None)

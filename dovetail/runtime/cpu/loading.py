@@ -1,10 +1,14 @@
-"""Kernel texts to callables; each distinct text is compiled once in a process."""
+"""Kernel texts to callables; each distinct text is compiled once in a process.
+
+The texts that are missing are compiled together into one object. On disk an object lies under a
+key of its own, and the key of each text it contains leads to it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -15,9 +19,86 @@ from dovetail.ir.launch import LAUNCH
 from dovetail.runtime.cpu import calls, machine, openmp, team
 from dovetail.runtime.cpu.store import Store, default_folder
 
-_loaded: dict[str, Callable[..., Any]] = {}
-_engines: list[llvm.ExecutionEngine] = []
-_lock = threading.Lock()
+
+class Loader:
+    """What one process has loaded: addresses by symbol, callables by kernel symbol."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, int] = {}
+        self.functions: dict[str, Callable[..., Any]] = {}
+        self.engines: dict[str, llvm.ExecutionEngine] = {}  # by object key; they own the code
+        self.lock = threading.Lock()
+
+    def load(self, kernels: Iterable[Kernel], store: Store) -> dict[str, Callable[..., int]]:
+        wanted = {k.symbol: k for k in kernels}
+        with self.lock:
+            self.connect(store)
+            missing = [k for symbol, k in wanted.items() if symbol not in self.functions]
+            arities = {(len(k.pointers), len(k.sizes)) for k in missing}
+            texts = {k.symbol: k.text for k in missing}
+            texts.update({calls.caller(*a): calls.caller_text(*a) for a in sorted(arities)})
+            self.link({name: text for name, text in texts.items() if name not in self.addresses}, store)
+            for k in missing:
+                through = self.addresses[calls.caller(len(k.pointers), len(k.sizes))]
+                self.functions[k.symbol] = calls.function(k.symbol, through, self.addresses[k.symbol])
+            return {symbol: self.functions[symbol] for symbol in wanted}
+
+    def connect(self, store: Store) -> None:
+        """Once: the launcher that kernels call, on the OpenMP runtime or without one."""
+        if LAUNCH not in self.addresses:
+            rest = openmp.DECLARATIONS if openmp.connect() else openmp.SERIAL
+            self.link({LAUNCH: team.TEXT + rest}, store)
+            llvm.add_symbol(LAUNCH, self.addresses[LAUNCH])
+
+    def link(self, texts: Mapping[str, str], store: Store) -> None:
+        """Make `addresses` know the function that each text defines under its name."""
+        keys = {name: _key(text) for name, text in texts.items()}
+        todo: dict[str, str] = {}
+        for name, text in texts.items():
+            reference = store.get(keys[name])
+            code = None if reference is None else self.find(reference.decode(), store)
+            if code is None:
+                todo[name] = text
+            else:
+                self.addresses[name] = code.get_function_address(name)
+        if not todo:
+            return
+        code = _compile(todo)
+        key = hashlib.sha256(code).hexdigest()
+        engine = self.engine(key, code)
+        for name in todo:
+            self.addresses[name] = engine.get_function_address(name)
+        store.put(key, code)
+        for name in todo:
+            store.put(keys[name], key.encode())
+
+    def find(self, key: str, store: Store) -> llvm.ExecutionEngine | None:
+        """The engine of an object, if the object is at hand."""
+        if key in self.engines:
+            return self.engines[key]
+        code = store.get(key)
+        return None if code is None else self.engine(key, code)
+
+    def engine(self, key: str, code: bytes) -> llvm.ExecutionEngine:
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine.new_machine())
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        self.engines[key] = engine
+        return engine
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(f"{machine.identity()}\n{text}".encode()).hexdigest()
+
+
+def _compile(texts: Mapping[str, str]) -> bytes:
+    try:
+        return machine.to_object(list(texts.values()))
+    except RuntimeError as error:
+        raise InternalError("codegen", f"LLVM rejects one of {', '.join(texts)}: {error}") from error
+
+
+_process = Loader()
 
 
 def load(kernels: Iterable[Kernel], store: Store | None = None) -> dict[str, Callable[..., int]]:
@@ -26,47 +107,4 @@ def load(kernels: Iterable[Kernel], store: Store | None = None) -> dict[str, Cal
     Kernels seen before in this process are not compiled again, those in the store are only
     linked. Raises InternalError when LLVM rejects a text.
     """
-    wanted = {k.symbol: k for k in kernels}
-    with _lock:
-        missing = [k for symbol, k in wanted.items() if symbol not in _loaded]
-        if missing:
-            _link(missing, store or Store(default_folder()))
-        return {symbol: _loaded[symbol] for symbol in wanted}
-
-
-def _link(kernels: list[Kernel], store: Store) -> None:
-    """One execution engine for all of them."""
-    objects = [_object(k.symbol, k.text + calls.wrapper_text(k), store) for k in kernels]
-    _connect(store)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine.machine())
-    for code in objects:
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    _engines.append(engine)
-    for kernel in kernels:
-        name = f"{kernel.symbol}_py"
-        _loaded[kernel.symbol] = calls.function(kernel.symbol, engine.get_function_address(name))
-
-
-def _connect(store: Store) -> None:
-    """Once a process: the functions that kernels call."""
-    if _engines:
-        return
-    text = team.TEXT + (openmp.DECLARATIONS if openmp.connect() else openmp.SERIAL)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine.machine())
-    engine.add_object_file(llvm.ObjectFileRef.from_data(_object(LAUNCH, text, store)))
-    engine.finalize_object()
-    llvm.add_symbol(LAUNCH, engine.get_function_address(LAUNCH))
-    _engines.append(engine)
-
-
-def _object(name: str, text: str, store: Store) -> bytes:
-    key = hashlib.sha256(f"{machine.identity()}\n{text}".encode()).hexdigest()
-    code = store.get(key)
-    if code is None:
-        try:
-            code = machine.to_object(text)
-        except RuntimeError as error:
-            raise InternalError("codegen", f"LLVM rejects {name}: {error}") from error
-        store.put(key, code)
-    return code
+    return _process.load(kernels, store or Store(default_folder()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import llvmlite
@@ -14,9 +15,11 @@ def processor() -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
-@cache
-def machine() -> llvm.TargetMachine:
-    """The host's code generator: position independent, so that objects can be loaded anywhere."""
+def new_machine() -> llvm.TargetMachine:
+    """The host's code generator: position independent, so that objects can be loaded anywhere.
+
+    An execution engine owns its own.
+    """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     name, features = processor()
@@ -26,16 +29,26 @@ def machine() -> llvm.TargetMachine:
 
 
 @cache
+def _machine() -> llvm.TargetMachine:
+    return new_machine()
+
+
+@cache
 def identity() -> str:
     """Everything but the text that decides the object code."""
     name, features = processor()
     return f"{llvmlite.__version__} {llvm.llvm_version_info} {llvm.get_process_triple()} {name} {features}"
 
 
-def to_object(text: str) -> bytes:
-    """Object code of a module's text. Raises RuntimeError on text that is not valid IR."""
-    target = machine()
-    module = llvm.parse_assembly(text)
+def to_object(texts: Sequence[str]) -> bytes:
+    """Object code of several modules' texts as one: starting the code generator costs 2 ms.
+
+    Raises RuntimeError on text that is not valid IR.
+    """
+    target = _machine()
+    module = llvm.parse_assembly(texts[0])
+    for text in texts[1:]:
+        module.link_in(llvm.parse_assembly(text))
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(target, options)
     passes = llvm.create_new_module_pass_manager()
