@@ -1,12 +1,23 @@
-"""What every test starts from: the same seed, and the compiler's state as if freshly imported."""
+"""What every test starts from: the same seed, and kernels compiled by this run alone."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
 
 import pytest
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache() -> Iterator[None]:
+    """A folder of this run's own, which child processes share; a user's cache is neither read nor filled."""
+    with tempfile.TemporaryDirectory(prefix="kernels") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(os.environ, "DOVETAIL_CACHE_DIR", folder)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -33,9 +33,15 @@ def test_special_values(name: str) -> None:
     same(getattr(torch, name), SPECIAL)
 
 
-@pytest.mark.parametrize("name", ["maximum", "minimum", "pow", "div", "fmod", "remainder", "atan2", "eq", "lt", "fmax"])
+# Eager's vectorised remainder by a denormal number is NaN, by eager's own scalar code 0: nothing to agree with.
+NORMAL = SPECIAL[SPECIAL.abs() != 1e-45]
+PAIRS = dict.fromkeys(["maximum", "minimum", "pow", "div", "atan2", "eq", "lt", "fmax"], SPECIAL)
+PAIRS |= dict.fromkeys(["fmod", "remainder"], NORMAL)
+
+
+@pytest.mark.parametrize("name", PAIRS)
 def test_special_pairs(name: str) -> None:
-    a, b = torch.meshgrid(SPECIAL, SPECIAL, indexing="ij")
+    a, b = torch.meshgrid(PAIRS[name], PAIRS[name], indexing="ij")
     same(getattr(torch, name), a.contiguous(), b.contiguous())
 
 

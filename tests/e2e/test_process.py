@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,15 +26,32 @@ print("fine")
 
 
 def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    needed = {"PYTHONPATH": str(ROOT), "DOVETAIL_CACHE_DIR": os.environ["DOVETAIL_CACHE_DIR"]}
     return subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env={"PYTHONPATH": str(ROOT)} | environment,
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-c", program], cwd=ROOT, env=needed | environment, capture_output=True, text=True, timeout=120
+    )
 
 
-def test_no_compiler_is_needed() -> None:
-    done = python(COMPILE, PATH="")
+def test_no_compiler_is_needed(tmp_path: Path) -> None:
+    done = python(COMPILE, PATH="", DOVETAIL_CACHE_DIR=str(tmp_path))  # an empty cache: kernels are compiled here
     assert done.stdout.strip() == "fine", done.stderr[-2000:]
+
+
+def test_a_second_process_finds_the_first_ones_kernels(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    for _ in range(2):
+        assert python(COMPILE, DOVETAIL_CACHE_DIR=str(folder)).stdout.strip() == "fine"
+    kept = [path for path in folder.rglob("*") if path.is_file()]
+    assert kept
+
+
+def test_damaged_kernels_are_compiled_again(tmp_path: Path) -> None:
+    assert python(COMPILE, DOVETAIL_CACHE_DIR=str(tmp_path)).stdout.strip() == "fine"
+    for damage in (b"", b"\xd0\x00 not what was written", b"\x7fELF"):
+        for path in [p for p in tmp_path.rglob("*") if p.is_file()]:
+            path.write_bytes(damage)
+        done = python(COMPILE, DOVETAIL_CACHE_DIR=str(tmp_path))
+        assert done.stdout.strip() == "fine", done.stderr[-2000:]
 
 
 def test_nothing_is_printed_unasked() -> None:
