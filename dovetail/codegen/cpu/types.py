@@ -77,7 +77,7 @@ def literal(value: bool | int | float, dtype: torch.dtype) -> str:
     if dtype == torch.bfloat16:
         return str(torch.tensor(value, dtype=dtype).view(torch.int16).item())
     if dtype == torch.float16:
-        return f"0xH{torch.tensor(value, dtype=dtype).view(torch.int16).item() & 0xFFFF:04X}"
+        return f"0xH{int(torch.tensor(value, dtype=dtype).view(torch.int16)) & 0xFFFF:04X}"
     return float_literal(float(value), kind.register)
 
 

@@ -88,7 +88,7 @@ class Loader:
 
 
 def _key(text: str) -> str:
-    return hashlib.sha256(f"{machine.identity()}\n{text}".encode()).hexdigest()
+    return hashlib.sha256(f"reference {machine.identity()}\n{text}".encode()).hexdigest()
 
 
 def _compile(texts: Mapping[str, str]) -> bytes:
