@@ -55,8 +55,9 @@ class ObjectValue(Value):
         return value
 
     def set_instance_attr(self, s: Any, name: str, value: Value) -> None:
+        if self.attrs.get(name) is MISSING:
+            self.written.pop(name, None)  # deleted and set again: last, as in a dictionary
         self.attrs[name] = value
-        self.written.pop(name, None)
         self.written[name] = None
         s.effects.touch(self)
 

@@ -1,0 +1,177 @@
+"""What makes a compiled entry miss, and what does not."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn as nn
+
+from dovetail.capture import capture
+from dovetail.guards import build, snapshot
+from dovetail.ir.guard import MISS
+from tests.capture.harness import OPTIONS, compare
+
+FACTOR = 2
+SETTINGS = {"a": 1, "b": 2}
+LAYERS = [1, 2]
+
+
+def scaled(x):
+    return x * FACTOR
+
+
+def entry(fn, *args, **kwargs):
+    captured = capture(fn, args, kwargs, OPTIONS)
+    return build(captured, fn, captured.graph, snapshot())
+
+
+def hits(found, fn, *args, **kwargs):
+    """The entry fits this call, and gives what eager gives."""
+    result = found.call(*args, **kwargs)
+    if result is MISS:
+        return False
+    compare(result, fn(*args, **kwargs))
+    return True
+
+
+def test_tensor_facts():
+    found = entry(scaled, torch.ones(3))
+    assert hits(found, scaled, torch.zeros(3))
+    assert not hits(found, scaled, torch.ones(4))
+    assert not hits(found, scaled, torch.ones(3, dtype=torch.float64))
+    assert not hits(found, scaled, torch.ones(6)[::2])
+    assert not hits(found, scaled, torch.ones(3, requires_grad=True))
+    assert not hits(found, scaled, 3.0)
+
+
+def test_global(monkeypatch):
+    found = entry(scaled, torch.ones(3))
+    monkeypatch.setitem(globals(), "FACTOR", 3)
+    assert not hits(found, scaled, torch.ones(3))
+    monkeypatch.setitem(globals(), "FACTOR", 2)
+    monkeypatch.setitem(globals(), "UNRELATED", 3)
+    assert hits(found, scaled, torch.ones(3))
+
+
+def test_global_containers():
+    def read(x):
+        return x * SETTINGS["b"] + len(LAYERS)
+
+    found = entry(read, torch.ones(3))
+    SETTINGS["a"] = 50
+    assert hits(found, read, torch.ones(3))
+    LAYERS.append(3)
+    assert not hits(found, read, torch.ones(3))
+    LAYERS.pop()
+    SETTINGS["b"] = 9
+    assert not hits(found, read, torch.ones(3))
+    SETTINGS["b"] = 2
+
+
+def test_closure_cell():
+    def make(n):
+        def inner(x):
+            return x + n
+
+        def change(value):
+            nonlocal n
+            n = value
+
+        return inner, change
+
+    inner, change = make(1)
+    found = entry(inner, torch.ones(3))
+    change(2)
+    assert not hits(found, inner, torch.ones(3))
+    change(1)
+    assert hits(found, inner, torch.ones(3))
+
+
+def test_arguments():
+    def mixed(x, n, flag=False, *, name="a"):
+        return x * n if flag else (x, name)
+
+    found = entry(mixed, torch.ones(3), 2)
+    assert hits(found, mixed, torch.ones(3), 2)
+    assert hits(found, mixed, torch.ones(3), n=2, flag=False)
+    assert not hits(found, mixed, torch.ones(3), 2, True)
+    assert not hits(found, mixed, torch.ones(3), 2, name="b")
+
+
+def test_same_tensor_twice():
+    def both(x, y):
+        x.add_(1)
+        return x + y, x is y
+
+    a, b = torch.ones(3), torch.ones(3)
+    same, apart = entry(both, a, a), entry(both, a, b)
+    assert same.call(a, b) is MISS and apart.call(a, a) is MISS
+    assert same.call(a, a)[1] is True and apart.call(a, b)[1] is False
+
+
+def test_containers_as_arguments():
+    def total(d, xs):
+        return d["a"] + sum(xs)
+
+    d, xs = {"a": torch.ones(3), "b": 1}, [torch.ones(3), torch.zeros(3)]
+    found = entry(total, d, xs)
+    assert hits(found, total, {"a": torch.ones(3), "b": 5}, [torch.ones(3), torch.zeros(3)])
+    assert not hits(found, total, d, xs[:1])
+    assert not hits(found, total, {"b": 1, "a": torch.ones(3)}, xs)
+    assert not hits(found, total, d, tuple(xs))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.drop = nn.Dropout(0.5)
+        self.scale = 2
+        self.unread = 0
+
+    def forward(self, x):
+        return self.drop(self.linear(x)) * self.scale
+
+
+def test_module_changes():
+    net, x = Net().eval(), torch.ones(2, 3)
+    with torch.no_grad():
+        found = entry(net, x)
+        assert hits(found, net, x)
+        net.unread = 5
+        assert hits(found, net, x)
+        net.linear.weight.add_(1)
+        assert hits(found, net, x)
+        net.scale = 3
+        assert found.call(x) is MISS
+        net.scale = 2
+        net.drop.train()
+        assert found.call(x) is MISS
+        net.drop.eval()
+        handle = net.linear.register_forward_hook(lambda m, a, out: out + 1)
+        assert found.call(x) is MISS
+        handle.remove()
+        assert hits(found, net, x)
+        net.linear.weight = nn.Parameter(torch.ones(3, 3))
+        assert found.call(x) is MISS
+
+
+def test_process_state():
+    x = torch.ones(3)
+    with torch.no_grad():
+        found = entry(scaled, x)
+    assert found.call(x) is MISS
+    with torch.no_grad():
+        assert hits(found, scaled, x)
+        with torch.autocast("cpu"):
+            assert found.call(x) is MISS
+
+
+def test_guards_are_few():
+    def many(x):
+        for _ in range(50):
+            x = x * FACTOR + SETTINGS["b"]
+        return x
+
+    captured = capture(many, (torch.ones(3),), {}, OPTIONS)
+    assert len(captured.guards) <= 6, [(g.kind, g.source) for g in captured.guards]
+    assert all(g.user_line == "" or ":" in g.user_line for g in captured.guards)
