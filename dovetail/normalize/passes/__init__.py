@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.dead import remove_dead
 from dovetail.options import Options
 
@@ -10,4 +11,4 @@ from dovetail.options import Options
 def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
     """The same meaning in fewer operators."""
     remove_dead(aten)
-    return aten
+    return prefer_channels_last(aten)
