@@ -1,0 +1,223 @@
+"""One case through the whole pipeline and, where that fails, stage by stage until one is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils import _pytree as pytree
+
+import dovetail
+from dovetail.codegen import cpu, host
+from dovetail.codegen.library import HAS_OUT
+from dovetail.errors import Unsupported
+from dovetail.ir.evaluate import evaluate
+from dovetail.ir.loops import Group
+from dovetail.ir.spec import verify
+from dovetail.lower import lower
+from dovetail.normalize import normalize
+from dovetail.normalize.interpret import interpreter
+from dovetail.ops.fake import to_fake
+from dovetail.options import Options
+from dovetail.runtime import cpu as cpu_runtime
+from dovetail.runtime import program as program_runtime
+from dovetail.schedule import plan_memory, schedule
+from tests.opdb.compare import Mismatch, compare, widened
+from tests.opdb.entries import Case
+
+SECONDS = 30  # for one case
+SEED = 1234
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`status`: pass, break (runs, in more than one graph), skip (eager itself fails) or fail; then at `stage`."""
+
+    case: str
+    status: str
+    stage: str = ""
+    message: str = ""
+
+
+class TimedOut(Exception):
+    """The case took too long."""
+
+
+@contextlib.contextmanager
+def limited() -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise TimedOut(f"more than {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(case: Case, locate_failures: bool = True) -> Outcome:
+    """Compile and compare one case."""
+    with warnings.catch_warnings(), torch.no_grad(), limited():
+        warnings.simplefilter("ignore")
+        try:
+            return _run_error(case) if case.error is not None else _run(case, locate_failures)
+        except TimedOut as error:
+            return Outcome(case.label, "fail", "time", str(error))
+
+
+def _eager(case: Case) -> tuple[Any, Any]:
+    inputs = case.fresh()
+    torch.manual_seed(SEED)
+    return case.fn(*inputs[0], **inputs[1]), inputs
+
+
+def _exact(case: Case) -> Callable[[], Any]:
+    def compute() -> Any:
+        args, kwargs = widened(case.fresh())
+        torch.manual_seed(SEED)
+        try:
+            return case.fn(*args, **kwargs)
+        except (RuntimeError, TypeError, ValueError):  # no such dtype: only eager's own result is left to compare with
+            return pytree.tree_map(lambda _: None, _eager(case)[0])
+
+    return compute
+
+
+def _run(case: Case, locate_failures: bool) -> Outcome:
+    try:
+        want, eager_inputs = _eager(case)
+    except Exception as error:  # noqa: BLE001  # whatever eager refuses is no case
+        return Outcome(case.label, "skip", "eager", _line(error))
+    fn, status = case.fn, "pass"
+    try:
+        try:
+            got, inputs = _compiled(fn, case, fullgraph=True)
+        except Unsupported as error:
+            status, message = "break", _line(error)
+            got, inputs = _compiled(fn, case, fullgraph=False)
+        compare(got, want, (inputs, eager_inputs), _exact(case))
+        return Outcome(case.label, status, "capture" if status == "break" else "", message if status == "break" else "")
+    except TimedOut:
+        raise
+    except Exception as error:  # noqa: BLE001  # reported as the case's failure
+        stage = locate(case, want, eager_inputs) if locate_failures else ""
+        return Outcome(case.label, "fail", stage or "capture", _line(error))
+
+
+def _compiled(fn: Callable[..., Any], case: Case, fullgraph: bool) -> tuple[Any, Any]:
+    inputs = case.fresh()
+
+    def call(args: Any, kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    torch.manual_seed(SEED)
+    return dovetail.compile(call, fullgraph=fullgraph)(*inputs), inputs
+
+
+def _run_error(case: Case) -> Outcome:
+    """Eager's error, from compiled code: the same type and text."""
+    inputs = case.fresh()
+    try:
+        case.fn(*inputs[0], **inputs[1])
+    except Exception as error:  # noqa: BLE001  # the error is what is compared
+        wanted = error
+    else:
+        return Outcome(case.label, "skip", "eager", "raises nothing")
+    try:
+        _compiled(case.fn, case, fullgraph=False)
+    except TimedOut:
+        raise
+    except Exception as error:  # noqa: BLE001
+        if isinstance(error, type(wanted)):
+            return Outcome(case.label, "pass", "", "" if str(error) == str(wanted) else "other words")
+        return Outcome(case.label, "fail", "error", f"{_line(error)}; eager: {_line(wanted)}")
+    return Outcome(case.label, "fail", "error", f"raises nothing; eager: {_line(wanted)}")
+
+
+# ---------------------------------------------------------------- where it went wrong
+
+
+def locate(case: Case, want: Any, eager_inputs: Any) -> str:
+    """The first stage whose result, run by that stage's reference, is not eager's; "" when none is found."""
+    stage = "normalize"
+    try:
+        for stage, call in _stages(case):
+            inputs = case.fresh()
+            torch.manual_seed(SEED)
+            got = call(*_tensors(inputs))
+            compare(_rebuilt(got, want), want, (inputs, eager_inputs), _exact(case))
+    except TimedOut:
+        raise
+    except Exception as error:  # noqa: BLE001
+        return f"{stage}: {_line(error)}"
+    return ""
+
+
+def _stages(case: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Each stage's name and a way to run what it produced; building it is part of the step."""
+    options = Options()
+    graph, fakes = _graph(case)
+    aten = _Failing("normalize", lambda: normalize(graph, fakes, options))
+    yield "normalize", lambda *inputs: interpreter(aten())(*inputs)
+    program = _Failing("lower", lambda: lower(aten(), options))
+    yield "lower", lambda *inputs: (verify(program()), evaluate(program(), inputs))[1]
+    scheduled = _Failing("schedule", lambda: schedule(program(), options))
+    yield "schedule", lambda *inputs: (verify(scheduled()), evaluate(scheduled(), inputs))[1]
+
+    def build() -> Callable[..., Any]:
+        kernels = {item.name: cpu.generate(item) for item in scheduled().items if isinstance(item, Group)}
+        text = host.generate(scheduled(), kernels, plan_memory(scheduled(), HAS_OUT))
+        return program_runtime.load(text, cpu_runtime.load(text.kernels))
+
+    yield "codegen", lambda *inputs: build()(*inputs)
+
+
+class _Failing:
+    """A stage's product, made when first asked for."""
+
+    def __init__(self, stage: str, make: Callable[[], Any]) -> None:
+        self.stage, self.make, self.made = stage, make, []
+
+    def __call__(self) -> Any:
+        if not self.made:
+            self.made.append(self.make())
+        return self.made[0]
+
+
+def _tensors(inputs: Any) -> list[torch.Tensor]:
+    return [t for t in pytree.tree_leaves(inputs) if isinstance(t, torch.Tensor)]
+
+
+def _graph(case: Case) -> tuple[torch.fx.GraphModule, list[Any]]:
+    """The case as a graph of one call, and fakes of its tensors."""
+    inputs = case.fresh()
+    leaves, spec = pytree.tree_flatten(inputs)
+    graph = torch.fx.Graph()
+    nodes = [graph.placeholder(f"p{k}") if isinstance(t, torch.Tensor) else t for k, t in enumerate(leaves)]
+
+    def call(*flat: Any) -> tuple[Any, ...]:
+        args, kwargs = pytree.tree_unflatten(list(flat), spec)
+        return tuple(pytree.tree_leaves(case.fn(*args, **kwargs)))
+
+    graph.output(graph.call_function(call, tuple(nodes)))
+    return torch.fx.GraphModule({}, graph), [to_fake(t) for t in _tensors(inputs)]
+
+
+def _rebuilt(flat: Any, like: Any) -> Any:
+    leaves, spec = pytree.tree_flatten(like)
+    if len(flat) != len(leaves):
+        raise Mismatch(f"{len(flat)} outputs, eager has {len(leaves)}")
+    return pytree.tree_unflatten(list(flat), spec)
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:300]

@@ -1,0 +1,98 @@
+"""The whole operator database: `python -m tests.opdb.sweep [--out results.jsonl] [--samples N] [--only REGEX]`.
+
+Each entry's result is a line of the output file as soon as it is known; entries already there are not run again
+(`--again` runs the failed ones). At the end a summary is printed and written beside it, as JSON and as a list of
+failures by cause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tests.opdb.entries import entries
+from tests.opdb.workers import Result, sweep
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("opdb_results.jsonl"))
+    parser.add_argument("--samples", type=int, default=None, help="at most this many samples of an entry (all)")
+    parser.add_argument("--only", default="", help="a regular expression for entries' names")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--again", action="store_true", help="run failed entries again")
+    options = parser.parse_args()
+
+    everything = entries()
+    known = read(options.out)
+    if options.again:
+        known = {name: r for name, r in known.items() if not r.failures}
+        write(options.out, known)
+    todo = [k for k, e in enumerate(everything) if e.name not in known and re.search(options.only, e.name)]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns) as progress, options.out.open("a") as file:
+        task = progress.add_task("0 failed", total=len(todo))
+        failed = 0
+        for result in sweep(everything, todo, options.samples, options.workers):
+            file.write(json.dumps(asdict(result)) + "\n")
+            file.flush()
+            known[result.entry] = result
+            failed += bool(result.failures)
+            progress.update(task, advance=1, description=f"{failed} failed, last {result.entry}")
+    report(known, options.out)
+
+
+def read(path: Path) -> dict[str, Result]:
+    """Results by entry; the last line of an entry counts."""
+    if not path.exists():
+        return {}
+    return {r.entry: r for r in (Result(**json.loads(line)) for line in path.read_text().splitlines())}
+
+
+def write(path: Path, results: dict[str, Result]) -> None:
+    path.write_text("".join(json.dumps(asdict(r)) + "\n" for r in results.values()))
+
+
+def report(results: dict[str, Result], out: Path) -> None:
+    """Print and write the summary."""
+    tried = [r for r in results.values() if r.cases]
+    clean = [r for r in tried if not r.failures and not r.excused]
+    summary = {
+        "entries": len(tried), "passed": len(clean), "share": round(len(clean) / max(len(tried), 1), 4),
+        "excused": sum(bool(r.excused) and not r.failures for r in tried), "failed": sum(bool(r.failures) for r in tried),
+        "cases": sum(r.cases for r in tried), "cases_passed": sum(r.passed for r in tried),
+        "entries_with_breaks": sum(bool(r.breaks) for r in tried),
+    }
+    out.with_suffix(".summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    out.with_suffix(".failures.md").write_text(failures_text(tried))
+    print(json.dumps(summary, indent=2))
+
+
+def failures_text(results: list[Result]) -> str:
+    """Failures grouped by stage and by message with its numbers and names blanked."""
+    causes: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for result in results:
+        for failure in result.failures:
+            stage, _, _ = failure["stage"].partition(":")
+            where = failure["stage"] if failure["stage"].startswith(stage + ":") else failure["message"]
+            causes[stage, cause(where)].append(f"{result.entry} {failure['case']}: {failure['message']}")
+    lines = ["# Failures by cause\n"]
+    for (stage, text), found in sorted(causes.items(), key=lambda item: (item[0][0], -len(item[1]))):
+        names = sorted({line.partition(" ")[0] for line in found})
+        lines.append(f"## {stage}: {text}\n{len(found)} cases of {len(names)} entries: {', '.join(names[:40])}\n")
+        lines += [f"- {line}" for line in found[:3]] + [""]
+    return "\n".join(lines)
+
+
+def cause(message: str) -> str:
+    return re.sub(r"\d+(\.\d+)?(e[-+]?\d+)?|'[^']*'|\[.*?\]|\b(inf|nan)\b", "#", message)[:140]
+
+
+if __name__ == "__main__":
+    main()

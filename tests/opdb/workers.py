@@ -1,0 +1,140 @@
+"""Forked workers that survive a crash: a worker says what it is about to do, so that a signal has a name."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+import dovetail
+from tests.opdb import stages
+from tests.opdb.entries import Case, Entry, errors, samples
+from tests.opdb.exceptions import excused
+
+#: Entries after which a worker is replaced: compiled code and interned expressions pile up.
+ENTRIES = 60
+_FORK = multiprocessing.get_context("fork")
+
+
+@dataclass
+class Result:
+    """One entry's outcomes."""
+
+    entry: str
+    cases: int = 0
+    passed: int = 0
+    breaks: list[str] = field(default_factory=list)
+    failures: list[dict[str, str]] = field(default_factory=list)
+    excused: list[dict[str, str]] = field(default_factory=list)
+
+    def add(self, outcome: stages.Outcome) -> None:
+        if outcome.status == "skip":
+            return
+        self.cases += 1
+        if outcome.status == "fail":
+            reason = excused(self.entry, outcome.case)
+            record = {"case": outcome.case, "stage": outcome.stage, "message": outcome.message}
+            if reason is None:
+                self.failures.append(record)
+            else:
+                self.excused.append({**record, "reason": reason})
+            return
+        self.passed += 1
+        if outcome.status == "break":
+            self.breaks.append(f"{outcome.case}: {outcome.message}")
+
+
+def cases_of(entry: Entry, most: int | None) -> Iterator[Case]:
+    yield from samples(entry, most)
+    yield from errors(entry)
+
+
+def run_entry(entry: Entry, most: int | None, before: Callable[[str], None] = lambda label: None) -> Result:
+    """All cases of one entry; `before` is told each case's label first."""
+    result = Result(entry.name)
+    for case in cases_of(entry, most):
+        before(case.label)
+        result.add(stages.run(case))
+    dovetail.reset()
+    return result
+
+
+def _work(pipe: Connection, entries: Sequence[Entry], most: int | None) -> None:
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with open(os.devnull, "w") as nowhere:  # operators warn on stderr, from C++
+        os.dup2(nowhere.fileno(), 2)
+    while True:
+        k = pipe.recv()
+        if k is None:
+            return
+        try:
+            result = run_entry(entries[k], most, lambda label: pipe.send(("case", label)))
+        except Exception as error:  # noqa: BLE001  # the samples themselves could not be made
+            result = Result(entries[k].name, 1, failures=[{"case": "", "stage": "samples", "message": repr(error)[:300]}])
+        pipe.send(("done", result))
+
+
+class _Worker:
+    def __init__(self, entries: Sequence[Entry], most: int | None) -> None:
+        self.pipe, theirs = _FORK.Pipe()
+        self.process = _FORK.Process(target=_work, args=(theirs, entries, most), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.done, self.current, self.case = 0, -1, ""
+
+    def give(self, k: int) -> None:
+        self.current, self.case = k, ""
+        self.pipe.send(k)
+
+    def stop(self) -> None:
+        self.pipe.close()
+        self.process.kill()
+        self.process.join()
+
+
+def sweep(entries: Sequence[Entry], todo: Sequence[int], most: int | None, count: int) -> Iterator[Result]:
+    """Results of `entries[k]` for k in todo, as they come."""
+    queue = list(reversed(todo))
+    workers = [_Worker(entries, most) for _ in range(min(count, len(queue)))]
+    for worker in workers:
+        worker.give(queue.pop())
+    while workers:
+        for pipe in wait([w.pipe for w in workers]):
+            worker = next(w for w in workers if w.pipe is pipe)
+            result = _receive(worker, entries)
+            if result is None:
+                continue
+            yield result
+            worker.done += 1
+            if worker.done >= ENTRIES or not worker.process.is_alive():
+                worker.stop()
+                workers[workers.index(worker)] = worker = _Worker(entries, most)
+            if queue:
+                worker.give(queue.pop())
+            else:
+                worker.stop()
+                workers.remove(worker)
+
+
+def _receive(worker: _Worker, entries: Sequence[Entry]) -> Result | None:
+    """A finished entry; one that crashed the worker counts as failed at the case it had begun."""
+    try:
+        kind, value = worker.pipe.recv()
+    except (EOFError, ConnectionResetError):
+        worker.process.join()
+        code = worker.process.exitcode or 0
+        name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        result: Any = Result(entries[worker.current].name, 1)
+        result.failures.append({"case": worker.case, "stage": "crash", "message": name})
+        return result
+    if kind == "case":
+        worker.case = value
+        return None
+    return value
