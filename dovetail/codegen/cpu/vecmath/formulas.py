@@ -105,8 +105,12 @@ class Formulas:
         x = self.clamp(x, -104.0, 89.0)
         t = self.fma(x, math.log2(math.e), MAGIC_32)
         n = self.sub(t, MAGIC_32)
-        r = self.fma(n, -LN2_LOW_32, self.fma(n, -LN2_HIGH_32, x))
-        p = self.add(self.fma(self.mul(r, r), self.poly(r, table.EXP_32), r), 1.0)
+        high = self.fma(n, -LN2_HIGH_32, x)  # exact
+        r = self.fma(n, -LN2_LOW_32, high)
+        lost = self.fma(n, -LN2_LOW_32, self.sub(high, r))
+        q = self.fma(self.mul(r, r), self.poly(r, table.EXP_32), lost)
+        s = self.add(r, 1.0)
+        p = self.add(s, self.add(q, self.add(self.sub(1.0, s), r)))  # 1 + r + q, 1 + r without error
         return self.scale32(p, self._integer32(t))
 
     def exp2_32(self, x: Val) -> Val:
