@@ -187,6 +187,8 @@ def _run(s: Session, function: FunctionType, values: dict[str, Value]) -> Value:
 
 
 def _finish(s: Session, header: str, result: Value, function: Any) -> Captured:
+    if s.context_values:
+        s.unsupported("context-variable", "the code sets a context variable and leaves it set")
     rebuilder = Rebuilder(s)
     text = rebuilder.expr(result)
     replay = rebuilder.effects()

@@ -87,6 +87,19 @@ class Session:
         """Give up on this capture; never returns."""
         raise Unsupported(code, reason, remedy, self.stack())
 
+    def call_later(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
+        """Make a call for its effect (print, a log record) after the graph has run.
+
+        Its arguments must look the same then as they do now.
+        """
+        for value in (*args, *kwargs.values()):
+            if not isinstance(value, Const):
+                self.unsupported(
+                    "late-call", f"{function.describe()} shows {value.describe()}, which exists only in the graph",
+                    "Pass strings and numbers, or call it outside the compiled function.",
+                )
+        self.effects.call(function, args, kwargs)
+
     def state_node(self, target: Any, *args: Any) -> Any:
         """A node that changes process-wide state for the nodes after it."""
         node = self.graph.call_function(target, args)

@@ -261,6 +261,17 @@ class KeyedItem(Source):
         return f"{self.base.name()}[...]"
 
 
+@dataclass(frozen=True, slots=True)
+class Called(Source):
+    """`base(arguments)` or, with a method, `base.method(arguments)`: a cheap reader without effects."""
+
+    base: Source
+    call: str
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}{self.call}"
+
+
 def _wrap_set(s: Any, obj: Any, source: Source | None) -> Value:
     if source is not None or isinstance(obj, set):
         source = _owned(s, obj, source)

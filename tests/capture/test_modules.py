@@ -264,6 +264,17 @@ def test_side_effects_on_the_module_are_replayed():
     assert ours.last is ours.table["new"] and torch.equal(ours.last, theirs.last)
 
 
+def test_calls_for_their_effect_run_after_the_graph(capsys):
+    def chatty(x):
+        print("before", x.shape[0])
+        x = x + 1
+        print("after", 2.5, sep="-")
+        return x
+
+    check(chatty, torch.ones(3))
+    assert capsys.readouterr().out == "before 3\nafter-2.5\n" * 2
+
+
 def double(module, args, output):
     return output * 2
 

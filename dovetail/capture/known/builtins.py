@@ -484,7 +484,7 @@ def _special_or_fold(s: Any, function: Any, special: str, args: Args) -> Value:
 
 @known(print)
 def _print(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    s.effects.call(KnownValue(print), args, kwargs)
+    s.call_later(KnownValue(print), args, kwargs)
     return NONE
 
 

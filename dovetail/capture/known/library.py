@@ -20,11 +20,13 @@ from dovetail.capture.calls import fold
 from dovetail.capture.classes import ALLOCATORS, allocate
 from dovetail.capture.known.table import FOLDED, KNOWN, known
 from dovetail.capture.operators import BINARY, COMPARE, UNARY
-from dovetail.capture.values.base import NONE, Const, Value, boolean
+from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.wrap import Called
+from dovetail.ir.guard import GuardKind
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -207,7 +209,8 @@ COPIERS: dict[type, Any] = {
 
 @known(weakref.ref.__call__)
 def _dereference(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.wrap(args[0].native()(), None)
+    reference = args[0].native()
+    return s.wrap(reference(), Called(args[0].source or s.bind(reference), "()"))
 
 
 @known(contextvars.ContextVar.get)
@@ -216,10 +219,12 @@ def _context_get(s: Any, args: Args, kwargs: Kwargs) -> Value:
     changed = s.context_values.get(variable)
     if changed is not None:
         return changed
-    try:
-        return s.wrap(variable.get(), None)
-    except LookupError as error:
-        return args[1] if len(args) > 1 else s.throw_native(error)
+    source = Called(s.bind(variable, variable.name), ".get(None)")
+    found = variable.get(MISSING)
+    if found is MISSING:
+        s.guard(source, GuardKind.ID, None)
+        return args[1] if len(args) > 1 else s.throw_native(LookupError(variable.name))
+    return s.wrap(found, source)
 
 
 @known(contextvars.ContextVar.set)
@@ -246,7 +251,7 @@ def _context_reset(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(warnings.warn)
 def _warn(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    s.effects.call(KnownValue(warnings.warn), args, kwargs)
+    s.call_later(KnownValue(warnings.warn), args, kwargs)
     return NONE
 
 
@@ -259,7 +264,7 @@ def _log(name: str) -> Any:
     def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
         logger = args[0].native()
         if logger.isEnabledFor(LEVELS[name]):
-            s.effects.call(MethodValue(KnownValue(getattr(logging.Logger, name)), args[0]), args[1:], kwargs)
+            s.call_later(MethodValue(KnownValue(getattr(logging.Logger, name)), args[0]), args[1:], kwargs)
         return NONE
 
     return handler

@@ -31,7 +31,7 @@ FOLDED.update(
     (
         chr, ord, hex, oct, bin, bytes, bytearray, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
         sys.getrecursionlimit, sys.intern,
-        os.path.join, os.path.basename, os.path.dirname, os.path.exists, os.getpid, platform.system, platform.machine,
+        os.path.join, os.path.basename, os.path.dirname, platform.system, platform.machine,
         re.compile, re.escape, keyword.iskeyword, string.capwords, importlib.util.find_spec,
         importlib.metadata.version, inspect.isclass, inspect.isfunction, inspect.ismethod, inspect.signature,
         inspect.ismodule, inspect.isbuiltin, inspect.isroutine,
