@@ -69,7 +69,7 @@ class _Lowering:
         buffer = Buffer(f"a{len(self.inputs)}", spec.dtype, spec.device, spec.sizes, spec.strides, 0, "input")
         self.inputs.append(buffer)
         self.nodes.append(node)
-        self.emit.origins[buffer.name] = val.storage_offset()
+        self.emit.origins[buffer.name] = int(val.storage_offset())
         self.env[node] = self.emit.stored(buffer)
         for name in (node.target, node.name):
             if name in self.aten.constants:

@@ -35,7 +35,7 @@ _EXPONENT = {torch.bfloat16: 8, torch.float16: 5, torch.float32: 8, torch.float6
 
 
 @cache
-def _const(value: Number, kind: type, negative_zero: bool, dtype: torch.dtype) -> Const:
+def _const(value: Number, kind: str, negative_zero: bool, dtype: torch.dtype) -> Const:
     if dtype is torch.bool:
         return Const(bool(value), dtype)
     if dtype in FLOATS:
@@ -56,7 +56,7 @@ def const(value: Number, dtype: torch.dtype) -> Const:
     if isinstance(value, float) and value != value:
         return Const(math.nan, dtype)
     negative_zero = isinstance(value, float) and value == 0 and math.copysign(1, value) < 0
-    return _const(value, type(value), negative_zero, dtype)
+    return _const(value, type(value).__name__, negative_zero, dtype)
 
 
 def index(dim: Dim, dtype: torch.dtype = torch.int64) -> Expr:

@@ -39,9 +39,10 @@ At = Callable[[Indices], Expr]
 
 def by_stride(strides: Sequence[Dim]) -> list[int]:
     """Dimensions from the slowest to the fastest; symbolic strides keep their order."""
-    if all(isinstance(s, int) for s in strides):
-        return sorted(range(len(strides)), key=lambda d: -strides[d])  # type: ignore[operator]
-    return list(range(len(strides)))
+    known = [s for s in strides if isinstance(s, int)]
+    if len(known) < len(strides):
+        return list(range(len(strides)))
+    return sorted(range(len(known)), key=lambda d: -known[d])
 
 
 def ranges(sizes: Sequence[Dim], prefix: str) -> Indices:
@@ -56,13 +57,14 @@ def nested(indices: Indices, strides: Sequence[Dim]) -> Indices:
 
 def disjoint(sizes: Sequence[Dim], strides: Sequence[Dim]) -> bool:
     """Do different indices have different places? Assumed of symbolic strides."""
-    if not all(isinstance(v, int) for v in (*sizes, *strides)):
+    pairs = [(t, n) for n, t in zip(sizes, strides, strict=True) if isinstance(t, int) and isinstance(n, int)]
+    if len(pairs) < len(sizes):
         return True
     reach = 0
-    for stride, size in sorted((t, n) for n, t in zip(sizes, strides, strict=True) if n > 1):  # type: ignore[operator]
-        if stride <= reach:  # type: ignore[operator]
+    for stride, size in sorted(pair for pair in pairs if pair[1] > 1):
+        if stride <= reach:
             return False
-        reach += stride * (size - 1)  # type: ignore[operator]
+        reach += stride * (size - 1)
     return True
 
 
@@ -129,7 +131,7 @@ class Emitter:
         indices = ranges(out.sizes, "i")
         value = build.const(0, out.dtype) if out.empty else at(indices)
         if value is NotImplemented:
-            return NotImplemented  # type: ignore[return-value]
+            return NotImplemented
         buffer = self.new(out)
         value = build.cast(value, out.dtype)
         self.group(nested(indices, out.strides), (Loop((), (Store(buffer, indices, value),)),))

@@ -30,7 +30,8 @@ def position(element: Expr, size: Dim, wraps: bool) -> Dim:
     """The element as a place in a dimension of `size`; `wraps`: negative counts from the end."""
     element = build.cast(element, torch.int64)
     if isinstance(element, Const):
-        return element.value + size if element.value < 0 else element.value  # type: ignore[operator]
+        known = int(element.value)
+        return known + size if known < 0 else known
     if isinstance(element, Index) and dims.known_nonnegative(element.dim) and dims.known_less(element.dim, size):
         return element.dim
     if wraps:

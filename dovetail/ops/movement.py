@@ -111,7 +111,7 @@ def roll(emit: Emitter, out: Spec, self: Value, shifts: Any, dims: Any = ()) -> 
     back = [0] * self.rank
     for shift, axis in zip(shifts, axes, strict=True):
         size = self.sizes[axis % self.rank]
-        back[axis % self.rank] = (back[axis % self.rank] - shift) % size  # type: ignore[operator]
+        back[axis % self.rank] = (back[axis % self.rank] - shift) % size
 
     def source(indices: Indices) -> Indices:
         return tuple(mod(i + b, n) if b else i for i, b, n in zip(indices, back, self.sizes, strict=True))
