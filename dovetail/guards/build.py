@@ -38,13 +38,19 @@ class Entry:
     """A compiled entry. `call(*args, **kwargs)` is the result, or `MISS`."""
 
     call: Callable[..., Any]
-    text: str
+    function_text: str
     captured: Captured
     failures: Callable[[tuple[Any, ...], Mapping[str, Any]], list[Failure]]
+    below: Anchored | None = None
 
     @property
     def guards(self) -> tuple[Guard, ...]:
         return self.captured.guards
+
+    @property
+    def text(self) -> str:
+        """The entry's function, and the guards that it checks in bulk."""
+        return self.function_text + (f"\n# below the held objects:\n{self.below.text}" if self.below else "")
 
 
 def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.Snapshot) -> Entry:
@@ -62,7 +68,7 @@ def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.S
     call, text = residual.function(body, _identifier(fn), scope)
     call.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
     check = _failure_finder(guards, below, residual, namespace, taken)
-    return Entry(call, text + (f"\n# below the held objects:\n{below.text}" if below else ""), captured, check)
+    return Entry(call, text, captured, check, below)
 
 
 def real_inputs(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -1,58 +1,70 @@
-"""Guards on what hangs below the objects an entry holds: all of a model in a few C-speed calls.
+"""Guards on what hangs below the objects an entry holds: all of a model in one or a few fast calls.
 
-The facts below are sufficient, not necessary: the same objects in the same slots, the same types, lengths
-and tensor storage. When one fails, the exact guards are evaluated; if they hold, the facts are taken anew.
+The facts below are sufficient, not necessary: the same objects in the same slots, the same types, lengths and tensor
+metadata. When one fails, the exact guards are evaluated; if they hold, the facts are taken anew. Facts are
+checked as words in memory (`native.py`) where there are many and this process's layout is known, and otherwise by one
+C-level loop for each sort of fact.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from operator import contains, getitem, is_
 from typing import Any
 
 import torch
 
+from dovetail.guards import native
 from dovetail.guards.conditions import Writer, write
-from dovetail.guards.slots import NotSlotted, Resolver
+from dovetail.guards.layout import discover
+from dovetail.guards.slots import NotSlotted, Resolver, Slot
 from dovetail.ir.guard import Guard, GuardKind
 
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.layout, range)
 _BUILTIN = (dict, OrderedDict, list, tuple, deque, set, frozenset, *_ATOMS)
 _TENSOR = torch.Tensor
 _READERS: tuple[Callable[[Any], Any], ...] = (
-    _TENSOR.data_ptr,
-    _TENSOR.size,
-    _TENSOR.stride,
-    _TENSOR.dtype.__get__,
-    _TENSOR.requires_grad.__get__,
-)
+    _TENSOR.data_ptr, _TENSOR.size, _TENSOR.stride, _TENSOR.dtype.__get__, _TENSOR.requires_grad.__get__,
+)  # fmt: skip
+_MANY = 64  # from here on compiling the loop that compares words pays
 
 
 class Facts:
-    """What one pass over the guarded objects found."""
+    """What one pass over the guarded objects found; tables are by identity."""
 
-    def __init__(self, bound: tuple[Any, ...]) -> None:
-        self.resolver = Resolver(bound)
+    def __init__(self) -> None:
+        self.slots: list[Slot] = []
         self.typed: dict[int, Any] = {}
         self.sized: dict[int, Any] = {}
         self.empty: dict[int, Any] = {}
         self.keyed: dict[int, Any] = {}
-        self.tensors: dict[int, Any] = {}
-        self.modules: dict[int, torch.nn.Module] = {}
+        self.tensors: dict[int, tuple[torch.Tensor, list[Guard]]] = {}
+        self.plain: dict[int, dict[str, Any]] = {}  # instance dictionaries of modules without a `forward` of their own
 
-    def add(self, guard: Guard) -> bool:
+    def add(self, resolver: Resolver, guard: Guard) -> bool:
         """Record facts that imply the guard; False if there are none, so that it must be evaluated."""
         row = _ROWS.get(guard.kind)
         if row is None or guard.source is None:
             return False
         try:
-            value = self.resolver.value(guard.source)
+            return row(self, guard, resolver.value(guard.source))
         except NotSlotted:
             return False
-        if isinstance(value, torch.nn.Module):
-            self.modules[id(value)] = value
-        return row(self, guard, value)
+
+    def add_module(self, module: torch.nn.Module) -> None:
+        self.typed[id(module)] = module
+        own = instance_dict(module)
+        if "forward" not in own:
+            self.plain[id(own)] = own
+
+    def __len__(self) -> int:
+        return len(self.slots) + len(self.tensors) + len(self.typed)
+
+
+def instance_dict(obj: Any) -> dict[str, Any]:
+    return object.__getattribute__(obj, "__dict__")
 
 
 def _identity(facts: Facts, guard: Guard, value: Any) -> bool:
@@ -80,19 +92,18 @@ def _length(facts: Facts, guard: Guard, value: Any) -> bool:
 
 
 def _keys(facts: Facts, guard: Guard, value: Any) -> bool:
-    if type(value) not in (dict, OrderedDict) or not all(type(k) is str for k in guard.payload):
+    if type(value) is not dict and (guard.payload or type(value) is not OrderedDict):
+        return False  # an OrderedDict's order can change alone
+    if not all(type(k) is str for k in guard.payload):
         return False
-    if guard.payload:
-        facts.keyed[id(value)] = value
-    else:
-        facts.empty[id(value)] = value
+    (facts.keyed if guard.payload else facts.empty)[id(value)] = value
     return True
 
 
 def _tensor(facts: Facts, guard: Guard, value: Any) -> bool:
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
         return False
-    facts.tensors[id(value)] = value
+    facts.tensors.setdefault(id(value), (value, []))[1].append(guard)
     return True
 
 
@@ -108,17 +119,12 @@ _ROWS: dict[GuardKind, Callable[[Facts, Guard, Any], bool]] = {
 
 def python_check(facts: Facts) -> Callable[[], bool]:
     """A function that is true while every fact holds: one C-level loop for each sort of fact."""
-    rows = list(facts.resolver.slots.values())
-    containers, keys, values = [r.container for r in rows], [r.key for r in rows], [r.value for r in rows]
-    modules = list(facts.modules.values())
-    typed = [*facts.typed.values(), *modules]
-    types = [*map(type, typed)]
-    empty, sized = list(facts.empty.values()), list(facts.sized.values())
-    keyed = list(facts.keyed.values())
-    lengths, keysets = [*map(len, sized)], [*map(tuple, keyed)]
-    plain = [d for d in map(_instance_dict, modules) if "forward" not in d]
+    containers, keys, values = ([getattr(s, n) for s in facts.slots] for n in ("container", "key", "value"))
+    typed, empty, sized = list(facts.typed.values()), list(facts.empty.values()), list(facts.sized.values())
+    keyed, plain = list(facts.keyed.values()), list(facts.plain.values())
+    types, lengths, keysets = [*map(type, typed)], [*map(len, sized)], [*map(tuple, keyed)]
     forward = ["forward"] * len(plain)
-    tensors = list(facts.tensors.values())
+    tensors = [tensor for tensor, _ in facts.tensors.values()]
     readings = [(read, [*map(read, tensors)]) for read in _READERS] if tensors else []
 
     def check() -> bool:
@@ -135,8 +141,41 @@ def python_check(facts: Facts) -> Callable[[], bool]:
     return check
 
 
-def _instance_dict(obj: Any) -> dict[str, Any]:
-    return object.__getattribute__(obj, "__dict__")
+def watch(
+    facts: Facts, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]]
+) -> tuple[native.Watch | None, Facts]:
+    """Facts as words in memory, and the facts that have no such form. None where the layout is unknown."""
+    layout = discover()
+    if layout is None:
+        return None, facts
+    rest, tables, groups = Facts(), {}, []
+    for slot in facts.slots:
+        if native.watchable(slot.container):
+            native.dict_group(tables, slot.container).slots.append(slot)
+        elif type(slot.container) is not tuple:
+            rest.slots.append(slot)
+    for found, rest_of, test in (
+        (facts.empty, rest.empty, lambda table: not table),
+        (facts.sized, rest.sized, None),
+        (facts.keyed, rest.keyed, None),
+        (facts.plain, rest.plain, lambda table: "forward" not in table),
+    ):
+        for key, table in found.items():
+            if not native.watchable(table):
+                rest_of[key] = table
+                continue
+            native.dict_group(tables, table).tests.append(test or partial(_same_keys, tuple(table)))
+    for key, (tensor, guards) in facts.tensors.items():
+        if native.fits(tensor):
+            groups.append(native.TensorGroup(tensor, exactly(tuple(guards))))
+        else:
+            rest.tensors[key] = (tensor, guards)
+    groups += [native.TypeGroup(obj) for obj in facts.typed.values()]
+    return native.Watch([*tables.values(), *groups], layout), rest
+
+
+def _same_keys(keys: tuple[Any, ...], table: Any) -> bool:
+    return tuple(table) == keys
 
 
 class Anchored:
@@ -146,44 +185,71 @@ class Anchored:
         self.guards = tuple(guards)
         self.bound = bound
         self.namespace = namespace
-        self.exact, self.text = _exact(self.guards, namespace)
-        self.types = {
-            id(m): (m, type(m), "forward" in _instance_dict(m)) for m in bound if isinstance(m, torch.nn.Module)
-        }
+        self.modules = [(m, type(m), "forward" in instance_dict(m)) for m in bound if isinstance(m, torch.nn.Module)]
+        self._exact: Callable[[], bool] | None = None
         self.fast: Callable[[], bool] = self._take()
 
-    def _take(self) -> Callable[[], bool]:
-        """The facts as they are now, and the guards that no fact implies."""
-        facts = Facts(self.bound)
-        facts.modules.update((key, module) for key, (module, _, _) in self.types.items())
-        leftover = tuple(g for g in self.guards if not facts.add(g))
-        check = python_check(facts)
-        if not leftover:
-            return check
-        exact = _exact(leftover, self.namespace)[0]
-        return lambda: check() and exact()
+    @property
+    def text(self) -> str:
+        """The guards as Python, for reading: what the facts stand for."""
+        return exact_text(self.guards)[0]
 
     def check(self) -> bool:
         return self.fast() or self._again()
 
+    def _take(self) -> Callable[[], bool]:
+        """The facts as they are now, and a check of them and of the guards that no fact implies."""
+        facts, resolver = Facts(), Resolver(self.bound)
+        leftover = tuple(g for g in self.guards if not facts.add(resolver, g))
+        facts.slots = list(resolver.slots.values())
+        for module, _, _ in self.modules:
+            facts.add_module(module)
+        watched = None
+        if len(facts) >= _MANY:
+            watched, facts = watch(facts, self._later)
+        checks = [watched.check] if watched is not None else []
+        if watched is None or facts.slots or facts.tensors or facts.sized or facts.keyed or facts.empty:
+            checks.append(python_check(facts))
+        if leftover:
+            checks.append(compile_exact(leftover, self.namespace))
+        return checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
+
+    def _later(self, guards: tuple[Guard, ...]) -> Callable[[], bool]:
+        """A check of a few guards, compiled when first needed."""
+        made: list[Callable[[], bool]] = []
+
+        def holds() -> bool:
+            if not made:
+                made.append(compile_exact(guards, self.namespace))
+            return made[0]()
+
+        return holds
+
     def _again(self) -> bool:
         """A fact changed: do the guards themselves still hold?"""
-        if not self.modules_unchanged() or not self.exact():
+        if self._exact is None:
+            self._exact = compile_exact(self.guards, self.namespace)
+        if not self.modules_unchanged() or not self._exact():
             return False
         self.fast = self._take()
         return True
 
     def modules_unchanged(self) -> bool:
         """No held module changed its class or had its `forward` replaced on the instance."""
-        return all(type(m) is cls and ("forward" in _instance_dict(m)) is own for m, cls, own in self.types.values())
+        return all(type(m) is cls and ("forward" in instance_dict(m)) is own for m, cls, own in self.modules)
 
 
-def _exact(guards: tuple[Guard, ...], namespace: dict[str, Any]) -> tuple[Callable[[], bool], str]:
+def exact_text(guards: tuple[Guard, ...]) -> tuple[str, dict[str, Any]]:
+    """A function `exact()` that evaluates the guards one by one, as text, and the objects that it names."""
     writer = Writer()
     for guard in guards:
         write(guard, writer)
     lines = "".join(f"        {line}\n" for line in [*writer.lines, "return True"])
-    text = f"def exact():\n    try:\n{lines}    except Exception:\n        return _MISS\n"
-    scope = {**namespace, **writer.names, "_MISS": False}
+    return f"def exact():\n    try:\n{lines}    except Exception:\n        return _MISS\n", writer.names
+
+
+def compile_exact(guards: tuple[Guard, ...], namespace: dict[str, Any]) -> Callable[[], bool]:
+    text, names = exact_text(guards)
+    scope = {**namespace, **names, "_MISS": False}
     exec(compile(text, "<dovetail exact guards>", "exec"), scope)
-    return scope["exact"], text
+    return scope["exact"]

@@ -11,6 +11,9 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import dovetail
+from dovetail.guards import bulk
+from dovetail.guards.layout import discover
+from dovetail.guards.native import Watch
 
 
 class Block(nn.Module):
@@ -108,6 +111,14 @@ CHANGES: dict[str, Callable[[Net], Any]] = {
 }
 
 
+@pytest.fixture(params=["words in memory", "loops in C"], autouse=True)
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs with the facts checked as words and through Python."""
+    if request.param == "words in memory" and discover() is None:
+        pytest.skip("the layout of this interpreter is unknown")
+    monkeypatch.setattr(bulk, "_MANY", 1 if request.param == "words in memory" else 10**9)
+
+
 @pytest.mark.parametrize("what", CHANGES)
 @torch.no_grad()
 def test_a_change_shows(what: str) -> None:
@@ -167,3 +178,60 @@ def test_the_reason_is_in_the_users_terms() -> None:
     first(net).scale = 3.0
     (reason,) = compiled._dovetail_dispatcher.reasons((X,), {})
     assert "scale == 2.0 (actual 3.0)" in reason and "test_below_modules.py" in reason
+
+
+@torch.no_grad()
+def test_harmless_changes_are_taken_in_place() -> None:
+    """A module that counts its calls does not send every call down the slow path."""
+    net = Net().eval()
+    compiled = dovetail.compile(net, backend="eager")
+    compiled(X)
+    held = compiled._dovetail_dispatcher.entries[0].below
+    watch = getattr(held.fast, "__self__", None)
+    for k in range(3):
+        net.calls = k
+        first(net).fc.weight.data = torch.randn(4, 4)
+        torch.testing.assert_close(compiled(X), net(X))
+        assert not isinstance(watch, Watch) or held.fast.__self__ is watch
+
+
+@torch.no_grad()
+def test_requires_grad_and_swapped_tensors() -> None:
+    net = Net().eval()
+    compiled = dovetail.compile(net, backend="eager")
+    for change in (
+        lambda: None,
+        lambda: first(net).fc.weight.requires_grad_(False),
+        lambda: net.requires_grad_(False),
+        lambda: torch.utils.swap_tensors(first(net).fc.weight, nn.Parameter(torch.randn(4, 4))),
+        lambda: torch.utils.swap_tensors(first(net).fc.bias, nn.Parameter(torch.randn(4))),
+    ):
+        change()
+        for _ in range(2):
+            torch.testing.assert_close(compiled(X), net(X))
+            assert compiled(X).requires_grad == net(X).requires_grad
+
+
+@torch.no_grad()
+def test_tensors_of_high_rank_and_plain_tensor_attributes() -> None:
+    class High(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("high", torch.ones(1, 1, 1, 1, 2, 3))
+            self.plain = torch.ones(3)
+
+        def forward(self, x):
+            return x * self.high.sum(4) + self.plain
+
+    net = High()
+    compiled = dovetail.compile(net, backend="eager")
+    x = torch.ones(3)
+    for change in (
+        lambda: None,
+        lambda: setattr(net.high, "data", torch.ones(1, 1, 1, 1, 4, 3)),
+        lambda: setattr(net.high, "data", torch.ones(1, 1, 3, 1, 2, 1)),
+        lambda: setattr(net, "plain", torch.ones(1) * 5),
+        lambda: setattr(net.plain, "data", torch.ones(3) * 7),
+    ):
+        change()
+        torch.testing.assert_close(compiled(x), net(x))
