@@ -33,6 +33,7 @@ class Plan:
     lanes: int
     inner: tuple[Symbol | None, ...]
     inner_lanes: tuple[int, ...]
+    tile: Symbol | None = None  # the outer range to run fastest, one vector at a time
 
 
 def choose(group: Group, target: Target) -> Plan:
@@ -52,12 +53,27 @@ def choose(group: Group, target: Target) -> Plan:
             best, best_cost = axis, cost
     if best is not None:
         wide = _narrow(best, lanes * _multiple(group.loops, lanes))
-        return Plan(best, wide, none, ones)
+        return Plan(best, wide, none, ones, _tile(group, best))
     widths = tuple(
         1 if axis is None else _narrow(axis, lanes * _multiple((loop,), lanes))
         for loop, axis in zip(group.loops, inner, strict=True)
     )
     return Plan(None, 1, inner, widths)
+
+
+def _tile(group: Group, axis: Symbol) -> Symbol | None:
+    """The range along which accesses that scatter along `axis` are adjacent.
+
+    Running it fastest, one vector of `axis` at a time, uses every cache line while it is at hand.
+    """
+    if any(loop.inner for loop in group.loops):
+        return None
+    scattered = [a for _, a, _ in accesses(group.loops[0].body) if dims.coefficient(a, axis) not in (0, 1, None)]
+    for r in group.outer:
+        other = dims.as_symbol(r)
+        if other is not axis and any(dims.coefficient(a, other) == 1 for a in scattered):
+            return other
+    return None
 
 
 def base_lanes(group: Group, target: Target) -> int:

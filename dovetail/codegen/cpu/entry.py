@@ -49,6 +49,9 @@ class Entry:
         self.skip_empty(total)
         work = self.op(f"mul i64 {total}, {self.work(group.loops, costs)}")
         lanes = plan.lanes if outer is not None else 0
+        if plan.tile is not None:  # one task for each vector
+            vectors = self.op(f"udiv i64 {self.op(f'add i64 {span}, {lanes - 1}')}, {lanes}")
+            rows, span, lanes = self.product([rows, vectors]), "1", 0
         context.declare_launch(self.declares)
         start = f"ptr %ctx, ptr @K.body, i64 {rows}, i64 {span}, i64 {lanes}, i64 {work}"
         return self.finish([f"  call void @{launch.LAUNCH}({start})"], 0)

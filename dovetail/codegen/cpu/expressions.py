@@ -102,9 +102,12 @@ class Expressions:
         """The address of every lane's element."""
         if buffer.name in self.rows and self.row_lanes > 1:
             raise InternalError("codegen", f"{buffer.name} is indexed across lanes")
-        place = self.w.splat(self.indices.each(index), self.indices.lanes)
-        base = self.rows.get(buffer.name) or Val(self.signature.pointer(buffer.name), "ptr", 1, 0)
-        kind = type_of(buffer.dtype).memory
+        kind, step = type_of(buffer.dtype).memory, self.indices.step(index)
+        if step is not None:  # the ramp from lane to lane is invariant, and 32 bits wide if it fits
+            base, place = self.address(buffer, index), self.indices.ramp(step)
+        else:
+            base = self.rows.get(buffer.name) or Val(self.signature.pointer(buffer.name), "ptr", 1, 0)
+            place = self.w.splat(self.indices.each(index), self.indices.lanes)
         return self.b.shared(
             f"getelementptr {kind}, ptr {base.text}, {place.typed}", "ptr", place.lanes, (base, place)
         )

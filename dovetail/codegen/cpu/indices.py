@@ -58,13 +58,20 @@ class Indices:
         step = self.step(dim)
         if step is None:
             return self._sum(dim, self._lane_atom)
-        size = self.factor(step) if static(step) else self.first(step)
-        ramp = self.w.binary("mul", self.w.splat(size, self.lanes), self.iota())
-        return self.w.binary("add", ramp, self.first(dim))
+        return self.w.binary("add", self.ramp(step, narrow=False), self.first(dim))
 
-    def iota(self) -> Val:
-        inside = ", ".join(f"i64 {k}" for k in range(self.lanes))
-        return Val(f"<{inside}>", "i64", self.lanes, 0)
+    def ramp(self, step: Dim, narrow: bool = True) -> Val:
+        """0, step, 2*step, ... in the lanes; as i32 when `narrow` and that is known to be enough."""
+        size = self.factor(step) if static(step) else self.first(step)
+        low, high = dims.bounds(step)
+        if narrow and low is not None and high is not None and max(-low, high) * self.lanes < 2**31:
+            size = self.w.convert("trunc", size, "i32") if size.text.startswith("%") else self.w.const(size.text, "i32")
+            return self.w.binary("mul", self.w.splat(size, self.lanes), self.iota("i32"))
+        return self.w.binary("mul", self.w.splat(size, self.lanes), self.iota())
+
+    def iota(self, element: str = "i64") -> Val:
+        inside = ", ".join(f"{element} {k}" for k in range(self.lanes))
+        return Val(f"<{inside}>", element, self.lanes, 0)
 
     def _sum(self, dim: Dim, of_atom: Callable[[Atom], Val]) -> Val:
         """Terms of outer scopes are added up first, so that their sum is hoisted."""

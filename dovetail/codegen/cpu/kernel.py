@@ -21,6 +21,7 @@ from dovetail.codegen.cpu.split import Split, wanted
 from dovetail.codegen.cpu.target import Target, host
 from dovetail.codegen.cpu.types import type_of
 from dovetail.ir import dims
+from dovetail.ir.dims import Symbol
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Store
@@ -106,7 +107,7 @@ class _Kernel:
             lanes = self.plan.lanes
             return emitter.vector(self.plan.outer, start, end, lanes, states, lambda s: self.loops(emitter, s))
 
-        tasks.run(emitter, digits, self.plan.outer, [], body)
+        tasks.run(emitter, digits, self.segments(emitter, digits), [], body)
         first = context.FIRST_VALUE
         lines = [*emitter.b.text(), *rows, "  ret void"]
         axes = [self.plan.outer or a for a in self.plan.inner]
@@ -114,6 +115,18 @@ class _Kernel:
         entry = Entry(self.signature, self.declares, first).whole(self.group, self.plan, costs)
         head = ["define internal void @K.body(ptr %ctx, i64 %lo, i64 %hi, i64 %part) #0 {", "entry:"]
         return [*head, *context.prologue(lines, self.signature, first), *lines, "}", *entry]
+
+    def segments(self, emitter: LoopEmitter, digits: list[Symbol]) -> tasks.Segments | None:
+        """As the launcher says; for tiles one vector each, with the tile's other range fastest."""
+        axis, tile = self.plan.outer, self.plan.tile
+        if axis is None or tile is None:
+            return None if axis is None else tasks.from_context(axis, len(digits))
+        digits.remove(tile)
+        digits.append(tile)
+        w, lanes = emitter.w, self.plan.lanes
+        more = w.binary("add", emitter.em.indices.extent(axis.extent), w.const(lanes - 1, "i64"))  # type: ignore[arg-type]
+        count = w.binary("udiv", more, w.const(lanes, "i64"))
+        return tasks.Segments(axis, len(digits) - 1, w.const(lanes, "i64"), count)
 
     def allocate_rows(self, em: Expressions) -> list[str]:
         """One block for the group's local buffers, 64-byte aligned; gives the lines that free it."""

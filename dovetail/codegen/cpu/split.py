@@ -201,7 +201,7 @@ class Split:
             main = emitter.block_loop(accs) if blocked else None
             return emitter.vector(axis, start, limit, lanes, states, lambda s: emitter.statements(nest, s), main)
 
-        states = tasks.run(emitter, others, axis, emitter.start_states(accs), body)
+        states = tasks.run(emitter, others, tasks.from_context(axis, len(others)), emitter.start_states(accs), body)
         k, width = 0, sum(len(a.outer_parts) for a in accs)
         for acc, state in zip(accs, states, strict=True):
             for value in emitter.reducer.fold(acc, state):

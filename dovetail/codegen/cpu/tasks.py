@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.loops import LoopEmitter, States
 from dovetail.ir.dims import Symbol
 
 
+@dataclass(frozen=True)
+class Segments:
+    """How a phase cuts the vectorised range: every task has one segment of it.
+
+    `at` is the segment number's place among the task's digits; `length` and `count` are values.
+    """
+
+    axis: Symbol
+    at: int
+    length: Val
+    count: Val
+
+
+def from_context(axis: Symbol, at: int) -> Segments:
+    """As the launcher cut it, to suit the number of threads."""
+    return Segments(axis, at, Val("%segment", "i64", 1, 0), Val("%segments", "i64", 1, 0))
+
+
 def run(
-    emitter: LoopEmitter, digits: list[Symbol], axis: Symbol | None, states: States,
+    emitter: LoopEmitter, digits: list[Symbol], segments: Segments | None, states: States,
     body: Callable[[Val | None, Val | None, States], States],
 ) -> States:
-    """`for task in [%lo, %hi)`: bind the digits; with an `axis`, its segment is the last digit.
+    """`for task in [%lo, %hi)`: bind the digits, the last fastest.
 
-    `body(start, end, states)` gets the bounds of the segment.
+    `body(start, end, states)` gets the bounds of the task's segment.
     """
     em, b = emitter.em, emitter.b
     extents = [em.indices.extent(s.extent) for s in digits]  # type: ignore[arg-type]
-    if axis is not None:
-        extents.append(Val("%segments", "i64", 1, 0))
+    if segments is not None:
+        extents.insert(segments.at, segments.count)
     first = _digits(emitter, extents)
     many = len(extents) > 1
     flat = [v for state in states for v in state]
@@ -28,10 +47,12 @@ def run(
 
     def task(index: Val, names: list[str]) -> list[str]:
         now = [Val(n, "i64", 1, b.depth) for n in names[:count]] if many else [index]
-        for symbol, digit in zip(digits, now, strict=False):
+        own = list(now)
+        number = own.pop(segments.at) if segments is not None else None
+        for symbol, digit in zip(digits, own, strict=False):
             em.indices.bound[symbol] = digit
         inside = emitter.rewrap(states, names[count:], b.depth)
-        start, end = (None, None) if axis is None else _segment(emitter, axis, now[-1])
+        start, end = (None, None) if segments is None else _bounds(emitter, segments, number)
         following = body(start, end, inside)
         moved = _advance(emitter, now, extents) if many else []
         return moved + [v.text for state in following for v in state]
@@ -65,8 +86,9 @@ def _advance(emitter: LoopEmitter, digits: list[Val], extents: list[Val]) -> lis
     return [w.binary("add", digits[0], carry).text, *following]
 
 
-def _segment(emitter: LoopEmitter, axis: Symbol, number: Val) -> tuple[Val, Val]:
-    """Bounds of a segment of the vectorised range."""
-    w, length = emitter.w, Val("%segment", "i64", 1, 0)
-    start = w.binary("mul", number, length)
-    return start, w.minmax("min", w.binary("add", start, length), emitter.em.indices.extent(axis.extent), "int")  # type: ignore[arg-type]
+def _bounds(emitter: LoopEmitter, segments: Segments, number: Val | None) -> tuple[Val, Val]:
+    assert number is not None and segments.axis.extent is not None
+    w = emitter.w
+    start = w.binary("mul", number, segments.length)
+    end = w.binary("add", start, segments.length)
+    return start, w.minmax("min", end, emitter.em.indices.extent(segments.axis.extent), "int")
