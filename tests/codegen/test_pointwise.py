@@ -9,6 +9,7 @@ from dovetail.codegen.cpu import Target
 from dovetail.ir import dims
 from dovetail.ir.loops import Const, Group, Index, Load, Loop, Op, Store, new_range
 from dovetail.ir.scalar import SCALAR_OPS
+from dovetail.options import Options
 from tests.codegen.harness import buffer, check_pointwise, compare, op, pointwise, run, same
 
 FLOATS = (torch.float32, torch.float64)
@@ -329,3 +330,14 @@ def test_symbolic_sizes():
         source, out = torch.randn(size), torch.empty(size[::-1])
         assert run(group, {"x": source, "y": out}, sizes={dims.as_symbol(n): size[0], dims.as_symbol(m): size[1]}) == 0
         assert torch.equal(out, -source.t())
+
+
+def test_eager_numerics_round_at_every_operator():
+    a, b, c = torch.randn(3, 100_000).unbind()
+    group_of = lambda out: pointwise(lambda x, y, z: op("add", op("mul", x, y), z), {"a": a, "b": b, "c": c}, out)
+    out = torch.empty(100_000)
+    assert run(group_of(out), {"a": a, "b": b, "c": c, "out": out}, Options(numerics="eager")) == 0
+    assert torch.equal(out, a * b + c)
+    assert run(group_of(out), {"a": a, "b": b, "c": c, "out": out}) == 0
+    exact = a.double() * b.double() + c.double()
+    assert (out - exact).abs().max() <= (a * b + c - exact).abs().max()
