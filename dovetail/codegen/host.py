@@ -6,6 +6,9 @@ after:   def views(base, block): ...            tensors over the block, made onc
 
 Temporaries in the memory plan are addresses `P + offset`; only library calls need them as
 tensors. Everything else is a tensor, dropped after its last use.
+
+The first call runs `run_first`, which differs in that it checks the strides of what library operators
+return: kernels were generated for the layout that normalize predicted.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ class _Host:
         self.names: dict[str, Any] = {"torch": torch, "empty_strided": torch.empty_strided}
         self.known: dict[int, str] = {}
         self.body: list[str] = []
+        self.checks: dict[int, list[str]] = {}  # position in body -> lines of the first call only
         self.views: list[str] = []
         self.view_names: dict[tuple[Any, ...], int] = {}
         self.tensors: dict[str, str] = {b.name: b.name for b in program.inputs}
@@ -53,15 +57,22 @@ class _Host:
         self.finish()
         names = [b.name for b in program.inputs if b.name not in program.constants]
         lines = ["def views(base, block):"]
-        lines += [f"    {line}" for line in self.views] + [f"    return ({''.join(f'v{k}, ' for k in range(len(self.views)))})"]
-        lines += ["", f"def run({', '.join(['block', *names])}):"]
-        if memory_used(self.memory):
+        made = ''.join(f'v{k}, ' for k in range(len(self.views)))
+        lines += [f"    {line}" for line in (*self.views, f"return ({made})")]
+        lines += ["", *self.function("run", names, self.body)]
+        if self.checks:
+            first = [line for k, text in enumerate(self.body) for line in (text, *self.checks.get(k, ()))]
+            lines += ["", *self.function("run_first", names, first)]
+        used = {k.symbol: k for k in self.kernels.values()}
+        return HostProgram("\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size)
+
+    def function(self, name: str, parameters: list[str], body: list[str]) -> list[str]:
+        lines = [f"def {name}({', '.join(['block', *parameters])}):"]
+        if self.memory.size:
             lines.append("    P = block.address")
         if self.views:
             lines.append(f"    {''.join(f'v{k}, ' for k in range(len(self.views)))}= block.views_of(views)")
-        lines += [f"    {line}" for line in self.body]
-        used = {k.symbol: k for k in self.kernels.values()}
-        return HostProgram("\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size)
+        return lines + [f"    {line}" for line in body]
 
     # ------------------------------------------------------------ naming
 
@@ -152,6 +163,9 @@ class _Host:
             self.tensors[buffer.name] = buffer.name
             self.offsets.pop(buffer.name, None)
         self.body.append(self.results(call, text))
+        for buffer in results:
+            expected = f"{_tuple(buffer.sizes)}, {_tuple(buffer.strides)}, {str(call.operator)!r}"
+            self.checks.setdefault(len(self.body) - 1, []).append(f"expect_layout({buffer.name}, {expected})")
 
     def results(self, call: LibraryCall, text: str) -> str:
         if not any(call.results):
@@ -232,10 +246,6 @@ class _Host:
 
 
 _EMIT = {Group: _Host.group, LibraryCall: _Host.library, View: _Host.view}
-
-
-def memory_used(memory: MemoryPlan) -> bool:
-    return memory.size > 0
 
 
 def _tuple(values: tuple[Any, ...]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -27,7 +28,7 @@ class Arena:
         self.base = whole[start : start + size]
         self.address = self.base.data_ptr()
         self.size = size
-        self.views: dict[Callable[..., Any], tuple[torch.Tensor, ...]] = {}
+        self.views: WeakKeyDictionary[Callable[..., Any], tuple[torch.Tensor, ...]] = WeakKeyDictionary()
 
     def views_of(self, make: Callable[[torch.Tensor, Arena], tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
         """The tensors over this block that a program's library calls use."""
@@ -44,8 +45,13 @@ class _Blocks(threading.local):
 _blocks = _Blocks()
 
 
+_NONE = Arena(0)  # for programs without temporaries
+
+
 def take(size: int) -> Arena:
     """A block of at least `size` bytes that nobody else uses until `give`."""
+    if not size:
+        return _NONE
     block, _blocks.free = _blocks.free, None
     if block is None or block.size < size:
         return Arena(size)
@@ -54,6 +60,8 @@ def take(size: int) -> Arena:
 
 def give(block: Arena) -> None:
     """Return a block taken by this thread; the largest is kept."""
+    if block is _NONE:
+        return
     kept = _blocks.free
     if kept is None or kept.size < block.size:
         _blocks.free = block

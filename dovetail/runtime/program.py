@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
+from dovetail.errors import InternalError
 from dovetail.ir.host import HostProgram
 from dovetail.runtime import arena
 
 _numbers = count()
 
 
-class _NoBlock:
-    """Stands in for the arena in programs that need none."""
-
-    address = 0
-
-
 def load(host: HostProgram, kernels: Mapping[str, Callable[..., int]]) -> Callable[..., tuple[Any, ...]]:
-    """`kernels` maps symbols to loaded functions. The text shows up in tracebacks."""
+    """`kernels` maps symbols to loaded functions. The text shows up in tracebacks.
+
+    The first call also checks what library operators return (`expect_layout`).
+    """
     filename = f"<dovetail host program {next(_numbers)}>"
     linecache.cache[filename] = (len(host.text), None, host.text.splitlines(True), filename)
-    namespace: dict[str, Any] = {**host.names, **{k.symbol: kernels[k.symbol] for k in host.kernels}}
+    functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
+    namespace: dict[str, Any] = {**host.names, **functions, "expect_layout": expect_layout}
     exec(compile(host.text, filename, "exec"), namespace)
     run = namespace["run"]
+    first = [namespace["run_first"]] if "run_first" in namespace else []
     size = host.arena_bytes
-    if not size:
-        block = _NoBlock()
-        return lambda *inputs: run(block, *inputs)
 
     def call(*inputs: Any) -> tuple[Any, ...]:
+        function = first[0] if first else run
         block = arena.take(size)
         try:
-            return run(block, *inputs)
+            results = function(block, *inputs)
         finally:
             arena.give(block)
+        if first:
+            first.clear()
+        return results
 
-    return call
+    if size or first:
+        return call
+    return functools.partial(run, arena.take(0))
+
+
+def expect_layout(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], operator: str) -> None:
+    """Raise InternalError if a library result is not laid out as the kernels that read it assume."""
+    if tensor is None:
+        return
+    if tuple(tensor.shape) == sizes:
+        wrong = [k for k, n in enumerate(sizes) if n > 1 and tensor.stride(k) != strides[k]]
+        if not wrong or tensor.numel() == 0:
+            return
+    raise InternalError(
+        "runtime", f"{operator} returned sizes {tuple(tensor.shape)} and strides {tensor.stride()}, "
+        f"but {sizes} and {strides} were predicted",
+    )

@@ -9,6 +9,7 @@ from dovetail.options import Options
 from dovetail.schedule import memory
 from dovetail.schedule.align import Names
 from dovetail.schedule.arrange import arrange
+from dovetail.schedule.concat import share_prefixes
 from dovetail.schedule.fuse import Slot, fuse
 from dovetail.schedule.inline import inline, remove_dead
 
@@ -17,7 +18,8 @@ __all__ = ["plan_memory", "schedule"]
 
 def schedule(program: Program, options: Options) -> Program:
     """Fuse; the result computes the same values with fewer, larger groups."""
-    program = inline(remove_dead(program), exact_rounding=options.numerics == "eager")
+    program = share_prefixes(remove_dead(program))
+    program = inline(program, exact_rounding=options.numerics == "eager")
     slots = fuse(program, Names())
     return program.with_items(_finish(program, slots))
 
