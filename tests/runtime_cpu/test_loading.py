@@ -13,6 +13,7 @@ import torch
 from dovetail.codegen.cpu import generate
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import Kernel
+from dovetail.ir.loops import Const
 from dovetail.runtime.cpu import load, machine, openmp
 from dovetail.runtime.cpu.loading import Loader
 from dovetail.runtime.cpu.store import Store, default_folder
@@ -21,8 +22,6 @@ from tests.codegen.harness import op, pointwise
 
 def _kernel(n: int = 10, extra: float = 1.0) -> Kernel:
     x = torch.empty(n)
-    from dovetail.ir.loops import Const
-
     return generate(pointwise(lambda a: op("add", a, Const(extra, torch.float32)), {"x": x}, torch.empty(n)))
 
 
@@ -40,6 +39,14 @@ def test_groups_that_differ_in_sizes_share_a_kernel():
 def test_groups_that_differ_in_names_share_a_kernel():
     x, y = torch.empty(40, 30), torch.empty(40, 30)
     texts = {generate(pointwise(lambda a: op("neg", a), {name: x}, y)).text for name in ("x", "some_other_name")}
+    assert len(texts) == 1
+
+
+def test_means_of_different_sizes_share_a_kernel():
+    texts = {
+        generate(pointwise(lambda a, n=n: op("mul", a, Const(1 / n, torch.float32)), {"x": x}, x)).text
+        for n in (768, 1000, 1024) for x in [torch.empty(n)]
+    }  # fmt: skip
     assert len(texts) == 1
 
 

@@ -6,6 +6,7 @@ only if that loop is known to run, and never above a write of the group to its b
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,6 +62,10 @@ class Expressions:
     # ------------------------------------------------------------ nodes
 
     def _const(self, node: Const) -> Val:
+        if is_reciprocal(node):  # 1/size: an argument, so that the text does not depend on it
+            whole = "i64" if node.dtype == torch.float64 else "i32"
+            bits = Val(self.signature.size(float_bits(node)), "i64", 1, 0)
+            return self.w.convert("bitcast", self.w.convert("trunc", bits, whole), type_of(node.dtype).register)
         return Val(types.literal(node.value, node.dtype), type_of(node.dtype).register, 1, 0)
 
     def _index(self, node: Index) -> Val:
@@ -213,6 +218,21 @@ class Expressions:
             stale = {n for n in scope.memo if isinstance(n, Expr) and _mentions(n, name)}
             for node in stale:
                 del scope.memo[node]
+
+
+def is_reciprocal(node: Const) -> bool:
+    """Is this the reciprocal of a size, as in a mean?"""
+    value = node.value
+    if node.dtype not in (torch.float32, torch.float64) or not isinstance(value, float) or not 1e-9 < value < 1 / 16:
+        return False
+    exact = 1 / round(1 / value)
+    return value in (exact, types.to_float32(exact))
+
+
+def float_bits(node: Const) -> int:
+    """The literal's bits as a signed integer."""
+    formats = ("<d", "<q") if node.dtype == torch.float64 else ("<f", "<i")
+    return int(struct.unpack(formats[1], struct.pack(formats[0], node.value))[0])
 
 
 def _mentions(root: Expr, name: str) -> bool:
