@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dovetail.codegen.cpu import Target
+from dovetail.ir import dims
 from dovetail.ir.loops import (
     Buffer,
     Const,
@@ -69,9 +70,33 @@ class Maker:
         if choice < 0.35 and self.locals:
             name = self.pick(sorted(self.locals))
             return Local(name, self.locals[name])
+        if choice < 0.5 and ranges:
+            return self.computed(ranges)
         kept = [r for r in ranges if self.random.random() < 0.85]
         self.random.shuffle(kept)
         return Load(self.buffer([extent(r) for r in kept], self.pick(DTYPES), "input"), tuple(kept))
+
+    def computed(self, ranges) -> Expr:
+        """A load at an index with // and %, or under a mask, or at a position read from memory."""
+        flat = 0
+        for r in self.random.sample(ranges, len(ranges)):
+            flat = flat * extent(r) + r
+        choice = self.random.random()
+        if choice < 0.4:
+            divisor = self.pick((2, 3, 4, 5, 8))
+            place = flat // divisor if self.random.random() < 0.5 else flat % divisor + (flat // divisor) % 3
+            return Load(self.buffer([2000], self.pick(DTYPES), "input"), (place % 2000,))
+        if choice < 0.7:
+            r, low = self.pick(ranges), self.pick((0, 1, 3))
+            inside = op(
+                "and", op("ge", Index(r), Const(low, torch.int64)), op("lt", Index(r), Const(low + 5, torch.int64))
+            )
+            return Load(self.buffer([5], self.pick(DTYPES), "input"), (r - low,), inside)
+        kept = self.random.sample(ranges, self.pick((1, len(ranges))))
+        position = Load(self.buffer([extent(r) for r in kept], torch.int64, "input"), tuple(kept))
+        return Load(
+            self.buffer([4, extent(ranges[0])], self.pick(DTYPES), "input"), (dims.value(position, 4), ranges[0])
+        )
 
     def value(self, ranges, dtype, depth=2) -> Expr:
         """A random expression of `dtype`; exact arithmetic on small numbers only."""
