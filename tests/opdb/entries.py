@@ -26,8 +26,10 @@ def database() -> list[Any]:
         sys.modules["expecttest"] = stand_in
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from torch.testing._internal.common_methods_invocations import op_db
-    return list(op_db)
+        from torch.testing._internal import common_methods_invocations
+    # The database wraps random operators to seed themselves, with machinery that is no user's code; `stages` seeds.
+    common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+    return list(common_methods_invocations.op_db)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Case:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     error: type[BaseException] | None = None
+    operator: str = ""
 
     def fresh(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with every tensor copied, layout and sharing of memory kept."""
@@ -90,10 +93,12 @@ def samples(entry: Entry, most: int | None) -> Iterator[Case]:
         found = list(entry.op.sample_inputs("cpu", entry.dtype))
     for k in spread(len(found), most):
         sample = found[k]
-        yield Case(f"sample {k}", entry.op.op, (sample.input, *sample.args), dict(sample.kwargs))
+        yield Case(f"sample {k}", entry.op.op, (sample.input, *sample.args), dict(sample.kwargs),
+                   operator=entry.op.name)
         if has_matrix(sample):
             other = sample.noncontiguous()
-            yield Case(f"sample {k} non-contiguous", entry.op.op, (other.input, *other.args), dict(other.kwargs))
+            yield Case(f"sample {k} non-contiguous", entry.op.op, (other.input, *other.args), dict(other.kwargs),
+                       operator=entry.op.name)
     inplace = entry.op.inplace_variant
     for k in spread(len(found), 3 if most is None else 1) if inplace is not None else ():
         if not found[k].broadcasts_input:

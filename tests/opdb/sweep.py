@@ -65,7 +65,8 @@ def report(results: dict[str, Result], out: Path) -> None:
     clean = [r for r in tried if not r.failures and not r.excused]
     summary = {
         "entries": len(tried), "passed": len(clean), "share": round(len(clean) / max(len(tried), 1), 4),
-        "excused": sum(bool(r.excused) and not r.failures for r in tried), "failed": sum(bool(r.failures) for r in tried),
+        "excused": sum(bool(r.excused) and not r.failures for r in tried),
+        "failed": sum(bool(r.failures) for r in tried),
         "cases": sum(r.cases for r in tried), "cases_passed": sum(r.passed for r in tried),
         "entries_with_breaks": sum(bool(r.breaks) for r in tried),
     }

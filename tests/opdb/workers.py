@@ -76,8 +76,9 @@ def _work(pipe: Connection, entries: Sequence[Entry], most: int | None) -> None:
             return
         try:
             result = run_entry(entries[k], most, lambda label: pipe.send(("case", label)))
-        except Exception as error:  # noqa: BLE001  # the samples themselves could not be made
-            result = Result(entries[k].name, 1, failures=[{"case": "", "stage": "samples", "message": repr(error)[:300]}])
+        except Exception as error:  # the samples themselves could not be made
+            result = Result(entries[k].name, 1)
+            result.failures.append({"case": "", "stage": "samples", "message": repr(error)[:300]})
         pipe.send(("done", result))
 
 

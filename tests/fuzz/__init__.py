@@ -1,0 +1,1 @@
+"""Random programs through the whole pipeline, against eager."""
