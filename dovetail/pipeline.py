@@ -71,7 +71,7 @@ def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Op
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
     with events.stage("load"):
-        return program_runtime.load(text, cpu_runtime.load(text.kernels))
+        return program_runtime.load(text, cpu_runtime.load(text.kernels), graph.forward)
 
 
 def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:

@@ -35,7 +35,7 @@ class _Host:
     def __init__(self, program: Program, kernels: Mapping[str, Kernel], memory: MemoryPlan) -> None:
         self.program, self.kernels, self.memory = program, kernels, memory
         self.names: dict[str, Any] = {"torch": torch, "empty_strided": torch.empty_strided}
-        self.known: dict[int, str] = {}
+        self.known: dict[Any, str] = {}
         self.body: list[str] = []
         self.checks: dict[int, list[str]] = {}  # position in body -> lines of the first call only
         self.views: list[str] = []
@@ -78,11 +78,12 @@ class _Host:
 
     def constant(self, value: Any, hint: str) -> str:
         """A global of the host program that is `value`."""
-        known = self.known.get(id(value))
+        key = value if isinstance(value, torch.device) else id(value)
+        known = self.known.get(key)
         if known is None:
             known = hint if hint not in self.names else f"{hint}_{len(self.names)}"
             self.names[known] = value
-            self.known[id(value)] = known
+            self.known[key] = known
         return known
 
     def tensor(self, buffer: Buffer) -> str:
@@ -146,7 +147,7 @@ class _Host:
             return
         messages = self.constant(kernel.messages, "messages")
         self.body.append(f"failed = {call}  # {group.name}")
-        self.body.append(f"if failed: raise IndexError({messages}[failed - 1])")
+        self.body.append(f"if failed: raise CheckFailed({messages}[failed - 1])")
 
     def library(self, call: LibraryCall) -> None:
         arguments = [self.argument(a) for a in call.args]

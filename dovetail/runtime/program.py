@@ -15,34 +15,42 @@ from dovetail.runtime import arena
 _numbers = count()
 
 
-def load(host: HostProgram, kernels: Mapping[str, Callable[..., int]]) -> Callable[..., tuple[Any, ...]]:
+class CheckFailed(IndexError):
+    """An index that the program checks before using it is out of bounds."""
+
+
+def load(
+    host: HostProgram, kernels: Mapping[str, Callable[..., int]], eager: Callable[..., Any]
+) -> Callable[..., tuple[Any, ...]]:
     """`kernels` maps symbols to loaded functions. The text shows up in tracebacks.
 
-    The first call also checks what library operators return (`expect_layout`).
+    The first call also checks what library operators return (`expect_layout`). `eager` computes the same
+    from the same inputs: where an index turns out to be out of bounds it runs in the program's place, and raises
+    PyTorch's own error. Nothing of the caller's has been written by then.
     """
     filename = f"<dovetail host program {next(_numbers)}>"
     linecache.cache[filename] = (len(host.text), None, host.text.splitlines(True), filename)
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
-    namespace: dict[str, Any] = {**host.names, **functions, "expect_layout": expect_layout}
+    namespace = {**host.names, **functions, "expect_layout": expect_layout, "CheckFailed": CheckFailed}
     exec(compile(host.text, filename, "exec"), namespace)
     run = namespace["run"]
     first = [namespace["run_first"]] if "run_first" in namespace else []
+    checked = any(k.messages for k in host.kernels)
     size = host.arena_bytes
 
     def call(*inputs: Any) -> tuple[Any, ...]:
-        function = first[0] if first else run
         block = arena.take(size)
         try:
-            results = function(block, *inputs)
+            results = (first[0] if first else run)(block, *inputs)
+            first.clear()
+            return results
+        except CheckFailed:
+            pass
         finally:
             arena.give(block)
-        if first:
-            first.clear()
-        return results
+        return eager(*inputs)
 
-    if size or first:
-        return call
-    return functools.partial(run, arena.take(0))
+    return call if size or first or checked else functools.partial(run, arena.take(0))
 
 
 def expect_layout(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], operator: str) -> None:
