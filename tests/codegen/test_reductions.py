@@ -297,3 +297,26 @@ def test_index_in_a_reduction():
         Loop((), (Store(buffer("out", out, "output"), (i,), Local("s", torch.int64)),)),
     ))  # fmt: skip
     compare(group, {"out": out}, ["out"])
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "argmin"])
+@pytest.mark.parametrize("n", [50, 9000])
+def test_half_types_accumulate_in_float32(kind, n):
+    x = torch.rand(3, n).bfloat16()
+    out = torch.empty(3, dtype=torch.int64 if kind.startswith("arg") else torch.bfloat16)
+    assert run(reduction(x, kind, (1,), out), {"x": x, "out": out}) == 0
+    expected = getattr(x.float(), {"max": "amax"}.get(kind, kind))(1).to(out.dtype)
+    torch.testing.assert_close(out, expected)
+
+
+def test_outputs_may_take_the_memory_of_inputs_read_later_in_the_body():
+    x, y, a = torch.randn(100), torch.randn(100), torch.empty(100)
+    expected = y * 2, x + 1
+    i = new_range("i", 100)
+    load_x, load_y = Load(buffer("x", x), (i,)), Load(buffer("y", y), (i,))
+    body = (
+        Store(buffer("b", x, "output"), (i,), op("add", load_y, load_y)),
+        Store(buffer("a", a, "output"), (i,), op("add", load_x, Const(1.0, torch.float32))),
+    )
+    assert run(Group("g", (i,), (Loop((), body),)), {"x": x, "b": x, "y": y, "a": a}) == 0
+    assert torch.equal(x, expected[0]) and torch.equal(a, expected[1])

@@ -200,9 +200,14 @@ class LoopEmitter:
     def statements(self, nest: Nest, states: States) -> States:
         """The body for one index, or for one of every lane."""
         em, following, at = self.em, [], 0
+        late: list[tuple[Store, Val]] = []
         for statement in nest.loop.body:
             if isinstance(statement, Store):
-                em.store(statement.buffer, statement.index[0], em.value(statement.value))
+                value = em.value(statement.value)
+                if em.pinned:  # something in this body may read what is stored
+                    em.store(statement.buffer, statement.index[0], value)
+                else:
+                    late.append((statement, value))
             elif isinstance(statement, Check):
                 self.check(em.value(statement.condition), nest.numbers[id(statement)])
             else:
@@ -210,6 +215,8 @@ class LoopEmitter:
                 place = em.indices.each(nest.place) if statement.kind.startswith("arg") else None
                 following.append(self.reducer.step(acc, states[at], em.value(statement.value), place, em.mask))
                 at += 1
+        for store, value in late:  # after every load: an output may share an input's memory
+            em.store(store.buffer, store.index[0], value)
         return following
 
     def check(self, condition: Val, status: int) -> None:
@@ -249,8 +256,9 @@ def accumulators(loop: Loop, lanes: int, sharing: int) -> list[Accumulator]:
     """
     terms = dims.product(extent(r) for r in loop.inner)
     short = dims.known_nonnegative(BLOCK_STEPS * sharing - terms)
+    single = (torch.float32, torch.float16, torch.bfloat16)
     return [
-        Accumulator(s, lanes, s.kind == "sum" and s.dtype == torch.float32 and not short)
+        Accumulator(s, lanes, s.kind == "sum" and s.dtype in single and not short)
         for s in loop.body
         if isinstance(s, Reduce)
     ]

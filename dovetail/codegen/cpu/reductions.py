@@ -31,8 +31,9 @@ class Accumulator:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype that values are accumulated in."""
-        return self.reduce.value.dtype if self.reduce.kind.startswith("arg") else self.reduce.dtype
+        """The dtype that values are accumulated in; float32 for half types."""
+        own = self.reduce.value.dtype if self.reduce.kind.startswith("arg") else self.reduce.dtype
+        return torch.float32 if type_of(own).kind == "half" else own
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
@@ -152,9 +153,8 @@ class Reducer:
         """The value of the Reduce's Local."""
         if acc.reduce.kind.startswith("arg"):
             return casts.cast(self.w, state[1], torch.int64, acc.reduce.dtype)
-        if acc.blocked:
-            return self.w.convert("fptrunc", state[0], "float")
-        return state[0]
+        total = self.w.convert("fptrunc", state[0], "float") if acc.blocked else state[0]
+        return casts.cast(self.w, total, acc.dtype, acc.reduce.dtype)
 
 
 def combine(w: Lanes, kind: str, number: str, a: Val, b: Val) -> Val:
