@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,10 +11,11 @@ import torch
 from dovetail.errors import Unsupported
 from dovetail.ops.fake import full
 from dovetail.ops.fake.marks import without_dynamo
-from dovetail.ops.fake.rules import RULES, Spec
+from dovetail.ops.fake.rules import RULES, elementwise, is_elementwise
+from dovetail.ops.fake.spec import Spec
 
 _DATA_DEPENDENT = {
-    torch.Tag.dynamic_output_shape: ("data-dependent-output", "the size of its result depends on the values in a tensor"),
+    torch.Tag.dynamic_output_shape: ("data-dependent-output", "the size of its result depends on values"),
     torch.Tag.data_dependent_output: ("data-dependent-value", "its result is a Python value that depends on a tensor"),
 }
 _REMEDY = "keep the value in a tensor (torch.where, masks), or move this step out of the compiled function"
@@ -24,7 +26,7 @@ def infer(
     from_meta: Callable[..., Any], to_fake: Callable[..., Any],
 ) -> Any:
     """Raises Unsupported for results that depend on values, and whatever eager raises for bad shapes."""
-    rule = RULES.get(func)
+    rule = _rule(func)
     if rule is not None:
         found = rule(*args, **kwargs)
         if found is not NotImplemented:
@@ -32,8 +34,7 @@ def infer(
     if not _index_of_integers(func, args):
         refuse_data_dependent(func)
     if torch.Tag.inplace_view in func.tags:
-        raise Unsupported("metadata-mutation", f"{func} changes the shape of a tensor in place",
-                          "use the variant that returns a new tensor")
+        return _in_place_view(func, args, kwargs)
     device = _device(args, kwargs)
     schema = func._schema
     try:
@@ -50,10 +51,34 @@ def infer(
     return _from_meta(result, device, from_meta)
 
 
+@cache
+def _rule(func: Any) -> Callable[..., Any] | None:
+    found = RULES.get(func)
+    if found is None and is_elementwise(func):
+        return lambda *args, **kwargs: elementwise(func, args, kwargs)
+    return found
+
+
 def refuse_data_dependent(func: Any) -> None:
     for tag, (code, why) in _DATA_DEPENDENT.items():
         if tag in func.tags:
             raise Unsupported(code, f"{func} cannot be part of a graph: {why}", _REMEDY)
+
+
+def _in_place_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`unsqueeze_`, `t_`, `as_strided_`: PyTorch's own kernel changes the wrapper's sizes and strides."""
+    if func._schema.name in _STORAGE:
+        raise Unsupported("metadata-mutation", f"{func} changes the memory of a tensor in place",
+                          "make a new tensor instead")
+    tensor = args[0]
+    with torch._C._DisableTorchDispatch():
+        func(*args, **kwargs)
+    tensor._meta = None
+    return tensor
+
+
+#: These change which memory a tensor has.
+_STORAGE = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_", "aten::set_data"))
 
 
 def _index_of_integers(func: Any, args: tuple[Any, ...]) -> bool:

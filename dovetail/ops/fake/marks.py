@@ -4,12 +4,14 @@ Many meta kernels go through functions wrapped by `torch._compile._disable_dynam
 `torch._dynamo` (0.65 s) on first use only to make itself invisible to that compiler. The wrapper
 looks for an attribute on the wrapped function first; while ours run, it finds one that says
 "call the function itself". The attributes are taken away again afterwards, so that a later
-`torch.compile` in the same process is not affected.
+`torch.compile` in the same process is not affected. `standin.py` does the same for the module of
+symbolic shapes.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -24,32 +26,52 @@ import torch._prims
 import torch._prims_common.wrappers
 import torch._refs
 
+from dovetail.ops.fake import standin
+
 _ATTRIBUTE = "__dynamo_disable"
 _MODULES: tuple[ModuleType, ...] = (
     torch._refs, torch._refs.nn.functional, torch._refs.special, torch._refs.linalg, torch._prims,
     torch._prims_common.wrappers, torch._decomp.decompositions, torch._meta_registrations,
 )
-_depth = 0
+
+
+class _Marks:
+    """Counts users, so that the innermost of nested or concurrent ones does not take the marks away."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.lock = threading.Lock()
+
+    def put(self) -> None:
+        with self.lock:
+            self.users += 1
+            if self.users == 1:
+                standin.install()
+                if "torch._dynamo" not in sys.modules:
+                    for function in _wrapped():
+                        setattr(function, _ATTRIBUTE, function)
+
+    def take(self) -> None:
+        with self.lock:
+            self.users -= 1
+            if not self.users:
+                standin.remove()
+                for function in _wrapped():
+                    if getattr(function, _ATTRIBUTE, None) is function:
+                        delattr(function, _ATTRIBUTE)
+
+
+_marks = _Marks()
 
 
 @contextmanager
 def without_dynamo() -> Iterator[None]:
-    """Re-entrant; does nothing where `torch._dynamo` is loaded already."""
-    global _depth
-    if _depth or "torch._dynamo" in sys.modules:
-        yield
-        return
-    functions = _wrapped()
-    _depth += 1
-    for function in functions:
-        setattr(function, _ATTRIBUTE, function)
+    """Re-entrant."""
+    _marks.put()
     try:
         yield
     finally:
-        _depth -= 1
-        for function in functions:
-            if getattr(function, _ATTRIBUTE, None) is function:
-                delattr(function, _ATTRIBUTE)
+        _marks.take()
 
 
 @cache

@@ -78,7 +78,8 @@ def meta_like(tensor: torch.Tensor) -> torch.Tensor:
         offset = tensor.storage_offset()
         if isinstance(offset, int) and offset == 0:
             return made
-        storage = torch.empty(offset + made.untyped_storage().nbytes() // made.itemsize, dtype=tensor.dtype, device="meta")
+        elements = offset + made.untyped_storage().nbytes() // made.itemsize
+        storage = torch.empty(elements, dtype=tensor.dtype, device="meta")
         return storage.as_strided(tensor.size(), tensor.stride(), offset)
 
 

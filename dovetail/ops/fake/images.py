@@ -1,0 +1,123 @@
+"""Convolutions, batch norm, pooling, padding: where the memory format of images is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.ops.fake.layout import channels_last, contiguous
+from dovetail.ops.fake.spec import Spec, fresh
+
+aten = torch.ops.aten
+
+
+def suggests_channels_last(t: torch.Tensor) -> bool:
+    """`at::suggest_memory_format`: the strides' order decides, ambiguous ones count as contiguous."""
+    rank = t.dim()
+    if rank not in (4, 5) or t.stride(1) == 0:
+        return False
+    least: Any = 0
+    for d in (1, *range(rank - 1, 1, -1), 0):
+        size, stride = t.shape[d], t.stride(d)
+        if size == 0 or stride < least or (d == 0 and least == t.stride(1)):
+            return False
+        least = stride * (size if size > 1 else 1)
+    return True
+
+
+def image(sizes: tuple[Any, ...], like: torch.Tensor, last: bool | None = None) -> Spec:
+    """A result in the memory format that `like` suggests, or as told."""
+    last = suggests_channels_last(like) if last is None else last
+    return fresh(sizes, channels_last(sizes) if last and len(sizes) in (4, 5) else contiguous(sizes), like)
+
+
+def _batch_norm_eval(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *_: Any) -> Any:
+    """Inference: the statistics come back empty."""
+    if x.layout is not torch.strided or x.device.type != "cpu":
+        return NotImplemented
+    nothing = Spec((0,), (1,), (mean if mean is not None else x).dtype, x.device)
+    return image(tuple(x.shape), x), nothing, nothing
+
+
+def _batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any) -> Any:
+    if not training:
+        return _batch_norm_eval(x, weight, bias, mean, var)
+    if x.layout is not torch.strided or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    statistic = Spec((x.shape[1],), (1,), x.dtype, x.device)
+    return image(tuple(x.shape), x), statistic, statistic
+
+
+def _batch_norm_functional(
+    x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
+) -> Any:
+    found = _batch_norm(x, weight, bias, mean, var, training, *rest)
+    if found is NotImplemented:
+        return found
+    return *found, *(fresh(tuple(t.shape), (1,), t) for t in (mean, var))
+
+
+def _group_norm(
+    x: torch.Tensor, weight: Any, bias: Any, batch: Any, channels: Any, pixels: Any, groups: int, eps: float
+) -> Any:
+    if x.device.type != "cpu" or x.dtype is not torch.float32 or (weight is not None and weight.dtype != x.dtype):
+        return NotImplemented
+    if x.layout is not torch.strided or x.dim() < 2 or channels % groups:
+        return NotImplemented
+    statistic = Spec((batch, groups), (groups, 1), x.dtype, x.device)
+    return image(tuple(x.shape), x), statistic, statistic
+
+
+def _convolution(
+    x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int,
+) -> Any:
+    """Forward, 2-d and 3-d, on the CPU: oneDNN keeps channels_last if the image or the weight has it."""
+    rank = x.dim()
+    if rank not in (4, 5) or w.dim() != rank or x.device.type != "cpu" or x.dtype is not torch.float32:
+        return NotImplemented
+    channels, features = (w.shape[0], w.shape[1] * groups) if transposed else (w.shape[1] * groups, w.shape[0])
+    if x.shape[1] != channels or x.dtype != w.dtype or x.layout is not torch.strided or 0 in x.shape:
+        return NotImplemented
+    stride, padding, dilation, extra = (
+        list(v) * (rank - 2) if len(v) == 1 else list(v) for v in (stride, padding, dilation, output_padding)
+    )
+    spatial = []
+    for k in range(rank - 2):
+        reach = dilation[k] * (w.shape[k + 2] - 1)
+        if transposed:
+            spatial.append((x.shape[k + 2] - 1) * stride[k] - 2 * padding[k] + reach + extra[k] + 1)
+        else:
+            spatial.append((x.shape[k + 2] + 2 * padding[k] - reach - 1) // stride[k] + 1)
+    if any(s <= 0 for s in spatial):
+        return NotImplemented
+    last = suggests_channels_last(x) or suggests_channels_last(w)
+    return image((x.shape[0], features, *spatial), x, last)
+
+
+def _replication_pad2d(x: torch.Tensor, padding: Any) -> Any:
+    if x.dim() != 4 or 0 in x.shape:
+        return NotImplemented
+    left, right, top, bottom = padding
+    sizes = (x.shape[0], x.shape[1], x.shape[2] + top + bottom, x.shape[3] + left + right)
+    return NotImplemented if any(s < 1 for s in sizes) else image(sizes, x)
+
+
+def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
+    """Along one dimension the parts are concatenated, so the format that they suggest holds."""
+    if len(shifts) != 1 or len(dims) != 1 or x.dim() != 4 or 0 in x.shape:
+        return NotImplemented
+    return image(tuple(x.shape), x)
+
+
+RULES: dict[Any, Callable[..., Any]] = {
+    aten._native_batch_norm_legit_no_training.default: _batch_norm_eval,
+    aten.native_batch_norm.default: _batch_norm,
+    aten._native_batch_norm_legit_functional.default: _batch_norm_functional,
+    aten.native_group_norm.default: _group_norm,
+    aten.convolution.default: _convolution,
+    aten.replication_pad2d.default: _replication_pad2d,
+    aten.roll.default: _roll,
+}

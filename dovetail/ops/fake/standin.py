@@ -1,0 +1,161 @@
+"""Light stand-ins for modules that meta kernels import and do not need.
+
+PyTorch's Python meta kernels import a few helpers from `torch.fx.experimental.symbolic_shapes`, and that
+imports a computer-algebra system (0.4 s); one function imports that system itself, to ask whether a
+number is one of its expressions. For plain integers the helpers are one-liners, and our own symbolic
+integers answer for themselves. Any other name asked of a stand-in loads the real module and comes
+from there, so that no importer can tell the difference.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import sys
+from functools import reduce
+from types import ModuleType
+from typing import Any
+
+import torch
+
+
+def guard_or_false(a: Any) -> bool:
+    return a.node.guard_or_false("", 0) if isinstance(a, torch.SymBool) else bool(a)
+
+
+def guard_or_true(a: Any) -> bool:
+    return a.node.guard_or_true("", 0) if isinstance(a, torch.SymBool) else bool(a)
+
+
+def guard_size_oblivious(a: Any) -> bool:
+    return a.node.guard_size_oblivious("", 0) if isinstance(a, torch.SymBool) else bool(a)
+
+
+def statically_known_true(a: Any) -> bool:
+    return a.node.statically_known_true("", 0) if isinstance(a, torch.SymBool) else bool(a)
+
+
+def expect_true(a: Any, skip: int = 0) -> bool:
+    return a.node.expect_true("", 0) if isinstance(a, torch.SymBool) else bool(a)
+
+
+def sym_and(*values: Any) -> Any:
+    return reduce(operator.and_, values)
+
+
+def sym_or(*values: Any) -> Any:
+    return reduce(operator.or_, values)
+
+
+def sym_eq(a: Any, b: Any) -> Any:
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and reduce(operator.and_, map(sym_eq, a, b), True)
+    return a == b
+
+
+def is_nested_int(value: Any) -> bool:
+    return isinstance(value, torch.SymInt) and value.node.is_nested_int()
+
+
+def has_guarding_hint(value: Any) -> bool:
+    return value.node.has_hint() if isinstance(value, _SYMBOLIC) else True
+
+
+def guarding_hint_or_throw(value: Any) -> Any:
+    return value.node.hint if isinstance(value, _SYMBOLIC) else value
+
+
+def guard_int(value: Any) -> int:
+    return value.node.guard_int("", 0) if isinstance(value, torch.SymInt) else value
+
+
+def has_free_unbacked_symbols(value: Any) -> bool:
+    """Ours always have a value to go by."""
+    return False
+
+
+def free_unbacked_symbols(value: Any) -> set[Any]:
+    return set()
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+HELPERS = (
+    guard_or_false, guard_or_true, guard_size_oblivious, statically_known_true, expect_true, sym_and, sym_or, sym_eq,
+    is_nested_int, has_guarding_hint, guarding_hint_or_throw, guard_int,
+    has_free_unbacked_symbols, free_unbacked_symbols,
+)  # fmt: skip
+
+
+class _Delegate:
+    """A class of a module that is not loaded; used as anything but below, the real one serves."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def _real(self) -> Any:
+        return getattr(_real(self._module), self._name)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        """Instances know the names of their classes, so nothing needs to be loaded to ask."""
+        home = "sympy.core.basic" if self._module == "sympy" else self._module
+        return any(c.__name__ == self._name and c.__module__ == home for c in type(value).__mro__)
+
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        return (self._real(),)
+
+    def __or__(self, other: Any) -> Any:
+        return self._real() | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self._real()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real(), name)
+
+    def __call__(self, *args: Any) -> Any:
+        if self._name == "Max" and all(type(a) is int for a in args):
+            return max(args)
+        return self._real()(*args)
+
+
+CONTENTS: dict[str, dict[str, Any]] = {
+    "torch.fx.experimental.symbolic_shapes": {helper.__name__: helper for helper in HELPERS},
+    "torch.utils._sympy.functions": {"Max": _Delegate("torch.utils._sympy.functions", "Max")},
+    "sympy": {"Basic": _Delegate("sympy", "Basic")},
+}
+
+
+class StandIn(ModuleType):
+    """Installed by `install`, taken away by `remove`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__dict__.update(CONTENTS[name])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # the import system looks for `__path__`
+            raise AttributeError(name)
+        real = _real(self.__name__)
+        self.__dict__.update({known: getattr(real, known) for known in CONTENTS[self.__name__]})
+        return getattr(real, name)
+
+
+def _real(name: str) -> Any:
+    """The module itself, loaded now if need be. From then on it needs no stand-in, and nor does what it uses."""
+    if isinstance(sys.modules.get(name), StandIn):
+        remove()
+    return importlib.import_module(name)
+
+
+def install() -> None:
+    """Where the real modules are loaded already, nothing changes."""
+    for name in CONTENTS:
+        if name not in sys.modules:
+            sys.modules[name] = StandIn(name)
+
+
+def remove() -> None:
+    for name in CONTENTS:
+        if isinstance(sys.modules.get(name), StandIn):
+            del sys.modules[name]
