@@ -16,37 +16,33 @@ it wraps an integer expression of the loop IR, whose `substitute` it calls.
 from __future__ import annotations
 
 import itertools
-import threading
+import operator
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, reduce
 from math import gcd
 from typing import Any, Union
+
+from dovetail.ir.intern import InternTable
 
 Dim = Union[int, "Poly"]
 Bound = int | None  # None: unbounded on that side
 
-_table: dict[Any, Any] = {}
-_lock = threading.Lock()
+_table = InternTable()
 _uids = itertools.count()
 
 
 def _intern(key: Any, make: Callable[[], Any]) -> Any:
     found = _table.get(key)
-    if found is None:
-        with _lock:
-            found = _table.get(key)
-            if found is None:
-                found = _table[key] = make()
-    return found
+    return _table.add(key, make) if found is None else found
 
 
 class Atom:
-    """An indivisible factor. `uid` orders atoms inside monomials."""
+    """An indivisible factor. `uid` orders atoms inside monomials; `dynamic`: is there a Value inside?"""
 
-    __slots__ = ("uid",)
+    __slots__ = ("uid", "dynamic")
 
-    def __init__(self) -> None:
-        self.uid = next(_uids)
+    def __init__(self, dynamic: bool = False) -> None:
+        self.uid, self.dynamic = next(_uids), dynamic
 
     def __lt__(self, other: Atom) -> bool:
         return self.uid < other.uid
@@ -72,7 +68,7 @@ class Binary(Atom):
     form = ""
 
     def __init__(self, left: Dim, right: Dim) -> None:
-        super().__init__()
+        super().__init__(has_values(left) or has_values(right))
         self.left, self.right = left, right
 
     def __repr__(self) -> str:
@@ -105,7 +101,7 @@ class Value(Atom):
     __slots__ = ("expr", "extent")
 
     def __init__(self, expr: Any, extent: Dim | None) -> None:
-        super().__init__()
+        super().__init__(dynamic=True)
         self.expr, self.extent = expr, extent
 
     def __repr__(self) -> str:
@@ -118,10 +114,11 @@ Monomial = tuple[Atom, ...]
 class Poly:
     """A non-constant polynomial; build it with operators, never directly."""
 
-    __slots__ = ("terms", "_hash", "_symbols")
+    __slots__ = ("terms", "dynamic", "_hash", "_symbols")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
+        self.dynamic = any(a.dynamic for m, _ in terms for a in m)
         self._hash = hash(terms)
         self._symbols: frozenset[Symbol] | None = None
 
@@ -189,6 +186,11 @@ def _atom_symbols(atom: Atom) -> frozenset[Symbol]:
     return atom.expr.symbols  # type: ignore[attr-defined]
 
 
+def has_values(dim: Dim) -> bool:
+    """Does an index that is only known at run time occur in `dim`?"""
+    return isinstance(dim, Poly) and dim.dynamic
+
+
 def symbols(dim: Dim) -> frozenset[Symbol]:
     return dim.symbols if isinstance(dim, Poly) else frozenset()
 
@@ -221,8 +223,7 @@ def as_symbol(dim: Dim) -> Symbol:
 
 
 def _atom_dim(atom: Atom) -> Poly:
-    terms = (((atom,), 1),)
-    return _intern(terms, lambda: Poly(terms))
+    return _monomial_dim((atom,))  # type: ignore[return-value]
 
 
 def _binary(kind: type[Binary], left: Dim, right: Dim) -> Poly:
@@ -277,10 +278,8 @@ def _split_mod(monomial: Monomial) -> tuple[Monomial, Mod]:
 
 
 def _monomial_dim(monomial: Monomial) -> Dim:
-    if not monomial:
-        return 1
     terms = ((monomial, 1),)
-    return _intern(terms, lambda: Poly(terms))
+    return _intern(terms, lambda: Poly(terms)) if monomial else 1
 
 
 @cache
@@ -302,10 +301,7 @@ def _product(a: Dim, b: Dim) -> Dim:
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    result: Dim = 1
-    for d in dims:
-        result = result * d
-    return result
+    return reduce(operator.mul, dims, 1)
 
 
 def _divide_terms(a: Dim, b: Dim) -> tuple[Dim, Dim]:
@@ -526,9 +522,7 @@ def _nonnegative_from_lows(dim: Dim) -> bool:
 # ---------------------------------------------------------------- use
 
 
-def substitute(
-    dim: Dim, mapping: Mapping[Symbol, Dim], of_value: Callable[[Any], Any] | None = None
-) -> Dim:
+def substitute(dim: Dim, mapping: Mapping[Symbol, Dim], of_value: Callable[[Any], Any] | None = None) -> Dim:
     """Simultaneous replacement of symbols; simplifies as it rebuilds.
 
     `of_value` rewrites the expression inside each Value; by default its own `substitute`.
@@ -556,9 +550,7 @@ def _substitute_atom(atom: Atom, mapping: Mapping[Symbol, Dim], of_value: Any) -
     return _BUILD[type(atom)](left, substitute(atom.right, mapping, of_value))
 
 
-_BUILD: dict[type, Callable[[Dim, Dim], Dim]] = {
-    FloorDiv: floordiv, Mod: mod, Min: minimum, Max: maximum,
-}
+_BUILD: dict[type, Callable[[Dim, Dim], Dim]] = {FloorDiv: floordiv, Mod: mod, Min: minimum, Max: maximum}
 
 
 def coefficient(dim: Dim, of: Symbol) -> Dim | None:
@@ -602,6 +594,7 @@ def _least(a: Any, b: Any) -> Any:
 
 
 _COMPUTE: dict[type, Callable[[Any, Any], Any]] = {
-    FloorDiv: lambda a, b: a // b, Mod: lambda a, b: a % b,
-    Min: _least, Max: lambda a, b: -_least(-a, -b),
+    FloorDiv: operator.floordiv, Mod: operator.mod, Min: _least, Max: lambda a, b: -_least(-a, -b),
 }
+_CACHED = (_sum, _product, floordiv, mod, minimum, maximum, _poly_bounds, known_nonnegative)
+_table.caches += [f.cache_clear for f in _CACHED]

@@ -30,7 +30,6 @@ Every dtype is a `torch.dtype`. Arithmetic on half types is done in float32: low
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,9 +38,9 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.intern import InternTable
 
-_table: dict[Any, Any] = {}
-_lock = threading.Lock()
+_table = InternTable()
 _NO_SYMBOLS: frozenset[Symbol] = frozenset()
 
 
@@ -71,8 +70,7 @@ def _interned(cls: type, key: tuple[Any, ...], fill: Callable[[Any], None]) -> A
         node = object.__new__(cls)
         node._key = full
         fill(node)
-        with _lock:
-            found = _table.setdefault(full, node)
+        found = _table.add(full, lambda: node)
     return found
 
 
@@ -160,7 +158,7 @@ class Op(Expr):
 def value_exprs(index: tuple[Dim, ...]) -> Iterator[Expr]:
     """Expressions inside run-time `Value` atoms of an index."""
     for dim in index:
-        if isinstance(dim, dims.Poly):
+        if dims.has_values(dim):
             for monomial, _ in dim.terms:
                 for atom in monomial:
                     if isinstance(atom, dims.Value):
@@ -205,7 +203,7 @@ def _rewrite_dim(dim: Dim, mapping: Any, memo: Any, leaf: Any) -> Dim:
     """Values first (their expressions see `mapping` too), then the symbols around them."""
     if isinstance(dim, int):
         return dim
-    if not any(True for _ in value_exprs((dim,))):
+    if not dim.dynamic:
         return dims.substitute(dim, mapping)
     return dims.substitute(dim, mapping, lambda expr: rewrite(expr, mapping, memo, leaf))
 
