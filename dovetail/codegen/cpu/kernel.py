@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from dovetail.codegen.cpu import axis, context, cost, ranges, tasks, vecmath
 from dovetail.codegen.cpu.builder import Builder, Val
@@ -18,6 +20,7 @@ from dovetail.codegen.cpu.expressions import Expressions
 from dovetail.codegen.cpu.loops import LoopEmitter, Nest, States, accumulators, position
 from dovetail.codegen.cpu.signature import Signature
 from dovetail.codegen.cpu.split import Split, wanted
+from dovetail.codegen.cpu.structure import Structure
 from dovetail.codegen.cpu.target import Target, host
 from dovetail.codegen.cpu.types import type_of
 from dovetail.ir import dims
@@ -32,7 +35,20 @@ _ATTRIBUTES = 'attributes #0 = { nounwind "prefer-vector-width"="512" "min-legal
 
 def generate(group: Group, options: Options | None = None, target: Target | None = None) -> Kernel:
     """The kernel of one group. Raises Unsupported for dtypes that CPU kernels cannot compute."""
-    return _Kernel(group, options or Options(), target or host()).build()
+    options, target, structure = options or Options(), target or host(), Structure(group)
+    key = (structure.key, options.numerics, target)
+    known = _known.get(key)
+    if known is None:
+        kernel = _Kernel(group, options, target).build()
+        numbers = {buffer.name: k for k, buffer in enumerate(structure.buffers)}
+        known = _known[key] = kernel, tuple(numbers[b.name] for b in kernel.pointers)
+    kernel, places = known
+    messages = tuple(s.message for s in group.statements() if isinstance(s, Check))
+    return replace(kernel, pointers=tuple(structure.buffers[k] for k in places), messages=messages)
+
+
+#: Kernels by structure, with each pointer argument's place among the structure's buffers.
+_known: dict[Any, tuple[Kernel, tuple[int, ...]]] = {}
 
 
 class _Kernel:

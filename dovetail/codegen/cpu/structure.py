@@ -1,0 +1,121 @@
+"""What two groups must have in common to be the same kernel: everything but names.
+
+Repeated layers give groups that differ only in the names of ranges, buffers and results. Their
+structures are equal, and writing the structure down is several times cheaper than the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Atom, Dim, Symbol
+from dovetail.ir.loops import (
+    Buffer,
+    Check,
+    Const,
+    Expr,
+    Group,
+    Index,
+    Load,
+    Local,
+    Op,
+    Reduce,
+    Statement,
+    Store,
+    extent,
+    value_exprs,
+)
+
+
+class Structure:
+    """`key` is hashable; `buffers` are the group's, in the order in which the key numbers them."""
+
+    def __init__(self, group: Group) -> None:
+        self.buffers: list[Buffer] = []
+        self._numbers: dict[str, int] = {}  # buffers by name
+        self._ranges: dict[Symbol, int] = {}
+        self._results: dict[str, int] = {}
+        self._exprs: dict[Expr, int] = {}
+        self._lines: list[Any] = []
+        for buffer in group.locals:
+            self.buffer(buffer)
+        self.ranges(group.outer)
+        for loop in group.loops:
+            self.ranges(loop.inner)
+            for statement in loop.body:
+                self._lines.append(self.statement(statement))
+        self.key = tuple(self._lines)
+
+    def ranges(self, ranges: tuple[Dim, ...]) -> None:
+        sizes = tuple(self.dim(extent(r)) for r in ranges)
+        for r in ranges:
+            self._ranges[dims.as_symbol(r)] = len(self._ranges)
+        self._lines.append(("ranges", len(self._ranges), sizes))
+
+    def statement(self, statement: Statement) -> tuple[Any, ...]:
+        if isinstance(statement, Store):
+            place = tuple(map(self.dim, statement.index))
+            return ("store", self.buffer(statement.buffer), place, self.expr(statement.value))
+        if isinstance(statement, Check):
+            return ("check", self.expr(statement.condition))
+        value = self.expr(statement.value)
+        assert isinstance(statement, Reduce)
+        self._results[statement.name] = len(self._results)
+        return ("reduce", statement.kind, value, statement.dtype)
+
+    def buffer(self, buffer: Buffer) -> int:
+        number = self._numbers.get(buffer.name)
+        if number is None:
+            number = self._numbers[buffer.name] = len(self.buffers)
+            self.buffers.append(buffer)
+            sizes = tuple(map(self.dim, buffer.sizes)) if buffer.kind == "local" else ()
+            layout = tuple(map(self.dim, buffer.strides)), self.dim(buffer.offset)
+            self._lines.append(("buffer", buffer.dtype, buffer.kind == "local", sizes, layout))
+        return number
+
+    def dim(self, dim: Dim) -> Any:
+        if isinstance(dim, int):
+            return dim
+        return tuple((tuple(map(self.atom, monomial)), factor) for monomial, factor in dim.terms)
+
+    def atom(self, atom: Atom) -> Any:
+        if isinstance(atom, Symbol):
+            return atom if atom.extent is None else ("range", self._ranges[atom])
+        if isinstance(atom, dims.Value):
+            return ("value", self.expr(atom.expr))
+        assert isinstance(atom, dims.Binary)
+        return (type(atom), self.dim(atom.left), self.dim(atom.right))
+
+    def expr(self, root: Expr) -> int:
+        """The number of an expression; iterative, as chains may be deep."""
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in self._exprs:
+                stack.pop()
+                continue
+            waiting = [c for c in node.children if c not in self._exprs]
+            if isinstance(node, Index):
+                waiting += [c for c in value_exprs((node.dim,)) if c not in self._exprs]
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            self._lines.append(self.node(node))
+            self._exprs[node] = len(self._exprs)
+        return self._exprs[root]
+
+    def node(self, node: Expr) -> tuple[Any, ...]:
+        if isinstance(node, Const):
+            return ("const", repr(node.value), node.dtype)
+        if isinstance(node, Index):
+            return ("index", self.dim(node.dim))
+        if isinstance(node, Load):
+            mask = None if node.mask is None else self._exprs[node.mask]
+            return ("load", self.buffer(node.buffer), tuple(map(self.dim, node.index)), mask)
+        if isinstance(node, Local):
+            return ("local", self._results[node.name])
+        assert isinstance(node, Op)
+        return ("op", node.name, tuple(self._exprs[a] for a in node.args), node.dtype)
+

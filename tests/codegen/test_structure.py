@@ -1,0 +1,71 @@
+"""Groups with the same structure are one kernel, with their own buffers as its arguments."""
+
+from __future__ import annotations
+
+import torch
+
+from dovetail.codegen.cpu import generate
+from dovetail.codegen.cpu.structure import Structure
+from dovetail.ir import dims
+from dovetail.ir.loops import Check, Const, Group, Load, Local, Loop, Reduce, Store, new_range
+from tests.codegen.harness import buffer, op, run
+
+
+def _row_sums(x, out, prefix, kind="sum", message="no"):
+    i, j = new_range(f"{prefix}i", x.shape[0]), new_range(f"{prefix}j", x.shape[1])
+    load = Load(buffer(f"{prefix}x", x), (i, j))
+    return Group(f"{prefix}g", (i,), (
+        Loop((j,), (Check(op("lt", load, Const(9.0, torch.float32)), message),)),
+        Loop((j,), (Reduce(f"{prefix}r", kind, load, torch.float32),)),
+        Loop((), (Store(buffer(f"{prefix}y", out, "output"), (i,), Local(f"{prefix}r", torch.float32)),)),
+    ))  # fmt: skip
+
+
+def test_names_do_not_matter():
+    x, out = torch.rand(3, 50), torch.empty(3)
+    a, b = _row_sums(x, out, "a", message="first"), _row_sums(x, out, "b", message="second")
+    assert Structure(a).key == Structure(b).key
+    assert generate(a).symbol == generate(b).symbol
+    assert {p.name for p in generate(b).pointers} == {"bx", "by"}
+    assert (generate(a).messages, generate(b).messages) == (("first",), ("second",))
+    for prefix, group in (("a", a), ("b", b), ("a", a)):
+        assert run(group, {f"{prefix}x": x, f"{prefix}y": out.zero_()}) == 0
+        torch.testing.assert_close(out, x.sum(1))
+
+
+def test_everything_else_does():
+    x, out = torch.rand(3, 50), torch.empty(3)
+    keys = [
+        Structure(_row_sums(x, out, "a")).key,
+        Structure(_row_sums(x, out, "a", "max")).key,
+        Structure(_row_sums(x[:, :49], out, "a")).key,
+        Structure(_row_sums(torch.rand(50, 3).t(), out, "a")).key,
+        Structure(_row_sums(torch.rand(4, 50), torch.empty(4), "a")).key,
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_which_buffer_is_read_twice_matters():
+    x, y, out = torch.rand(40), torch.rand(40), torch.empty(40)
+    i = new_range("i", 40)
+    load = {name: Load(buffer(name, t), (i,)) for name, t in (("x", x), ("y", y))}
+    values = [op("sub", op("sub", load[a], load[b]), load[c]) for a, b, c in ("xyx", "xyy", "yxx")]
+    groups = [Group("g", (i,), (Loop((), (Store(buffer("out", out, "output"), (i,), v),)),)) for v in values]
+    assert Structure(groups[0]).key != Structure(groups[1]).key
+    assert Structure(groups[1]).key == Structure(groups[2]).key
+    expected = x - y - x, x - y - y, y - x - x
+    for group, want in zip(groups, expected, strict=True):
+        assert run(group, {"x": x, "y": y, "out": out}) == 0
+        assert torch.equal(out, want)
+
+
+def test_run_time_indices():
+    table, ids, out = torch.rand(9, 30), torch.randint(0, 9, (4,)), torch.empty(4, 30)
+    i, j = new_range("i", 4), new_range("j", 30)
+    row = dims.value(Load(buffer("ids", ids), (i,)), 9)
+    group = Group(
+        "g", (i, j), (Loop((), (Store(buffer("out", out, "output"), (i, j), Load(buffer("t", table), (row, j))),)),)
+    )
+    assert Structure(group).key == Structure(group).key
+    assert run(group, {"ids": ids, "t": table, "out": out}) == 0
+    assert torch.equal(out, table[ids])
