@@ -58,9 +58,12 @@ def cases_of(entry: Entry, most: int | None) -> Iterator[Case]:
 def run_entry(entry: Entry, most: int | None, before: Callable[[str], None] = lambda label: None) -> Result:
     """All cases of one entry; `before` is told each case's label first."""
     result = Result(entry.name)
-    for case in cases_of(entry, most):
-        before(case.label)
-        result.add(stages.run(case))
+    try:
+        for case in cases_of(entry, most):
+            before(case.label)
+            result.add(stages.run(case))
+    except (RuntimeError, NotImplementedError) as error:  # from making the samples: `run` itself reports failures
+        result.add(stages.Outcome("samples", "fail", "samples", f"{type(error).__name__}: {error}"[:300]))
     dovetail.reset()
     return result
 
@@ -74,12 +77,7 @@ def _work(pipe: Connection, entries: Sequence[Entry], most: int | None) -> None:
         k = pipe.recv()
         if k is None:
             return
-        try:
-            result = run_entry(entries[k], most, lambda label: pipe.send(("case", label)))
-        except Exception as error:  # the samples themselves could not be made
-            result = Result(entries[k].name, 1)
-            result.failures.append({"case": "", "stage": "samples", "message": repr(error)[:300]})
-        pipe.send(("done", result))
+        pipe.send(("done", run_entry(entries[k], most, lambda label: pipe.send(("case", label)))))
 
 
 class _Worker:
