@@ -52,5 +52,5 @@ def default_folder() -> Path | None:
     chosen = os.environ.get("DOVETAIL_CACHE_DIR")
     if chosen is not None:
         return Path(chosen) if chosen else None
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base) / "dovetail"
