@@ -14,20 +14,17 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 import dovetail
-from dovetail.codegen import cpu, host
-from dovetail.codegen.library import HAS_OUT
+from dovetail.diagnostics.events import Events
 from dovetail.errors import Unsupported
 from dovetail.ir.evaluate import evaluate
-from dovetail.ir.loops import Group
 from dovetail.ir.spec import verify
 from dovetail.lower import lower
 from dovetail.normalize import normalize
 from dovetail.normalize.interpret import interpreter
 from dovetail.ops.fake import to_fake
 from dovetail.options import Options
-from dovetail.runtime import cpu as cpu_runtime
-from dovetail.runtime import program as program_runtime
-from dovetail.schedule import plan_memory, schedule
+from dovetail.pipeline import compile_graph
+from dovetail.schedule import schedule
 from tests.opdb.compare import Mismatch, compare, widened
 from tests.opdb.entries import Case
 
@@ -181,12 +178,7 @@ def _stages(case: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
     scheduled = _Failing("schedule", lambda: schedule(program(), options))
     yield "schedule", lambda *inputs: (verify(scheduled()), evaluate(scheduled(), inputs))[1]
 
-    def build() -> Callable[..., Any]:
-        kernels = {item.name: cpu.generate(item) for item in scheduled().items if isinstance(item, Group)}
-        text = host.generate(scheduled(), kernels, plan_memory(scheduled(), HAS_OUT))
-        return program_runtime.load(text, cpu_runtime.load(text.kernels))
-
-    yield "codegen", lambda *inputs: build()(*inputs)
+    yield "codegen", lambda *inputs: compile_graph(graph, fakes, options, Events())(*inputs)
 
 
 class _Failing:
