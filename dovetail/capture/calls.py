@@ -46,12 +46,24 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
             return s.torch_method(name, args, kwargs)
         if real in FOLDED:
             return fold(s, real, args, kwargs)
+        inner = PEER_WRAPPERS.get((real.__module__, real.__name__))
+        if inner is not None:
+            cells = dict(zip(real.__code__.co_freevars, real.__closure__, strict=True))
+            return s.call(s.wrap(cells[inner].cell_contents, None), *args, **kwargs)
         if real.__dict__:
             original = real.__dict__.get("_dovetail_original")
             if original is not None:  # a compiled function inside another is traced as what it was made from
                 return s.call(s.wrap(original, s.attr_source(function, "_dovetail_original")), *args, **kwargs)
             _refuse_marked(s, function)
     return call_python(s, function, args, kwargs)
+
+
+#: torch.compile, once used in a process, wraps methods of nn.Module with book-keeping of its own: the
+#: free variable that holds the method itself.
+PEER_WRAPPERS = {
+    ("torch._dynamo.mutation_guard", "patched_init"): "init",
+    ("torch._dynamo.mutation_guard", "patched_setstate"): "setstate",
+}
 
 
 def _refuse_marked(s: Any, function: FunctionValue) -> None:
