@@ -65,7 +65,7 @@ def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Op
     events.artifact("schedule", lambda: program_text(scheduled))
 
     with events.stage("codegen"):
-        kernels = {item.name: cpu.generate(item) for item in scheduled.items if isinstance(item, Group)}
+        kernels = {item.name: cpu.generate(item, options) for item in scheduled.items if isinstance(item, Group)}
         text = host.generate(scheduled, kernels, memory)
     events.artifact("output_code", lambda: text.text)
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
