@@ -373,6 +373,7 @@ def _set_module_attr(s: Any, value: ModuleValue, name: str, new: Value) -> None:
             members = s.get_attr(value, table)
             members.put(s, Const(name), new)
             value.attrs[name] = new
+            s.replaced.append(Member(value.source, table, name))  # type: ignore[arg-type]
             return
     if isinstance(new, ModuleValue) or new.cls is torch.nn.Parameter:
         s.unsupported(

@@ -18,6 +18,7 @@ from dovetail.capture.known import all as _known
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.session import Session
+from dovetail.capture.tensors import release_member
 from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import MISSING, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
@@ -189,6 +190,8 @@ def _run(s: Session, function: FunctionType, values: dict[str, Value]) -> Value:
 def _finish(s: Session, header: str, result: Value, function: Any) -> Captured:
     if s.context_values:
         s.unsupported("context-variable", "the code sets a context variable and leaves it set")
+    for member in s.replaced:
+        release_member(s, member)
     rebuilder = Rebuilder(s)
     text = rebuilder.expr(result)
     replay = rebuilder.effects()

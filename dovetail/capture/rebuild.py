@@ -254,7 +254,8 @@ class Rebuilder:
         items = ", ".join(self.expr(item) for item in value.items)
         target = self.expr(value)
         if issubclass(value.cls, deque):
-            return [f"{target}.clear()", f"{target}.extend([{items}])"]
+            items = self._local(f"[{items}]")
+            return [f"{target}.clear()", f"{target}.extend({items})"]
         return [f"{self.known(list)}.__setitem__({target}, slice(None), [{items}])"]
 
     def write_dict(self, value: DictValue) -> list[str]:
@@ -262,8 +263,15 @@ class Rebuilder:
             return []
         target = self.expr(value)
         base = self.known(OrderedDict if issubclass(value.cls, OrderedDict) else dict)
-        pairs = [(self.expr(k), self.expr(v)) for k, v in value.entries.values()]
-        return [f"{base}.clear({target})", *(f"{base}.__setitem__({target}, {k}, {v})" for k, v in pairs)]
+        before = list(dict.keys(value.real))
+        grown = list(value.entries)[: len(before)] == before  # nothing removed or moved: what was not read stays
+        pairs = [
+            (self.expr(k), self._local(self.expr(v)) if type(v) is Lazy else self.expr(v))
+            for k, v in value.entries.values()
+            if not (grown and type(v) is Lazy)
+        ]
+        clear = [] if grown else [f"{base}.clear({target})"]
+        return [*clear, *(f"{base}.__setitem__({target}, {k}, {v})" for k, v in pairs)]
 
     def write_set(self, value: SetValue) -> list[str]:
         if value.real is MISSING or not value.changed:

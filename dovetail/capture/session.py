@@ -20,7 +20,7 @@ from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.objects import ExceptionValue
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
-from dovetail.ir.source import Attr, Bound, Source
+from dovetail.ir.source import Attr, Bound, Member, Source
 
 
 class Session:
@@ -47,6 +47,8 @@ class Session:
         self.open_contexts: list[Any] = []
         self.context_values: dict[Any, Value] = {}
         self.names: dict[str, Any] = {}
+        self.members: dict[Source, Value] = {}  # module members used as fixed inputs
+        self.replaced: list[Member] = []  # those that the traced code assigns
         self.metrics = {"frames": 0, "instructions": 0}
 
     # ------------------------------------------------------------ facts relied on

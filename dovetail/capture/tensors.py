@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
             "Pass a plain tensor.",
         )
     static = isinstance(source, Member)
+    member = source
     if static:
         s.guard(source, GuardKind.ID, real)
         source = s.bind(real, source.name())
@@ -44,6 +46,8 @@ def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     node = _placeholder(s, source)
     node.meta["fake"] = fake
     value = TensorValue(node, fake, cls, source)
+    if static:
+        s.members[member] = value
     s.inputs.append((node, GraphInput(source, fake, static)))
     s.by_fake[id(fake)] = value
     s.cache[id(real)] = value
@@ -51,6 +55,17 @@ def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     if real.__dict__:
         value.real = real
     return value
+
+
+def release_member(s: Any, member: Member) -> None:
+    """A buffer that the program replaces is another tensor in every call: read it, rely only on its metadata."""
+    value = s.members.pop(member, None)
+    if value is None:
+        return
+    fixed, value.source = value.source, member
+    kept = [g for g in s.guards if not (g.source == member and g.kind is GuardKind.ID)]
+    s.guards[:] = [replace(g, source=member) if g.source == fixed else g for g in kept]
+    s.inputs[:] = [(n, GraphInput(member, i.fake) if n is value.node else i) for n, i in s.inputs]
 
 
 def tensor_facts(real: torch.Tensor) -> TensorFacts:

@@ -13,17 +13,21 @@ from typing import Any
 
 import torch
 import torch.functional
+import torch.masked
 import torch.nn.functional as F
 
 # Namespaces whose functions all take and give tensors.
-NAMESPACES = (torch._C._VariableFunctions, torch._C._nn, torch.special, torch.linalg, torch.fft, torch.functional, F)
+NAMESPACES = (
+    torch._C._VariableFunctions, torch._C._nn, torch.special, torch.linalg, torch.fft, torch.functional, F,
+    torch.masked,
+)  # fmt: skip
 
 # Functions of those namespaces that are no tensor operations, or that are better inlined.
 EXCEPT = frozenset((
     "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
     "boolean_dispatch", "broadcast_shapes", "is_scripting", "assert_int_or_pair", "is_tracing", "cast",
     "_overload", "_add_docstr", "multi_head_attention_forward", "_verify_batch_size", "_verify_spatial_size",
-    "scale_factor", "TYPE_CHECKING", "overload", "Optional", "Union", "Callable", "_set_torch_function_mode",
+    "scale_factor", "is_masked_tensor", "as_masked_tensor", "masked_tensor", "TYPE_CHECKING", "overload", "Optional", "Union", "Callable", "_set_torch_function_mode",
 ))  # fmt: skip
 
 PYTHON_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)

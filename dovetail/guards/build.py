@@ -65,7 +65,7 @@ def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.S
     below = _write_all(guards, writer, taken, captured.bound, namespace)
     scope.update(writer.names)
     body = ["try:", *(f"    {line}" for line in writer.lines), "except Exception:", "    return _MISS", *residual.body]
-    call, text = residual.function(body, _identifier(fn), scope)
+    call, text = residual.function(body, _identifier(fn, scope), scope)
     call.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
     check = _failure_finder(guards, below, residual, namespace, taken)
     return Entry(call, text, captured, check, below)
@@ -87,9 +87,9 @@ def _namespace(captured: Captured, fn: Any, graph: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _identifier(fn: Any) -> str:
+def _identifier(fn: Any, taken: Mapping[str, Any]) -> str:
     name = getattr(fn, "__name__", type(fn).__name__)
-    return name if name.isidentifier() else "compiled"
+    return name if name.isidentifier() and name not in taken else "compiled"
 
 
 def _complete(captured: Captured, root: Any) -> list[Guard]:

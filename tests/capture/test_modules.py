@@ -11,7 +11,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from dovetail.capture import capture
-from tests.capture.harness import OPTIONS, check, enter
+from dovetail.guards import build, snapshot
+from tests.capture.harness import OPTIONS, check, compare, enter
 
 LAYERS = {
     "linear": (lambda: nn.Linear(8, 4), (2, 8)),
@@ -317,3 +318,34 @@ def test_parameter_named_like_generated_names():
         return (Q @ K.T).softmax(-1) @ V * G
 
     check(attention, torch.randn(2, 4), torch.randn(3, 4), V=torch.randn(3, 5))
+
+
+class Replacing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("unread", torch.ones(2))
+        self.register_buffer("total", torch.zeros(2))
+        self.register_buffer("scale", torch.full((2,), 3.0))
+
+    def forward(self, x):
+        self.total = self.total + x
+        return self.total * self.scale
+
+
+def test_a_buffer_that_is_replaced_in_every_call_is_an_input():
+    ours, theirs = Replacing(), Replacing()
+    captured = capture(ours, (torch.ones(2),), {}, OPTIONS)
+    entry = build(captured, ours, captured.graph, snapshot())
+    for k in range(4):
+        x = torch.full((2,), float(k))
+        compare(entry.call(x), theirs(x))
+        compare(dict(ours.named_buffers()), dict(theirs.named_buffers()))
+
+
+class M(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.relu(x) if torch.nn.functional.relu else x
+
+
+def test_a_class_may_be_named_like_a_name_of_generated_code():
+    check(M(), torch.randn(3))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.handlers.table import RETURN, op
 from dovetail.capture.values.base import FALSE, NULL, TRUE, Const, boolean
-from dovetail.capture.values.callables import CellValue, SuperValue
+from dovetail.capture.values.callables import CellValue, KnownValue, SuperValue
 from dovetail.capture.values.containers import SliceValue
 
 UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}
@@ -183,6 +184,11 @@ def store_name(f: Any, i: Any) -> None:
 @op("LOAD_ASSERTION_ERROR")
 def load_assertion_error(f: Any, i: Any) -> None:
     f.stack_.append(f.s.wrap(AssertionError, None))
+
+
+@op("LOAD_BUILD_CLASS")
+def load_build_class(f: Any, i: Any) -> None:
+    f.stack_.append(KnownValue(builtins.__build_class__))
 
 
 # ---------------------------------------------------------------- attributes
