@@ -82,6 +82,8 @@ class Recorder(FakeMode):
         known = facts(func)
         if func._schema.name in IDENTITY:
             return self.same_memory(func, args[0])
+        if known.changes_metadata:
+            return self.view_in_place(func, args, kwargs)
         if known.written:
             return self.mutate(func, args, kwargs, known)
         if func in SILENT:
@@ -183,6 +185,23 @@ class Recorder(FakeMode):
         for k, item in enumerate(result):
             each = View(func, view.args, view.kwargs, k)
             self.handles[id(item)] = Handle(item, parent.base, None, version, parent, each, (node, k))
+
+    def view_in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`unsqueeze_` and the like: the tensor becomes a view of what it was."""
+        tensor = args[0]
+        handle = self.handle(tensor)
+        if handle.parent is None and not handle.base.fresh:
+            raise Unsupported("metadata-mutation", f"{func} changes the shape of an input in place",
+                              "use the variant that returns a new tensor")
+        node, before = self.node_of(handle), to_fake(tensor)
+        run(func, args, kwargs)
+        _replace(node, tensor, before)
+        handle.tensor = before
+        if handle.base.tensor is tensor:
+            handle.base.tensor = before
+        self.handles[id(before)] = handle
+        self.bind_view(_out_of_place(func), (before, *args[1:]), kwargs, tensor)
+        return tensor
 
     # ------------------------------------------------------------ memory
 
@@ -339,6 +358,25 @@ class Recorder(FakeMode):
 # ---------------------------------------------------------------- arguments
 
 
+def _out_of_place(func: Any) -> Any:
+    """aten.transpose_ -> aten.transpose.int: overload names differ."""
+    packet = getattr(aten, func._schema.name.removeprefix("aten::").removesuffix("_"))
+    wanted = [(a.name, str(a.type)) for a in func._schema.arguments]
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    return next(o for o in overloads if [(a.name, str(a.type)) for a in o._schema.arguments] == wanted)
+
+
+def _replace(node: Node, old: Any, new: Any) -> None:
+    """In the metadata of a node and of the one that it was picked from."""
+    val = node.meta["val"]
+    if val is old:
+        node.meta["val"] = new
+        if node.target is operator.getitem:
+            _replace(node.args[0], old, new)  # type: ignore[arg-type]
+    elif isinstance(val, (tuple, list)):
+        node.meta["val"] = [new if v is old else v for v in val]
+
+
 def _name(func: Any) -> str:
     return func._schema.name.rpartition("::")[2] if isinstance(func, torch._ops.OpOverload) else "item"
 
@@ -371,13 +409,16 @@ def _own(known: Facts, result: Any) -> list[Any]:
 
 def _relative(args: tuple[Any, ...], base: torch.Tensor, value: torch.Tensor) -> tuple[Any, ...]:
     """as_strided's arguments for `value`, which stands in for the memory of `base`."""
-    if value.stride() != base.stride() and not _same_steps(value, base):
+    size, stride, offset = args
+    start = offset - base.storage_offset()
+    last = start + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    dense = dense_order(base.shape, base.stride()) is not None and _same_steps(value, base)
+    if not dense or start < 0 or last >= base.numel():
         raise Unsupported(
-            "as-strided-of-sparse-memory", "as_strided reads a tensor with gaps in memory that has been written to",
+            "as-strided-outside", "as_strided reaches memory that is no element of its tensor, which is written to",
             "use slices and views instead of as_strided",
         )  # fmt: skip
-    size, stride, offset = args
-    return size, stride, offset - base.storage_offset() + value.storage_offset()
+    return size, stride, start + value.storage_offset()
 
 
 def _same_steps(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -248,6 +248,20 @@ def real_part(x):
     return torch.view_as_real(z)
 
 
+def views_in_place(x):
+    y = x * 1
+    z = y[0]
+    y.unsqueeze_(0)
+    y.transpose_(1, 2)
+    z.add_(1)
+    y.mul_(2)
+    return y, z, y.t_() if y.dim() == 2 else y.squeeze_(0), torch.var_mean(x, 1)[0].unsqueeze_(1)
+
+
+def view_of_input_in_place(x):
+    return x[1].unsqueeze_(0), x.as_strided((2, 2), (6, 1), 1).t_().add_(1)
+
+
 def foreach(x, y):
     a, b = x * 1, y * 1
     torch._foreach_add_([a, b], 1)
@@ -264,7 +278,7 @@ def foreach(x, y):
     (as_strided, (X,)), (as_strided_of_input, (X,)), (split, (X,)), (chunk_unbind, (X,)), (unfold, (X,)),
     (squeeze, (X,)), (transpose, (X,)), (dtype_view, (X,)), (swap, (X, Y)), (swap_halves, (X,)), (augmented, (X, Y)),
     (conditional_relu, (X,)), (scalar_fill, (X,)), (integer_inplace, (X,)), (real_part, (X,)), (foreach, (X, Y)),
-    (masked_assign, (X, MASK)),
+    (masked_assign, (X, MASK)), (views_in_place, (X,)), (view_of_input_in_place, (X,)),
 ], ids=lambda v: getattr(v, "__name__", ""))  # fmt: skip
 def test_like_eager(fn, args):
     check(fn, *args)
@@ -280,8 +294,10 @@ STRIDED = {
 
 
 @pytest.mark.parametrize("layout", STRIDED)
-@pytest.mark.parametrize("fn", [mul_row, fill_column, zero_strided, through_chain, read_view_after_base, transpose, squeeze,
-                                augmented, swap_halves, split, as_strided], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", [
+    mul_row, fill_column, zero_strided, through_chain, read_view_after_base, transpose, squeeze, augmented, swap_halves,
+    split, as_strided,
+], ids=lambda f: f.__name__)  # fmt: skip
 def test_input_layouts(fn, layout):
     x = STRIDED[layout]
     check(fn, *((x, Y) if fn is augmented else (x,)))
@@ -317,7 +333,10 @@ def test_batch_norm_updates_its_statistics():
 
 
 def test_instance_norm_updates_its_statistics():
-    check(lambda x, m, v: F.instance_norm(x, m, v, use_input_stats=True), IMAGE, torch.zeros(3), torch.ones(3), exact=False)
+    def fn(x, mean, var):
+        return F.instance_norm(x, mean, var, use_input_stats=True)
+
+    check(fn, IMAGE, torch.zeros(3), torch.ones(3), exact=False)
 
 
 def test_batch_norm_in_eval_writes_nothing():
@@ -342,10 +361,17 @@ def test_reading_writes_nothing():
     assert aten.mutated == ()
 
 
+@pytest.mark.parametrize("layout", ["gaps", "offset", "columns"])
+def test_as_strided_outside_its_tensor(layout):
+    with pytest.raises(Unsupported, match="as-strided-outside"):
+        functional(view_of_input_in_place, STRIDED[layout])
+
+
 @pytest.mark.parametrize("fn,code", [
     (lambda x: x.expand(3, 4, 6).add_(1), "write-through-view"),
     (lambda x: torch.add(x, 1, out=torch.empty(2)), "out-resize"),
     (lambda x: x.resize_(2, 2), "metadata-mutation"),
+    (lambda x: x.t_(), "metadata-mutation"),
     (lambda x: x.nonzero(), "data-dependent-output"),
     (lambda x: x.sum().item(), "data-dependent-value"),
     (lambda x: torch.equal(x, x), "data-dependent-value"),

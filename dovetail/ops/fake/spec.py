@@ -17,6 +17,6 @@ class Spec(NamedTuple):
     offset: Any = 0
 
 
-def fresh(sizes: tuple[Any, ...], strides: tuple[Any, ...], like: torch.Tensor, dtype: torch.dtype | None = None) -> Spec:
-    """Memory of its own on the device of `like`, and with its dtype unless one is given."""
-    return Spec(sizes, strides, dtype or like.dtype, like.device)
+def fresh(sizes: tuple[Any, ...], strides: tuple[Any, ...], like: torch.Tensor) -> Spec:
+    """Memory of its own with the dtype and on the device of `like`."""
+    return Spec(sizes, strides, like.dtype, like.device)
