@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from dovetail.capture.known.table import KNOWN
 from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value
 from dovetail.capture.values.callables import (
     CellValue,
@@ -182,7 +183,9 @@ def _wrap_method(s: Any, obj: Any, source: Source | None) -> Value:
 
 def _wrap_builtin(s: Any, obj: Any, source: Source | None) -> Value:
     receiver = getattr(obj, "__self__", None)
-    if receiver is None or inspect.ismodule(receiver) or isinstance(receiver, type):
+    if isinstance(receiver, type):
+        return _wrap_class_method(s, obj, source)
+    if receiver is None or inspect.ismodule(receiver):
         return _wrap_known(s, obj, source)
     unbound = s.static(type(receiver), obj.__name__)
     if unbound is MISSING:
@@ -191,6 +194,16 @@ def _wrap_builtin(s: Any, obj: Any, source: Source | None) -> Value:
         s.guard(source, GuardKind.TYPE, type(obj))
         source = Attr(source, "__self__")
     return MethodValue(wrap(s, unbound, None), wrap(s, receiver, source))
+
+
+def _wrap_class_method(s: Any, obj: Any, source: Source | None) -> Value:
+    """A native class method; one that is known unbound is handed its class as Python's own are."""
+    unbound = s.static(obj.__self__, obj.__name__)
+    if type(unbound) is not types.ClassMethodDescriptorType or unbound not in KNOWN:
+        return _wrap_known(s, obj, source)
+    if source is not None:
+        s.guard(source, GuardKind.ID, obj)
+    return MethodValue(_wrap_known(s, unbound, None), wrap(s, obj.__self__, None))
 
 
 # ---------------------------------------------------------------- containers

@@ -19,7 +19,7 @@ import torch
 
 _WORD = 8
 _DICT_WORDS = 6
-_IMPL_WORDS = 22  # a TensorImpl is 22 words or longer
+_IMPL_WORDS = 23  # a TensorImpl is 22 words long or 23; malloc gives both as much
 _META_WORDS = 20  # an AutogradMeta is longer
 _STORAGE_WORDS = 8
 MAX_RANK = 5  # sizes and strides of higher ranks lie outside the TensorImpl

@@ -208,7 +208,10 @@ def _handle_torch_function(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("tensor-subclass", "__torch_function__ of a tensor subclass")
 
 
-@known(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
+_NATIVE_APPLY: Any = torch.autograd.Function.__dict__["apply"]  # before PyTorch 2.15 a classmethod in Python
+
+
+@known(getattr(_NATIVE_APPLY, "__func__", _NATIVE_APPLY))
 def _apply(s: Any, args: Args, kwargs: Kwargs) -> Value:
     """A custom autograd function, where nothing will be differentiated, is its forward."""
     cls, inputs = args[0], args[1:]
