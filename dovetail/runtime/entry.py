@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dovetail.errors import InternalError
+from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
@@ -68,7 +68,7 @@ class Dispatcher:
     `first` is the entry to try first; while the stance forbids compiled code it is one that never fits.
     """
 
-    __slots__ = ("__weakref__", "compiler", "entries", "failed", "first", "fn", "warned")
+    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "warned")
 
     def __init__(self, fn: Callable[..., Any], compiler: Compiler) -> None:
         self.fn, self.compiler = fn, compiler
@@ -76,6 +76,7 @@ class Dispatcher:
         self.first: Callable[..., Any] = _no_entry
         self.failed = 0
         self.warned = False
+        self.eager = False  # what cannot be captured is not tried again
         REGISTRY.dispatchers.add(self)
 
     # ------------------------------------------------------------ entries
@@ -97,7 +98,7 @@ class Dispatcher:
 
     def reset(self) -> None:
         with _COMPILING:
-            self.failed, self.warned = 0, False
+            self.failed, self.warned, self.eager = 0, False, False
             self.publish(())
 
     # ------------------------------------------------------------ calls
@@ -152,6 +153,7 @@ class Dispatcher:
         except Exception as error:
             self.failed += not is_users_own(error)
             on_failure(error, Fallback(self.fn, args, kwargs, self.compiler.where(self.fn)), self.compiler.options())
+            self.eager = isinstance(error, Unsupported) and not is_users_own(error)
             return None
         self.publish((entry, *self.entries))
         return entry
@@ -168,6 +170,8 @@ class Dispatcher:
     def _may_compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if self.entries and REGISTRY.stance != "default":
             REGISTRY.check_recompile(self, args, kwargs)
+            return False
+        if self.eager:
             return False
         limit = self.compiler.options().recompile_limit
         if len(self.entries) + self.failed < max(limit, 1):

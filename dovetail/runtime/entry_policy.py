@@ -3,7 +3,7 @@
 | what failed | fullgraph | suppress_errors | otherwise |
 |---|---|---|---|
 | the program raises for these arguments | eager: it raises the program's own error | the same | the same |
-| the code cannot be captured (Unsupported) | GraphBreakError | eager, one warning | the Unsupported itself |
+| the code cannot be captured (Unsupported) | GraphBreakError | eager, one warning | eager, one warning |
 | a backend raised (BackendError) | raised | eager, one warning | raised |
 | anything else | eager's error if eager raises, else InternalError | eager, one warning | as under fullgraph |
 """
@@ -37,8 +37,8 @@ def on_failure(error: Exception, call: Fallback, options: Any) -> None:
         return
     if isinstance(error, Unsupported) and options.fullgraph:
         raise _as_graph_break(error) from error
-    if options.suppress_errors:
-        warnings.warn(f"dovetail runs {call.where} eagerly, since compiling it failed: {error}", stacklevel=6)
+    if options.suppress_errors or isinstance(error, Unsupported):
+        warnings.warn(f"dovetail runs {call.where} eagerly, since it could not compile it: {error}", stacklevel=6)
         return
     if isinstance(error, DovetailError):
         raise error
