@@ -34,9 +34,8 @@ def finish(recorder: Recorder, outputs: Any) -> AtenGraph:
         else:
             aliases[k] = handle.base.position  # type: ignore[assignment]
             results.append(ending.view_of_input(handle))
-    mutated = tuple(
-        (k, ending.private(base.node, base)) for k, base in enumerate(recorder.inputs) if base.version and not base.fresh
-    )
+    written = [(k, base) for k, base in enumerate(recorder.inputs) if base.version and not base.fresh]
+    mutated = tuple((k, ending.private(base.node, base)) for k, base in written)
     recorder.graph.output(tuple(results))
     return AtenGraph(recorder.graph, mutated, aliases, dict(recorder.constants))
 
@@ -96,7 +95,8 @@ class _Ending:
     def _view_of_input(self, handle: Handle) -> Node:
         """The view's value now; taken of the input itself when only that has eager's layout."""
         node = self.recorder.node_of(handle)
-        if _same_place(node.meta["val"], handle.tensor) and memory_of(node).op != "placeholder" or not handle.base.version:
+        exact = _same_place(node.meta["val"], handle.tensor) and memory_of(node).op != "placeholder"
+        if exact or not handle.base.version:
             return self.recorder.emit(aten.alias.default, node) if node is handle.base.first else node
         chain = []
         while handle.parent is not None:

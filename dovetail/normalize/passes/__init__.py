@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.channels_last import prefer_channels_last
+from dovetail.normalize.passes.common import merge_common
 from dovetail.normalize.passes.dead import remove_dead
+from dovetail.normalize.passes.fold import fold
 from dovetail.options import Options
 
 
 def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
     """The same meaning in fewer operators."""
+    remove_dead(aten)
+    fold(aten)
+    merge_common(aten)
     remove_dead(aten)
     return prefer_channels_last(aten)

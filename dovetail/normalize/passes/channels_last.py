@@ -11,12 +11,14 @@ that looks at strides itself.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.normalize.passes.escape import is_view, output_of
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.tensor import run
 
@@ -51,8 +53,9 @@ def _gains(node: torch.fx.Node) -> bool:
 class _Layout:
     """Recomputes the metadata downstream of every change."""
 
-    def __init__(self, graph: AtenGraph) -> None:
-        self.graph = graph.graph
+    def __init__(self, aten: AtenGraph) -> None:
+        self.aten = aten
+        self.graph = aten.graph
         self.copies: dict[tuple[torch.fx.Node, Any], torch.fx.Node] = {}
         self.changed: set[torch.fx.Node] = set()
 
@@ -76,7 +79,8 @@ class _Layout:
         made = self.copies.get((image, layout))
         if made is None:
             with self.graph.inserting_before(before):
-                made = self.graph.call_function(aten.clone.default, (image,), {"memory_format": layout})
+                named = {"memory_format": layout}
+                made = self.graph.create_node("call_function", aten.clone.default, (image,), named, "clone")
             made.meta["val"] = run(aten.clone.default, (value,), {"memory_format": layout})
             self.copies[image, layout] = made
         return made
@@ -101,19 +105,35 @@ class _Layout:
             node.target, args, kwargs)
 
     def restore_outputs(self) -> None:
-        output = next(n for n in reversed(self.graph.nodes) if n.op == "output")
-        results = []
-        for value in output.args[0]:
-            if isinstance(value, torch.fx.Node) and "eager" in value.meta:
-                value = self.as_eager(value, output)
-            results.append(value)
-        output.args = (tuple(results),)
+        output = output_of(self.aten)
+        restored: dict[torch.fx.Node, torch.fx.Node] = {}
+        results = tuple(
+            self.as_eager(value, output, restored) if isinstance(value, torch.fx.Node) else value
+            for value in output.args[0]  # type: ignore[union-attr]
+        )
+        output.args = (results,)
 
-    def as_eager(self, value: torch.fx.Node, output: torch.fx.Node) -> torch.fx.Node:
-        """The value under the strides that eager returns it with."""
-        eager = value.meta["eager"]
-        if _strides(eager) == _strides(value.meta["val"]):
-            return value
+    def as_eager(
+        self, value: torch.fx.Node, output: torch.fx.Node, restored: dict[torch.fx.Node, torch.fx.Node]
+    ) -> torch.fx.Node:
+        """The value under the strides that eager returns it with; views of one tensor stay views of one."""
+        found = restored.get(value)
+        if found is not None:
+            return found
+        eager = value.meta.get("eager", value.meta["val"])
+        restored[value] = value
+        if is_view(value) and (value.target is not operator.getitem or is_view(value.args[0])):  # type: ignore[arg-type]
+            base = self.as_eager(value.args[0], output, restored)  # type: ignore[arg-type]
+            if base is not value.args[0]:
+                with self.graph.inserting_before(output):
+                    again = self.graph.call_function(value.target, (base, *value.args[1:]), dict(value.kwargs))
+                again.meta["val"] = eager
+                restored[value] = again
+        elif isinstance(eager, torch.Tensor) and eager.stride() != value.meta["val"].stride():
+            restored[value] = self.laid_out(value, eager, output)
+        return restored[value]
+
+    def laid_out(self, value: torch.fx.Node, eager: Any, output: torch.fx.Node) -> torch.fx.Node:
         with self.graph.inserting_before(output):
             empty = self.graph.call_function(
                 aten.empty_strided.default, (list(eager.size()), list(eager.stride())),

@@ -1,0 +1,218 @@
+"""Each pass on small programs, as text before and after."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dovetail.normalize.normalize import record
+from dovetail.normalize.passes.channels_last import prefer_channels_last
+from dovetail.normalize.passes.common import merge_common
+from dovetail.normalize.passes.dead import remove_dead
+from dovetail.normalize.passes.fold import fold
+from dovetail.normalize.text import aten_text
+from dovetail.ops.fake import to_fake
+from tests.normalize.harness import check, graph_of
+
+X = torch.randn(4, 8)
+W = torch.randn(8, 8)
+
+
+def lines(text: str) -> list[str]:
+    """Without result types and spacing."""
+    return [_TYPE.sub("", line).strip() for line in textwrap.dedent(text).strip().splitlines()]
+
+
+_TYPE = re.compile(r" +\(?[a-z]+\d*\[[\d, ]*\]( strides .*)?$")
+
+
+def after(fn, *args, passes=(remove_dead,)):
+    with torch.no_grad():
+        aten = record(graph_of(fn, len(args)), [to_fake(a) for a in args])
+    for apply in passes:
+        apply(aten)
+    aten.graph.lint()
+    return lines("\n".join(line.strip() for line in aten_text(aten).splitlines()[1:]))
+
+
+DEAD = {
+    "unused": (lambda x: (x.sin(), x.cos())[1], """
+        %cos = aten.cos(%x0)
+        return (%cos)"""),
+    "unused chain": (lambda x: (x.sin().view(-1).exp(), x + 1)[1], """
+        %add = aten.add.Tensor(%x0, 1)
+        return (%add)"""),
+    "random stays": (lambda x: (torch.rand(3), x + 1)[1], """
+        %rand = aten.rand([3], device=cpu, pin_memory=False)
+        %add = aten.add.Tensor(%x0, 1)
+        return (%add)"""),
+    "unused write stays": (lambda x: (x.add_(1), None)[1], """
+        %add = aten.add.Tensor(%x0, 1)
+        mutates %x0 <- %add
+        return (None)"""),
+    "check stays": (lambda x: (torch._assert_async((x > 0).any()), x)[1], """
+        %gt = aten.gt.Scalar(%x0, 0)
+        %any_1 = aten.any(%gt)
+        %_assert_async = aten._assert_async(%any_1)
+        return (%x0)"""),
+}  # fmt: skip
+
+COMMON = {
+    "views": (lambda x, w: x @ w.t() + x.sin() @ w.t(), """
+        %t = aten.t(%x1)
+        %mm = aten.mm(%x0, %t)
+        %sin = aten.sin(%x0)
+        %mm_1 = aten.mm(%sin, %t)
+        %add = aten.add.Tensor(%mm, %mm_1)
+        return (%add)"""),
+    "chains": (lambda x, w: x.sin().exp() * x.sin().exp(), """
+        %sin = aten.sin(%x0)
+        %exp = aten.exp(%sin)
+        %mul = aten.mul.Tensor(%exp, %exp)
+        return (%mul)"""),
+    "numbers of different types": (lambda x, w: (x + 1) * (x + 1.0) * (x + True), """
+        %add = aten.add.Tensor(%x0, 1)
+        %add_1 = aten.add.Tensor(%x0, 1.0)
+        %mul = aten.mul.Tensor(%add, %add_1)
+        %add_2 = aten.add.Tensor(%x0, True)
+        %mul_1 = aten.mul.Tensor(%mul, %add_2)
+        return (%mul_1)"""),
+    "signed zeros": (lambda x, w: (x + 0.0) * (x + -0.0), """
+        %add = aten.add.Tensor(%x0, 0.0)
+        %add_1 = aten.add.Tensor(%x0, -0.0)
+        %mul = aten.mul.Tensor(%add, %add_1)
+        return (%mul)"""),
+    "random": (lambda x, w: torch.rand(2) + torch.rand(2), """
+        %rand = aten.rand([2], device=cpu, pin_memory=False)
+        %rand_1 = aten.rand([2], device=cpu, pin_memory=False)
+        %add = aten.add.Tensor(%rand, %rand_1)
+        return (%add)"""),
+    "results stay apart": (lambda x, w: (x + 1, x + 1, (x + 1).sin()), """
+        %add = aten.add.Tensor(%x0, 1)
+        %add_1 = aten.add.Tensor(%x0, 1)
+        %sin = aten.sin(%add)
+        return (%add, %add_1, %sin)"""),
+    "memory behind results stays apart": (lambda x, w: ((x + 1).t(), (x + 1).t()), """
+        %add = aten.add.Tensor(%x0, 1)
+        %t = aten.t(%add)
+        %add_1 = aten.add.Tensor(%x0, 1)
+        %t_1 = aten.t(%add_1)
+        return (%t, %t_1)"""),
+}  # fmt: skip
+
+FOLD = {
+    "view of view": (lambda x: x.view(-1).view(2, 16).sin(), """
+        %view_1 = aten.view(%x0, [2, 16])
+        %sin = aten.sin(%view_1)
+        return (%sin)"""),
+    "view back": (lambda x: x.view(-1).view(4, 8).sin(), """
+        %sin = aten.sin(%x0)
+        return (%sin)"""),
+    "permutations": (lambda x: x.view(2, 2, 8).permute(1, 2, 0).transpose(0, 1).sin(), """
+        %view = aten.view(%x0, [2, 2, 8])
+        %transpose = aten.permute(%view, [2, 1, 0])
+        %sin = aten.sin(%transpose)
+        return (%sin)"""),
+    "transposed twice": (lambda x: x.t().t().transpose(0, -1).transpose(0, 1).sin(), """
+        %sin = aten.sin(%x0)
+        return (%sin)"""),
+    "copies": (lambda x: x.clone().to(torch.float64).to(torch.float32).clone().sin(), """
+        %_to_copy = aten._to_copy(%x0, dtype=f64)
+        %_to_copy_1 = aten._to_copy(%_to_copy, dtype=f32)
+        %sin = aten.sin(%_to_copy_1)
+        return (%sin)"""),
+    "copy to another layout": (lambda x: x.t().contiguous().sin(), """
+        %t = aten.t(%x0)
+        %clone = aten.clone(%t, memory_format=contiguous_format)
+        %sin = aten.sin(%clone)
+        return (%sin)"""),
+    "returned copy": (lambda x: x.clone(), """
+        %clone = aten.clone(%x0)
+        return (%clone)"""),
+    "copy behind a returned view": (lambda x: x.clone().view(-1), """
+        %clone = aten.clone(%x0)
+        %view = aten.view(%clone, [32])
+        return (%view)"""),
+    "whole slices and expansions": (lambda x: x[:, 0:8][:].expand(4, 8).expand(-1, -1).sin(), """
+        %sin = aten.sin(%x0)
+        return (%sin)"""),
+    "adding zero": (lambda x: (x + 0).sin(), """
+        %add = aten.add.Tensor(%x0, 0)
+        %sin = aten.sin(%add)
+        return (%sin)"""),
+    "write through a view": (lambda x: (lambda y: (y.view(-1).add_(1), y)[1])(x * 2).sin(), """
+        %mul = aten.mul.Tensor(%x0, 2)
+        %view = aten.view(%mul, [32])
+        %add = aten.add.Tensor(%view, 1)
+        %view_1 = aten.view(%add, [4, 8])
+        %sin = aten.sin(%view_1)
+        return (%sin)"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DEAD)
+def test_dead(case):
+    fn, expected = DEAD[case]
+    assert after(fn, X) == lines(expected)
+
+
+@pytest.mark.parametrize("case", COMMON)
+def test_common(case):
+    fn, expected = COMMON[case]
+    assert after(fn, X, W, passes=(merge_common, remove_dead)) == lines(expected)
+    check(fn, X, W)
+
+
+@pytest.mark.parametrize("case", FOLD)
+def test_fold(case):
+    fn, expected = FOLD[case]
+    assert after(fn, X, passes=(fold, remove_dead)) == lines(expected)
+    check(fn, X)
+
+
+IMAGE = torch.randn(2, 3, 8, 8)
+KERNEL = torch.randn(4, 3, 3, 3)
+SQUARE = torch.randn(4, 4, 3, 3)
+
+
+def test_channels_last():
+    def fn(x, k, s):
+        y = F.conv2d(x, k, padding=1).relu()
+        return F.conv2d(y, s).flatten(1)
+
+    expected = """
+        %clone = aten.clone(%x0, memory_format=channels_last)
+        %convolution = aten.convolution(%clone, %x1, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        %relu = aten.relu(%convolution)
+        %convolution_1 = aten.convolution(%relu, %x2, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+        %clone_1 = aten.clone(%convolution_1, memory_format=contiguous_format)
+        %view = aten.view(%clone_1, [2, 144])
+        return (%view)"""
+    assert after(fn, IMAGE, KERNEL, SQUARE, passes=(prefer_channels_last,)) == lines(expected)
+
+
+NETWORKS = {
+    "conv": lambda x, k, s: F.conv2d(x, k),
+    "residual": lambda x, k, s: (lambda y: F.relu(y + F.conv2d(y, s, padding=1)))(F.conv2d(x, k)),
+    "pooled": lambda x, k, s: F.adaptive_avg_pool2d(F.max_pool2d(F.conv2d(x, k), 2), 1).flatten(1),
+    "batch norm": lambda x, k, s: F.batch_norm(F.conv2d(x, k), torch.zeros(4), torch.ones(4)),
+    "concatenated": lambda x, k, s: torch.cat([x, F.conv2d(x, k, padding=1)], 1),
+    "views returned": lambda x, k, s: (lambda y: (y, y[:, 0], y.permute(0, 2, 3, 1)))(F.conv2d(x, k)),
+    "reshaped": lambda x, k, s: F.conv2d(x, k).reshape(2, -1).softmax(1),
+    "sliced": lambda x, k, s: F.conv2d(x[:, :, ::2], k, padding=1)[:, 1:].sum((2, 3)),
+    "interpolated": lambda x, k, s: F.interpolate(F.conv2d(x, k), scale_factor=2),
+    "norms": lambda x, k, s: F.layer_norm(F.group_norm(F.conv2d(x, k), 2), (6, 6)),
+    "written": lambda x, k, s: (lambda y: (y[:, 0].mul_(2), y))(F.conv2d(x, k)),
+    "input written": lambda x, k, s: x.copy_(F.conv2d(x, k, padding=1)[:, :3]),
+}
+
+
+@pytest.mark.parametrize("case", NETWORKS)
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
+def test_networks_return_what_eager_returns(case, last):
+    x = IMAGE.contiguous(memory_format=torch.channels_last) if last else IMAGE
+    check(NETWORKS[case], x, KERNEL, SQUARE, exact=False)
