@@ -21,6 +21,7 @@ from dovetail.capture import capture
 from dovetail.codegen import cpu, host
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
+from dovetail.ir.aten import AtenGraph
 from dovetail.ir.captured import Captured
 from dovetail.ir.loops import Group
 from dovetail.ir.text import program_text
@@ -31,6 +32,7 @@ from dovetail.normalize.text import aten_text
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import program as program_runtime
+from dovetail.runtime.overlap import protect
 from dovetail.schedule import plan_memory, schedule
 
 Compiled = Callable[..., Sequence[Any]]
@@ -71,7 +73,8 @@ def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Op
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
     with events.stage("load"):
-        return program_runtime.load(text, cpu_runtime.load(text.kernels), graph.forward)
+        call = program_runtime.load(text, cpu_runtime.load(text.kernels), graph.forward)
+        return _protected(call, graph, fakes, aten)
 
 
 def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
@@ -81,7 +84,12 @@ def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Opt
     with events.stage("normalize"):
         aten = normalize(graph, fakes, options)
     events.artifact("aot_graphs", lambda: aten_text(aten))
-    return interpreter(aten)
+    return _protected(interpreter(aten), graph, fakes, aten)
+
+
+def _protected(call: Compiled, graph: torch.fx.GraphModule, fakes: Sequence[Any], aten: AtenGraph) -> Compiled:
+    """Inputs that are written to and share memory are left to the captured graph."""
+    return protect(call, graph.forward, [k for k, _ in aten.mutated], fakes, list(aten.constants.values()))
 
 
 def needs_autograd(fakes: Sequence[Any]) -> bool:

@@ -1,0 +1,106 @@
+"""Inputs that share memory: compiled code is only right when nothing it writes to is read under another name.
+
+    def f(x, y): x.add_(1); return y * 2          y = x[1:]: eager's y has changed, the compiled program's has not
+
+A program that writes to an input therefore looks at its inputs' addresses on every call, and leaves calls in
+which a written input shares memory with another one, or several of its own elements share a place, to eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Call = Callable[..., Any]
+
+
+def protect(call: Call, eager: Call, written: Sequence[int], inputs: Sequence[Any], constants: Sequence[Any]) -> Call:
+    """`call`, or `eager` for calls whose inputs overlap; both take the graph's inputs and compute the same.
+
+    `written` are positions in `inputs`, whose members have the metadata of the real ones (`constants` are real and
+    follow them).
+    """
+    written = [k for k in written if k < len(inputs)]
+    if not written:
+        return call
+    known = [_static(t) for t in inputs]
+    if any(known[k] and overlaps_itself(inputs[k]) for k in written):
+        return eager
+    fixed = [(t.data_ptr(), span(t)) for t in constants]
+    spans = [span(t) if fits else None for t, fits in zip(inputs, known, strict=True)]
+    if None in spans:
+        return _by_metadata(call, eager, frozenset(written), fixed)
+    return _by_address(call, eager, frozenset(written), spans, fixed)
+
+
+def _by_address(call: Call, eager: Call, written: frozenset[int], spans: list[Any], fixed: list[Any]) -> Call:
+    """Layouts are known: the addresses decide, and those of the last good call need no second look."""
+    tensors = [k for k, n in enumerate(spans) if n]
+    last: list[int] = []
+
+    def protected(*inputs: Any) -> Any:
+        nonlocal last
+        addresses = [inputs[k].data_ptr() for k in tensors]
+        if addresses != last:
+            places = [(k, a, spans[k]) for k, a in zip(tensors, addresses, strict=True)]
+            if collide(places, written, fixed):
+                return eager(*inputs)
+            last = addresses
+        return call(*inputs)
+
+    return protected
+
+
+def _by_metadata(call: Call, eager: Call, written: frozenset[int], fixed: list[Any]) -> Call:
+    """Layouts change from call to call."""
+
+    def protected(*inputs: Any) -> Any:
+        places = [(k, t.data_ptr(), span(t)) for k, t in enumerate(inputs) if isinstance(t, torch.Tensor)]
+        if collide(places, written, fixed) or any(overlaps_itself(inputs[k]) for k in written):
+            return eager(*inputs)
+        return call(*inputs)
+
+    return protected
+
+
+def collide(places: list[tuple[int, int, int]], written: frozenset[int], fixed: list[tuple[int, int]]) -> bool:
+    """Does memory of a written input belong to another one too? `places` are (position, address, bytes)."""
+    every = [(a, a + n, k in written) for k, a, n in places if n] + [(a, a + n, False) for a, n in fixed if n]
+    every.sort()
+    end = end_written = 0  # of everything so far, of what is written so far
+    for start, stop, writes in every:
+        if start < (end if writes else end_written):
+            return True
+        end = max(end, stop)
+        end_written = max(end_written, stop) if writes else end_written
+    return False
+
+
+def span(tensor: Any) -> int:
+    """Bytes from the first element's to the last's end; 0 for what has no memory of its own."""
+    if not isinstance(tensor, torch.Tensor):
+        return 0
+    last = 0
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        if size == 0:
+            return 0
+        last += (size - 1) * stride
+    return (last + 1) * tensor.itemsize
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """May two elements share a place? Yes unless each stride steps over all that smaller ones reach."""
+    reach = 0
+    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
+        if size == 0:
+            return False
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
+def _static(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or all(type(n) is int for n in (*value.shape, *value.stride()))

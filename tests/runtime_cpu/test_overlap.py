@@ -1,0 +1,105 @@
+"""Inputs that share memory, one of them written to: the outcome is eager's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dovetail
+from dovetail.runtime.overlap import collide, overlaps_itself, protect, span
+
+
+def grow(x, y):
+    x.add_(1)
+    return y * 2
+
+
+def swap(x, y):
+    x.copy_(y)
+    y.mul_(3)
+    return x + y
+
+
+def write_first(x):
+    x[0].clamp_(-0.5, 0.5)
+    return x * 2
+
+
+def outcome(fn, inputs):
+    """The result, or the error's text, and the inputs afterwards."""
+    with torch.no_grad():
+        try:
+            return [fn(*inputs), *inputs]
+        except RuntimeError as error:
+            return [str(error), *inputs]
+
+
+def same(mine, eager):
+    for a, b in zip(mine, eager, strict=True):
+        assert torch.equal(a, b) if isinstance(b, torch.Tensor) else a == b
+
+
+PAIRS = {
+    "apart": lambda: (torch.arange(8.0), torch.arange(8.0)),
+    "shifted": lambda: (b := torch.arange(9.0))[:8] is None or (b[:8], b[1:]),
+    "same range": lambda: (b := torch.arange(8.0)) is None or (b, b.view(8)),
+    "neighbours": lambda: (b := torch.arange(16.0)) is None or (b[:8], b[8:]),
+    "interleaved": lambda: (b := torch.arange(16.0)) is None or (b[::2], b[1::2]),
+}
+
+
+@pytest.mark.parametrize("backend", ["dovetail", "aot_eager"])
+@pytest.mark.parametrize("first", PAIRS)
+@pytest.mark.parametrize("fn", [grow, swap])
+def test_every_call_is_as_in_eager_whatever_the_first_was_like(fn, first, backend):
+    compiled = dovetail.compile(fn, fullgraph=True, backend=backend)
+    for name in (first, *PAIRS):
+        same(outcome(compiled, PAIRS[name]()), outcome(fn, PAIRS[name]()))
+
+
+def test_an_expanded_input_is_written_to_as_in_eager():
+    compiled = dovetail.compile(write_first, fullgraph=True)
+    same(*(outcome(fn, (torch.arange(4.0)[None].expand(3, 4),)) for fn in (compiled, write_first)))
+
+
+def test_an_expanded_input_that_eager_refuses_is_refused():
+    compiled = dovetail.compile(lambda x: x.add_(1), fullgraph=True)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="more than one element"):
+        compiled(torch.zeros(1, 4).expand(3, 4))
+
+
+@pytest.mark.parametrize("places, written, shared", [
+    ([(0, 100, 8), (1, 108, 8)], {0}, False),
+    ([(0, 100, 8), (1, 107, 8)], {0}, True),
+    ([(0, 100, 8), (1, 107, 8)], {1}, True),
+    ([(0, 100, 8), (1, 107, 8)], set(), False),
+    ([(0, 100, 50), (1, 100, 4), (2, 140, 4)], {2}, True),
+    ([(0, 100, 50), (1, 120, 0)], {0, 1}, False),
+    ([(0, 100, 4), (1, 100, 50), (2, 120, 4)], {0}, True),
+    ([(0, 100, 4), (1, 104, 50), (2, 120, 4)], {0}, False),
+])  # fmt: skip
+def test_collide(places, written, shared):
+    assert collide(places, frozenset(written), []) is shared
+
+
+def test_memory_of_a_constant_counts():
+    assert collide([(0, 100, 8)], frozenset({0}), [(104, 4)])
+
+
+@pytest.mark.parametrize("make, expected", [
+    (lambda: torch.zeros(3, 4), False), (lambda: torch.zeros(3, 4).t(), False), (lambda: torch.zeros(8)[::2], False),
+    (lambda: torch.zeros(1, 4).expand(3, 4), True), (lambda: torch.zeros(8).unfold(0, 4, 1), True),
+    (lambda: torch.zeros(1).expand(1), False), (lambda: torch.zeros(0, 4).expand(0, 4), False),
+    (lambda: torch.zeros(1, 4).expand(1, 4), False), (lambda: torch.zeros(()), False),
+])  # fmt: skip
+def test_overlaps_itself(make, expected):
+    assert overlaps_itself(make()) is expected
+
+
+def test_span_counts_to_the_end_of_the_last_element():
+    assert [span(torch.zeros(3, 4)), span(torch.zeros(8)[::2]), span(torch.zeros(0, 4)), span(3)] == [48, 28, 0, 0]
+
+
+def test_a_program_that_writes_nothing_pays_nothing():
+    call = lambda x: x  # noqa: E731
+    assert protect(call, lambda x: None, [], [torch.zeros(2)], []) is call
