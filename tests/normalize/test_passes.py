@@ -27,7 +27,7 @@ def lines(text: str) -> list[str]:
     return [_TYPE.sub("", line).strip() for line in textwrap.dedent(text).strip().splitlines()]
 
 
-_TYPE = re.compile(r" +\(?[a-z]+\d*\[[\d, ]*\]( strides .*)?$")
+_TYPE = re.compile(r" +(NoneType|\(?[a-z]+\d*\[[\d, ]*\]( strides .*)?)$")
 
 
 def after(fn, *args, passes=(remove_dead,)):

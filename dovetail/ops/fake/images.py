@@ -112,6 +112,26 @@ def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
     return image(tuple(x.shape), x)
 
 
+def _cat(tensors: Any, dim: int = 0) -> Any:
+    """The format that all parts suggest, else contiguous."""
+    first = tensors[0]
+    rank = first.dim()
+    if not rank or not -rank <= dim < rank or any(t.dim() != rank or t.dtype != first.dtype for t in tensors):
+        return NotImplemented
+    dim %= rank
+    sizes = list(first.shape)
+    total: Any = 0
+    for t in tensors:
+        if t.layout is not torch.strided or t.device != first.device:
+            return NotImplemented
+        shape = t.shape
+        if any(shape[d] != sizes[d] for d in range(rank) if d != dim):
+            return NotImplemented
+        total = total + shape[dim]
+    sizes[dim] = total
+    return image(tuple(sizes), first, all(map(suggests_channels_last, tensors)))
+
+
 RULES: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit_no_training.default: _batch_norm_eval,
     aten.native_batch_norm.default: _batch_norm,
@@ -120,4 +140,5 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: _convolution,
     aten.replication_pad2d.default: _replication_pad2d,
     aten.roll.default: _roll,
+    aten.cat.default: _cat,
 }
