@@ -199,7 +199,7 @@ def _wrap_builtin(s: Any, obj: Any, source: Source | None) -> Value:
 def _wrap_class_method(s: Any, obj: Any, source: Source | None) -> Value:
     """A native class method; one that is known unbound is handed its class as Python's own are."""
     unbound = s.static(obj.__self__, obj.__name__)
-    if type(unbound) is not types.ClassMethodDescriptorType or unbound not in KNOWN:
+    if type(unbound) is not types.ClassMethodDescriptorType or obj in KNOWN or unbound not in KNOWN:
         return _wrap_known(s, obj, source)
     if source is not None:
         s.guard(source, GuardKind.ID, obj)

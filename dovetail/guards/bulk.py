@@ -41,6 +41,7 @@ class Facts:
         self.empty: dict[int, Any] = {}
         self.keyed: dict[int, Any] = {}
         self.tensors: dict[int, tuple[torch.Tensor, list[Guard]]] = {}
+        self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects, and the dictionaries they must keep
         self.plain: dict[int, dict[str, Any]] = {}  # instance dictionaries of modules without a `forward` of their own
 
     def add(self, resolver: Resolver, guard: Guard) -> bool:
@@ -56,8 +57,13 @@ class Facts:
     def add_module(self, module: torch.nn.Module) -> None:
         self.typed[id(module)] = module
         own = instance_dict(module)
+        self.owners[id(module)] = (module, own)
         if "forward" not in own:
             self.plain[id(own)] = own
+
+    def any_left(self) -> bool:
+        """Whether anything is left for Python to check."""
+        return any(vars(self).values())
 
     def __len__(self) -> int:
         return len(self.slots) + len(self.tensors) + len(self.typed)
@@ -124,6 +130,7 @@ def python_check(facts: Facts) -> Callable[[], bool]:
     keyed, plain = list(facts.keyed.values()), list(facts.plain.values())
     types, lengths, keysets = [*map(type, typed)], [*map(len, sized)], [*map(tuple, keyed)]
     forward = ["forward"] * len(plain)
+    objects, dicts = [obj for obj, _ in facts.owners.values()], [own for _, own in facts.owners.values()]
     tensors = [tensor for tensor, _ in facts.tensors.values()]
     readings = [(read, [*map(read, tensors)]) for read in _READERS] if tensors else []
 
@@ -135,6 +142,7 @@ def python_check(facts: Facts) -> Callable[[], bool]:
             and [*map(len, sized)] == lengths
             and [*map(tuple, keyed)] == keysets
             and not any(map(contains, plain, forward))
+            and all(map(is_, map(instance_dict, objects), dicts))
             and all([*map(read, tensors)] == found for read, found in readings)
         )
 
@@ -171,6 +179,11 @@ def watch(
         else:
             rest.tensors[key] = (tensor, guards)
     groups += [native.TypeGroup(obj) for obj in facts.typed.values()]
+    for key, (obj, own) in facts.owners.items():
+        if native.owns_visibly(obj, own, layout):
+            groups.append(native.OwnerGroup(obj, own))
+        else:
+            rest.owners[key] = (obj, own)
     return native.Watch([*tables.values(), *groups], layout), rest
 
 
@@ -202,13 +215,14 @@ class Anchored:
         facts, resolver = Facts(), Resolver(self.bound)
         leftover = tuple(g for g in self.guards if not facts.add(resolver, g))
         facts.slots = list(resolver.slots.values())
+        facts.owners.update(resolver.owners)
         for module, _, _ in self.modules:
             facts.add_module(module)
         watched = None
         if len(facts) >= _MANY:
             watched, facts = watch(facts, self._later)
         checks = [watched.check] if watched is not None else []
-        if watched is None or facts.slots or facts.tensors or facts.sized or facts.keyed or facts.empty:
+        if watched is None or facts.any_left():
             checks.append(python_check(facts))
         if leftover:
             checks.append(compile_exact(leftover, self.namespace))

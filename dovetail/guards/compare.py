@@ -88,6 +88,10 @@ class Words:
         """The index of the first run whose words changed, or -1."""
         return self._compare(*self._call)
 
+    def counts_from(self, first: int, end: int) -> list[int]:
+        """How many words each of the runs `first` to `end` has."""
+        return self.counts[first:end].tolist()
+
     def take(self, index: int, address: int) -> None:
         """Run `index` now lies at `address`; what it holds now is what is expected from here on."""
         self.addresses[index] = address

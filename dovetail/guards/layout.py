@@ -1,7 +1,8 @@
 """Which machine words change when an object changes: found by experiment, never assumed.
 
-A dictionary has a word that every store changes (its version, CPython 3.11 and 3.12), a tensor's implementation has
-words for storage, sizes, strides, offset, dtype and dispatch keys. `discover` changes sample objects in every way that
+A dictionary has a word that every store changes, its version; in CPython 3.13 an attribute's store may go past it, to
+values that the dictionary shares with its object. An object's dictionary and type are words before and in it, a
+tensor's implementation has words for storage, sizes, strides, offset, dtype and dispatch keys. `discover` changes sample objects in every way that
 guards care about and watches their memory. Where an experiment does not come out as expected (another CPython,
 another PyTorch), there is no layout, and guards read the same facts through Python, more slowly.
 """
@@ -27,10 +28,15 @@ MAX_RANK = 5  # sizes and strides of higher ranks lie outside the TensorImpl
 
 @dataclass(frozen=True)
 class Layout:
-    """Byte offsets. `impl` is (first, words) of each run of words in a TensorImpl that say what the tensor is."""
+    """Byte offsets. `impl` is (first, words) of each run of words in a TensorImpl that say what the tensor is.
+
+    `dict_values` points to the values shared with an object, where the version does not tell of them.
+    """
 
     dict_version: int
+    dict_values: int | None
     object_type: int
+    object_dict: int  # from an object whose class has a negative `__dictoffset__`
     tensor_impl: int
     impl: tuple[tuple[int, int], ...]
     impl_storage: int
@@ -47,13 +53,14 @@ def words(address: int, count: int) -> tuple[int, ...]:
 @cache
 def discover() -> Layout | None:
     """The layout of this process, or None where it is not as expected."""
-    version, sample = _dict_version(), _Sample()
+    table, sample = _dict_words(), _Sample()
     with torch.inference_mode(False), torch.no_grad(), torch._C.DisableTorchFunction():  # whatever the program has on
         impl = _tensor_words()
     kind = _only(k for k, w in enumerate(words(id(sample), 2)) if w == id(_Sample))
-    if version is None or impl is None or kind is None:
+    own = _own_dict_word()
+    if table is None or impl is None or kind is None or own is None:
         return None
-    return Layout(version, kind * _WORD, **impl)
+    return Layout(*table, kind * _WORD, own * _WORD, **impl)
 
 
 def _only(found: Iterable[int]) -> int | None:
@@ -87,32 +94,101 @@ def _store_often(obj: Any) -> None:
         obj.a = value
 
 
-def _dict_changes() -> list[tuple[Any, Callable[[Any], Any]]]:
-    plain: list[Callable[[Any], Any]] = [
+def _through_the_dict() -> list[tuple[Any, Callable[[Any], Any]]]:
+    """(a dictionary, a change of it)"""
+    changes: list[Callable[[Any], Any]] = [
         lambda d: d.__setitem__("a", 3000),
         lambda d: d.__setitem__("new", 3000),
         lambda d: d.update(a=3001),
         lambda d: d.pop("a"),
         lambda d: d.clear(),
     ]
+    makers: tuple[Callable[[], Any], ...] = (
+        lambda: {"a": 1, "b": 2}, lambda: OrderedDict(a=1, b=2), lambda: _Sample().__dict__,
+    )  # fmt: skip
+    return [(make(), change) for change in changes for make in makers]
+
+
+def _through_the_object() -> list[tuple[Any, Callable[[Any], Any]]]:
+    """(an object's dictionary, a change of the object)"""
     rows: list[tuple[Any, Callable[[Any], Any]]] = []
-    for change in plain:
-        for made in ({"a": 1, "b": 2}, OrderedDict(a=1, b=2), _Sample().__dict__):
-            rows.append((made, change))
-    for act in (_store_often, lambda obj: setattr(obj, "a", 7000), lambda obj: delattr(obj, "a")):
-        obj = _Sample()
-        rows.append((obj.__dict__, lambda d, obj=obj, act=act: act(obj)))  # type: ignore[misc]
+    for act in (
+        _store_often,
+        lambda obj: setattr(obj, "a", 7000),
+        lambda obj: object.__setattr__(obj, "c", 7000),
+        lambda obj: delattr(obj, "a"),
+    ):
+        for own in (None, {"a": 1, "b": 2}):
+            obj = _Sample()
+            if own is not None:
+                object.__setattr__(obj, "__dict__", own)
+            rows.append((obj.__dict__, lambda d, obj=obj, act=act: act(obj)))  # type: ignore[misc]
     return rows
 
 
-def _dict_version() -> int | None:
+def dict_runs(table: Any, version: int, values: int | None) -> list[tuple[int, int]]:
+    """(address, words) of what changes with the dictionary, each address held by the run before it."""
+    runs = [(id(table) + version, 1)]
+    if values is not None:
+        runs.append((id(table) + values, 1))
+        shared = words(*runs[-1])[0]
+        if shared:
+            runs.append((shared, 1 + _capacity(shared)))
+    return runs
+
+
+def _capacity(shared: int) -> int:
+    """How many words follow the first word of shared values: that one's first byte."""
+    return words(shared, 1)[0] & 0xFF
+
+
+def _dict_words() -> tuple[int, int | None] | None:
+    """Offsets of a dictionary's version, and of the pointer to shared values if they are needed."""
     common = set(range(2, _DICT_WORDS))
-    for made, change in _dict_changes():
+    for made, change in _through_the_dict():
         common &= _changed(id(made), _DICT_WORDS, partial(change, made))
     sample = {"a": 1}
     common -= _changed(id(sample), _DICT_WORDS, lambda: (sample["a"], "a" in sample, list(sample), len(sample)))
-    found = _only(common)
-    return None if found is None else found * _WORD
+    version = _only(common)
+    if version is None:
+        return None
+    for values in (None, _shared_values_word()):
+        if all(_tells(row, version * _WORD, values) for row in _through_the_object()):
+            return version * _WORD, values
+    return None
+
+
+def _tells(row: tuple[Any, Callable[[Any], Any]], version: int, values: int | None) -> bool:
+    table, change = row
+    before = [words(*run) for run in dict_runs(table, version, values)]
+    change(table)
+    return before != [words(*run) for run in dict_runs(table, version, values)]
+
+
+def _shared_values_word() -> int | None:
+    """Offset of the pointer that only an object's own dictionary has, if the attributes' values lie behind it."""
+    obj = _Sample()
+    own, plain = words(id(obj.__dict__), _DICT_WORDS), words(id({"a": 1}), _DICT_WORDS)
+    found = _only(k for k in range(2, _DICT_WORDS) if own[k] and not plain[k])
+    if found is None:
+        return None
+    inside = words(own[found] + _WORD, _capacity(own[found]))
+    return found * _WORD if id(obj.a) in inside and id(obj.b) in inside else None
+
+
+_BEFORE = 4  # an object may have so many words before its first
+
+
+def _own_dict_word() -> int | None:
+    """Which word of an object, counted from its first, points to its dictionary."""
+    obj = _Sample()
+    own, first = obj.__dict__, id(obj) - _BEFORE * _WORD  # the dictionary is made when it is first asked for
+    if _Sample.__dictoffset__ >= 0:
+        return None
+    place = _only(k for k, w in enumerate(words(first, _BEFORE)) if w == id(own))
+    if place is None or place not in _changed(first, _BEFORE, lambda: object.__setattr__(obj, "__dict__", {})):
+        return None
+    return place - _BEFORE
 
 
 # ---------------------------------------------------------------- tensors

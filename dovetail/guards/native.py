@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from dovetail.guards.compare import Words
-from dovetail.guards.layout import MAX_RANK, Layout, words
+from dovetail.guards.layout import MAX_RANK, Layout, dict_runs, words
 from dovetail.guards.slots import Slot
 
 Run = tuple[int, int]
@@ -31,7 +31,7 @@ class DictGroup:
         self.tests: list[Callable[[Any], bool]] = []
 
     def runs(self, layout: Layout) -> list[Run]:
-        return [(id(self.table) + layout.dict_version, 1)]
+        return dict_runs(self.table, layout.dict_version, layout.dict_values)
 
     def holds(self) -> bool:
         table = self.table
@@ -49,6 +49,29 @@ class TypeGroup:
 
     def holds(self) -> bool:
         return type(self.obj) is self.cls
+
+
+class OwnerGroup:
+    """An object that must keep its instance dictionary."""
+
+    def __init__(self, obj: Any, table: dict[str, Any]) -> None:
+        self.obj, self.table = obj, table
+
+    def runs(self, layout: Layout) -> list[Run]:
+        return [(_place_of_dict(self.obj, layout), 1)]
+
+    def holds(self) -> bool:
+        return object.__getattribute__(self.obj, "__dict__") is self.table
+
+
+def _place_of_dict(obj: Any, layout: Layout) -> int:
+    offset = type(obj).__dictoffset__
+    return id(obj) + (offset if offset > 0 else layout.object_dict)
+
+
+def owns_visibly(obj: Any, table: dict[str, Any], layout: Layout) -> bool:
+    """Whether the pointer to the object's dictionary lies where it should."""
+    return type(obj).__dictoffset__ != 0 and words(_place_of_dict(obj, layout), 1)[0] == id(table)
 
 
 class TensorGroup:
@@ -104,6 +127,12 @@ class Watch:
         group = self.groups[number]
         if not group.holds():
             return False
-        for k, (address, _) in enumerate(group.runs(self.layout), self.first[number]):
+        runs = group.runs(self.layout)
+        if [count for _, count in runs] != self.words.counts_from(self.first[number], self._end(number)):
+            return False  # a dictionary went its own way: everything is taken anew
+        for k, (address, _) in enumerate(runs, self.first[number]):
             self.words.take(k, address)
         return True
+
+    def _end(self, number: int) -> int:
+        return self.first[number + 1] if number + 1 < len(self.first) else len(self.words.counts)

@@ -32,6 +32,7 @@ class Resolver:
     def __init__(self, bound: tuple[Any, ...]) -> None:
         self.bound = bound
         self.slots: dict[tuple[int, Any], Slot] = {}
+        self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects whose own dictionaries were read
         self._values: dict[Source, Any] = {}
 
     def value(self, source: Source) -> Any:
@@ -42,6 +43,11 @@ class Resolver:
                 raise NotSlotted
             self._values[source] = step(self, source)
         return self._values[source]
+
+    def own_dict(self, obj: Any) -> dict[str, Any]:
+        found = _own_dict(obj)
+        self.owners[id(obj)] = (obj, found)
+        return found
 
     def read(self, container: Any, key: Any) -> Any:
         try:
@@ -74,7 +80,7 @@ def _own_dict(obj: Any) -> dict[str, Any]:
 
 
 def _member(resolver: Resolver, source: Any) -> Any:
-    table = resolver.read(_own_dict(resolver.value(source.base)), source.table)
+    table = resolver.read(resolver.own_dict(resolver.value(source.base)), source.table)
     if type(table) not in (dict, OrderedDict):
         raise NotSlotted
     return resolver.read(table, source.field)
@@ -89,7 +95,7 @@ def _attr(resolver: Resolver, source: Any) -> Any:
         or type(obj).__getattribute__ is not object.__getattribute__
     ):
         raise NotSlotted
-    return resolver.read(_own_dict(obj), source.field)
+    return resolver.read(resolver.own_dict(obj), source.field)
 
 
 def _item(resolver: Resolver, source: Any) -> Any:

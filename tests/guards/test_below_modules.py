@@ -77,6 +77,14 @@ def parametrize(net: Net) -> None:
     first(net).fc.parametrizations.weight.original0.mul_(2)
 
 
+def another_dict(net: Net) -> None:
+    first(net).__dict__ = {**first(net).__dict__, "scale": 5.0}
+
+
+def another_dict_of_a_container(net: Net) -> None:
+    net.blocks.__dict__ = nn.ModuleList(Block().eval() for _ in range(2)).__dict__
+
+
 CHANGES: dict[str, Callable[[Net], Any]] = {
     "a parameter's data": swap_data,
     "a parameter's data, same storage": swap_data_transposed,
@@ -101,6 +109,10 @@ CHANGES: dict[str, Callable[[Net], Any]] = {
     "a list in place": lambda net: first(net).sizes.append(4),
     "a list's item": lambda net: first(net).sizes.__setitem__(1, 20),
     "a dictionary's item": lambda net: first(net).table.update(a=9.0),
+    "the whole __dict__": another_dict,
+    "the whole __dict__ of a list": another_dict_of_a_container,
+    "an attribute, past __setattr__": lambda net: object.__setattr__(first(net), "scale", 3.0),
+    "an attribute in __dict__": lambda net: first(net).__dict__.update(scale=3.0),
     "a forward hook": lambda net: first(net).fc.register_forward_hook(lambda m, a, out: out * 2),
     "a pre-hook": lambda net: first(net).register_forward_pre_hook(lambda m, args: (args[0] + 1,)),
     "forward on the instance": forward_on_the_instance,
@@ -193,6 +205,50 @@ def test_harmless_changes_are_taken_in_place() -> None:
         first(net).fc.weight.data = torch.randn(4, 4)
         torch.testing.assert_close(compiled(X), net(X))
         assert not isinstance(watch, Watch) or held.fast.__self__ is watch
+
+
+@torch.no_grad()
+def test_an_equal_dict_is_taken_in_place() -> None:
+    net = Net().eval()
+    compiled = dovetail.compile(net, backend="eager")
+    compiled(X)
+    block = first(net)
+    for _ in range(2):
+        block.__dict__ = dict(block.__dict__)
+        torch.testing.assert_close(compiled(X), net(X))
+        assert entries(compiled) == 1
+    block.__dict__["scale"] = 3.0
+    torch.testing.assert_close(compiled(X), net(X))
+    assert entries(compiled) == 2
+
+
+@torch.no_grad()
+def test_objects_with_attributes_of_their_own() -> None:
+    """Plain objects below a module: stores to them, and to all of their attributes at once."""
+
+    class Settings:
+        def __init__(self) -> None:
+            self.gain, self.shape = 2.0, (5, 4)
+
+    net = Net().eval()
+    net.settings = Settings()
+    def fn(x):
+        return x * net.settings.gain + net.shift
+
+    compiled = dovetail.compile(fn, backend="eager")
+    for change in (
+        lambda: None,
+        lambda: setattr(net.settings, "gain", 3.0),
+        lambda: setattr(net.settings, "__dict__", {"gain": 4.0}),
+        lambda: net.settings.__dict__.update(gain=5.0),
+        lambda: setattr(net.settings, "other", 1),
+        lambda: delattr(net.settings, "other"),
+        lambda: setattr(net.settings, "gain", 6.0),
+        lambda: setattr(net, "settings", Settings()),
+    ):
+        change()
+        for _ in range(2):
+            torch.testing.assert_close(compiled(X), fn(X))
 
 
 @torch.no_grad()
