@@ -42,6 +42,11 @@ SILENT: dict[Any, Functional | None] = {
     aten.batch_norm_update_stats.default: None,
 }
 
+#: In-place operators whose functional form has its arguments in another order.
+REORDERED: dict[Any, Functional] = {
+    aten.polygamma_.default: Functional(aten.polygamma.default, (), ("self",)),
+}
+
 
 def silent(operator: Any, named: dict[str, Any]) -> Functional | None:
     """The functional form of a call that writes without saying so; None when this one does not."""
@@ -56,6 +61,8 @@ def silent(operator: Any, named: dict[str, Any]) -> Functional | None:
 @cache
 def functional(operator: Any) -> Functional:
     """Raises Unsupported when PyTorch has no functional form of the operator."""
+    if operator in REORDERED:
+        return REORDERED[operator]
     schema, known = operator._schema, facts(operator)
     namespace, _, name = schema.name.partition("::")
     packets = getattr(torch.ops, namespace)

@@ -92,4 +92,6 @@ def _view(source: torch.Tensor, like: Any) -> torch.Tensor:
         else:
             scaled = source.view(like.dtype)
         source = scaled
-    return source.as_strided(like.size(), like.stride(), like.storage_offset())
+    view = source.as_strided(like.size(), like.stride(), like.storage_offset())
+    view = view.conj() if like.is_conj() != view.is_conj() else view
+    return torch._neg_view(view) if like.is_neg() != view.is_neg() else view

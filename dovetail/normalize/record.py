@@ -25,6 +25,11 @@ from dovetail.ops.fake.tensor import run
 
 aten = torch.ops.aten
 Node = torch.fx.Node
+#: Operators whose results share the argument's memory although their schema does not say so.
+_SHARING = {
+    aten.unsafe_split.Tensor: aten.split.Tensor,
+    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
+}
 _RESIZING = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_"))
 
 
@@ -79,6 +84,7 @@ class Recorder(FakeMode):
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not isinstance(func, torch._ops.OpOverload):
             raise Unsupported("higher-order-operator", f"{func} cannot be part of a functional graph")
+        func = _SHARING.get(func, func)
         known = facts(func)
         if func._schema.name in IDENTITY:
             return self.same_memory(func, args[0])

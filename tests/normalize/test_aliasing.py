@@ -69,6 +69,25 @@ def test_like_eager(case):
     check(CASES[case], X)
 
 
+Z = torch.randn(4, 6, dtype=torch.complex64)
+
+COMPLEX = {
+    "conjugate": lambda z: z.conj(),
+    "conjugate of a result": lambda z: (lambda y: (y, y.conj()))(z * 2),
+    "adjoint": lambda z: (z.mH, z.conj() * 2),
+    "parts": lambda z: (z.real, z.imag, z.conj().imag),
+    "written part": lambda z: (z.imag.mul_(2), z.real + 1),
+    "as real": lambda z: torch.view_as_real(z),
+    "matrix product": lambda z: z @ z.mH,
+    "written conjugate": lambda z: z.conj().mul_(1j),
+}
+
+
+@pytest.mark.parametrize("case", COMPLEX)
+def test_complex(case):
+    check(COMPLEX[case], Z, exact=False)
+
+
 WRITTEN = {
     "returned": lambda x: x.add_(1),
     "view after write": lambda x: x.add_(1)[0],

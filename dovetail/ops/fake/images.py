@@ -44,10 +44,24 @@ def _batch_norm_eval(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: An
 def _batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any) -> Any:
     if not training:
         return _batch_norm_eval(x, weight, bias, mean, var)
-    if x.layout is not torch.strided or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+    if x.layout is not torch.strided or x.device.type != "cpu" or not x.dtype.is_floating_point:
         return NotImplemented
-    statistic = Spec((x.shape[1],), (1,), x.dtype, x.device)
+    wide = any(t is not None and t.dtype is torch.float32 for t in (weight, bias, mean, var))
+    statistic = Spec((x.shape[1],), (1,), torch.float32 if wide else x.dtype, x.device)
     return image(tuple(x.shape), x), statistic, statistic
+
+
+def _batch_norm_alone(x: torch.Tensor, weight: Any, bias: Any, training: bool, *rest: Any) -> Any:
+    """Without running statistics the batch's own serve, whether it trains or not."""
+    return _batch_norm(x, weight, bias, None, None, True, *rest)
+
+
+def _batch_norm_update(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> Any:
+    """With a fourth result of no bytes, kept for a backward pass on other devices."""
+    found = _batch_norm(x, weight, bias, mean, var, True, *rest)
+    if found is NotImplemented:
+        return found
+    return *found, Spec((0,), (1,), torch.uint8, x.device), *(fresh(tuple(t.shape), (1,), t) for t in (mean, var))
 
 
 def _batch_norm_functional(
@@ -135,7 +149,9 @@ def _cat(tensors: Any, dim: int = 0) -> Any:
 RULES: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit_no_training.default: _batch_norm_eval,
     aten.native_batch_norm.default: _batch_norm,
+    aten._native_batch_norm_legit.no_stats: _batch_norm_alone,
     aten._native_batch_norm_legit_functional.default: _batch_norm_functional,
+    aten._batch_norm_with_update_functional.default: _batch_norm_update,
     aten.native_group_norm.default: _group_norm,
     aten.convolution.default: _convolution,
     aten.replication_pad2d.default: _replication_pad2d,

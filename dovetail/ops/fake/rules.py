@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake import images, reductions
+from dovetail.ops.fake import images, matrices, reductions
 from dovetail.ops.fake.layout import broadcast, contiguous, elementwise_strides
 from dovetail.ops.fake.probe import probe, probe_reduction
-from dovetail.ops.fake.spec import Spec
+from dovetail.ops.fake.spec import Spec, fresh
 
 aten = torch.ops.aten
 
@@ -140,7 +140,20 @@ def _bmm(a: torch.Tensor, b: torch.Tensor) -> Any:
     return _matrix(a, b, (a.shape[0], a.shape[1], b.shape[2]))
 
 
+def _uniform(x: torch.Tensor, *_: Any, **__: Any) -> Any:
+    """Laid out as a clone is."""
+    sizes = tuple(x.shape)
+    return fresh(sizes, elementwise_strides(sizes, (x,)), x)
+
+
+def _poisson(x: torch.Tensor, *_: Any, **__: Any) -> Any:
+    sizes = tuple(x.shape)
+    return fresh(sizes, contiguous(sizes), x)
+
+
 RULES: dict[Any, Callable[..., Any]] = {
+    aten.uniform.default: _uniform,
+    aten.poisson.default: _poisson,
     aten.native_layer_norm.default: _layer_norm,
     aten._softmax.default: _softmax(aten._softmax.default),
     aten._log_softmax.default: _softmax(aten._log_softmax.default),
@@ -152,4 +165,5 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.bmm.default: _bmm,
     **images.RULES,
     **reductions.RULES,
+    **matrices.RULES,
 }

@@ -65,6 +65,16 @@ def guarding_hint_or_throw(value: Any) -> Any:
     return value.node.hint if isinstance(value, _SYMBOLIC) else value
 
 
+def has_hint(value: Any) -> bool:
+    """The name of `has_guarding_hint` in PyTorch 2.11."""
+    return has_guarding_hint(value)
+
+
+def size_hint(value: Any, *, allow_none: bool = False) -> Any:
+    """The name of `guarding_hint_or_throw` in PyTorch 2.11; ours always have a hint."""
+    return guarding_hint_or_throw(value)
+
+
 def guard_int(value: Any) -> int:
     return value.node.guard_int("", 0) if isinstance(value, torch.SymInt) else value
 
@@ -82,7 +92,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 HELPERS = (
     guard_or_false, guard_or_true, guard_size_oblivious, statically_known_true, expect_true, sym_and, sym_or, sym_eq,
-    is_nested_int, has_guarding_hint, guarding_hint_or_throw, guard_int,
+    is_nested_int, has_guarding_hint, guarding_hint_or_throw, has_hint, size_hint, guard_int,
     has_free_unbacked_symbols, free_unbacked_symbols,
 )  # fmt: skip
 
@@ -137,7 +147,8 @@ class StandIn(ModuleType):
         if name.startswith("__"):  # the import system looks for `__path__`
             raise AttributeError(name)
         real = _real(self.__name__)
-        self.__dict__.update({known: getattr(real, known) for known in CONTENTS[self.__name__]})
+        # The table has every version's names, a version some of them.
+        self.__dict__.update({known: getattr(real, known, own) for known, own in CONTENTS[self.__name__].items()})
         return getattr(real, name)
 
 

@@ -71,30 +71,40 @@ class FakeMode(TorchDispatchMode):
         return run(func, args, kwargs or {})
 
 
+def marked(tensor: Any, like: torch.Tensor) -> Any:
+    """`tensor` with the lazy conjugation and negation of `like`."""
+    if like.is_conj():
+        torch._C._set_conj(tensor, True)
+    if like.is_neg():
+        torch._C._set_neg(tensor, True)
+    return tensor
+
+
 def meta_like(tensor: torch.Tensor) -> torch.Tensor:
     """A `meta` tensor with the sizes, strides, offset and dtype of `tensor`."""
     with torch._C._DisableTorchDispatch():
         made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
         offset = tensor.storage_offset()
         if isinstance(offset, int) and offset == 0:
-            return made
+            return marked(made, tensor)
         elements = offset + made.untyped_storage().nbytes() // made.itemsize
         storage = torch.empty(elements, dtype=tensor.dtype, device="meta")
-        return storage.as_strided(tensor.size(), tensor.stride(), offset)
+        return marked(storage.as_strided(tensor.size(), tensor.stride(), offset), tensor)
 
 
 def to_fake(real: torch.Tensor) -> FakeTensor:
     """A FakeTensor with the metadata of `real`; a leaf that requires grad if `real` does."""
-    return FakeTensor(
+    made = FakeTensor(
         real.size(), real.stride(), real.dtype, real.device, real.storage_offset(), real.requires_grad
-    )
+    )  # fmt: skip
+    return marked(made, real)
 
 
 def from_meta(meta: torch.Tensor, device: Any) -> FakeTensor:
     """Wrap the result of a meta kernel."""
     made = FakeTensor(meta.size(), meta.stride(), meta.dtype, device, meta.storage_offset())
     made._meta = meta
-    return made
+    return marked(made, meta)
 
 
 def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
