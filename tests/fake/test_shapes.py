@@ -14,12 +14,15 @@ from dovetail.errors import Unsupported
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
 from tests.fake.cases import (
     ACTIVATIONS,
+    BATCH_NORM,
     BINARY,
     DTYPES,
     FACTORIES,
     IMAGES,
     LAYOUTS,
+    MATRICES,
     MOVEMENT,
+    RANDOM,
     REDUCTIONS,
     SCALARS,
     SMALL,
@@ -136,6 +139,28 @@ def test_networks(name: str) -> None:
     check_all((f"{name} {layout}", IMAGES[name], (build(torch.float32),)) for layout, build in LAYOUTS.items())
 
 
+@pytest.mark.parametrize("name", MATRICES)
+def test_matrices(name: str) -> None:
+    wide, square = torch.randn(2, 3, 4), torch.randn(3, 3)
+    check_all((f"{name} {tuple(x.shape)} {x.stride()}", MATRICES[name], (x,))
+              for x in (wide, wide.mT, wide[0], wide[0].t(), square, square.t(), wide[:, :1], wide[..., :1], wide[:0]))
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random(name: str) -> None:
+    x = torch.rand(2, 3, 4, 6)
+    check_all((f"{name} {y.stride()}", RANDOM[name], (y,))
+              for y in (x, x.permute(0, 2, 3, 1), x[..., ::2], x[:, :1].expand(2, 3, 4, 6), x[0, 0, 0, ::2], x[0, 0].t()))
+
+
+@pytest.mark.parametrize("name", BATCH_NORM)
+def test_batch_norm(name: str) -> None:
+    half = (torch.float16, torch.bfloat16)
+    pairs = [(d, d) for d in (torch.float32, torch.float64, *half)] + [(d, torch.float32) for d in half]
+    check_all((f"{name} {x} {p}", BATCH_NORM[name], (torch.randn(2, 3, 4).to(x), torch.ones(3, dtype=p)))
+              for x, p in pairs)
+
+
 @pytest.mark.parametrize("name", FACTORIES)
 def test_factories(name: str) -> None:
     check_all([(name, FACTORIES[name], ())])
@@ -190,3 +215,14 @@ print("clean")
 def test_nothing_heavy_is_imported() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100)
     assert done.stdout.strip() == "clean", done.stderr[-2000:]
+
+
+def test_a_stand_in_gives_names_that_the_real_module_has_and_it_has_not() -> None:
+    program = """
+import torch
+from dovetail.ops.fake import standin
+standin.install()
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, guard_int
+assert ShapeEnv.__module__ == "torch.fx.experimental.symbolic_shapes"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
