@@ -15,6 +15,8 @@ from dovetail.codegen.cpu.vecmath import coefficients as table
 LN2_HIGH_32, LN2_LOW_32 = 0.693359375, -2.12194440e-4
 LN2_HIGH, LN2_LOW = float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56")
 HALF_PI_HIGH, HALF_PI_LOW = float.fromhex("0x1.921fb54442d18p+0"), float.fromhex("0x1.1a62633145c07p-54")
+#: pi/2 in three float32 parts
+HALF_PI_32 = tuple(map(float.fromhex, ("0x1.921fb6p+0", "-0x1.777a5cp-25", "-0x1.ee59dap-50")))
 MAGIC_32, MAGIC_64 = 12582912.0, 6755399441055744.0  # adding them rounds to an integer, kept in the low bits
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 
@@ -186,9 +188,25 @@ class Formulas:
         c = self.fma(self.mul(z, z), self.poly(z, table.COS_64), self.fma(z, -0.5, 1.0))
         return s, c, self.bits(t)
 
+    def sincos32(self, x: Val) -> tuple[Val, Val, Val]:
+        """(sin r, cos r, q) with x = q*pi/2 + r, |r| <= pi/4; |x| <= 2**13.
+
+        x - q*(first part) is exact; `e` keeps what the second subtraction rounds away (Cody and Waite, 1980).
+        """
+        first, second, third = HALF_PI_32
+        t = self.fma(x, 2 / math.pi, MAGIC_32)
+        n = self.sub(t, MAGIC_32)
+        y = self.fma(n, -first, x)
+        r = self.fma(n, -second, y)
+        e = self.fma(n, -third, self.fma(n, -second, self.sub(y, r)))
+        z = self.mul(r, r)
+        s = self.add(r, self.fma(self.mul(r, z), self.poly(z, table.SIN_32), e))
+        c = self.fma(z, self.fma(z, self.poly(z, table.COS_32), -0.5), self.mul(self.w.negate(r), e))
+        return s, self.add(c, 1.0), self.bits(t)
+
     def bit(self, q: Val, which: int) -> Val:
         w = self.w
-        return w.compare("icmp ne", w.binary("and", q, w.const(which, "i64")), w.const(0, "i64"))
+        return w.compare("icmp ne", w.binary("and", q, w.const(which, q.element)), w.const(0, q.element))
 
     def atan64(self, y: Val, x: Val) -> Val:
         """The angle of (x, y) in the first quadrant, both >= 0; 0 where both are 0."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from dovetail.codegen.cpu import types
-from dovetail.codegen.cpu.vecmath.single import SINGLE, define
+from dovetail.codegen.cpu.vecmath.single import SINGLE, Function, define
 
 #: Operator -> number of arguments. The C library's double function has the same name.
 FUNCTIONS: dict[str, int] = {
@@ -35,7 +35,12 @@ class Library:
         if entry is None:
             return self.from_c(name, element, lanes)
         far = self.from_c(name, element, lanes) if entry.limit is not None else ""
-        text, declares = _single(name, function, far, lanes, self.native_scale)
+        if entry.beyond is not None:
+            far = self.define(entry.beyond, f"{name}.wide.{types.suffix(element, lanes)}", far, lanes, "noinline")
+        return self.define(entry, function, far, lanes, "alwaysinline")
+
+    def define(self, entry: Function, function: str, far: str, lanes: int, inline: str) -> str:
+        text, declares = _single(entry, function, far, lanes, self.native_scale, inline)
         self.definitions[function] = text
         self.declares.update(declares)
         return function
@@ -53,8 +58,10 @@ class Library:
 
 
 @cache
-def _single(name: str, function: str, far: str, lanes: int, native: bool) -> tuple[str, dict[str, str]]:
-    return define(SINGLE[name], function, far, lanes, native)
+def _single(
+    entry: Function, function: str, far: str, lanes: int, native: bool, inline: str
+) -> tuple[str, dict[str, str]]:
+    return define(entry, function, far, lanes, native, inline)
 
 
 def c_name(name: str, element: str) -> str:

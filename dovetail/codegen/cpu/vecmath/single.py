@@ -15,18 +15,24 @@ from dovetail.codegen.cpu.types import vector
 from dovetail.codegen.cpu.vecmath import coefficients as table
 from dovetail.codegen.cpu.vecmath.formulas import Formulas
 
-#: Above this, sin, cos and tan need the C library's long reduction.
+#: Above the first, sin and cos reduce their argument in double; above the second, sin, cos and tan need
+#: the C library's long reduction.
+MEDIUM_ANGLE = 2.0**13
 LARGE_ANGLE = 2.0**30
 
 
 @dataclass(frozen=True)
 class Function:
-    """`emit` writes the body; `limit`: finite arguments beyond it go to the C library's function."""
+    """`emit` writes the body; `limit`: finite arguments beyond it go to the C library's function.
+
+    `beyond`, where given, takes their place first: a function with a larger limit.
+    """
 
     emit: Callable[..., Val]
     ulp: float = 0.51
     arity: int = 1
     limit: float | None = None
+    beyond: Function | None = None
 
 
 def _expm1(f: Formulas, x: Val) -> Val:
@@ -61,17 +67,28 @@ def _pow(f: Formulas, x: Val, y: Val) -> Val:
 
 
 def _sin(f: Formulas, x: Val) -> Val:
+    s, c, q = f.sincos32(x)
+    return f.pick(f.test("oeq", x, 0.0), x, _turned(f, f.pick(f.bit(q, 1), c, s), q))
+
+
+def _sin_wide(f: Formulas, x: Val) -> Val:
     s, c, q = f.sincos64(f.wide(x))
-    r = f.pick(f.bit(q, 1), c, s)
-    r = f.round32(f.pick(f.bit(q, 2), f.w.negate(r), r))
-    return f.pick(f.test("oeq", x, 0.0), x, r)
+    return f.round32(_turned(f, f.pick(f.bit(q, 1), c, s), q))
 
 
 def _cos(f: Formulas, x: Val) -> Val:
+    s, c, q = f.sincos32(x)
+    return _turned(f, f.pick(f.bit(q, 1), s, c), f.w.binary("add", q, f.w.const(1, q.element)))
+
+
+def _cos_wide(f: Formulas, x: Val) -> Val:
     s, c, q = f.sincos64(f.wide(x))
-    r = f.pick(f.bit(q, 1), s, c)
-    flipped = f.bit(f.w.binary("add", q, f.w.const(1, "i64")), 2)
-    return f.round32(f.pick(flipped, f.w.negate(r), r))
+    return f.round32(_turned(f, f.pick(f.bit(q, 1), s, c), f.w.binary("add", q, f.w.const(1, q.element))))
+
+
+def _turned(f: Formulas, r: Val, q: Val) -> Val:
+    """-r in the half of the circle that bit 1 of `q` says."""
+    return f.pick(f.bit(q, 2), f.w.negate(r), r)
 
 
 def _tan(f: Formulas, x: Val) -> Val:
@@ -174,8 +191,8 @@ SINGLE: dict[str, Function] = {
     "log10": Function(_log10),
     "log1p": Function(_log1p),
     "pow": Function(_pow, arity=2),
-    "sin": Function(_sin, 0.6, limit=LARGE_ANGLE),
-    "cos": Function(_cos, 0.6, limit=LARGE_ANGLE),
+    "sin": Function(_sin, 1.1, limit=MEDIUM_ANGLE, beyond=Function(_sin_wide, 0.6, limit=LARGE_ANGLE)),
+    "cos": Function(_cos, 1.1, limit=MEDIUM_ANGLE, beyond=Function(_cos_wide, 0.6, limit=LARGE_ANGLE)),
     "tan": Function(_tan, 1.1, limit=LARGE_ANGLE),
     "asin": Function(_asin), "acos": Function(_acos), "atan": Function(_atan), "atan2": Function(_atan2, arity=2),
     "sinh": Function(_sinh), "cosh": Function(_cosh), "tanh": Function(_tanh, 1.1),
@@ -184,20 +201,24 @@ SINGLE: dict[str, Function] = {
 }  # fmt: skip
 
 
-def define(entry: Function, name: str, library: str, lanes: int, native_scale: bool) -> tuple[str, dict[str, str]]:
+def define(
+    entry: Function, name: str, library: str, lanes: int, native_scale: bool, inline: str = "alwaysinline"
+) -> tuple[str, dict[str, str]]:
     """The function's text and the declarations it needs; `library` is the C library's version of it."""
     declares: dict[str, str] = {}
     builder = Builder(declares)
     arguments = [Val(f"%x{k}", "float", lanes, 0) for k in range(entry.arity)]
     formulas = Formulas(builder, native_scale)
     kind = vector("float", lanes)
-    head = f"define internal {kind} @{name}({', '.join(a.typed for a in arguments)}) alwaysinline {{\nentry:\n"
+    head = f"define internal {kind} @{name}({', '.join(a.typed for a in arguments)}) {inline} {{\nentry:\n"
     if entry.limit is None:
         result = entry.emit(formulas, *arguments)
         return head + "\n".join([*builder.text(), f"  ret {result.typed}", "}", ""]), declares
     x = arguments[0]
     size = formulas.abs(x)
-    far = formulas.w.both(formulas.test("ogt", size, entry.limit), formulas.test("olt", size, math.inf))
+    far = formulas.test("ogt", size, entry.limit)
+    if entry.beyond is None:  # infinities are quick here and slow in the C library
+        far = formulas.w.both(far, formulas.test("olt", size, math.inf))
     if lanes > 1:
         reduce = f"llvm.vector.reduce.or.v{lanes}i1"
         builder.declare(reduce, "i1", [far.type])
