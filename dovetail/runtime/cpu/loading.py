@@ -20,13 +20,17 @@ from dovetail.runtime.cpu import calls, machine, openmp, team
 from dovetail.runtime.cpu.store import Store, default_folder
 
 
+#: Builtin functions, kernels and LLVM's own symbol table point into engines' memory: none is ever freed.
+_engines: list[llvm.ExecutionEngine] = []
+
+
 class Loader:
     """What one process has loaded: addresses by symbol, callables by kernel symbol."""
 
     def __init__(self) -> None:
         self.addresses: dict[str, int] = {}
         self.functions: dict[str, Callable[..., Any]] = {}
-        self.engines: dict[str, llvm.ExecutionEngine] = {}  # by object key; they own the code
+        self.engines: dict[str, llvm.ExecutionEngine] = {}  # by object key
         self.lock = threading.Lock()
 
     def load(self, kernels: Iterable[Kernel], store: Store) -> dict[str, Callable[..., int]]:
@@ -84,6 +88,7 @@ class Loader:
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         self.engines[key] = engine
+        _engines.append(engine)
         return engine
 
 
