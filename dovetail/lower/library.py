@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from dovetail.errors import InternalError
-from dovetail.ir.loops import Buffer
+from dovetail.ir.liveness import output_buffers, reads
+from dovetail.ir.loops import Buffer, Item, LibraryCall, Program
 from dovetail.ops.emit import Emitter
 from dovetail.ops.value import Spec, Value
 
@@ -27,6 +30,15 @@ def call_library(
     value = _results(emit, out, results)
     emit.library(operator, arguments, named, tuple(results))
     return value
+
+
+def without_unread(program: Program) -> Iterator[Item]:
+    """The items, with None for results of library calls that nobody reads: whatever they look like will do."""
+    read = {*output_buffers(program), *(name for item in program.items for name in reads(item))}
+    for item in program.items:
+        if isinstance(item, LibraryCall):
+            item = replace(item, results=tuple(b if b is not None and b.name in read else None for b in item.results))
+        yield item
 
 
 def _arguments(emit: Emitter, value: Any) -> Any:

@@ -21,7 +21,7 @@ import torch.fx
 from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.loops import Buffer, BufferRef, Output, Program
-from dovetail.lower.library import call_library
+from dovetail.lower.library import call_library, without_unread
 from dovetail.ops import build
 from dovetail.ops.emit import Emitter
 from dovetail.ops.table import LOWERINGS, VIEWS
@@ -57,7 +57,8 @@ class _Lowering:
                 raise InternalError("lower", f"node {node.name} is a {node.op}")
         outputs = tuple(self.output(k, value) for k, value in enumerate(_flat(result)))
         mutated = tuple((self.inputs[k], self.owned(self.env[node])) for k, node in self.aten.mutated)
-        return Program(tuple(self.inputs), tuple(self.emit.items), outputs, mutated, (), self.constants)
+        program = Program(tuple(self.inputs), tuple(self.emit.items), outputs, mutated, (), self.constants)
+        return program.with_items(tuple(without_unread(program)))
 
     # ------------------------------------------------------------ inputs
 

@@ -11,7 +11,7 @@ made again from the base's when the base has been written to since.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch.fx
@@ -45,7 +45,10 @@ class View:
 
 @dataclass(slots=True, eq=False)
 class Handle:
-    """`tensor` has eager's metadata; `node.meta["val"]` what the graph's tensor has, nearly always the same."""
+    """`tensor` has eager's metadata; `node.meta["val"]` what the graph's tensor has, nearly always the same.
+
+    `made` is the node whose `val` is `tensor` itself, whatever the value is now.
+    """
 
     tensor: Any
     base: Base
@@ -54,6 +57,10 @@ class Handle:
     parent: Handle | None = None
     view: View | None = None
     pick: tuple[torch.fx.Node, int] | None = None  # the node is `pick[0][pick[1]]`, made when first needed
+    made: torch.fx.Node | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.made = self.node or (self.pick[0] if self.pick else None)
 
 
 def same_layout(a: Any, b: Any) -> bool:

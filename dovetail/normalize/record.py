@@ -201,7 +201,8 @@ class Recorder(FakeMode):
                               "use the variant that returns a new tensor")
         node, before = self.node_of(handle), to_fake(tensor)
         run(func, args, kwargs)
-        _replace(node, tensor, before)
+        for holder in {node, handle.made} - {None}:
+            _replace(holder, tensor, before)
         handle.tensor = before
         if handle.base.tensor is tensor:
             handle.base.tensor = before

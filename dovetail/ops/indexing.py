@@ -84,7 +84,7 @@ def index_select(emit: Emitter, out: Spec, self: Value, dim: int, index: Value) 
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::gather", "aten::take_along_dim")
+@ROWS("aten::gather")
 def gather(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Any:
     if not self.rank or index.rank != self.rank or out.empty or index.dtype not in _INTEGER_INDICES:
         return NotImplemented

@@ -233,6 +233,37 @@ IMAGES: dict[str, Callable[[torch.Tensor], Any]] = {
     ),
 }
 
+#: For a matrix (or a batch of them) of at least one element.
+MATRICES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "svd full": lambda x: torch.ops.aten._linalg_svd.default(x, True),
+    "svd": lambda x: torch.ops.aten._linalg_svd.default(x, False),
+    "svd values": lambda x: torch.linalg.svdvals(x),
+    "eig": lambda x: torch.linalg.eig(x @ x.mT),
+    "eigh": lambda x: torch.linalg.eigh(x @ x.mT),
+    "qr": lambda x: torch.linalg.qr(x),
+    "lu": lambda x: torch.linalg.lu(x),
+    "inv": lambda x: torch.linalg.inv_ex(x @ x.mT),
+    "pinv": lambda x: torch.linalg.pinv(x),
+    "det": lambda x: torch.linalg.det(x @ x.mT),
+    "cond": lambda x: torch.linalg.cond(x),
+}
+
+#: Random numbers in the shape of the argument.
+RANDOM: dict[str, Callable[[torch.Tensor], Any]] = {
+    name: lambda x, name=name, more=more: getattr(torch.ops.aten, name).default(x, *more)
+    for name, more in (("uniform", ()), ("exponential", ()), ("cauchy", ()), ("log_normal", ()), ("random", ()),
+                       ("normal_functional", ()), ("geometric", (0.5,)), ("poisson", ()), ("rand_like", ()))
+}
+
+#: Training-mode batch normalisation, statistics included, by the dtype of the parameters.
+BATCH_NORM: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "native": lambda x, p: torch.ops.aten.native_batch_norm.default(x, p, p, None, None, True, 0.1, 1e-5),
+    "alone": lambda x, p: torch.ops.aten._native_batch_norm_legit.no_stats(x, p, p, True, 0.1, 1e-5),
+    "functional": lambda x, p: torch.ops.aten._native_batch_norm_legit_functional.default(
+        x, p, p, p, p, True, 0.1, 1e-5),
+    "updating": lambda x, p: torch.ops.aten._batch_norm_with_update_functional.default(x, p, p, p, p, 0.1, 1e-5),
+}  # fmt: skip
+
 FACTORIES: dict[str, Callable[[], Any]] = {
     "arange": lambda: torch.arange(5),
     "arange float": lambda: torch.arange(0, 1, 0.25),
