@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.errors import InternalError
+from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.loops import Buffer, BufferRef, Output, Program
 from dovetail.lower.library import call_library, without_unread
@@ -118,23 +118,42 @@ class _Lowering:
         return Output(self.owned(value))
 
     def alias(self, node: torch.fx.Node, value: Value, source: int) -> Output:
-        """A view of an input, described by its own metadata; one of another dtype is made by the library."""
+        """A view of an input, described by its own metadata; the input itself only where eager returns that.
+
+        One of another dtype, or with a conjugation or negation still to be done, is made by the library.
+        """
         base, origin = self.inputs[source], self.nodes[source].meta["val"]
+        if node.op == "placeholder":
+            return Output(base, base)
         val = node.meta["val"]
         spec = spec_of(val)
         offset = val.storage_offset() - origin.storage_offset()
-        if (spec.dtype, spec.sizes, spec.strides, offset) == (base.dtype, base.sizes, base.strides, 0):
-            return Output(base, base)
         if spec.dtype.itemsize != base.dtype.itemsize:
-            return Output(self.emit.memory(value))
-        if spec.dtype is not base.dtype:
-            bits = self.emit.view(base, base.dtype, spec.sizes, spec.strides, offset)
-            result = self.emit.buffer(spec)
-            self.emit.library(torch.ops.aten.view.dtype, (BufferRef(bits), spec.dtype), {}, (result,))
-            return Output(result)
+            raise Unsupported(
+                "alias-of-other-size", f"a result is a view of an input as {spec.dtype}, whose elements have another size",
+                "return a copy (.clone()), or take the view outside the compiled function",
+            )  # fmt: skip
+        lazy = [
+            operator for operator, differs in (
+                (torch.ops.aten._conj.default, val.is_conj() != origin.is_conj()),
+                (torch.ops.aten._neg_view.default, val.is_neg() != origin.is_neg()),
+            ) if differs
+        ]  # fmt: skip
+        if spec.dtype is not base.dtype or lazy:
+            view = self.emit.view(base, base.dtype, spec.sizes, spec.strides, offset)
+            if spec.dtype is not base.dtype:
+                view = self.library_view(torch.ops.aten.view.dtype, view, spec, spec.dtype)
+            for operator in lazy:
+                view = self.library_view(operator, view, spec)
+            return Output(view)
         view = Buffer(f"{base.name}_view{len(self.emit.items)}_{node.name}", spec.dtype, spec.device, spec.sizes,
                       spec.strides, offset, "output")
         return Output(view, base)
+
+    def library_view(self, operator: Any, base: Buffer, spec: Spec, *arguments: Any) -> Buffer:
+        result = self.emit.buffer(spec)
+        self.emit.library(operator, (BufferRef(base), *arguments), {}, (result,))
+        return result
 
     def owned(self, value: Value) -> Buffer:
         """Memory with the value that is no input's."""
