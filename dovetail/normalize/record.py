@@ -292,6 +292,8 @@ class Recorder(FakeMode):
         val = node.meta["val"]
         values = [node] if isinstance(val, torch.Tensor) else None
         own = iter(_own(facts(func), result))
+        for name in form.drop:
+            _accepts(func, named[name], val if values else val[form.writes.index(name)])
         for k, name in enumerate(form.writes):
             if name is None:
                 item = next(own, None)
@@ -412,6 +414,15 @@ def _own(known: Facts, result: Any) -> list[Any]:
     """The results that are no written argument."""
     results = result if isinstance(result, (tuple, list)) else (result,)
     return [r for r, owner in zip(results, known.returned, strict=False) if owner is None]
+
+
+def _accepts(func: Any, out: Any, val: Any) -> None:
+    """Element-wise operators convert to the dtype of out= where that is safe; what others do is for eager to say."""
+    if not isinstance(out, torch.Tensor) or out.dtype == val.dtype:
+        return
+    if torch.Tag.pointwise not in func.tags or not torch.can_cast(val.dtype, out.dtype):
+        raise Unsupported("out-dtype", f"{func} is given an out= tensor of {out.dtype} for a result of {val.dtype}",
+                          "give a tensor of the result's dtype")
 
 
 def _relative(args: tuple[Any, ...], base: torch.Tensor, value: torch.Tensor) -> tuple[Any, ...]:

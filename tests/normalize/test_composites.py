@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.normalize.harness import check
+from dovetail.errors import Unsupported
+from tests.normalize.harness import check, functional
 
 X = torch.rand(4, 6)
 
@@ -57,3 +58,16 @@ def test_a_part_of_several_results_changes_shape_in_place():
 @pytest.mark.parametrize("dim, keepdim", [(None, False), (1, True), (0, False)])
 def test_quantiles(fn, dim, keepdim):
     check(lambda x: fn(x, 0.4, dim=dim, keepdim=keepdim), X, exact=False)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, out: torch.sum(x, 0, out=out[0]), lambda x, out: torch.complex(x, x, out=out.to(torch.complex128)),
+    lambda x, out: torch.add(x, x, out=out.long()),
+])  # fmt: skip
+def test_an_out_of_another_dtype_is_for_eager(fn):
+    with pytest.raises(Unsupported, match="out-dtype"):
+        functional(fn, X, X.double())
+
+
+def test_element_wise_results_are_converted_to_the_dtype_of_out():
+    check(lambda x, out: torch.add(x, x, out=out), X, X.double())
