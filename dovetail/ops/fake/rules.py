@@ -146,6 +146,19 @@ def _uniform(x: torch.Tensor, *_: Any, **__: Any) -> Any:
     return fresh(sizes, elementwise_strides(sizes, (x,)), x)
 
 
+def _scatter(operator: Any) -> Callable[..., Any]:
+    """Of an expanded tensor the result is contiguous; PyTorch 2.11's meta kernel lets its elements overlap."""
+
+    def rule(x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        sizes = tuple(x.shape)
+        if not any(stride == 0 and size != 1 for size, stride in zip(sizes, x.stride(), strict=True)):
+            return NotImplemented
+        operator(*(torch.empty(t.shape, dtype=t.dtype, device="meta") for t in (x, source)), *args, **kwargs)
+        return fresh(sizes, contiguous(sizes), x)
+
+    return rule
+
+
 def _poisson(x: torch.Tensor, *_: Any, **__: Any) -> Any:
     sizes = tuple(x.shape)
     return fresh(sizes, contiguous(sizes), x)
@@ -154,6 +167,8 @@ def _poisson(x: torch.Tensor, *_: Any, **__: Any) -> Any:
 RULES: dict[Any, Callable[..., Any]] = {
     aten.uniform.default: _uniform,
     aten.poisson.default: _poisson,
+    aten.select_scatter.default: _scatter(aten.select_scatter.default),
+    aten.slice_scatter.default: _scatter(aten.slice_scatter.default),
     aten.native_layer_norm.default: _layer_norm,
     aten._softmax.default: _softmax(aten._softmax.default),
     aten._log_softmax.default: _softmax(aten._log_softmax.default),
