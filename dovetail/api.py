@@ -11,7 +11,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, overload
 
 import torch
@@ -34,8 +34,9 @@ from dovetail.interop.backends import (
     register_backend,
     set_default_backend,
 )
+from dovetail.ir.captured import Break, Continuation
 from dovetail.options import Options, checked_mode, checked_options
-from dovetail.runtime.entry import REGISTRY, wrap_function
+from dovetail.runtime.entry import REGISTRY, Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import CompiledModule, wrap_module
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,6 +54,7 @@ class Request:
     user_options: Mapping[str, Any] | None = None
     records: list[CompileRecord] | None = None  # where explain wants this request's compilations listed
     failures: list[Unsupported] | None = None
+    rests: dict[Any, Dispatcher] = field(default_factory=dict, compare=False, repr=False)  # what follows graph breaks
 
     def options(self) -> Options:
         """The choices of a compilation that starts now: the arguments, else the settings."""
@@ -73,6 +75,13 @@ class Request:
         proxies = any(isinstance(v, torch.fx.Proxy) for v in (*args, *kwargs.values()))
         return proxies or guards.outside_reason() is not None
 
+    def rest(self, found: Continuation) -> Dispatcher:
+        """The dispatcher of what follows a graph break; the same one for the same rest, so that loops converge."""
+        key = found.key
+        if key not in self.rests:
+            self.rests[key] = Dispatcher(importlib.import_module("dovetail.pipeline").resumed(found), self)
+        return self.rests[key]
+
     def compile(
         self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str]
     ) -> guards.Entry:
@@ -85,7 +94,11 @@ class Request:
         events = Events(record, [logs.LogSink(), *([dump] if dump else [])])
         _log_recompile(record)
         try:
-            entry = _compile_entry(fn, args, kwargs, options, events)
+            entry = _compile_entry(fn, args, kwargs, options, events, self.rest)
+            for found in entry.captured.breaks:
+                logs.log("graph_breaks", f"graph break in {record.function}, {record.place}:\n{_break_text(found)}")
+            if entry.captured.breaks and not hasattr(fn, "_dovetail_continuation"):
+                entry = replace(entry, call=to_the_end(entry.call))
             record.outcome = "compiled"
             if self.records is not None:
                 record.captured = entry.captured
@@ -99,13 +112,20 @@ class Request:
                 dump.finish(record)
 
 
+def _break_text(found: Break) -> str:
+    return str(Unsupported(found.code, found.reason, found.remedy, found.stack))
+
+
 def _compile_entry(
-    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events
-) -> guards.Entry:
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
+    rest: Callable[[Continuation], Dispatcher],
+) -> guards.Entry:  # fmt: skip
     # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
     pipeline = importlib.import_module("dovetail.pipeline")
     taken = guards.snapshot()
     captured = pipeline.trace(fn, args, kwargs, options, events)
+    rests = {name: rest(found) for name, found in captured.continuations.items()}
+    captured = replace(captured, names={**captured.names, **rests})
     if options.backend in BUILT_IN:
         fakes = [given.fake for given in captured.inputs]
         graph = _STAGES[options.backend](pipeline)(captured.graph, fakes, options, events)
@@ -159,6 +179,11 @@ def _note_failure(error: BaseException, stage: str, record: CompileRecord, failu
 def describe(fn: Any) -> tuple[str, str]:
     """A callable's name and the place of its definition."""
     target = inspect.unwrap(fn.func if isinstance(fn, functools.partial) else fn)
+    rest = getattr(fn, "_dovetail_continuation", None)
+    if rest is not None:
+        code = rest.points[-1].code
+        line = next((p[0] for p in code.co_positions() if p[0]), code.co_firstlineno)
+        return target.__qualname__, f"{code.co_filename}:{line}"
     if isinstance(target, torch.nn.Module):
         target = type(target).forward
     code = getattr(getattr(target, "__func__", target), "__code__", None)

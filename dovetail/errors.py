@@ -62,6 +62,7 @@ class Unsupported(DovetailError):
     ) -> None:
         super().__init__(reason)
         self.code, self.reason, self.remedy, self.stack = code, reason, remedy, stack
+        self.places: tuple[tuple[int, bool], ...] = ()  # capture's: where the graph could end instead
 
     def __str__(self) -> str:
         lines = [f"[{self.code}] {self.reason}"]

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.capture import capture
+from dovetail.capture import capture, capture_with_breaks, resume_eagerly
 from dovetail.codegen import cpu, host
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.ir.aten import AtenGraph
-from dovetail.ir.captured import Captured
+from dovetail.ir.captured import Captured, Continuation
 from dovetail.ir.loops import Group
 from dovetail.ir.text import program_text
 from dovetail.lower import lower
@@ -41,9 +41,12 @@ Compiled = Callable[..., Sequence[Any]]
 def trace(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events
 ) -> Captured:
-    """Capture one call of `fn`. Raises Unsupported, with the user's line, where capture cannot go on."""
+    """Capture one call of `fn`, up to the first graph break if it may have any.
+
+    Raises Unsupported, with the user's line, where capture can neither go on nor break.
+    """
     with events.stage("capture"):
-        captured = capture(fn, args, kwargs, options)
+        captured = (capture if options.fullgraph else capture_with_breaks)(fn, args, kwargs, options)
     events.artifact("graph_code", lambda: captured.graph.print_readable(print_output=False))
     return captured
 
@@ -95,3 +98,8 @@ def _protected(call: Compiled, graph: torch.fx.GraphModule, fakes: Sequence[Any]
 def needs_autograd(fakes: Sequence[Any]) -> bool:
     """Would eager record this graph for a backward pass? Compiled backward passes come later."""
     return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
+
+
+def resumed(rest: Continuation) -> Callable[..., Any]:
+    """What follows a graph break as a callable of its parameters: `trace` takes it, and eager can run it."""
+    return resume_eagerly(rest)

@@ -94,6 +94,7 @@ def run_frame(s: Any, function: FunctionValue, values: dict[str, Any]) -> Value:
     for name, cell in zip(function.code.co_freevars, function.closure):
         values[name] = cell
     s.metrics["frames"] += 1
+    frame.direct, s.expected = s.expected is function.code, None
     if flags(function.code)[2]:
         return GeneratorValue(frame)
     return frame.run_call()

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 import torch.fx
 
+from dovetail.capture.breaks.stop import Ending, Stopped
+from dovetail.capture.breaks.trace import trace_continuation
 from dovetail.capture.contexts import preserved
 from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.known import all as _known
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.session import Session
-from dovetail.capture.tensors import release_member
 from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import MISSING, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.wrap import function_parts
 from dovetail.errors import Unsupported
-from dovetail.ir.captured import Captured
+from dovetail.ir.captured import Break, Captured
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Bound, Cell
 from dovetail.ops.fake import FakeMode
@@ -52,15 +54,55 @@ def capture(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, 
 
     Tensors among the arguments are only looked at, never computed with.
     """
+    return _capture(fn, args, kwargs, options, -1)
+
+
+def capture_with_breaks(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any
+) -> Captured:
+    """The same, but what cannot be part of the graph ends it: the residual does it and hands over the rest.
+
+    Raises `Unsupported` where no such break is possible either.
+    """
+    try:
+        return _capture(fn, args, kwargs, options, -1)
+    except Unsupported as error:
+        if error.code == "user-exception":
+            raise
+        for tick in _break_places(error):
+            try:
+                captured = _capture(fn, args, kwargs, options, tick)
+            except Unsupported:
+                continue  # not here: end the graph one call further out
+            return replace(captured, breaks=(Break(error.code, error.reason, error.remedy, error.stack),))
+        raise
+
+
+def _break_places(error: Unsupported) -> list[int]:
+    """Instructions that the graph can end at: in the frame that failed, then in its callers."""
+    places = error.places
+    reach = next((k for k, (_, direct) in enumerate(places) if k and not direct), len(places))
+    inside = list(itertools.takewhile(bool, (tick for tick, _ in reversed(places[:reach]))))
+    return inside  # frames that wait for a continuation's inner ones have executed nothing: 0
+
+
+def _capture(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int) -> Captured:
+    rest = getattr(fn, "_dovetail_continuation", None)
     target = take_apart(fn)
     function = target.function or underlying(target.root)
-    session = Session(getattr(function, "__globals__", {}), options)
+    session = Session(getattr(function, "__globals__", {}) if rest is None else rest.scopes[0], options)
+    session.stop = stop
     with preserved(session), FakeMode():
         try:
-            header, result = _trace(session, target, args, kwargs)
+            if rest is not None:
+                result = trace_continuation(session, rest, args)
+            else:
+                result = _trace(session, target, args, kwargs)
         except Raised as raised:
             raise _escaped(raised) from getattr(raised.value, "original", None)
-        return _finish(session, header, result, function)
+        except Stopped:
+            return _finish(session, session.ending, function)
+        return _finish(session, _returning(session, result), function)
 
 
 def _escaped(raised: Raised) -> Unsupported:
@@ -106,7 +148,7 @@ def underlying(fn: Any) -> Any:
 # ---------------------------------------------------------------- parameters
 
 
-def _trace(s: Session, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, Value]:
+def _trace(s: Session, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Value:
     function = target.function
     if function is None or not RESERVED.isdisjoint(function.__code__.co_varnames[: _count(function)]):
         star = s.wrap(tuple(args), Arg("args"))
@@ -115,11 +157,12 @@ def _trace(s: Session, target: Target, args: tuple[Any, ...], kwargs: Mapping[st
         named = {k.native(): v for k, v in double.pairs(s)}
         double.real, double.source = MISSING, None  # each call makes a new one
         root = s.wrap(target.root, s.bind(target.root, "self"))
-        return "*args, **kwargs", s.call_root(root, star.all(s), named)
-    values, header = _bind(s, target, function, args, kwargs)
+        s.header = "*args, **kwargs"
+        return s.call_root(root, star.all(s), named)
+    values, s.header = _bind(s, target, function, args, kwargs)
     if isinstance(target.root, torch.nn.Module):
         _no_hooks(s, values[next(iter(values))])
-    return header, _run(s, function, values)
+    return _run(s, function, values)
 
 
 def _count(function: FunctionType) -> int:
@@ -187,14 +230,18 @@ def _run(s: Session, function: FunctionType, values: dict[str, Value]) -> Value:
 # ---------------------------------------------------------------- the result
 
 
-def _finish(s: Session, header: str, result: Value, function: Any) -> Captured:
+def _returning(s: Session, result: Value) -> Ending:
+    """The tail of a residual that returns."""
     if s.context_values:
         s.unsupported("context-variable", "the code sets a context variable and leaves it set")
-    for member in s.replaced:
-        release_member(s, member)
+    s.release_replaced()
     rebuilder = Rebuilder(s)
     text = rebuilder.expr(result)
-    replay = rebuilder.effects()
+    return Ending(rebuilder, [*rebuilder.effects(), f"return {text}"], {})
+
+
+def _finish(s: Session, ending: Ending, function: Any) -> Captured:
+    rebuilder = ending.rebuilder
     node = s.graph.output(tuple(rebuilder.outputs))
     node.meta["stack"] = ()
     _remove_dead(s.graph)
@@ -206,14 +253,14 @@ def _finish(s: Session, header: str, result: Value, function: Any) -> Captured:
     static = [s.bound[i.source.index] for i in inputs if i.static]
     arguments = [i.source.expr() for i in inputs if not i.static] + (["*P"] if static else [])
     call = [f"_o = graph({', '.join(arguments)})"] if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs else []
-    body = "\n    ".join([*call, *rebuilder.lines, *replay, f"return {text}"])
-    residual = f"def residual({header}):\n    {body}\n"
+    body = "\n    ".join([*call, *rebuilder.lines, *ending.lines])
+    residual = f"def residual({s.header}):\n    {body}\n"
     module = torch.fx.GraphModule({}, s.graph)
-    names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function}
-    names["G"] = getattr(function, "__globals__", {})
+    names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
     _distinct(s, inputs)
-    calls = sum(n.op.startswith("call") for n in s.graph.nodes)
-    return Captured(module, inputs, tuple(s.guards), residual, names, tuple(s.bound), (), {"ops": calls, **s.metrics})
+    metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes), **s.metrics}
+    bound, guards = tuple(s.bound), tuple(s.guards)
+    return Captured(module, inputs, guards, residual, names, bound, (), metrics, ending.continuations)
 
 
 def _remove_dead(graph: torch.fx.Graph) -> None:

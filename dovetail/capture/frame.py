@@ -12,15 +12,18 @@ from typing import Any
 from dovetail.bytecode import Code
 from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
 from dovetail.capture.scope import Scope
-from dovetail.capture.values.base import NONE, Const, Raised, Value
+from dovetail.capture.values.base import NONE, Const, NotNative, Raised, Value
 from dovetail.capture.values.iterators import IteratorValue
-from dovetail.errors import Location
+from dovetail.errors import Location, Unsupported
 
 
 class Frame:
     """`locals` maps the names of fast locals to values; cells are among them."""
 
-    __slots__ = ("s", "code", "scope", "function", "locals", "stack_", "ip", "at", "names", "names_table", "_outer")
+    __slots__ = (
+        "s", "code", "scope", "function", "locals", "stack_", "ip", "at", "names", "names_table", "tick", "direct",
+        "_outer",
+    )  # fmt: skip
 
     def __init__(self, s: Any, code: Code, scope: Scope, function: Any) -> None:
         self.s, self.code, self.scope, self.function = s, code, scope, function
@@ -30,6 +33,8 @@ class Frame:
         self.at = 0
         self.names: tuple[str, ...] = ()  # keyword names of the next call
         self.names_table: Any = None  # the namespace of a class body
+        self.tick = 0  # the number of the running instruction
+        self.direct = False  # is what it returns, as it is, the result of its caller's call instruction?
         self._outer: tuple[Location, ...] | None = None
 
     # ------------------------------------------------------------ running
@@ -46,13 +51,20 @@ class Frame:
         frames.append(self)
         try:
             return self.run()
+        except Unsupported as error:
+            if not error.places:
+                error.places = tuple((f.tick, f.direct) for f in frames)
+            raise
         finally:
             frames.pop()
 
     def run(self) -> tuple[Any, Value]:
-        instructions = self.code.instructions
+        instructions, s = self.code.instructions, self.s
         while True:
             self.at = self.ip
+            self.tick = s.tick = s.tick + 1
+            if self.tick == s.stop:
+                s.end()
             instruction = instructions[self.ip]
             self.ip += 1
             handler = instruction.handler
@@ -63,6 +75,10 @@ class Frame:
             except Raised as raised:
                 self.unwind(raised)
                 continue
+            except NotNative as missing:
+                s.unsupported(
+                    "native-value", f"{_describe(missing)} is needed while capturing", "Pass it as a constant."
+                )
             if outcome is not None:
                 return outcome
 
@@ -111,6 +127,11 @@ class Frame:
             index = next((k for k in range(len(frames) - 1, -1, -1) if frames[k] is self), 0)
             self._outer = frames[index - 1].stack() if index else ()
         return (*self._outer, self.location())
+
+
+def _describe(missing: NotNative) -> str:
+    value = missing.args[0] if missing.args else None
+    return f"the value of {value.describe()}" if isinstance(value, Value) else "a value of the running program"
 
 
 def _unknown(frame: Frame, instruction: Any) -> None:

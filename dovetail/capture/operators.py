@@ -74,7 +74,7 @@ def native_call(s: Any, function: Callable[..., Any], *args: Any) -> Value:
 
 def binary(s: Any, name: str, left: Value, right: Value) -> Value:
     """`left op right`; in-place names ("iadd") fall back to the plain operator."""
-    if type(left) is Const and type(right) is Const:
+    if isinstance(left, Const) and isinstance(right, Const):
         return native_call(s, BINARY[name], left.value, right.value)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         if name in IN_PLACE and not isinstance(left, TensorValue):
@@ -119,7 +119,7 @@ def _protocol(s: Any, left: Value, right: Value, name: str, reflected: str, sign
 
 def unary(s: Any, name: str, value: Value) -> Value:
     function, special = UNARY[name]
-    if type(value) is Const:
+    if isinstance(value, Const):
         return native_call(s, function, value.value)
     if isinstance(value, TensorValue):
         return s.torch_call(function, [value], {})
@@ -131,7 +131,7 @@ def unary(s: Any, name: str, value: Value) -> Value:
 
 def compare(s: Any, sign: str, left: Value, right: Value) -> Value:
     function, name, reflected = COMPARE[sign]
-    if type(left) is Const and type(right) is Const:
+    if isinstance(left, Const) and isinstance(right, Const):
         return native_call(s, function, left.value, right.value)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         if _tensor_operand(left) and _tensor_operand(right) and not _tensor_to_none(left, right):
@@ -220,7 +220,7 @@ def length(s: Any, value: Value) -> Value:
         return Const(len(value.entries))
     if kind is ViewValue:
         return Const(len(value.base.entries))  # type: ignore[attr-defined]
-    if kind is Const:
+    if isinstance(value, Const):
         return native_call(s, len, value.native())
     method = s.find_special(value, "__len__")
     if method is None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.capture.values.base import MISSING, Const, Value
+from dovetail.capture.values.base import MISSING, Const, LateConst, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue, ViewValue
 from dovetail.capture.values.iterators import IteratorValue
@@ -52,7 +52,9 @@ class Rebuilder:
         found = self._memo.get(id(value))
         if found is not None:
             return found
-        if value.source is not None and not isinstance(value, (Const, TupleValue)):
+        if type(value) is LateConst and not value.seen:
+            return value.source.expr()
+        if value.source is not None and not isinstance(value, (Const, TupleValue, CellValue)):
             text = self._local(value.source.expr()) if not value.source.expr().isidentifier() else value.source.expr()
             return self._remember(value, text)
         for kind, builder in BUILDERS.items():
@@ -210,6 +212,11 @@ class Rebuilder:
                 self.lines.append(f"_set({text}, {name!r}, {self.expr(found)})")
 
     def iterator(self, value: IteratorValue) -> str:
+        """An iterator that goes on where the traced one stands; `parts` of its class say how."""
+        parts = value.parts(self.s)
+        if parts is not None:
+            function, args = parts
+            return self.start(value, f"{self.known(function)}({', '.join(self.expr(a) for a in args)})")
         return self.s.unsupported(
             "iterator-result", "an iterator or generator leaves the compiled function", "Return a list instead."
         )

@@ -13,6 +13,7 @@ import torch.fx
 
 from dovetail.capture import attributes, calls, classes, iteration, operators, tensors
 from dovetail.capture import wrap as wrapping
+from dovetail.capture.breaks import stop as stopping
 from dovetail.capture.effects import Effects
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
@@ -50,6 +51,12 @@ class Session:
         self.members: dict[Source, Value] = {}  # module members used as fixed inputs
         self.replaced: list[Member] = []  # those that the traced code assigns
         self.metrics = {"frames": 0, "instructions": 0}
+        self.root_globals, self.header = root_globals, ""  # of the residual
+        self.tick = 0  # instructions executed
+        self.stop = -1  # the one to end at; see breaks.stop
+        self.ending: Any = None
+        self.expected: Any = None  # the code whose frame the running call instruction makes
+        self.grad_mode = torch.is_grad_enabled()
 
     # ------------------------------------------------------------ facts relied on
 
@@ -101,6 +108,10 @@ class Session:
                     "Pass strings and numbers, or call it outside the compiled function.",
                 )
         self.effects.call(function, args, kwargs)
+
+    def release_replaced(self) -> None:
+        for member in self.replaced:
+            tensors.release_member(self, member)
 
     def state_node(self, target: Any, *args: Any) -> Any:
         """A node that changes process-wide state for the nodes after it."""
@@ -168,6 +179,7 @@ class Session:
         """Run the function with its parameters already bound."""
         return calls.run_frame(self, function, values)
 
+    end = stopping.stop
     wrap = wrapping.wrap
     from_native = wrapping.from_native
     generic_get_attr = attributes.generic_get_attr

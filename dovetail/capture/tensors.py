@@ -214,6 +214,8 @@ def tensor_get_attr(s: Any, value: TensorValue, name: str) -> Value:
         if value.real is not MISSING and name in value.real.__dict__:
             return s.wrap(value.real.__dict__[name], s.attr_source(value, name))
         return s.throw(AttributeError, f"'Tensor' object has no attribute {name!r}")
+    if name == "__dict__":
+        return s.unsupported("tensor-attribute", "the attribute dictionary of a tensor is read while capturing")
     method = getattr(torch.Tensor, name, None)
     if method in tensor_methods():
         return MethodValue(KnownValue(method), value)

@@ -307,6 +307,9 @@ def _wrap_module(s: Any, obj: Any, source: Source | None) -> Value:
 
 def _wrap_object(s: Any, obj: Any, source: Source | None) -> Value:
     cls = type(obj)
+    if source is not None and hasattr(cls, "__next__"):  # stepping a real iterator while capturing would use it up
+        s.guard(source, GuardKind.TYPE, cls)
+        return _remember(s, obj, ObjectValue(cls, obj, source))
     if cls.__dictoffset__ == 0 and not hasattr(cls, "__slots__") or isinstance(obj, OPAQUE):
         return _wrap_known(s, obj, source)
     source = _owned(s, obj, source)

@@ -103,4 +103,5 @@ def explain_records(records: Sequence[CompileRecord], failures: Sequence[Unsuppo
     for one in captured:
         reasons += [BreakReason(str(b), getattr(b, "stack", ())) for b in one.breaks]
     guards = tuple(g for one in captured for g in one.guards)
-    return ExplainOutput(tuple(one.graph for one in captured), tuple(reasons), guards, tuple(records))
+    graphs = tuple(one.graph for one in captured if operators(one.graph))
+    return ExplainOutput(graphs, tuple(reasons), guards, tuple(records))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import torch.fx
 
+from dovetail.errors import Location
 from dovetail.ir.guard import Guard
 from dovetail.ir.source import Source
 
@@ -24,6 +26,71 @@ class GraphInput:
     static: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A suspended frame: where its code goes on, and which of its slots hold something.
+
+    `at` is the instruction it stands at, `index` the one it goes on with. `stack` has one entry a stack slot at
+    `index`, False for CPython's NULL; for a frame that waits for a call, the last one is the call's result.
+    """
+
+    code: CodeType
+    at: int
+    index: int
+    locals: tuple[str, ...]
+    cells: tuple[str, ...]
+    stack: tuple[bool, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Continuation:
+    """What remains to be done after a graph break: suspended frames, outermost first, and their globals.
+
+    Its parameters are, frame by frame, the values of locals, cells and stack slots (NULLs and the awaited
+    results left out).
+    """
+
+    points: tuple[Point, ...]
+    scopes: tuple[dict[str, Any], ...]
+
+    @property
+    def key(self) -> Any:
+        """Equal keys: the same rest."""
+        return self.points, tuple(map(id, self.scopes))
+
+    def parameters(self) -> tuple[str, ...]:
+        names: list[str] = []
+        for number, point in enumerate(self.points):
+            awaited = number < len(self.points) - 1
+            stack = [f"stack{k}" for k in range(sum(point.stack) - awaited)]
+            for name in (*point.locals, *point.cells, *stack):
+                clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+                names.append(f"p{len(names)}_{clean}")
+        return tuple(names)
+
+
+class Next:
+    """What a compiled region that ends in a graph break returns: the rest, and its arguments."""
+
+    __slots__ = ("rest", "args")
+
+    def __init__(self, rest: Any, args: tuple[Any, ...]) -> None:
+        self.rest, self.args = rest, args
+
+
+@dataclass(frozen=True)
+class Break:
+    """Why a graph ended: a stable code, the reason in the user's words, a remedy and the user's stack."""
+
+    code: str
+    reason: str
+    remedy: str = ""
+    stack: tuple[Location, ...] = ()
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.reason}"
+
+
 @dataclass(frozen=True)
 class Captured:
     """One traced region.
@@ -31,6 +98,7 @@ class Captured:
     `residual` is the Python text of `def residual(<the callable's own parameters>)`: it loads
     the graph's inputs from their sources, calls `graph(...)`, replays side effects in order
     and returns the rebuilt result. `names` are the globals it needs beyond `graph`, G, F, K, M.
+    After a graph break it returns a `Next` instead; `continuations` are the names that it uses for what follows.
     """
 
     graph: torch.fx.GraphModule
@@ -39,5 +107,6 @@ class Captured:
     residual: str
     names: Mapping[str, Any]
     bound: tuple[Any, ...] = ()  # the objects behind Bound sources: K
-    breaks: tuple[Any, ...] = ()
+    breaks: tuple[Break, ...] = ()
     metrics: Mapping[str, int] = field(default_factory=dict)
+    continuations: Mapping[str, Continuation] = field(default_factory=dict)

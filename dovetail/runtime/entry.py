@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dovetail.errors import InternalError, Unsupported
-from dovetail.ir.captured import Captured
+from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
 
@@ -102,6 +102,11 @@ class Dispatcher:
             self.publish(())
 
     # ------------------------------------------------------------ calls
+
+    def enter(self, args: tuple[Any, ...]) -> Any:
+        """One call as what follows a graph break: the result, or the next `Next`."""
+        result = self.first(*args)
+        return result if result is not MISS else self.miss(args, {})
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that the first entry does not fit."""
@@ -193,6 +198,18 @@ class Dispatcher:
             failed = entry.failures(args, kwargs)
             found.append(str(failed[0]) if failed else "the guards hold on a second look")
         return found
+
+
+def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:
+    """An entry's `call` whose graph breaks: the parts are run one after the other, not one inside the other."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        while type(result) is Next:
+            result = result.rest.enter(result.args)
+        return result
+
+    return run
 
 
 class Registry:

@@ -203,12 +203,21 @@ def unsupported(x):
     return x + len(open(__file__).read()) * 0
 
 
+def yields(x):
+    yield x
+
+
 def test_what_cannot_be_captured() -> None:
     with pytest.raises(dovetail.GraphBreakError) as full:
         compiled(unsupported, fullgraph=True)(X)
     assert "test_compile.py" in str(full.value) and full.value.code in str(full.value)
+    assert torch.equal(compiled(unsupported)(X), X)  # the graph breaks
+    wrapped = compiled(yields)
     with pytest.warns(UserWarning, match="eagerly"):
-        assert torch.equal(compiled(unsupported, options={"suppress_errors": True})(X), X)
+        assert torch.equal(next(wrapped(X)), X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(next(wrapped(X)), X)  # reported once
 
 
 def test_the_programs_own_error_is_eagers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.capture.handlers.table import op
+from dovetail.capture.operators import mark
 from dovetail.capture.values.base import NONE, Const
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
 
@@ -89,13 +90,17 @@ def convert_value(f: Any, i: Any) -> None:
 @op("LIST_APPEND")
 def list_append(f: Any, i: Any) -> None:
     value = f.pop()
-    f.stack_[-i.arg].items.append(value)
+    target = f.stack_[-i.arg]
+    target.items.append(value)
+    mark(f.s, target)
 
 
 @op("SET_ADD")
 def set_add(f: Any, i: Any) -> None:
     value = f.pop()
-    f.stack_[-i.arg].entries.setdefault(f.s.hashable(value), value)
+    target = f.stack_[-i.arg]
+    target.entries.setdefault(f.s.hashable(value), value)
+    target.mark(f.s)
 
 
 @op("MAP_ADD")
@@ -107,14 +112,18 @@ def map_add(f: Any, i: Any) -> None:
 @op("LIST_EXTEND")
 def list_extend(f: Any, i: Any) -> None:
     value = f.pop()
-    f.stack_[-i.arg].items.extend(f.s.unpack(value))
+    target = f.stack_[-i.arg]
+    target.items.extend(f.s.unpack(value))
+    mark(f.s, target)
 
 
 @op("SET_UPDATE")
 def set_update(f: Any, i: Any) -> None:
     value = f.pop()
+    target = f.stack_[-i.arg]
     for item in f.s.unpack(value):
-        f.stack_[-i.arg].entries.setdefault(f.s.hashable(item), item)
+        target.entries.setdefault(f.s.hashable(item), item)
+    target.mark(f.s)
 
 
 @op("DICT_UPDATE", "DICT_MERGE")

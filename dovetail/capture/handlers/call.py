@@ -11,7 +11,8 @@ from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.handlers.stack import implicit_super
 from dovetail.capture.handlers.table import op
 from dovetail.capture.values.base import NULL, Const
-from dovetail.capture.values.callables import FunctionValue, KnownValue
+from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.objects import ModuleValue
 
 
 @op("KW_NAMES")
@@ -56,7 +57,19 @@ def invoke(f: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> An
         frame_reader = FRAME_READERS.get(function.real) if function.real in (locals, globals) else None
         if frame_reader is not None:
             return frame_reader(f)
+    f.s.expected = _code_run(function)
     return function.call(f.s, args, kwargs)
+
+
+def _code_run(function: Any) -> Any:
+    """The code whose frame's result is the call's result, if that is how such a call runs."""
+    if isinstance(function, MethodValue):
+        function = function.function
+    if isinstance(function, FunctionValue):
+        return function.code
+    if isinstance(function, ModuleValue):
+        return getattr(getattr(function.cls, "forward", None), "__code__", None)
+    return None
 
 
 def _locals(f: Any) -> Any:

@@ -10,6 +10,7 @@ from dovetail.capture.handlers.table import RETURN, op
 from dovetail.capture.values.base import FALSE, NULL, TRUE, Const, boolean
 from dovetail.capture.values.callables import CellValue, KnownValue, SuperValue
 from dovetail.capture.values.containers import SliceValue
+from dovetail.capture.values.objects import Lazy
 
 UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}
 
@@ -61,10 +62,17 @@ def return_value(f: Any, i: Any) -> Any:
 
 @op("LOAD_FAST", "LOAD_CLOSURE")
 def load_fast(f: Any, i: Any) -> None:
+    load_local(f, i.value)
+
+
+def load_local(f: Any, name: str) -> None:
     try:
-        f.stack_.append(f.locals[i.value])
+        value = f.locals[name]
     except KeyError:
-        _unbound(f, i.value)
+        _unbound(f, name)
+    if type(value) is Lazy:
+        value = f.locals[name] = f.s.wrap(value.real, value.source)
+    f.stack_.append(value)
 
 
 def _unbound(f: Any, name: str) -> None:
@@ -94,9 +102,7 @@ def load_fast_and_clear(f: Any, i: Any) -> None:
 @op("LOAD_FAST_LOAD_FAST")
 def load_fast_load_fast(f: Any, i: Any) -> None:
     for name in i.value:
-        if name not in f.locals:
-            _unbound(f, name)
-        f.stack_.append(f.locals[name])
+        load_local(f, name)
 
 
 @op("STORE_FAST_STORE_FAST")
@@ -112,7 +118,7 @@ def store_fast_store_fast(f: Any, i: Any) -> None:
 @op("STORE_FAST_LOAD_FAST")
 def store_fast_load_fast(f: Any, i: Any) -> None:
     f.locals[i.value[0]] = f.stack_.pop()
-    f.stack_.append(f.locals[i.value[1]])
+    load_local(f, i.value[1])
 
 
 # ---------------------------------------------------------------- cells
@@ -221,7 +227,10 @@ def load_super_attr(f: Any, i: Any) -> None:
 def implicit_super(f: Any) -> Any:
     """`super()` with no arguments, from the frame's `__class__` cell and first argument."""
     cell = f.locals.get("__class__")
-    first = f.locals[f.code.code.co_varnames[0]] if f.code.code.co_argcount else None
+    name = f.code.code.co_varnames[0] if f.code.code.co_argcount else None
+    first = f.locals[name] if name is not None else None
+    if type(first) is Lazy:
+        first = f.locals[name] = f.s.wrap(first.real, first.source)
     if cell is None or first is None:
         return f.s.throw(RuntimeError, "super(): no arguments")
     receiver = first.load(f.s) if isinstance(first, CellValue) else first

@@ -28,7 +28,7 @@ from dovetail.capture.values.containers import (
     TupleValue,
     ViewValue,
 )
-from dovetail.capture.values.iterators import CallableIterator, NativeIterator
+from dovetail.capture.values.iterators import CallableIterator, Enumerating, NativeIterator, Zipping
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -308,28 +308,21 @@ def _next(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _enumerate(s: Any, args: Args, kwargs: Kwargs) -> Value:
     iterator = s.iterate(args[0])
     start = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
-    count = start.native() - 1
-
-    def step(s: Any) -> Value | None:
-        nonlocal count
-        value = s.step(iterator)
-        count += 1
-        return None if value is None else TupleValue([Const(count), value])
-
-    return CallableIterator(step, enumerate)
+    return Enumerating(iterator, start.native(), TupleValue)
 
 
 @known(zip)
 def _zip(s: Any, args: Args, kwargs: Kwargs) -> Value:
     iterators = [s.iterate(a) for a in args]
-    strict = "strict" in kwargs and s.truth(kwargs["strict"])
+    if "strict" not in kwargs or not s.truth(kwargs["strict"]):
+        return Zipping(iterators, TupleValue)
 
     def step(s: Any) -> Value | None:
         row = []
         for k, iterator in enumerate(iterators):
             value = s.step(iterator)
             if value is None:
-                if strict and (k or any(s.step(i) is not None for i in iterators[1:])):
+                if k or any(s.step(i) is not None for i in iterators[1:]):
                     s.throw(ValueError, f"zip() argument {k + 1} is shorter than argument {k}")
                 return None
             row.append(value)

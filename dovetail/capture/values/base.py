@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
 
 
@@ -115,6 +116,30 @@ class Const(Value):
 
     def __repr__(self) -> str:
         return f"<Const {self.value!r}>"
+
+
+class LateConst(Const):
+    """A number or string from outside that nothing has looked at yet: only then does the entry rely on its value."""
+
+    __slots__ = ("s", "real", "seen")
+
+    def __init__(self, s: Any, real: Any, source: Source) -> None:
+        self.s, self.real, self.source, self.seen = s, real, source, False
+        s.guard(source, GuardKind.TYPE, type(real))
+
+    @property
+    def value(self) -> Any:  # type: ignore[override]
+        if not self.seen:
+            self.seen = True
+            self.s.guard(self.source, GuardKind.EQUAL, self.real)
+        return self.real
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return type(self.real)
+
+    def __repr__(self) -> str:
+        return f"<LateConst {self.real!r}>"
 
 
 NONE, TRUE, FALSE = Const(None), Const(True), Const(False)

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Const, Value
 
 LIST_ITERATOR = type(iter([]))
+LONGEST = 4096  # so many remaining values are rebuilt one by one
+
+
+def _from(base: Any, index: int) -> Any:
+    """An iterator over a sequence, from an index on."""
+    iterator = iter(base)
+    iterator.__setstate__(index)
+    return iterator
+
+
+def _over(*values: Any) -> Any:
+    return iter(values)
+
+
+def _empty() -> Any:
+    return iter(())
 
 
 class IteratorValue(Value):
@@ -18,6 +35,10 @@ class IteratorValue(Value):
 
     def step(self, s: Any) -> Value | None:
         raise NotImplementedError
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        """A native function and values for its arguments that make such an iterator; None where there is none."""
+        return None
 
 
 class SequenceIterator(IteratorValue):
@@ -36,6 +57,11 @@ class SequenceIterator(IteratorValue):
         self.index += 1
         return self.base.at(s, self.index - 1)
 
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        if self.base is None:
+            return _empty, []
+        return _from, [self.base, Const(self.index)]
+
 
 class NativeIterator(IteratorValue):
     """Walks a Python iterator of values (a snapshot: views, strings, ranges)."""
@@ -49,6 +75,11 @@ class NativeIterator(IteratorValue):
     def step(self, s: Any) -> Value | None:
         return next(self.values, None)
 
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        rest = list(itertools.islice(self.values, LONGEST + 1))
+        self.values = itertools.chain(rest, self.values)
+        return (_over, rest) if len(rest) <= LONGEST else None
+
 
 class CallableIterator(IteratorValue):
     """`step` is a function from outside: zip, enumerate, map, user-defined iterators."""
@@ -61,3 +92,47 @@ class CallableIterator(IteratorValue):
 
     def step(self, s: Any) -> Value | None:
         return self.function(s)
+
+
+class Enumerating(IteratorValue):
+    """`enumerate`; `make` builds the pair's value."""
+
+    __slots__ = ("iterator", "count", "make")
+    cls = enumerate
+
+    def __init__(self, iterator: Value, count: int, make: Callable[[list[Value]], Value]) -> None:
+        super().__init__()
+        self.iterator, self.count, self.make = iterator, count, make
+
+    def step(self, s: Any) -> Value | None:
+        value = s.step(self.iterator)
+        if value is None:
+            return None
+        self.count += 1
+        return self.make([Const(self.count - 1), value])
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        return enumerate, [self.iterator, Const(self.count)]
+
+
+class Zipping(IteratorValue):
+    """`zip` without `strict`; `make` builds the row's value."""
+
+    __slots__ = ("iterators", "make")
+    cls = zip
+
+    def __init__(self, iterators: list[Value], make: Callable[[list[Value]], Value]) -> None:
+        super().__init__()
+        self.iterators, self.make = iterators, make
+
+    def step(self, s: Any) -> Value | None:
+        row = []
+        for iterator in self.iterators:
+            value = s.step(iterator)
+            if value is None:
+                return None
+            row.append(value)
+        return self.make(row) if row else None
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        return zip, list(self.iterators)

@@ -1,0 +1,184 @@
+"""A place in the middle of running functions, as data and as a Python function.
+
+A `Continuation` is a chain of suspended frames, outermost first. The innermost goes on at its instruction; what it
+returns is pushed on the stack of the frame outside it, which goes on after its call, and so on. Its parameters are
+the live variables, cells and stack values of all frames. Capture traces it by making the frames anew
+(`entry.trace_continuation`); eager runs functions assembled here.
+
+A resume function is the original code object with a prologue in front: jumps are relative, so the original
+instructions stay as they are, byte for byte. Its fast locals have the original's indexes: local variables are all
+positional arguments, cells are free variables, and the stack values are passed in further cells behind them.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from dovetail.bytecode import decode
+from dovetail.ir.captured import Continuation, Point
+
+VARARGS = 4 | 8
+NO_LOCATION = 15
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How a point's values are laid out in the argument list: locals, cells, then the stack without NULLs."""
+
+    locals: tuple[str, ...]
+    cells: tuple[str, ...]
+    stack: int
+
+
+def slots(point: Point) -> Slots:
+    return Slots(point.locals, point.cells, sum(point.stack))
+
+
+@cache
+def assembled(point: Point) -> CodeType:
+    """The code object that goes on at `point`."""
+    code = point.code
+    arguments = set(code.co_varnames)
+    cells = tuple(n for n in code.co_cellvars if n not in arguments) + code.co_freevars
+    names = cells + tuple(f"stack {k}" for k in range(sum(point.stack)))
+    target = _offset(code, point.index)
+    prologue = _prologue(code, point, len(code.co_varnames) + len(cells), len(names), target)
+    return code.replace(
+        co_code=prologue + code.co_code,
+        co_argcount=len(code.co_varnames),
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_nlocals=len(code.co_varnames),
+        co_cellvars=(),
+        co_freevars=names,
+        co_flags=code.co_flags & ~VARARGS,
+        co_stacksize=code.co_stacksize + len(point.stack) + 2,
+        co_linetable=_locations(len(prologue) // 2) + code.co_linetable,
+        co_exceptiontable=_shifted(code, len(prologue) // 2),
+    )
+
+
+def _offset(code: CodeType, index: int) -> int:
+    return decode(code).instructions[index].offset
+
+
+def _prologue(code: CodeType, point: Point, first_stack: int, free: int, target: int) -> bytes:
+    out = bytearray()
+    if free:
+        _emit(out, "COPY_FREE_VARS", free)
+    _emit(out, "RESUME", 0)
+    bound = {*point.locals, *point.cells}
+    for index, name in enumerate(code.co_varnames):
+        if name not in bound:
+            _emit(out, "DELETE_FAST", index)
+    used = first_stack
+    for present in point.stack:
+        if present:
+            _emit(out, "LOAD_DEREF", used)
+            used += 1
+        else:
+            _emit(out, "PUSH_NULL", 0)
+    _emit(out, "JUMP_FORWARD", target // 2)
+    return bytes(out)
+
+
+def _emit(out: bytearray, name: str, arg: int) -> None:
+    for shift in (24, 16, 8):
+        if arg >> shift:
+            out += bytes((dis.EXTENDED_ARG, arg >> shift & 255))
+    out += bytes((dis.opmap[name], arg & 255))
+
+
+def _locations(units: int) -> bytes:
+    """Location table entries without a place, of at most eight code units each."""
+    out = bytearray()
+    while units > 0:
+        count = min(units, 8)
+        out.append(0x80 | NO_LOCATION << 3 | count - 1)
+        units -= count
+    return bytes(out)
+
+
+def _shifted(code: CodeType, units: int) -> bytes:
+    """The exception table with every place `units` code units later."""
+    values, value = [], 0
+    for byte in code.co_exceptiontable:
+        value = value << 6 | byte & 63
+        if not byte & 64:
+            values.append(value)
+            value = 0
+    out = bytearray()
+    for start, length, target, depth in zip(*[iter(values)] * 4):
+        for k, number in enumerate((start + units, length, target + units, depth)):
+            out += _varint(number, first=k == 0)
+    return bytes(out)
+
+
+def _varint(value: int, first: bool) -> bytes:
+    digits = [value & 63]
+    while value := value >> 6:
+        digits.append(value & 63 | 64)
+    digits.reverse()
+    if first:
+        digits[0] |= 128
+    return bytes(digits)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One frame of an eager continuation."""
+
+    point: Point
+    scope: dict[str, Any]
+    count: int
+
+    def run(self, values: tuple[Any, ...], returned: tuple[Any, ...]) -> Any:
+        point, code = self.point, assembled(self.point)
+        names = dict(zip((*point.locals, *point.cells), values))
+        stack = (*values[len(point.locals) + len(point.cells) :], *returned)
+        arguments = [names.get(n) for n in code.co_varnames]
+        real_cells = code.co_freevars[: len(code.co_freevars) - len(stack)]
+        closure = (*(names[n] if n in names else _empty() for n in real_cells), *map(_cell, stack))
+        function = FunctionType(code, self.scope, code.co_name, None, closure or None)
+        return function(*arguments)
+
+
+def _cell(value: Any) -> Any:
+    return (lambda: value).__closure__[0]  # type: ignore[index]
+
+
+def _empty() -> Any:
+    if False:
+        value = None  # noqa: F841
+    return (lambda: value).__closure__[0]  # type: ignore[index]
+
+
+def eager(continuation: Continuation) -> Callable[..., Any]:
+    """A function of the continuation's parameters that runs the rest in plain Python."""
+    waiting = []
+    for number, (point, scope) in enumerate(zip(continuation.points, continuation.scopes)):
+        inside = slots(point)
+        given = len(inside.locals) + len(inside.cells) + inside.stack
+        waiting.append(Waiting(point, scope, given - (number < len(continuation.points) - 1)))
+
+    def resume(*values: Any) -> Any:
+        position, pieces = 0, []
+        for frame in waiting:
+            pieces.append(values[position : position + frame.count])
+            position += frame.count
+        returned: tuple[Any, ...] = ()
+        while pieces:
+            frame = waiting[len(pieces) - 1]
+            returned = (frame.run(pieces.pop(), returned),)
+        return returned[0]
+
+    code = continuation.points[-1].code
+    resume.__name__ = code.co_name if code.co_name.isidentifier() else "resumed"
+    resume.__qualname__ = f"{code.co_qualname} (resumed)"
+    resume._dovetail_continuation = continuation  # type: ignore[attr-defined]
+    return resume

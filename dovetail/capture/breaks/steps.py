@@ -1,0 +1,258 @@
+"""One instruction as Python text: what the residual does where the graph breaks.
+
+A step takes its operands off a copy of the frame's stack. `ways` are the ways to go on: a condition (None: otherwise),
+the instruction to go on with, and what it finds pushed.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.operators import BINARY, COMPARE, UNARY
+from dovetail.capture.values.base import NULL, Value
+from dovetail.capture.values.callables import KnownValue
+
+PUSH_NULL = "NULL"  # in `Way.pushed`
+RESULT = "_r"
+
+
+@dataclass
+class Way:
+    condition: str | None
+    index: int
+    pushed: list[str] = field(default_factory=list)
+    keep: int = 0  # operands that stay on the stack, from the bottom
+
+
+@dataclass
+class Step:
+    lines: list[str]
+    ways: list[Way]
+
+
+Maker = Callable[[Any, Any, list[Any], Any], Step]
+STEPS: dict[str, Maker] = {}
+
+
+def step(*names: str) -> Callable[[Maker], Maker]:
+    def register(maker: Maker) -> Maker:
+        STEPS.update(dict.fromkeys(names, maker))
+        return maker
+
+    return register
+
+
+def plain(frame: Any, text: str, pushed: list[str] | None = None) -> Step:
+    """Evaluate and push the result."""
+    return Step([f"{RESULT} = {text}"], [Way(None, frame.at + 1, [RESULT] if pushed is None else pushed)])
+
+
+def take(stack: list[Any], count: int) -> list[Any]:
+    values = stack[len(stack) - count :]
+    del stack[len(stack) - count :]
+    return values
+
+
+def texts(rebuilder: Any, values: list[Value]) -> list[str]:
+    return [rebuilder.expr(v) for v in values]
+
+
+# ---------------------------------------------------------------- calls
+
+
+@step("CALL", "CALL_KW")
+def _call(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    names = frame.names
+    if i.name == "CALL_KW":
+        names = tuple(n.native() for n in stack.pop().items)
+    args = take(stack, i.arg)
+    upper, lower = stack.pop(), stack.pop()
+    if upper is NULL:
+        function = lower
+    elif lower is NULL:
+        function = upper
+    else:
+        function, args = lower, [upper, *args]
+    _needs_no_frame(frame, function)
+    parts = texts(rebuilder, args)
+    split = len(parts) - len(names)
+    keywords = [f"{n}={t}" for n, t in zip(names, parts[split:])]
+    return plain(frame, f"{rebuilder.expr(function)}({', '.join([*parts[:split], *keywords])})")
+
+
+@step("CALL_FUNCTION_EX")
+def _call_ex(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    keywords = stack.pop() if i.arg & 1 else None
+    args = stack.pop()
+    upper = stack.pop()
+    function = upper
+    if DIALECT.null_first:
+        stack.pop()
+    elif upper is NULL:
+        function = stack.pop()
+    _needs_no_frame(frame, function)
+    inside = [f"*{rebuilder.expr(args)}"] + ([f"**{rebuilder.expr(keywords)}"] if keywords is not None else [])
+    return plain(frame, f"{rebuilder.expr(function)}({', '.join(inside)})")
+
+
+FRAME_READERS = (locals, globals, vars, dir, super, eval, exec, __import__)
+
+
+def _needs_no_frame(frame: Any, function: Any) -> None:
+    if isinstance(function, KnownValue) and any(function.real is reader for reader in FRAME_READERS):
+        frame.s.unsupported("frame-reader", f"{function.describe()} looks at the frame that calls it")
+
+
+# ---------------------------------------------------------------- attributes, items, operators
+
+
+@step("LOAD_ATTR")
+def _load_attr(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    text = f"{rebuilder.known(getattr)}({rebuilder.expr(stack.pop())}, {i.value!r})"
+    pushed = [RESULT]
+    if i.flag:
+        pushed = [PUSH_NULL, RESULT] if DIALECT.null_first else [RESULT, PUSH_NULL]
+    return plain(frame, text, pushed)
+
+
+def _apply(function: Any, count: int) -> Maker:
+    """`function(*operands)`, operands in stack order, the result pushed."""
+
+    def make(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+        operands = texts(rebuilder, take(stack, count))
+        return plain(frame, f"{rebuilder.known(function)}({', '.join(operands)})")
+
+    return make
+
+
+def _effect(function: Any, order: tuple[int, ...]) -> Maker:
+    """Call for the effect; `order` says which operand, in stack order, is which argument."""
+
+    def make(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+        operands = texts(rebuilder, take(stack, len(order)))
+        return plain(frame, f"{rebuilder.known(function)}({', '.join(operands[k] for k in order)})", [])
+
+    return make
+
+
+STEPS["GET_ITER"] = _apply(iter, 1)
+STEPS["TO_BOOL"] = _apply(bool, 1)
+STEPS["UNARY_NOT"] = _apply(operator.not_, 1)
+STEPS["UNARY_NEGATIVE"] = _apply(UNARY["neg"][0], 1)
+STEPS["UNARY_POSITIVE"] = _apply(UNARY["pos"][0], 1)
+STEPS["UNARY_INVERT"] = _apply(UNARY["invert"][0], 1)
+STEPS["BINARY_SUBSCR"] = _apply(operator.getitem, 2)
+STEPS["STORE_SUBSCR"] = _effect(operator.setitem, (1, 2, 0))
+STEPS["DELETE_SUBSCR"] = _effect(operator.delitem, (0, 1))
+STEPS["GET_LEN"] = lambda frame, i, stack, r: plain(frame, f"{r.known(len)}({r.expr(stack[-1])})")
+
+
+@step("BINARY_OP")
+def _binary(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    return _apply(BINARY[i.value], 2)(frame, i, stack, rebuilder)
+
+
+@step("COMPARE_OP")
+def _compare(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    left, right = texts(rebuilder, take(stack, 2))
+    text = f"{rebuilder.known(COMPARE[i.value][0])}({left}, {right})"
+    return plain(frame, f"{rebuilder.known(bool)}({text})" if i.flag else text)
+
+
+@step("CONTAINS_OP")
+def _contains(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    item, container = texts(rebuilder, take(stack, 2))
+    return plain(frame, f"{item} {'not in' if i.arg else 'in'} {container}")
+
+
+@step("BINARY_SLICE")
+def _binary_slice(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    container, start, stop = texts(rebuilder, take(stack, 3))
+    return plain(frame, f"{container}[{start}:{stop}]")
+
+
+@step("STORE_ATTR", "DELETE_ATTR")
+def _store_attr(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    target = rebuilder.expr(stack.pop())
+    if i.name == "DELETE_ATTR":
+        return plain(frame, f"{rebuilder.known(delattr)}({target}, {i.value!r})", [])
+    return plain(frame, f"{rebuilder.known(setattr)}({target}, {i.value!r}, {rebuilder.expr(stack.pop())})", [])
+
+
+@step("UNPACK_SEQUENCE")
+def _unpack(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    names = [f"_r{k}" for k in range(i.arg)]
+    line = f"{', '.join(names)}, = {rebuilder.expr(stack.pop())}"
+    return Step([line], [Way(None, frame.at + 1, names[::-1])])
+
+
+CONVERSIONS = {0: "", 1: "str", 2: "repr", 3: "ascii"}
+
+
+@step("FORMAT_VALUE")
+def _format(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    spec = rebuilder.expr(stack.pop()) if i.arg & 4 else "''"
+    return _formatted(frame, rebuilder, stack.pop(), spec, CONVERSIONS[i.arg & 3])
+
+
+@step("FORMAT_SIMPLE")
+def _format_simple(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    return _formatted(frame, rebuilder, stack.pop(), "''", "")
+
+
+@step("FORMAT_WITH_SPEC")
+def _format_with_spec(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    value, spec = take(stack, 2)
+    return _formatted(frame, rebuilder, value, rebuilder.expr(spec), "")
+
+
+@step("CONVERT_VALUE")
+def _convert(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    return plain(frame, f"{rebuilder.known(getattr(builtins, CONVERSIONS[i.arg]))}({rebuilder.expr(stack.pop())})")
+
+
+@step("BUILD_STRING")
+def _build_string(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    return plain(frame, f"''.join(({', '.join(texts(rebuilder, take(stack, i.arg)))},))")
+
+
+def _formatted(frame: Any, rebuilder: Any, value: Any, spec: str, conversion: str) -> Step:
+    text = rebuilder.expr(value)
+    if conversion:
+        text = f"{rebuilder.known(getattr(builtins, conversion))}({text})"
+    return plain(frame, f"{rebuilder.known(format)}({text}, {spec})")
+
+
+# ---------------------------------------------------------------- branches
+
+
+@step("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE")
+def _branch(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    text = f"{rebuilder.known(bool)}({rebuilder.expr(stack.pop())})"
+    jump, fall = i.target, frame.at + 1
+    yes, no = (jump, fall) if i.name.endswith("TRUE") else (fall, jump)
+    return Step([f"{RESULT} = {text}"], [Way(RESULT, yes), Way(None, no)])
+
+
+@step("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+def _branch_or_pop(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    value = rebuilder.expr(stack.pop())
+    condition = RESULT if "TRUE" in i.name else f"not {RESULT}"
+    lines = [f"{RESULT} = {rebuilder.known(bool)}({value})"]
+    return Step(lines, [Way(condition, i.target, [value]), Way(None, frame.at + 1)])
+
+
+@step("FOR_ITER")
+def _for_iter(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    rebuilder.names["_END"] = END
+    iterator = rebuilder.expr(stack.pop())
+    line = f"{RESULT} = {rebuilder.known(next)}({iterator}, _END)"
+    return Step([line], [Way(f"{RESULT} is _END", i.target), Way(None, frame.at + 1, [iterator, RESULT])])
+
+
+END = object()

@@ -1,0 +1,103 @@
+"""End a capture in the middle of the program: rebuild every live value, make the step, hand over the rest.
+
+A first capture finds the instruction that cannot be part of a graph and fails; a second one is told the number of
+that instruction (`Session.stop`) and comes here just before executing it, with every frame as it is then. So nothing
+that the failed instruction did while capturing has to be undone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dovetail.capture.breaks.liveness import live
+from dovetail.capture.breaks.steps import PUSH_NULL, STEPS, Step, Way
+from dovetail.capture.rebuild import Rebuilder
+from dovetail.capture.values.base import NULL
+from dovetail.capture.values.callables import CellValue
+from dovetail.ir.captured import Continuation, Next, Point
+
+
+class Stopped(BaseException):
+    """Unwinds the capture that has reached its stop; `Session.ending` is what was built there."""
+
+
+class Ending:
+    """The tail of a residual that ends in a break."""
+
+    def __init__(self, rebuilder: Rebuilder, lines: list[str], continuations: dict[str, Continuation]) -> None:
+        self.rebuilder, self.lines, self.continuations = rebuilder, lines, continuations
+
+
+def stop(s: Any) -> None:
+    """Called just before the instruction; never returns. Raises Unsupported if no break is possible here."""
+    _check(s)
+    s.release_replaced()
+    rebuilder = Rebuilder(s)
+    frame = s.frames[-1]
+    instruction = frame.code.instructions[frame.at]
+    maker = STEPS.get(instruction.name)
+    if maker is None:
+        s.unsupported("break-here", f"the graph cannot end at the instruction {instruction.name}")
+    stack = list(frame.stack_)
+    made: Step = maker(frame, instruction, stack, rebuilder)
+    rest = [_rest(s, way, stack, rebuilder, number) for number, way in enumerate(made.ways)]
+    replay = rebuilder.effects()
+    lines = [*replay, *made.lines]
+    for way, (_, line) in zip(made.ways, rest):
+        lines.append(line if way.condition is None else f"if {way.condition}: {line}")
+    rebuilder.names["_Next"] = Next
+    s.ending = Ending(rebuilder, lines, {f"_C{k}": c for k, (c, _) in enumerate(rest)})
+    raise Stopped
+
+
+def _check(s: Any) -> None:
+    """Refuse where the rest could not be resumed as it was."""
+    for frame in s.frames:
+        if frame.code.region(frame.at) is not None:
+            s.unsupported("break-in-block", "the code is inside a with or try block")
+    if s.current_exception is not None:
+        s.unsupported("break-in-block", "the code is handling an exception")
+    if s.open_contexts or torch.is_grad_enabled() != s.grad_mode or s.context_values:
+        s.unsupported("break-in-block", "the code has changed a mode that is still in force")
+
+
+def _rest(s: Any, way: Way, stack: list[Any], rebuilder: Rebuilder, number: int) -> tuple[Continuation, str]:
+    points, arguments = [], []
+    for frame in s.frames:
+        innermost = frame is s.frames[-1]
+        values = stack if innermost else frame.stack_
+        index = way.index if innermost else frame.ip
+        point, given = _point(s, frame, index, values, way.pushed if innermost else ["_awaited"], rebuilder)
+        points.append(point)
+        arguments += given
+    scopes = tuple(frame.scope.table for frame in s.frames)
+    given = "".join(f"{a}, " for a in arguments)
+    return Continuation(tuple(points), scopes), f"return _Next(_C{number}, ({given}))"
+
+
+def _point(
+    s: Any, frame: Any, index: int, values: list[Any], pushed: list[str], rebuilder: Rebuilder
+) -> tuple[Point, list[str]]:
+    wanted = live(frame.code, index)
+    names = [n for n in frame.code.fast_names if n in wanted and frame.locals.get(n) is not None]
+    cells = [n for n in names if isinstance(frame.locals[n], CellValue)]
+    plain = [n for n in names if n not in cells]
+    _check_first_argument(s, frame)
+    given = [rebuilder.expr(frame.locals[n]) for n in (*plain, *cells)]
+    shape = [value is not NULL for value in values]
+    given += [rebuilder.expr(value) for value in values if value is not NULL]
+    for text in pushed:
+        shape.append(text != PUSH_NULL)
+        if text not in (PUSH_NULL, "_awaited"):
+            given.append(text)
+    point = Point(frame.code.code, frame.at, index, tuple(plain), tuple(cells), tuple(shape))
+    return point, given
+
+
+def _check_first_argument(s: Any, frame: Any) -> None:
+    """A resumed `super()` cannot see a first argument that lives in a cell."""
+    code = frame.code.code
+    if "__class__" in code.co_freevars and isinstance(frame.locals.get(code.co_varnames[0]), CellValue):
+        s.unsupported("break-here", "a method uses super() and has its first argument in a closure")

@@ -1,0 +1,298 @@
+"""Graph breaks: the same results and effects as eager, in as few graphs as the program allows."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import dovetail
+from tests.capture.harness import compare
+
+
+def read(x, log):
+    y = x * 2
+    log.append(y.sum().item())
+    return y + 1
+
+
+def effects(x):
+    log = []
+    a = x.sin()
+    b = read(a, log)
+    return b * a, log
+
+
+def branch(x):
+    if x.sum() > 0:
+        y = x + 1
+    else:
+        y = x - 1
+    return y.cos()
+
+
+def value_or(x):
+    return (x.sum() > 0) and x.cos().sum() or x.sin()
+
+
+def negated(x):
+    return x.sin() if not x.sum() > 0 else x.cos()
+
+
+def loop(x):
+    y = x
+    for _ in range(5):
+        y = y + 1
+        v = y.sum().item()
+    return y, v
+
+
+def until(x):
+    out = []
+    while x.abs().sum() < 10:
+        x = x + 1
+        out.append(x)
+    return out
+
+
+def numbered(x):
+    total = 0
+    for k, row in enumerate([x, x + 1, x + 2]):
+        total = total + row.sum().item() * k
+    return total
+
+
+def zipped(x):
+    out = {}
+    for name, row in zip(("a", "b"), [x, x + 1]):
+        out[name] = row.max().tolist()
+    return out
+
+
+def closure(x):
+    total = 0
+
+    def add(value):
+        nonlocal total
+        total += value
+
+    add(x.sum().item())
+    add(2)
+    return total, x + 1
+
+
+def shared_cell(x):
+    values = [x]
+
+    def last():
+        return values[-1]
+
+    values.append(x.max().item())
+    values.append(x + 1)
+    return last, values
+
+
+def aliases(x):
+    rows = [x.clone()]
+    same = rows
+    view = rows[0][:1]
+    if x.sum() > -100:
+        same.append(1)
+        view.add_(1)
+    return rows, same is rows, view
+
+
+def mutated(x):
+    x.add_(1)
+    if x.sum() > 0:
+        x.mul_(2)
+    return x.sin()
+
+
+def formatted(x):
+    text = f"{x.sum().item():.2f} and {x.shape}"
+    return text, x + 1
+
+
+def unpacked(x):
+    a, (b, *c) = x[0].item(), x.tolist()
+    return a, b, c
+
+
+def starred(x):
+    def total(*values, start=0):
+        return sum(values, start)
+
+    return total(*x.tolist(), **{"start": 1}) + x.max().item()
+
+
+def nested_class(x):
+    class Pair:
+        def __init__(self, a):
+            self.a = a
+
+    return Pair(x + 1).a
+
+
+def attribute(x):
+    return x.grad_fn, x.is_contiguous(), x.__dict__
+
+
+def conditional(x):
+    return [row.item() if row > 0 else 0 for row in x]
+
+
+def nothing_left(x):
+    assert x.sum() > -1000
+    assert x.max() < 1000, "too large"
+
+
+PROGRAMS = [
+    effects, branch, value_or, negated, loop, until, numbered, zipped, closure, aliases, mutated, formatted,
+    unpacked, starred, nested_class, attribute, conditional, nothing_left,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(program, sign):
+    compiled = dovetail.compile(program, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for shift in (0.0, 0.25):
+            x = sign * (torch.arange(3.0) + 0.5 + shift)
+            ours, theirs = x.clone(), x.clone()
+            compare(compiled(ours), program(theirs))
+            compare(ours, theirs)
+
+
+def test_cells_stay_shared():
+    last, values = dovetail.compile(shared_cell, backend="eager")(torch.ones(2))
+    values.append("later")
+    assert last() == "later"
+
+
+def deep(x, n):
+    if n == 0:
+        return x + x.sum().item()
+    return deep(x * 2, n - 1) + 1
+
+
+@pytest.mark.parametrize("depth", [1, 5, 20])
+def test_a_break_costs_one_graph_however_deep_it_lies(depth):
+    x = torch.ones(2)
+    seen = dovetail.explain(lambda x: deep(x, depth) * 2, backend="eager")(x)
+    assert (seen.graph_count, seen.graph_break_count) == (2, 1)
+    compare(dovetail.compile(deep, backend="eager")(x, depth), deep(x, depth))
+
+
+def toy(a, b):
+    x = a / (torch.abs(a) + 1)
+    print("woo")
+    if b.sum() < 0:
+        b = b * -1
+    return x * b
+
+
+def test_both_sides_of_a_branch_are_compiled_once(capsys):
+    compiled = dovetail.compile(toy, backend="eager")
+    for _ in range(3):
+        for b in (torch.ones(2), -torch.ones(2)):
+            compare(compiled(torch.ones(2), b), torch.full((2,), 0.5))
+    assert capsys.readouterr().out == "woo\n" * 6
+    assert len(compiled._dovetail_dispatcher.entries) == 1
+    rests = compiled._dovetail_dispatcher.compiler.rests.values()
+    assert [len(rest.entries) for rest in rests] == [1, 1]
+    seen = dovetail.explain(toy, backend="eager")(torch.ones(2), torch.ones(2))
+    assert (seen.graph_count, seen.graph_break_count) == (2, 1)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.calls = 0
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x):
+        self.calls += 1
+        h = self.layer(x)
+        self.seen = self.seen + h
+        if h.sum() > 0:
+            return h, self.calls
+        k = h.max().item()
+        return self.layer(h) + k, self.extra()
+
+    def extra(self):
+        return super().extra_repr()
+
+
+def test_module():
+    torch.manual_seed(0)
+    model = Counting().requires_grad_(False)
+    same = copy.deepcopy(model)
+    compiled = dovetail.compile(model, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for k in range(4):
+            x = torch.randn(3) * (-1) ** k
+            compare(compiled(x), same(x))
+            compare(dict(model.named_buffers()), dict(same.named_buffers()))
+            assert model.calls == same.calls == k + 1
+
+
+def test_many_iterations_do_not_nest():
+    def count(x):
+        n = 0
+        while x.sum() > 0:
+            x = x - 1
+            n += 1
+        return n
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert dovetail.compile(count, backend="eager")(torch.full((1,), 2000.0)) == 2000
+
+
+def test_an_iteration_does_not_recompile():
+    seen = []
+
+    @dovetail.disable
+    def record(*values):
+        seen.append(values)
+
+    def loop(x):
+        for row in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]:
+            x = x + 1
+            record(row, x.sum().item())
+        return x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = dovetail.compile(loop, backend="eager")
+        compare(compiled(torch.zeros(2)), torch.full((2,), 12.0))
+    assert seen == [(k, 2.0 * k) for k in range(1, 13)]
+    rests = compiled._dovetail_dispatcher.compiler.rests.values()
+    assert all(len(rest.entries) <= 2 for rest in rests)
+
+
+def test_a_program_that_raises_after_a_break():
+    def fails(x):
+        if x.sum() > 0:
+            raise KeyError("the user's")
+        return x
+
+    compiled = dovetail.compile(fails, backend="eager")
+    for _ in range(2):
+        with pytest.raises(KeyError, match="the user's"):
+            compiled(torch.ones(2))
+    compare(compiled(-torch.ones(2)), -torch.ones(2))
+
+
+def test_fullgraph_raises_instead():
+    with pytest.raises(dovetail.GraphBreakError, match="data-dependent-branch") as caught:
+        dovetail.compile(branch, backend="eager", fullgraph=True)(torch.ones(2))
+    assert caught.value.stack[-1].function == "branch"
