@@ -417,10 +417,8 @@ def _own(known: Facts, result: Any) -> list[Any]:
 
 
 def _accepts(func: Any, out: Any, val: Any) -> None:
-    """Element-wise operators convert to the dtype of out= where that is safe; what others do is for eager to say."""
-    if not isinstance(out, torch.Tensor) or out.dtype == val.dtype:
-        return
-    if torch.Tag.pointwise not in func.tags or not torch.can_cast(val.dtype, out.dtype):
+    """Element-wise operators convert to the dtype of out=; whether others do is for eager to say."""
+    if isinstance(out, torch.Tensor) and out.dtype != val.dtype and torch.Tag.pointwise not in func.tags:
         raise Unsupported("out-dtype", f"{func} is given an out= tensor of {out.dtype} for a result of {val.dtype}",
                           "give a tensor of the result's dtype")
 

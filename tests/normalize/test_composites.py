@@ -62,7 +62,6 @@ def test_quantiles(fn, dim, keepdim):
 
 @pytest.mark.parametrize("fn", [
     lambda x, out: torch.sum(x, 0, out=out[0]), lambda x, out: torch.complex(x, x, out=out.to(torch.complex128)),
-    lambda x, out: torch.add(x, x, out=out.long()),
 ])  # fmt: skip
 def test_an_out_of_another_dtype_is_for_eager(fn):
     with pytest.raises(Unsupported, match="out-dtype"):
