@@ -75,14 +75,20 @@ def tensors(result: Any) -> list[Any]:
 
 
 #: Dtypes and empty images that only the kernel itself refuses: the error comes when the graph runs.
-LATE = ("glu ", "cross ", "cdist ", "topk ", "isin ", "bilinear", "bicubic", "transposed conv empty", "median empty")
+LATE = ("glu ", "cross ", "cdist ", "topk ", "isin ", "bilinear", "bicubic", "transposed conv empty", "median empty",
+        "conv bias unit")
 #: one_hot takes another path for subclasses, whose result has other strides; a depth of one pixel is ambiguous.
 KNOWN = ("one_hot channels", "one_hot trans", "one_hot perm", "one_hot unit channels", "conv3d unit channels_last")
+#: Cases on which a version's own kernel ends the process, by the version's beginning.
+FATAL = {"2.11.": ("attention empty", "attention causal empty", "attention masked empty")}
 
 
 def check_all(cases: Any) -> None:
     bad = []
+    fatal = [label for version, labels in FATAL.items() if torch.__version__.startswith(version) for label in labels]
     for label, fn, args in cases:
+        if label in fatal:
+            continue
         found = differences(fn, *args)
         late = found and label.startswith(LATE) and found.startswith("eager raises")
         if found and not late and not label.startswith(KNOWN):
