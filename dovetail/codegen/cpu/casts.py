@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from dovetail.codegen.cpu import halves
 from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.lanes import Lanes
 from dovetail.codegen.cpu.types import Type, type_of
@@ -28,7 +29,7 @@ def cast(w: Lanes, a: Val, source: torch.dtype, target: torch.dtype) -> Val:
 def widen_half(w: Lanes, a: Val, source: torch.dtype) -> Val:
     """bfloat16 or float16 to float32, exactly."""
     if source == torch.float16:
-        return w.convert("fpext", a, "float")
+        return w.convert("fpext", a, "float") if w.halves else halves.widen(w, a)
     bits = w.binary("shl", w.convert("zext", a, "i32"), w.const(16, "i32"))
     return w.convert("bitcast", bits, "float")
 
@@ -36,7 +37,7 @@ def widen_half(w: Lanes, a: Val, source: torch.dtype) -> Val:
 def narrow_half(w: Lanes, a: Val, target: torch.dtype) -> Val:
     """float32 to bfloat16 or float16, to nearest even."""
     if target == torch.float16:
-        return w.convert("fptrunc", a, "half")
+        return w.convert("fptrunc", a, "half") if w.halves else halves.narrow(w, a)
     bits = w.convert("bitcast", a, "i32")
     high = w.binary("lshr", bits, w.const(16, "i32"))
     odd = w.binary("and", high, w.const(1, "i32"))

@@ -26,9 +26,11 @@ from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op
 class Expressions:
     """Emits expressions of one function. `mask` (i1 lanes) holds off lanes past the end."""
 
-    def __init__(self, builder: Builder, signature: Signature, flags: str, library: vecmath.Library) -> None:
+    def __init__(
+        self, builder: Builder, signature: Signature, flags: str, library: vecmath.Library, halves: bool = True
+    ) -> None:
         self.b = builder
-        self.w = Lanes(builder, flags)
+        self.w = Lanes(builder, flags, halves)
         self.indices = Indices(self.w, signature, self.value)
         self.signature, self.library = signature, library
         self.mask: Val | None = None

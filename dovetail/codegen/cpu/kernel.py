@@ -86,7 +86,7 @@ class _Kernel:
 
     def make(self, on_fail: Callable[[int], list[str]]) -> LoopEmitter:
         """An emitter for a new function of this kernel."""
-        em = Expressions(Builder(self.declares), self.signature, self.flags, self.library)
+        em = Expressions(Builder(self.declares), self.signature, self.flags, self.library, self.target.halves)
         stored = {s.buffer.name for s in self.group.statements() if isinstance(s, Store)}
         roots = [r for s in self.group.statements() for r in statement_roots(s)]
         loaded = {n.buffer.name for n in nodes(roots) if isinstance(n, Load)}

@@ -10,10 +10,13 @@ from dovetail.codegen.cpu.builder import Builder, Val
 
 
 class Lanes:
-    """`flags` precede float operands: "contract " lets a multiply and an add become one fma."""
+    """`flags` precede float operands: "contract " lets a multiply and an add become one fma.
 
-    def __init__(self, builder: Builder, flags: str) -> None:
-        self.b, self.flags = builder, flags
+    `halves`: the processor converts float16 itself.
+    """
+
+    def __init__(self, builder: Builder, flags: str, halves: bool = True) -> None:
+        self.b, self.flags, self.halves = builder, flags, halves
 
     # ------------------------------------------------------------ shape
 
