@@ -7,6 +7,7 @@ import torch
 
 from dovetail.errors import Unsupported
 from tests.normalize.harness import check, functional
+from tests.versions import since
 
 X = torch.rand(4, 6)
 
@@ -54,6 +55,7 @@ def test_a_part_of_several_results_changes_shape_in_place():
     check(fn, X)
 
 
+@since(12, "PyTorch 2.11 reads the quantiles as Python numbers to check them")
 @pytest.mark.parametrize("fn", [torch.quantile, torch.nanquantile])
 @pytest.mark.parametrize("dim, keepdim", [(None, False), (1, True), (0, False)])
 def test_quantiles(fn, dim, keepdim):

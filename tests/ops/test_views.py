@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dovetail.errors import Unsupported
 from dovetail.ir.loops import Group, View
 from tests.ops.checking import check, lowered
 
@@ -75,7 +76,9 @@ def test_views_of_nothing(shape):
 def test_bits_as_another_dtype():
     check(lambda x: (x * 2).view(torch.int32) + 1, torch.randn(5), loops=True)
     check(lambda x: x.view(torch.int32), torch.randn(5))
-    check(lambda x: x.view(torch.int16), torch.randn(5))
+    check(lambda x: (x * 2).view(torch.int16), torch.randn(5))
+    with pytest.raises(Unsupported, match="alias-of-other-size"):
+        check(lambda x: x.view(torch.int16), torch.randn(5))
 
 
 def test_views_of_complex_tensors():
