@@ -1,6 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Both create the environment first if it is not there.
 #   make demo PEER=1          also measures torch.compile (minutes)
 #   make test ARGS="-k text"  passes arguments on to pytest
+#   make test-torch PYTHON=python3.12 TORCH=2.11.0   tests with another Python and PyTorch (docs/compatibility.md)
 PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
@@ -13,7 +14,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test bench bench-compile opdb lint format types clean
+.PHONY: demo test test-torch bench bench-compile opdb lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -30,6 +31,19 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q $(ARGS)
+
+# The constraints without PyTorch's version; numpy's and the rest hold for every Python.
+TORCH ?= 2.15.0
+OTHER := .venv-$(notdir $(PYTHON))-torch$(TORCH)
+
+test-torch: $(OTHER)/.ready
+	$(OTHER)/bin/python -m pytest -q $(ARGS)
+
+$(OTHER)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OTHER)
+	grep -v '^torch==' constraints.txt > $(OTHER)/constraints.txt
+	$(OTHER)/bin/python -m pip install --quiet -c $(OTHER)/constraints.txt torch==$(TORCH) -e '.[test]'
+	@touch $@
 
 bench: $(READY)
 	@mkdir -p $(dir $(JSON))
