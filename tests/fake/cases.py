@@ -218,6 +218,8 @@ IMAGES: dict[str, Callable[[torch.Tensor], Any]] = {
     "attention causal": lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
     "attention masked": lambda x: F.scaled_dot_product_attention(x, x, x, torch.ones(x.shape[2], x.shape[2]) > 0),
     "attention dropout": lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+    "max_unpool2d": lambda x: F.max_unpool2d(x, torch.zeros(x.shape, dtype=torch.long), 2),
+    "max_unpool2d of a picture": lambda x: F.max_unpool2d(x[0], torch.zeros(x[0].shape, dtype=torch.long), 2),
     "embedding": lambda x: F.embedding(x.long(), torch.ones(6, 7)),
     "embedding_bag": lambda x: F.embedding_bag(x[0, 0].long(), torch.ones(6, 7)),
     "mse": lambda x: F.mse_loss(x, x),

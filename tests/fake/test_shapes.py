@@ -155,8 +155,8 @@ def test_matrices(name: str) -> None:
 @pytest.mark.parametrize("name", RANDOM)
 def test_random(name: str) -> None:
     x = torch.rand(2, 3, 4, 6)
-    check_all((f"{name} {y.stride()}", RANDOM[name], (y,))
-              for y in (x, x.permute(0, 2, 3, 1), x[..., ::2], x[:, :1].expand(2, 3, 4, 6), x[0, 0, 0, ::2], x[0, 0].t()))
+    layouts = (x, x.permute(0, 2, 3, 1), x[..., ::2], x[:, :1].expand(2, 3, 4, 6), x[0, 0, 0, ::2], x[0, 0].t())
+    check_all((f"{name} {y.stride()}", RANDOM[name], (y,)) for y in layouts)
 
 
 @pytest.mark.parametrize("name", BATCH_NORM)

@@ -101,5 +101,5 @@ def test_span_counts_to_the_end_of_the_last_element():
 
 
 def test_a_program_that_writes_nothing_pays_nothing():
-    call = lambda x: x  # noqa: E731
+    call = lambda x: x
     assert protect(call, lambda x: None, [], [torch.zeros(2)], []) is call

@@ -146,7 +146,15 @@ def _cat(tensors: Any, dim: int = 0) -> Any:
     return image(tuple(sizes), first, all(map(suggests_channels_last, tensors)))
 
 
+def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
+    fits = x.dim() in (3, 4) and indices.shape == x.shape and len(output_size) == 2 and 0 not in x.shape[1:]
+    if not fits or x.layout is not torch.strided or x.device.type != "cpu" or indices.dtype is not torch.int64:
+        return NotImplemented
+    return image((*x.shape[:-2], *output_size), x)
+
+
 RULES: dict[Any, Callable[..., Any]] = {
+    aten.max_unpool2d.default: _max_unpool2d,
     aten._native_batch_norm_legit_no_training.default: _batch_norm_eval,
     aten.native_batch_norm.default: _batch_norm,
     aten._native_batch_norm_legit.no_stats: _batch_norm_alone,

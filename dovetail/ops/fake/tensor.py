@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dovetail.errors import Unsupported
 from dovetail.ops.fake import infer
 from dovetail.ops.fake.marks import without_dynamo
 
@@ -93,7 +94,15 @@ def meta_like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def to_fake(real: torch.Tensor) -> FakeTensor:
-    """A FakeTensor with the metadata of `real`; a leaf that requires grad if `real` does."""
+    """A FakeTensor with the metadata of `real`; a leaf that requires grad if `real` does.
+
+    Raises Unsupported for a tensor that strides do not describe.
+    """
+    if real.layout is not torch.strided:
+        raise Unsupported(
+            "sparse-tensor", f"a tensor has the layout {real.layout}, and only strided tensors are compiled",
+            "convert it with .to_dense(), or keep this code in a function marked with dovetail.disable",
+        )
     made = FakeTensor(
         real.size(), real.stride(), real.dtype, real.device, real.storage_offset(), real.requires_grad
     )  # fmt: skip

@@ -19,7 +19,6 @@ from dovetail.ir.launch import LAUNCH
 from dovetail.runtime.cpu import calls, machine, openmp, team
 from dovetail.runtime.cpu.store import Store, default_folder
 
-
 #: Builtin functions, kernels and LLVM's own symbol table point into engines' memory: none is ever freed.
 _engines: list[llvm.ExecutionEngine] = []
 
