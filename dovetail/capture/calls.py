@@ -96,6 +96,7 @@ def run_frame(s: Any, function: FunctionValue, values: dict[str, Any]) -> Value:
     s.metrics["frames"] += 1
     frame.direct, s.expected = s.expected is function.code, None
     if flags(function.code)[2]:
+        frame.direct = False
         return GeneratorValue(frame)
     return frame.run_call()
 

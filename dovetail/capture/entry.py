@@ -54,7 +54,7 @@ def capture(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, 
 
     Tensors among the arguments are only looked at, never computed with.
     """
-    return _capture(fn, args, kwargs, options, -1)
+    return _capture(fn, args, kwargs, options)
 
 
 def capture_with_breaks(
@@ -65,7 +65,7 @@ def capture_with_breaks(
     Raises `Unsupported` where no such break is possible either.
     """
     try:
-        return _capture(fn, args, kwargs, options, -1)
+        return _capture(fn, args, kwargs, options, 0)
     except Unsupported as error:
         if error.code == "user-exception":
             raise
@@ -86,12 +86,13 @@ def _break_places(error: Unsupported) -> list[int]:
     return inside  # frames that wait for a continuation's inner ones have executed nothing: 0
 
 
-def _capture(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int) -> Captured:
+def _capture(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int = -1) -> Captured:
+    """`stop`: the instruction to end at, 0 to go as far as possible, -1 if the graph must not break at all."""
     rest = getattr(fn, "_dovetail_continuation", None)
     target = take_apart(fn)
     function = target.function or underlying(target.root)
     session = Session(getattr(function, "__globals__", {}) if rest is None else rest.scopes[0], options)
-    session.stop = stop
+    session.stop, session.breaks = stop or -1, stop >= 0
     with preserved(session), FakeMode():
         try:
             if rest is not None:

@@ -79,6 +79,10 @@ class Frame:
                 s.unsupported(
                     "native-value", f"{_describe(missing)} is needed while capturing", "Pass it as a constant."
                 )
+            except UNEXPECTED as error:
+                if not s.breaks:
+                    raise
+                s.failure(error)
             if outcome is not None:
                 return outcome
 
@@ -127,6 +131,10 @@ class Frame:
             index = next((k for k in range(len(frames) - 1, -1, -1) if frames[k] is self), 0)
             self._outer = frames[index - 1].stack() if index else ()
         return (*self._outer, self.location())
+
+
+# What a mistake in a handler raises; where breaks are allowed, plain Python takes the instruction over.
+UNEXPECTED = (AttributeError, TypeError, KeyError, IndexError, ValueError, AssertionError, RecursionError)
 
 
 def _describe(missing: NotNative) -> str:

@@ -96,6 +96,10 @@ def step(s: Any, iterator: Value) -> Value | None:
     method = s.find_special(iterator, "__next__")
     if method is None:
         return s.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
+    if type(s.static(iterator.cls, "__next__")) is not FUNCTION:
+        return s.unsupported(
+            "outside-iterator", f"a {iterator.cls.__name__} from outside is advanced", "Loop over a list or tuple."
+        )
     try:
         return s.call(method)
     except Raised as raised:

@@ -269,8 +269,8 @@ class Rebuilder:
         if value.real is MISSING or not value.changed:
             return []
         target = self.expr(value)
-        base = self.known(OrderedDict if issubclass(value.cls, OrderedDict) else dict)
-        before = list(dict.keys(value.real))
+        kind = OrderedDict if issubclass(value.cls, OrderedDict) else dict
+        base, before = self.known(kind), list(kind.keys(value.real))
         grown = list(value.entries)[: len(before)] == before  # nothing removed or moved: what was not read stays
         pairs = [
             (self.expr(k), self._local(self.expr(v)) if type(v) is Lazy else self.expr(v))

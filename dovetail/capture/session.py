@@ -55,6 +55,7 @@ class Session:
         self.tick = 0  # instructions executed
         self.stop = -1  # the one to end at; see breaks.stop
         self.ending: Any = None
+        self.breaks = False  # may a graph end before the program does?
         self.expected: Any = None  # the code whose frame the running call instruction makes
         self.grad_mode = torch.is_grad_enabled()
 
@@ -95,6 +96,13 @@ class Session:
     def unsupported(self, code: str, reason: str, remedy: str = "") -> Any:
         """Give up on this capture; never returns."""
         raise Unsupported(code, reason, remedy, self.stack())
+
+    def failure(self, error: Exception) -> Any:
+        """A mistake of ours at this instruction, which plain Python will take over; never returns."""
+        raise Unsupported(
+            "internal-error", f"capture failed here: {type(error).__name__}: {error}",
+            "Please report it; the program goes on in plain Python.", self.stack(),
+        ) from error
 
     def call_later(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
         """Make a call for its effect (print, a log record) after the graph has run.

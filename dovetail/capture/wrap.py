@@ -247,7 +247,7 @@ def _wrap_list(s: Any, obj: Any, source: Source | None) -> Value:
 def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
     source = _owned(s, obj, source)
     value = DictValue(type(obj), obj, source)
-    keys = tuple(dict.keys(obj))
+    keys = tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
     if any(isinstance(k, torch.Tensor) for k in keys):
         s.unsupported("tensor-key", f"{source.name()} has tensors as keys", "Use strings or integers as keys.")
     s.guard(source, GuardKind.KEYS, keys)
@@ -307,7 +307,8 @@ def _wrap_module(s: Any, obj: Any, source: Source | None) -> Value:
 
 def _wrap_object(s: Any, obj: Any, source: Source | None) -> Value:
     cls = type(obj)
-    if source is not None and hasattr(cls, "__next__"):  # stepping a real iterator while capturing would use it up
+    if source is not None and (hasattr(cls, "__next__") or cls in VIEWS):
+        # Stepping a real iterator while capturing would use it up; a view's dictionary is out of reach.
         s.guard(source, GuardKind.TYPE, cls)
         return _remember(s, obj, ObjectValue(cls, obj, source))
     if cls.__dictoffset__ == 0 and not hasattr(cls, "__slots__") or isinstance(obj, OPAQUE):
@@ -371,6 +372,7 @@ FRESH: dict[type, Callable[[Any, Any], Value]] = {
 
 STABLE = (types.FunctionType, type, types.BuiltinFunctionType, types.ModuleType)
 IMMUTABLE = (int, float, bool, str, bytes, type(None), complex, type, types.FunctionType, torch.dtype, torch.device)
+VIEWS = frozenset((type({}.keys()), type({}.values()), type({}.items())))
 OPAQUE = (property, functools.cached_property, staticmethod, classmethod, torch.Generator)
 
 WRAPPERS: dict[type, Wrapper] = {

@@ -187,7 +187,7 @@ def _store_attr(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 @step("UNPACK_SEQUENCE")
 def _unpack(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
     names = [f"_r{k}" for k in range(i.arg)]
-    line = f"{', '.join(names)}, = {rebuilder.expr(stack.pop())}"
+    line = f"[{', '.join(names)}] = {rebuilder.expr(stack.pop())}"
     return Step([line], [Way(None, frame.at + 1, names[::-1])])
 
 

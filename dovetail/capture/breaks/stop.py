@@ -54,6 +54,8 @@ def stop(s: Any) -> None:
 
 def _check(s: Any) -> None:
     """Refuse where the rest could not be resumed as it was."""
+    if not all(frame.direct for frame in s.frames[1:]):
+        s.unsupported("break-here", "the code is called by something that does more than call it")
     for frame in s.frames:
         if frame.code.region(frame.at) is not None:
             s.unsupported("break-in-block", "the code is inside a with or try block")
