@@ -124,4 +124,5 @@ def spread(count: int, most: int | None) -> list[int]:
 
 def has_matrix(sample: Any) -> bool:
     tensors = [t for t in pytree.tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(t, torch.Tensor)]
-    return any(t.numel() > 1 and t.layout is torch.strided for t in tensors)
+    strided = all(t.layout is torch.strided for t in tensors)
+    return strided and any(t.numel() > 1 for t in tensors)

@@ -1,6 +1,7 @@
-"""What does not pass, and why. A name without a dtype covers all of an operator's dtypes.
+"""What does not run as one graph, and why. Nothing may give another result than eager.
 
-`cases` is a regular expression for the cases that may fail; everything else of the entry must pass.
+An exception explains breaks with its codes, of its operator's cases that match. Every other break, every wrong result
+and every missing error is a failure.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Reason:
     text: str
-    cases: str = ""  # empty: all
+    codes: frozenset[str]
+    cases: str = ""  # a regular expression; empty: all
 
 
-_SIZE = Reason("the size of the result depends on values: needs a graph break")
-_VALUE = Reason("the result is a Python value that depends on a tensor: needs a graph break")
-_DECIDES = Reason("its own code decides by the values of a tensor: needs a graph break")
-_MEMORY = Reason("resizes the memory of its argument")
-_SHAPE = Reason("changes the shape of the caller's tensor in place", "in place")
-_OUT = Reason("out= tensors of another dtype, or overlapping the arguments: eager refuses them", "^error")
-_LAYOUT = Reason("sparse CSR tensors have no strides and are no graph inputs")
+_SIZE = Reason("the size of the result depends on values", frozenset({"data-dependent-shape", "data-dependent-output"}))
+_VALUE = Reason("the result is a Python value that depends on a tensor", frozenset({"data-dependent-value"}))
+_DECIDES = Reason("its own code decides by the values of a tensor", frozenset({"data-dependent-value"}))
+_MEMORY = Reason("resizes the memory of its argument", frozenset({"metadata-mutation"}))
+_SHAPE = Reason("changes the shape of the caller's tensor in place", frozenset({"metadata-mutation"}), "in place$")
+_LAYOUT = Reason("sparse tensors have no strides and are no graph inputs", frozenset({"sparse-tensor"}))
 
 EXCEPTIONS: dict[str, Reason] = {
     **dict.fromkeys(("argwhere", "nonzero", "unique", "unique_consecutive", "masked_select", "combinations", "bincount",
@@ -31,16 +32,14 @@ EXCEPTIONS: dict[str, Reason] = {
                     _DECIDES),
     **dict.fromkeys(("resize_", "resize_as_"), _MEMORY),
     **dict.fromkeys(("as_strided", "as_strided_partial_views", "squeeze", "squeeze_multiple", "unsqueeze", "t",
-                     "transpose"), _SHAPE),
-    **dict.fromkeys(("aminmax", "cat", "complex", "gather", "index_select", "kthvalue", "multinomial", "take"), _OUT),
-    "sparse_sampled_addmm": _LAYOUT,
-    "sparse_mm_reduce": Reason("its sample inputs cannot be made on this build of torch"),
-}
+                     "transpose", "nn_functional_dropout3d"), _SHAPE),
+    **dict.fromkeys(("sparse_sampled_addmm", "sparse_mm_reduce"), _LAYOUT),
+}  # fmt: skip
 
 
-def excused(entry: str, case: str) -> str | None:
-    """The reason why this case of this entry may fail."""
-    reason = EXCEPTIONS.get(entry) or EXCEPTIONS.get(entry.partition("[")[0])
-    if reason is None or not re.search(reason.cases, case):
+def excused(entry: str, case: str, code: str) -> str | None:
+    """The reason why this case of this entry may break with this code."""
+    reason = EXCEPTIONS.get(entry.partition("[")[0])
+    if reason is None or code not in reason.codes or not re.search(reason.cases, case):
         return None
     return reason.text

@@ -36,12 +36,13 @@ UNDEFINED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided",
 
 @dataclass(frozen=True)
 class Outcome:
-    """`status`: pass, break (runs, in more than one graph), skip (eager itself fails) or fail; then at `stage`."""
+    """`status`: pass, break (right, in more than one graph), skip (eager itself fails) or fail; then at `stage`."""
 
     case: str
     status: str
     stage: str = ""
     message: str = ""
+    code: str = ""  # of a break
 
 
 class TimedOut(Exception):
@@ -95,15 +96,15 @@ def _run(case: Case, locate_failures: bool) -> Outcome:
         want, eager_inputs = _eager(case)
     except Exception as error:  # whatever eager refuses is no case
         return Outcome(case.label, "skip", "eager", _line(error))
-    fn, status = case.fn, "pass"
+    fn, right = case.fn, Outcome(case.label, "pass")
     try:
         try:
             got, inputs = _compiled(fn, case, fullgraph=True)
         except Unsupported as error:
-            status, message = "break", _line(error)
+            right = Outcome(case.label, "break", "capture", _line(error), error.code)
             got, inputs = _compiled(fn, case, fullgraph=False)
         compare(*defined(case, got, want), (inputs, eager_inputs), _exact(case))
-        return Outcome(case.label, status, "capture" if status == "break" else "", message if status == "break" else "")
+        return right
     except TimedOut:
         raise
     except Exception as error:  # reported as the case's failure

@@ -62,17 +62,20 @@ def write(path: Path, results: dict[str, Result]) -> None:
 def report(results: dict[str, Result], out: Path) -> None:
     """Print and write the summary."""
     tried = [r for r in results.values() if r.cases]
-    clean = [r for r in tried if not r.failures and not r.excused]
+    right = [r for r in tried if not r.failures]
+    whole = [r for r in right if not r.breaks]
     summary = {
-        "entries": len(tried), "passed": len(clean), "share": round(len(clean) / max(len(tried), 1), 4),
-        "excused": sum(bool(r.excused) and not r.failures for r in tried),
-        "failed": sum(bool(r.failures) for r in tried),
-        "cases": sum(r.cases for r in tried), "cases_passed": sum(r.passed for r in tried),
-        "entries_with_breaks": sum(bool(r.breaks) for r in tried),
+        "entries": len(tried), "right": len(right), "right_share": share(right, tried),
+        "one_graph": len(whole), "one_graph_share": share(whole, tried), "failed": len(tried) - len(right),
+        "cases": sum(r.cases for r in tried), "cases_right": sum(r.passed + len(r.breaks) for r in tried),
     }
     out.with_suffix(".summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     out.with_suffix(".failures.md").write_text(failures_text(tried))
     print(json.dumps(summary, indent=2))
+
+
+def share(part: list[Result], whole: list[Result]) -> float:
+    return round(len(part) / max(len(whole), 1), 4)
 
 
 def failures_text(results: list[Result]) -> str:

@@ -24,30 +24,26 @@ _FORK = multiprocessing.get_context("fork")
 
 @dataclass
 class Result:
-    """One entry's outcomes."""
+    """One entry's outcomes. `breaks` are right but take more than one graph, for a listed reason."""
 
     entry: str
     cases: int = 0
     passed: int = 0
-    breaks: list[str] = field(default_factory=list)
+    breaks: list[dict[str, str]] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
-    excused: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, outcome: stages.Outcome) -> None:
         if outcome.status == "skip":
             return
         self.cases += 1
-        if outcome.status == "fail":
-            reason = excused(self.entry, outcome.case)
-            record = {"case": outcome.case, "stage": outcome.stage, "message": outcome.message}
-            if reason is None:
-                self.failures.append(record)
-            else:
-                self.excused.append({**record, "reason": reason})
-            return
-        self.passed += 1
-        if outcome.status == "break":
-            self.breaks.append(f"{outcome.case}: {outcome.message}")
+        record = {"case": outcome.case, "stage": outcome.stage, "message": outcome.message}
+        reason = excused(self.entry, outcome.case, outcome.code) if outcome.status == "break" else None
+        if outcome.status == "pass":
+            self.passed += 1
+        elif reason is None:
+            self.failures.append(record)
+        else:
+            self.breaks.append({**record, "reason": reason})
 
 
 def cases_of(entry: Entry, most: int | None) -> Iterator[Case]:
