@@ -16,6 +16,7 @@ cells, then everything that hangs below the modules in one bulk check.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from dovetail.guards import state
 from dovetail.guards.bulk import Anchored
 from dovetail.guards.conditions import Writer, write
 from dovetail.guards.explain import Failure, failures, state_failures
+from dovetail.guards.holding import Held, let_go
 from dovetail.guards.signature import Residual, root_function, take_apart
 from dovetail.guards.slots import anchored
 from dovetail.ir.captured import Captured
@@ -42,6 +44,7 @@ class Entry:
     captured: Captured
     failures: Callable[[tuple[Any, ...], Mapping[str, Any]], list[Failure]]
     below: Anchored | None = None
+    needs: tuple[weakref.ref[Any], ...] = ()  # objects without which the entry can never be used again
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -55,6 +58,7 @@ class Entry:
 
 def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.Snapshot) -> Entry:
     """The entry for `captured`: `graph(*inputs)` is its compiled graph, `taken` the state it was traced under."""
+    captured = let_go(captured)
     namespace = _namespace(captured, fn, graph)
     residual = take_apart(captured.residual)
     guards = _complete(captured, namespace["F"])
@@ -62,13 +66,14 @@ def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.S
     if residual.prelude:
         exec(residual.prelude, scope)
     writer = Writer(residual.names | scope.keys())
-    below = _write_all(guards, writer, taken, captured.bound, namespace)
+    held: Held = captured.bound  # type: ignore[assignment]
+    below = _write_all(guards, writer, taken, held, namespace)
     scope.update(writer.names)
     body = ["try:", *(f"    {line}" for line in writer.lines), "except Exception:", "    return _MISS", *residual.body]
     call, text = residual.function(body, _identifier(fn, scope), scope)
     call.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
     check = _failure_finder(guards, below, residual, namespace, taken)
-    return Entry(call, text, captured, check, below)
+    return Entry(call, text, captured, check, below, held.weak)
 
 
 def real_inputs(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -113,7 +118,7 @@ _FEW = 4  # so many guards below held objects are cheaper written out
 
 
 def _write_all(
-    guards: list[Guard], writer: Writer, taken: state.Snapshot, bound: tuple[Any, ...], namespace: dict[str, Any]
+    guards: list[Guard], writer: Writer, taken: state.Snapshot, bound: Held, namespace: dict[str, Any]
 ) -> Anchored | None:
     """Append every check, cheapest and most selective first; the bulk part, if there is one."""
     below = [g for g in guards if anchored(g.source) and g.kind not in (GuardKind.ALIAS, GuardKind.DISTINCT)]

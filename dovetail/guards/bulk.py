@@ -18,6 +18,7 @@ import torch
 
 from dovetail.guards import native
 from dovetail.guards.conditions import Writer, write
+from dovetail.guards.holding import Held, Weak
 from dovetail.guards.layout import discover
 from dovetail.guards.slots import NotSlotted, Resolver, Slot
 from dovetail.ir.guard import Guard, GuardKind
@@ -42,6 +43,7 @@ class Facts:
         self.keyed: dict[int, Any] = {}
         self.tensors: dict[int, tuple[torch.Tensor, list[Guard]]] = {}
         self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects, and the dictionaries they must keep
+        self.roots: list[tuple[Weak, type, Any]] = []  # objects held weakly, their classes and dictionaries
         self.plain: dict[int, dict[str, Any]] = {}  # instance dictionaries of modules without a `forward` of their own
 
     def add(self, resolver: Resolver, guard: Guard) -> bool:
@@ -61,12 +63,24 @@ class Facts:
         if "forward" not in own:
             self.plain[id(own)] = own
 
+    def let_go(self, weak: Iterable[Weak]) -> None:
+        """Keep only weak references to these objects."""
+        for ref in weak:
+            key = id(ref())
+            if self.typed.pop(key, None) is not None or key in self.owners:
+                self.roots.append((ref, type(ref()), self.owners.pop(key, (None, None))[1]))
+
     def any_left(self) -> bool:
         """Whether anything is left for Python to check."""
         return any(vars(self).values())
 
     def __len__(self) -> int:
         return len(self.slots) + len(self.tensors) + len(self.typed)
+
+
+def _unchanged(ref: Weak, cls: type, own: Any) -> bool:
+    obj = ref()
+    return type(obj) is cls and (own is None or instance_dict(obj) is own)
 
 
 def instance_dict(obj: Any) -> dict[str, Any]:
@@ -129,7 +143,7 @@ def python_check(facts: Facts) -> Callable[[], bool]:
     typed, empty, sized = list(facts.typed.values()), list(facts.empty.values()), list(facts.sized.values())
     keyed, plain = list(facts.keyed.values()), list(facts.plain.values())
     types, lengths, keysets = [*map(type, typed)], [*map(len, sized)], [*map(tuple, keyed)]
-    forward = ["forward"] * len(plain)
+    forward, roots = ["forward"] * len(plain), facts.roots
     objects, dicts = [obj for obj, _ in facts.owners.values()], [own for _, own in facts.owners.values()]
     tensors = [tensor for tensor, _ in facts.tensors.values()]
     readings = [(read, [*map(read, tensors)]) for read in _READERS] if tensors else []
@@ -143,6 +157,7 @@ def python_check(facts: Facts) -> Callable[[], bool]:
             and [*map(tuple, keyed)] == keysets
             and not any(map(contains, plain, forward))
             and all(map(is_, map(instance_dict, objects), dicts))
+            and all(_unchanged(*root) for root in roots)
             and all([*map(read, tensors)] == found for read, found in readings)
         )
 
@@ -157,6 +172,7 @@ def watch(
     if layout is None:
         return None, facts
     rest, tables, groups = Facts(), {}, []
+    rest.roots = facts.roots
     for slot in facts.slots:
         if native.watchable(slot.container):
             native.dict_group(tables, slot.container).slots.append(slot)
@@ -194,11 +210,13 @@ def _same_keys(keys: tuple[Any, ...], table: Any) -> bool:
 class Anchored:
     """All guards below the held objects; `check()` is the whole test."""
 
-    def __init__(self, guards: Iterable[Guard], bound: tuple[Any, ...], namespace: dict[str, Any]) -> None:
+    def __init__(self, guards: Iterable[Guard], bound: Held, namespace: dict[str, Any]) -> None:
         self.guards = tuple(guards)
         self.bound = bound
         self.namespace = namespace
-        self.modules = [(m, type(m), "forward" in instance_dict(m)) for m in bound if isinstance(m, torch.nn.Module)]
+        self.modules = [
+            (k, type(m), "forward" in instance_dict(m)) for k, m in enumerate(bound) if isinstance(m, torch.nn.Module)
+        ]
         self._exact: Callable[[], bool] | None = None
         self.fast: Callable[[], bool] = self._take()
 
@@ -216,8 +234,9 @@ class Anchored:
         leftover = tuple(g for g in self.guards if not facts.add(resolver, g))
         facts.slots = list(resolver.slots.values())
         facts.owners.update(resolver.owners)
-        for module, _, _ in self.modules:
-            facts.add_module(module)
+        for index, _, _ in self.modules:
+            facts.add_module(self.bound[index])
+        facts.let_go(self.bound.weak)
         watched = None
         if len(facts) >= _MANY:
             watched, facts = watch(facts, self._later)
@@ -250,7 +269,8 @@ class Anchored:
 
     def modules_unchanged(self) -> bool:
         """No held module changed its class or had its `forward` replaced on the instance."""
-        return all(type(m) is cls and ("forward" in instance_dict(m)) is own for m, cls, own in self.modules)
+        modules = ((self.bound[index], cls, own) for index, cls, own in self.modules)
+        return all(type(m) is cls and ("forward" in instance_dict(m)) is own for m, cls, own in modules)
 
 
 def exact_text(guards: tuple[Guard, ...]) -> tuple[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ import torch
 
 from dovetail.errors import InternalError
 from dovetail.guards import state, tensor
+from dovetail.guards.holding import Weak
 from dovetail.guards.values import same_value
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.source import Source
@@ -84,6 +85,8 @@ def _type(v: str, guard: Guard, writer: Writer) -> list[str]:
 def _id(v: str, guard: Guard, writer: Writer) -> list[str]:
     if guard.payload is None or guard.payload is True or guard.payload is False or guard.payload is ...:
         return [f"{v} is {guard.payload!r}" if guard.payload is not ... else f"{v} is ..."]
+    if type(guard.payload) is Weak:
+        return [f"{writer.constant(guard.payload, 'alive')}() is {v} is not None"]
     hint = getattr(guard.payload, "__name__", None) or type(guard.payload).__name__
     return [f"{v} is {writer.constant(guard.payload, hint if isinstance(hint, str) else 'object')}"]
 

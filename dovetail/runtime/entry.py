@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS
@@ -34,6 +36,7 @@ class Entry(Protocol):
 
     call: Callable[..., Any]  # the result, or MISS
     text: str
+    needs: tuple[weakref.ref[Any], ...]  # when one of these objects is gone, so is the entry
 
     def failures(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]: ...
 
@@ -68,11 +71,12 @@ class Dispatcher:
     `first` is the entry to try first; while the stance forbids compiled code it is one that never fits.
     """
 
-    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "warned")
+    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "warned", "watched")
 
     def __init__(self, fn: Callable[..., Any], compiler: Compiler) -> None:
         self.fn, self.compiler = fn, compiler
         self.entries: tuple[Entry, ...] = ()
+        self.watched: list[weakref.ref[Any]] = []  # what the entries need
         self.first: Callable[..., Any] = _no_entry
         self.failed = 0
         self.warned = False
@@ -82,7 +86,8 @@ class Dispatcher:
     # ------------------------------------------------------------ entries
 
     def publish(self, entries: tuple[Entry, ...]) -> None:
-        """Replace all entries at once, the first one to be tried first."""
+        """Replace all entries at once, the first one to be tried first. Those that can never fit again are left out."""
+        entries = tuple(e for e in entries if all(needed() is not None for needed in e.needs))
         self.entries = entries
         usable = entries and REGISTRY.stance != "force_eager"
         self.first = entries[0].call if usable else _no_entry
@@ -161,7 +166,24 @@ class Dispatcher:
             self.eager = isinstance(error, Unsupported) and not is_users_own(error)
             return None
         self.publish((entry, *self.entries))
+        self._watch(entry)
         return entry
+
+    def _watch(self, entry: Entry) -> None:
+        """Let the entry go with the first object that it needs. Callbacks come at any time, from any thread."""
+        dispatcher = weakref.ref(self)
+
+        def gone(_: object) -> None:
+            alive = dispatcher()
+            if alive is not None and _COMPILING.acquire(blocking=False):  # else: whoever has the lock publishes
+                try:
+                    alive.publish(alive.entries)
+                finally:
+                    _COMPILING.release()
+
+        alive = [needed() for needed in entry.needs]
+        self.watched = [ref for ref in self.watched if ref() is not None]
+        self.watched += [weakref.ref(obj, gone) for obj in alive if obj is not None]
 
     def _never_fits(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The new entry refuses the call it was made for: a guard that cannot hold is a bug of ours."""
@@ -201,13 +223,21 @@ class Dispatcher:
 
 
 def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:
-    """An entry's `call` whose graph breaks: the parts are run one after the other, not one inside the other."""
+    """An entry's `call` whose graph breaks: the parts are run one after the other, not one inside the other.
+
+    A part may end inside a block that has changed the grad mode; an error after it restores the mode.
+    """
 
     def run(*args: Any, **kwargs: Any) -> Any:
+        before = torch.is_grad_enabled()
         result = call(*args, **kwargs)
-        while type(result) is Next:
-            result = result.rest.enter(result.args)
-        return result
+        try:
+            while type(result) is Next:
+                result = result.rest.enter(result.args)
+            return result
+        except BaseException:
+            torch._C._set_grad_enabled(before)
+            raise
 
     return run
 
