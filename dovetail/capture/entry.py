@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.capture.breaks.stop import Ending, Stopped
+from dovetail.capture.breaks.stop import Ending, Stopped, modes
 from dovetail.capture.breaks.trace import trace_continuation
 from dovetail.capture.contexts import preserved
 from dovetail.capture.handlers import all as _handlers
@@ -238,7 +238,7 @@ def _returning(s: Session, result: Value) -> Ending:
     s.release_replaced()
     rebuilder = Rebuilder(s)
     text = rebuilder.expr(result)
-    return Ending(rebuilder, [*rebuilder.effects(), f"return {text}"], {})
+    return Ending(rebuilder, [*rebuilder.effects(), *modes(s, rebuilder), f"return {text}"], {})
 
 
 def _finish(s: Session, ending: Ending, function: Any) -> Captured:

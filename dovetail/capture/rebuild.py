@@ -199,7 +199,7 @@ class Rebuilder:
             return maker(self, value)
         if value.real is not MISSING:
             return self.known(value.real)
-        if value.made_by is not None:
+        if value.made_by is not None or not value.attrs.keys() <= value.written.keys():
             return self.s.unsupported("result", f"a {value.cls.__name__} cannot be returned from the compiled function")
         text = self.start(value, f"_new({self.known(value.cls)})")
         self.attributes(value, text)

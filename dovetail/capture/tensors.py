@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -173,6 +174,9 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
     return s.from_native(result)
 
 
+ARGUMENTS = (str, int, float, complex, types.FunctionType, torch.dtype, torch.device, torch.layout, range)
+
+
 def to_graph(s: Any, value: Value) -> tuple[Any, Any]:
     """(graph argument, fake argument)."""
     if isinstance(value, TensorValue):
@@ -194,9 +198,12 @@ def to_graph(s: Any, value: Value) -> tuple[Any, Any]:
     if hasattr(value, "all"):
         return to_graph(s, ListValue(value.all(s)))
     try:
-        return value.native(), value.native()
+        native = value.native()
     except NotNative:
-        return s.unsupported("graph-argument", f"{value.describe()} cannot be an argument of a torch operation")
+        native = None
+    if not isinstance(native, ARGUMENTS):  # the graph is text too: it cannot name the object
+        s.unsupported("graph-argument", f"{value.describe()} cannot be an argument of a torch operation")
+    return native, native
 
 
 # ---------------------------------------------------------------- attributes

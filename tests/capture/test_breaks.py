@@ -296,3 +296,102 @@ def test_fullgraph_raises_instead():
     with pytest.raises(dovetail.GraphBreakError, match="data-dependent-branch") as caught:
         dovetail.compile(branch, backend="eager", fullgraph=True)(torch.ones(2))
     assert caught.value.stack[-1].function == "branch"
+
+
+def in_no_grad(x):
+    with torch.no_grad():
+        y = x + 1
+        v = y.sum().item()
+        z = y * v
+    return z, torch.is_grad_enabled()
+
+
+def caught(x):
+    try:
+        y = x + 1
+        int("no" + str(y.sum().item()))
+    except ValueError as error:
+        return y, str(error)[:7]
+    return y
+
+
+def caught_outside(x):
+    try:
+        return fails_inside(x), 1
+    except (KeyError, ValueError):
+        y = x.sin()
+    finally:
+        x = x + 1
+    return x, y
+
+
+def fails_inside(x):
+    v = x.sum().item()
+    return [v][x.dim() + int(v * 0) + 5 - 5] if v is None else int("no")
+
+
+class Manager:
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        self.log.append("in")
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.log.append(kind)
+        return kind is ZeroDivisionError
+
+
+def managed(x):
+    log = []
+    with Manager(log), Manager(log):
+        log.append(x.sum().item())
+        log.append(1 / (x.sum().item() * 0))
+    return log, x + 1
+
+
+def cleaned(x):
+    log = []
+    for k in range(3):
+        try:
+            if x.sum() > k:
+                continue
+            log.append(x.max().item())
+        finally:
+            log.append(k)
+    return log
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("program", [in_no_grad, caught, caught_outside, managed, cleaned])
+def test_blocks(program, sign):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = dovetail.compile(program, backend="eager")
+        for shift in (0.0, 0.25):
+            x = sign * (torch.arange(3.0) + 0.5 + shift)
+            compare(compiled(x), program(x))
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+def test_a_mode_that_the_code_leaves_changed(backend):
+    def leaves(x):
+        torch.set_grad_enabled(False)
+        return x + x.sum().item()
+
+    with torch.enable_grad():
+        dovetail.compile(leaves, backend=backend)(torch.ones(2))
+        assert not torch.is_grad_enabled()
+
+
+def test_an_error_inside_a_block_restores_the_mode():
+    def fails(x):
+        with torch.no_grad():
+            v = x.sum().item()
+            raise KeyError(v)
+
+    with torch.enable_grad():
+        with pytest.raises(KeyError):
+            dovetail.compile(fails, backend="eager")(torch.ones(2))
+        assert torch.is_grad_enabled()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
@@ -148,6 +148,19 @@ class Waiting:
         return function(*arguments)
 
 
+    def handle(self, values: tuple[Any, ...], error: BaseException) -> Any:
+        """Deliver an exception that the awaited call raised."""
+        point, code = self.point, decode(self.point.code)
+        region = code.region(point.at)
+        if region is None:
+            raise error
+        kept = point.stack[: region.depth]
+        fixed = len(point.locals) + len(point.cells)
+        lasti = (code.instructions[point.at].offset // 2,) if region.lasti else ()
+        handler = replace(point, index=region.target, stack=(*kept, *(True for _ in lasti), True))
+        return Waiting(handler, self.scope, 0).run(values[: fixed + sum(kept)], (*lasti, error))
+
+
 def _cell(value: Any) -> Any:
     return (lambda: value).__closure__[0]  # type: ignore[index]
 
@@ -172,9 +185,16 @@ def eager(continuation: Continuation) -> Callable[..., Any]:
             pieces.append(values[position : position + frame.count])
             position += frame.count
         returned: tuple[Any, ...] = ()
+        error: BaseException | None = None
         while pieces:
             frame = waiting[len(pieces) - 1]
-            returned = (frame.run(pieces.pop(), returned),)
+            given = pieces.pop()
+            try:
+                returned, error = (frame.run(given, returned) if error is None else frame.handle(given, error),), None
+            except BaseException as raised:
+                if not pieces:
+                    raise
+                error = raised
         return returned[0]
 
     code = continuation.points[-1].code

@@ -42,9 +42,14 @@ def stop(s: Any) -> None:
         s.unsupported("break-here", f"the graph cannot end at the instruction {instruction.name}")
     stack = list(frame.stack_)
     made: Step = maker(frame, instruction, stack, rebuilder)
-    rest = [_rest(s, way, stack, rebuilder, number) for number, way in enumerate(made.ways)]
+    rest = [_rest(s, s.frames, way, stack, rebuilder, number) for number, way in enumerate(made.ways)]
     replay = rebuilder.effects()
-    lines = [*replay, *made.lines]
+    lines = [*replay, *modes(s, rebuilder), *made.lines]
+    handled = _handled(s, rebuilder, len(rest))
+    if handled is not None:
+        rest.append(handled)
+        inside = "\n".join(f"        {line}" for line in made.lines)
+        lines[-len(made.lines) :] = [f"try:\n{inside}\n    except BaseException as _e:\n        {handled[1]}"]
     for way, (_, line) in zip(made.ways, rest):
         lines.append(line if way.condition is None else f"if {way.condition}: {line}")
     rebuilder.names["_Next"] = Next
@@ -52,29 +57,47 @@ def stop(s: Any) -> None:
     raise Stopped
 
 
+def modes(s: Any, rebuilder: Rebuilder) -> list[str]:
+    """A line that puts the grad mode in force that the traced code left."""
+    mode = torch.is_grad_enabled()
+    return [f"{rebuilder.known(torch._C._set_grad_enabled)}({mode})"] if mode != s.grad_mode else []
+
+
+def _handled(s: Any, rebuilder: Rebuilder, number: int) -> tuple[Continuation, str] | None:
+    """What follows when the step raises inside a with or try block: the innermost handler, entered as Python does."""
+    for depth in range(len(s.frames), 0, -1):
+        frame = s.frames[depth - 1]
+        region = frame.code.region(frame.at)
+        if region is not None:
+            offset = frame.code.instructions[frame.at].offset // 2
+            pushed = [str(offset), "_e"] if region.lasti else ["_e"]
+            way = Way(None, region.target, pushed)
+            return _rest(s, s.frames[:depth], way, frame.stack_[: region.depth], rebuilder, number)
+    return None
+
+
 def _check(s: Any) -> None:
     """Refuse where the rest could not be resumed as it was."""
     if not all(frame.direct for frame in s.frames[1:]):
         s.unsupported("break-here", "the code is called by something that does more than call it")
-    for frame in s.frames:
-        if frame.code.region(frame.at) is not None:
-            s.unsupported("break-in-block", "the code is inside a with or try block")
     if s.current_exception is not None:
         s.unsupported("break-in-block", "the code is handling an exception")
-    if s.open_contexts or torch.is_grad_enabled() != s.grad_mode or s.context_values:
+    if s.open_contexts or s.context_values:
         s.unsupported("break-in-block", "the code has changed a mode that is still in force")
 
 
-def _rest(s: Any, way: Way, stack: list[Any], rebuilder: Rebuilder, number: int) -> tuple[Continuation, str]:
+def _rest(
+    s: Any, frames: list[Any], way: Way, stack: list[Any], rebuilder: Rebuilder, number: int
+) -> tuple[Continuation, str]:
     points, arguments = [], []
-    for frame in s.frames:
-        innermost = frame is s.frames[-1]
+    for frame in frames:
+        innermost = frame is frames[-1]
         values = stack if innermost else frame.stack_
         index = way.index if innermost else frame.ip
         point, given = _point(s, frame, index, values, way.pushed if innermost else ["_awaited"], rebuilder)
         points.append(point)
         arguments += given
-    scopes = tuple(frame.scope.table for frame in s.frames)
+    scopes = tuple(frame.scope.table for frame in frames)
     given = "".join(f"{a}, " for a in arguments)
     return Continuation(tuple(points), scopes), f"return _Next(_C{number}, ({given}))"
 
@@ -83,6 +106,9 @@ def _point(
     s: Any, frame: Any, index: int, values: list[Any], pushed: list[str], rebuilder: Rebuilder
 ) -> tuple[Point, list[str]]:
     wanted = live(frame.code, index)
+    region = frame.code.region(frame.at)
+    if region is not None:  # what it waits for may raise
+        wanted |= live(frame.code, region.target)
     names = [n for n in frame.code.fast_names if n in wanted and frame.locals.get(n) is not None]
     cells = [n for n in names if isinstance(frame.locals[n], CellValue)]
     plain = [n for n in names if n not in cells]
