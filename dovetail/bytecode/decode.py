@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from opcode import EXTENDED_ARG, opname
 from types import CodeType
 from typing import Any
@@ -23,6 +24,7 @@ from dovetail.bytecode.opcodes import (
     DIALECT,
     OPCODES,
     SYNONYMS,
+    TRUTH_TESTS,
     Arg,
 )
 
@@ -137,7 +139,18 @@ def _instructions(code: CodeType, fast: tuple[str, ...]) -> tuple[list[Instructi
     for instruction in out:
         if instruction.name == "FOR_ITER":
             instruction.target = _after_loop(out, instruction.target)
+    for instruction, following_one in pairwise(out):
+        if following_one.name in TRUTH_TESTS:
+            _leave_unconverted(instruction)
     return out, index_of
+
+
+def _leave_unconverted(instruction: Instruction) -> None:
+    """Let the truth test that follows convert, so that a branch on a tensor is one instruction on every Python."""
+    if instruction.name == "TO_BOOL":
+        instruction.name = "NOP"
+    elif instruction.name == "COMPARE_OP":
+        instruction.flag = 0
 
 
 def _after_loop(instructions: list[Instruction], target: int) -> int:

@@ -137,6 +137,9 @@ SYNONYMS = {
     "LOAD_METHOD": "LOAD_ATTR",
 }
 
+# These ask for the truth of any value, so that a conversion to bool just before them (Python 3.13) says nothing new.
+TRUTH_TESTS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"))
+
 MINOR = sys.version_info.minor
 DIALECT = DIALECTS.get(MINOR, DIALECTS[NEWEST])
 
