@@ -6,7 +6,9 @@ after:   %y = clone(%x, memory_format=channels_last); %c = convolution(%y, %w, .
 oneDNN computes on channels_last images without reordering them (15 to 25% faster than NCHW on an AVX-512
 machine), and what follows keeps the layout, so that one copy at the entry serves a whole network. Operators
 that need the old layout get a copy back, and outputs have eager's strides. Nothing is changed in a graph
-that looks at strides itself.
+that looks at strides itself, nor in one whose weights outweigh its images: there oneDNN spends its time on
+reordering weights, and does that faster for NCHW (ResNet-50, 2 threads: at 128 pixels 74 ms against 90, at 224
+pixels 314 against 243).
 """
 
 from __future__ import annotations
@@ -34,10 +36,17 @@ _NEEDS_VIEW = frozenset({aten.view.default, aten._unsafe_view.default, aten.view
 def prefer_channels_last(graph: AtenGraph) -> AtenGraph:
     """In place on the graph; returns it unchanged when no convolution would gain."""
     nodes = [n for n in graph.graph.nodes if n.op == "call_function"]
-    if any(n.target in _LOOKS_AT_STRIDES for n in nodes) or not any(map(_gains, nodes)):
+    if any(n.target in _LOOKS_AT_STRIDES for n in nodes) or not _images_outweigh(list(filter(_gains, nodes))):
         return graph
     _Layout(graph).apply(nodes)
     return graph
+
+
+def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
+    """Do these convolutions read and write more elements of images than of weights, by a factor of two?"""
+    images = sum(n.args[0].meta["val"].numel() + n.meta["val"].numel() for n in convolutions)
+    weights = sum(n.args[1].meta["val"].numel() for n in convolutions)
+    return bool(convolutions) and bool(images >= 2 * weights)
 
 
 def _gains(node: torch.fx.Node) -> bool:
