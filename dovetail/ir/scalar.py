@@ -112,6 +112,12 @@ _ROWS: tuple[ScalarOp, ...] = (
 
 SCALAR_OPS: dict[str, ScalarOp] = {row.name: row for row in _ROWS}
 
+#: Not correctly rounded everywhere (eager's square root, from MKL, is not): implementations differ in last bits.
+ELEMENTARY = frozenset(
+    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh asinh "
+    "acosh atanh erf erfc".split()
+)
+
 #: Reduce kinds: the value of an empty reduction, "" where there is none.
 REDUCTIONS: dict[str, Any] = {
     "sum": 0, "prod": 1, "any": False, "all": True, "min": "", "max": "", "argmin": "", "argmax": "",

@@ -20,7 +20,9 @@ import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.aten import AtenGraph
-from dovetail.ir.loops import Buffer, BufferRef, Output, Program
+from dovetail.ir.liveness import nodes, statement_roots
+from dovetail.ir.loops import Buffer, BufferRef, Group, Op, Output, Program
+from dovetail.ir.scalar import ELEMENTARY
 from dovetail.lower.library import call_library, without_unread
 from dovetail.ops import build
 from dovetail.ops.emit import Emitter
@@ -30,13 +32,16 @@ from dovetail.options import Options
 
 
 def lower(aten: AtenGraph, options: Options) -> Program:
-    """One operator a group. Raises InternalError on a graph that breaks the rules of AtenGraph."""
-    return _Lowering(aten).run()
+    """One operator a group. Raises InternalError on a graph that breaks the rules of AtenGraph.
+
+    With eager's numerics, elementary functions are PyTorch's own: no other implementation has its last bits.
+    """
+    return _Lowering(aten, bitwise=options.numerics == "eager").run()
 
 
 class _Lowering:
-    def __init__(self, aten: AtenGraph) -> None:
-        self.aten = aten
+    def __init__(self, aten: AtenGraph, bitwise: bool) -> None:
+        self.aten, self.bitwise = aten, bitwise
         self.emit = Emitter()
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Buffer] = []
@@ -91,10 +96,20 @@ class _Lowering:
         self.emit.begin(packet.rpartition("::")[2], _specs(out) if returned else ())
         row = LOWERINGS.get(target._name) or LOWERINGS.get(packet)
         if row is not None and (_computable(args, kwargs, out) or VIEWS.get(packet) is row):
-            result = row(self.emit, out, *args, **kwargs)
-            if result is not NotImplemented:
-                return result
+            if not self.bitwise or VIEWS.get(packet) is row or not self.elementary(row, out, args, kwargs):
+                result = row(self.emit, out, *args, **kwargs)
+                if result is not NotImplemented:
+                    return result
         return call_library(self.emit, target, args, kwargs, out)
+
+    def elementary(self, row: Any, out: Any, args: Any, kwargs: Any) -> bool:
+        """Would the operator's own loops evaluate elementary functions?"""
+        trial = Emitter()
+        trial.origins = self.emit.origins
+        row(trial, out, *args, **kwargs)
+        groups = [item for item in trial.items if isinstance(item, Group)]
+        roots = [root for group in groups for s in group.statements() for root in statement_roots(s)]
+        return any(isinstance(node, Op) and node.name in ELEMENTARY for node in nodes(roots))
 
     def values(self, argument: Any) -> Any:
         """Nodes replaced by what they stand for."""
@@ -129,8 +144,11 @@ class _Lowering:
         spec = spec_of(val)
         offset = val.storage_offset() - origin.storage_offset()
         if spec.dtype.itemsize != base.dtype.itemsize:
+            if node.args[0] is self.nodes[source] and value.base is not None:
+                return Output(self.emit.memory(value))  # a library call has made the view
             raise Unsupported(
-                "alias-of-other-size", f"a result is a view of an input as {spec.dtype}, whose elements have another size",
+                "alias-of-other-size",
+                f"a result is a view of an input as {spec.dtype}, whose elements have another size",
                 "return a copy (.clone()), or take the view outside the compiled function",
             )  # fmt: skip
         lazy = [
