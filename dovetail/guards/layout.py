@@ -2,9 +2,10 @@
 
 A dictionary has a word that every store changes, its version; in CPython 3.13 an attribute's store may go past it, to
 values that the dictionary shares with its object. An object's dictionary and type are words before and in it, a
-tensor's implementation has words for storage, sizes, strides, offset, dtype and dispatch keys. `discover` changes sample objects in every way that
-guards care about and watches their memory. Where an experiment does not come out as expected (another CPython,
-another PyTorch), there is no layout, and guards read the same facts through Python, more slowly.
+tensor's implementation has words for storage, sizes, strides, offset, dtype and dispatch keys. `discover` changes
+sample objects in every way that guards care about and watches their memory. Where an experiment does not come out as
+expected (another CPython, another PyTorch), there is no layout, and guards read the same facts through Python, more
+slowly.
 """
 
 from __future__ import annotations

@@ -34,9 +34,13 @@ class CompiledFrame:
 class Entry(Protocol):
     """One compiled specialisation; see `guards.build`."""
 
-    call: Callable[..., Any]  # the result, or MISS
-    text: str
-    needs: tuple[weakref.ref[Any], ...]  # when one of these objects is gone, so is the entry
+    @property
+    def call(self) -> Callable[..., Any]:
+        """Gives the result, or MISS."""
+
+    @property
+    def needs(self) -> tuple[weakref.ref[Any], ...]:
+        """When one of these objects is gone, so is the entry."""
 
     def failures(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]: ...
 

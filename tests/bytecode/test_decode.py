@@ -19,7 +19,8 @@ if importlib.util.find_spec("torch") is None and "dovetail" not in sys.modules:
 from dovetail.bytecode import decode
 from dovetail.bytecode.opcodes import DIALECT, MINOR, OPCODES, SYNONYMS, known
 
-MODULES = "argparse ast collections contextlib dataclasses enum functools inspect json.decoder typing asyncio.tasks".split()
+MODULES = """argparse ast collections contextlib dataclasses enum functools inspect json.decoder typing
+asyncio.tasks""".split()
 
 
 def codes(code):
