@@ -17,7 +17,8 @@ from dovetail.capture.breaks import stop as stopping
 from dovetail.capture.effects import Effects
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
-from dovetail.capture.values.callables import FunctionValue
+from dovetail.capture.values.callables import FunctionValue, KnownValue
+from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ExceptionValue
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
@@ -110,12 +111,18 @@ class Session:
         Its arguments must look the same then as they do now.
         """
         for value in (*args, *kwargs.values()):
-            if not isinstance(value, Const):
+            if not self._settled(value):
                 self.unsupported(
                     "late-call", f"{function.describe()} shows {value.describe()}, which exists only in the graph",
                     "Pass strings and numbers, or call it outside the compiled function.",
                 )
         self.effects.call(function, args, kwargs)
+
+    def _settled(self, value: Value) -> bool:
+        """Will the value look the same after the graph has run?"""
+        if isinstance(value, TupleValue):
+            return value.cls in (tuple, torch.Size) and all(map(self._settled, value.all(self)))
+        return isinstance(value, (Const, KnownValue))
 
     def release_replaced(self) -> None:
         for member in self.replaced:

@@ -395,3 +395,26 @@ def test_an_error_inside_a_block_restores_the_mode():
         with pytest.raises(KeyError):
             dovetail.compile(fails, backend="eager")(torch.ones(2))
         assert torch.is_grad_enabled()
+
+
+def test_printing_what_is_known_does_not_break(capsys):
+    def prints(x):
+        print("shape", x.shape, x.dtype, end="!\n")
+        return x + 1
+
+    seen = dovetail.explain(prints, backend="eager")(torch.ones(2))
+    assert (seen.graph_count, seen.graph_break_count) == (1, 0)
+    assert capsys.readouterr().out == "shape torch.Size([2]) torch.float32!\n"
+
+
+def test_printing_a_tensor_breaks_and_keeps_the_order(capsys):
+    def prints(x):
+        print("first", len(x))
+        x = x + 1
+        print(x)
+        x.add_(1)
+        print("then", x.sum())
+        return x
+
+    compare(dovetail.compile(prints, backend="eager")(torch.zeros(2)), torch.full((2,), 2.0))
+    assert capsys.readouterr().out == "first 2\ntensor([1., 1.])\nthen tensor(4.)\n"

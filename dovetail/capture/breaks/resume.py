@@ -16,7 +16,7 @@ import dis
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from dovetail.bytecode import decode
@@ -143,7 +143,7 @@ class Waiting:
         stack = (*values[len(point.locals) + len(point.cells) :], *returned)
         arguments = [names.get(n) for n in code.co_varnames]
         real_cells = code.co_freevars[: len(code.co_freevars) - len(stack)]
-        closure = (*(names[n] if n in names else _empty() for n in real_cells), *map(_cell, stack))
+        closure = (*(names[n] if n in names else CellType() for n in real_cells), *map(CellType, stack))
         function = FunctionType(code, self.scope, code.co_name, None, closure or None)
         return function(*arguments)
 
@@ -159,16 +159,6 @@ class Waiting:
         lasti = (code.instructions[point.at].offset // 2,) if region.lasti else ()
         handler = replace(point, index=region.target, stack=(*kept, *(True for _ in lasti), True))
         return Waiting(handler, self.scope, 0).run(values[: fixed + sum(kept)], (*lasti, error))
-
-
-def _cell(value: Any) -> Any:
-    return (lambda: value).__closure__[0]  # type: ignore[index]
-
-
-def _empty() -> Any:
-    if False:
-        value = None  # noqa: F841
-    return (lambda: value).__closure__[0]  # type: ignore[index]
 
 
 def eager(continuation: Continuation) -> Callable[..., Any]:
