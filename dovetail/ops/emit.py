@@ -6,12 +6,14 @@ expression until something needs its memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import (
     Buffer,
@@ -66,6 +68,26 @@ def disjoint(sizes: Sequence[Dim], strides: Sequence[Dim]) -> bool:
             return False
         reach += stride * (size - 1)
     return True
+
+
+MANY, FEW, PARTS = 1 << 18, 32, 64
+
+
+def two_stages(source: Spec, reduced: set[int]) -> tuple[int, int] | None:
+    """(axis, parts) when a long reduction of a few columns should be done in parts, which threads can share.
+
+    Rows, whose elements are adjacent, are left to code generation.
+    """
+    sizes = [n for n in source.sizes if isinstance(n, int)]
+    if len(sizes) < len(source.sizes) or len(reduced) == len(sizes):
+        return None
+    columns = math.prod(size for d, size in enumerate(sizes) if d not in reduced)
+    fastest = [d for d in by_stride(source.strides) if sizes[d] != 1][-1:]
+    if math.prod(sizes) < MANY or columns >= FEW or not fastest or fastest[0] in reduced:
+        return None
+    axis = max(reduced, key=lambda d: sizes[d])
+    parts = next((p for p in range(PARTS, 7, -1) if sizes[axis] % p == 0 and sizes[axis] // p >= 8), None)
+    return None if parts is None else (axis, parts)
 
 
 class Emitter:
@@ -179,6 +201,9 @@ class Emitter:
             return self.pointwise(out, lambda _: finish(identity))
         positional = kind in ("argmin", "argmax")
         reduced = set(axes)
+        parts = None if positional else two_stages(source, reduced)
+        if parts is not None:
+            source, at = self.partial(source, reduced, kind, at, dtype, *parts)
         full = tuple(
             0 if size == 1 else new_range(f"{'j' if d in reduced else 'i'}{d}", size)
             for d, size in enumerate(source.sizes)
@@ -199,6 +224,27 @@ class Emitter:
         store = Store(buffer, kept, build.cast(finish(result), out.dtype))
         self.group(nested(kept, out.strides), (*loops, Loop((), (store,))))
         return self.stored(buffer)
+
+    def partial(
+        self, source: Spec, reduced: set[int], kind: str, at: At, dtype: torch.dtype, axis: int, parts: int
+    ) -> tuple[Spec, At]:
+        """Reduce `parts` stretches of an axis by themselves; what is left to reduce, and its elements."""
+        length = dims.floordiv(source.sizes[axis], parts)
+        sizes = (*source.sizes[:axis], parts, length, *source.sizes[axis + 1 :])
+        step = source.strides[axis]
+        strides = (*source.strides[:axis], step * length, step, *source.strides[axis + 1 :])
+        inner = [d + (d >= axis) for d in reduced]
+        left = tuple(1 if d in inner else size for d, size in enumerate(sizes))
+        found = self.reduce(
+            Spec(dtype, source.device, left, contiguous_strides(left)),
+            Spec(source.dtype, source.device, sizes, strides), inner, kind,
+            lambda i: at((*i[:axis], i[axis] * length + i[axis + 1], *i[axis + 2 :])), dtype, keepdim=True,
+        )  # fmt: skip
+        rest = (*left[: axis + 1], *left[axis + 2 :])
+        return (
+            Spec(dtype, source.device, rest, contiguous_strides(rest)),
+            lambda i: found.at((*i[: axis + 1], 0, *i[axis + 1 :])),
+        )
 
     # ------------------------------------------------------------ memory
 
