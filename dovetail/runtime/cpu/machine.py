@@ -9,6 +9,9 @@ import llvmlite
 import llvmlite.binding as llvm
 
 
+CODE_MODEL = "large"
+
+
 @cache
 def processor() -> tuple[str, str]:
     """CPU name and feature string of the host."""
@@ -16,15 +19,17 @@ def processor() -> tuple[str, str]:
 
 
 def new_machine() -> llvm.TargetMachine:
-    """The host's code generator: position independent, so that objects can be loaded anywhere.
+    """The host's code generator. An execution engine owns its own.
 
-    An execution engine owns its own.
+    The large code model addresses everything by 64 bits: the linker puts an object's code, its constants and
+    the functions it calls wherever memory is free, and the small model's 32-bit distances do not reach
+    in a process that maps much (it then aborts, now and then).
     """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     name, features = processor()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=name, features=features, opt=2, reloc="pic", codemodel="small"
+        cpu=name, features=features, opt=2, reloc="static", codemodel=CODE_MODEL
     )
 
 
@@ -37,7 +42,7 @@ def _machine() -> llvm.TargetMachine:
 def identity() -> str:
     """Everything but the text that decides the object code."""
     name, features = processor()
-    return f"{llvmlite.__version__} {llvm.llvm_version_info} {llvm.get_process_triple()} {name} {features}"
+    return f"{llvmlite.__version__} {llvm.llvm_version_info} {llvm.get_process_triple()} {name} {features} {CODE_MODEL}"
 
 
 def to_object(texts: Sequence[str]) -> bytes:
