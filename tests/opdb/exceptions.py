@@ -23,6 +23,7 @@ _DECIDES = Reason("its own code decides by the values of a tensor", frozenset({"
 _MEMORY = Reason("resizes the memory of its argument", frozenset({"metadata-mutation"}))
 _SHAPE = Reason("changes the shape of the caller's tensor in place", frozenset({"metadata-mutation"}), "in place$")
 _LAYOUT = Reason("sparse tensors have no strides and are no graph inputs", frozenset({"sparse-tensor"}))
+_OBJECT = Reason("takes a callable or options object, which a graph cannot name", frozenset({"graph-argument"}))
 
 EXCEPTIONS: dict[str, Reason] = {
     **dict.fromkeys(("argwhere", "nonzero", "unique", "unique_consecutive", "masked_select", "combinations", "bincount",
@@ -33,6 +34,8 @@ EXCEPTIONS: dict[str, Reason] = {
     **dict.fromkeys(("resize_", "resize_as_"), _MEMORY),
     **dict.fromkeys(("as_strided", "as_strided_partial_views", "squeeze", "squeeze_multiple", "unsqueeze", "t",
                      "transpose", "nn_functional_dropout3d"), _SHAPE),
+    **dict.fromkeys(("nn_functional_linear_cross_entropy_chunked", "nn_functional_linear_cross_entropy_chunked_none",
+                     "nn_functional_triplet_margin_with_distance_loss"), _OBJECT),
     **dict.fromkeys(("sparse_sampled_addmm", "sparse_mm_reduce"), _LAYOUT),
 }  # fmt: skip
 
