@@ -5,6 +5,7 @@ The verifier asks; compilation itself never does. A result of None means that it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,11 +24,11 @@ Accesses = tuple[Buffer, tuple[Dim, ...]]
 
 def positions(buffer: Buffer, index: tuple[Dim, ...], ranges: Sequence[Symbol]) -> Any:
     """The element touched at every index of `ranges`, as an array of that shape; None when undecided."""
-    shape = [s.extent for s in ranges]
+    shape: list[Any] = [s.extent for s in ranges]
     known = all(isinstance(n, int) for n in (*shape, *buffer.strides, buffer.offset))
     if not known or len(index) != len(buffer.strides) or any(True for _ in value_exprs(index)):
         return None
-    if int(np.prod(shape, dtype=np.int64)) > LARGEST or not _bound(index, ranges):
+    if int(math.prod(shape)) > LARGEST or not _bound(index, ranges):
         return None
     env = {s: np.arange(s.extent).reshape([-1 if k == at else 1 for k in range(len(ranges))])  # type: ignore[arg-type]
            for at, s in enumerate(ranges)}

@@ -317,8 +317,8 @@ def _divide_terms(a: Dim, b: Dim) -> tuple[Dim, Dim]:
     for m, c in _terms(a):
         left = _remove(m, mb)
         q = c // cb if left is not None else 0
-        if q:
-            quotient[left] = quotient.get(left, 0) + q  # type: ignore[index]
+        if left is not None and q:
+            quotient[left] = quotient.get(left, 0) + q
         if c - q * cb:
             rest[m] = c - q * cb
     return _from_terms(quotient), _from_terms(rest)
@@ -513,9 +513,10 @@ def _nonnegative_from_lows(dim: Dim) -> bool:
     if isinstance(dim, int):
         return dim >= 0
     atoms = {a for m, _ in dim.terms for a in m}
-    if not all(isinstance(a, Symbol) and a.extent is None for a in atoms):
+    sizes = [a for a in atoms if isinstance(a, Symbol) and a.extent is None]
+    if len(sizes) != len(atoms):
         return False
-    shifted = substitute(dim, {a: symbol("'" + a.name) + a.lo for a in atoms})  # type: ignore[attr-defined]
+    shifted = substitute(dim, {a: symbol("'" + a.name) + a.lo for a in sizes})
     return all(c >= 0 for _, c in _terms(shifted))
 
 

@@ -83,9 +83,10 @@ class _Machine:
     def tensor(self, buffer: Buffer) -> torch.Tensor:
         """The buffer as a tensor."""
         if buffer.name not in self.tensors:
-            if buffer.name not in self.memories:
-                raise InternalError("evaluate", f"{buffer.name} is used before it is defined")
-            self.tensors[buffer.name] = strided(self.memories[buffer.name], buffer.dtype, *self.shape(buffer))
+            memory = self.memories.get(buffer.name)
+            if memory is None:
+                raise InternalError("evaluate", f"{buffer.name} is used before it is defined, or has no memory")
+            self.tensors[buffer.name] = strided(memory, buffer.dtype, *self.shape(buffer))
         return self.tensors[buffer.name]
 
     # ------------------------------------------------------------ items

@@ -67,7 +67,7 @@ def _interned(cls: type, key: tuple[Any, ...], fill: Callable[[Any], None]) -> A
     full = (cls, *key)
     found = _table.get(full)
     if found is None:
-        node = object.__new__(cls)
+        node: Any = object.__new__(cls)
         node._key = full
         fill(node)
         found = _table.add(full, lambda: node)
@@ -158,7 +158,7 @@ class Op(Expr):
 def value_exprs(index: tuple[Dim, ...]) -> Iterator[Expr]:
     """Expressions inside run-time `Value` atoms of an index."""
     for dim in index:
-        if dims.has_values(dim):
+        if isinstance(dim, dims.Poly) and dims.has_values(dim):
             for monomial, _ in dim.terms:
                 for atom in monomial:
                     if isinstance(atom, dims.Value):

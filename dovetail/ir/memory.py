@@ -29,7 +29,7 @@ class Memory:
     def elements(self, dtype: torch.dtype) -> torch.Tensor:
         """All of the storage as one vector."""
         flat = torch.empty(0, dtype=dtype, device=self.device)
-        return flat.set_(self.storage, 0, (self.storage.nbytes() // dtype.itemsize,), (1,))  # type: ignore[call-overload]
+        return flat.set_(self.storage, 0, (self.storage.nbytes() // dtype.itemsize,), (1,))
 
     def read(self, buffer: Buffer, position: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """The elements at `position`; anything where the mask is false (and position is -1)."""
@@ -59,7 +59,7 @@ def memory_of(tensor: torch.Tensor) -> Memory | None:
     """The memory behind a tensor; None for layouts that have none (sparse)."""
     if tensor.layout is not torch.strided:
         return None
-    start = tensor.storage_offset() * tensor.dtype.itemsize
+    start = int(tensor.storage_offset()) * tensor.dtype.itemsize
     return Memory(tensor.untyped_storage(), start, tensor.device)
 
 
@@ -82,4 +82,4 @@ def strided(
 ) -> torch.Tensor:
     """A tensor over `memory`."""
     tensor = torch.empty(0, dtype=dtype, device=memory.device)
-    return tensor.set_(memory.storage, memory.origin(dtype) + offset, tuple(sizes), tuple(strides))  # type: ignore[call-overload]
+    return tensor.set_(memory.storage, memory.origin(dtype) + offset, tuple(sizes), tuple(strides))

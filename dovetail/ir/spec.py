@@ -61,8 +61,8 @@ def verify(program: Program) -> None:
 def problems(program: Program) -> Iterator[tuple[str, str]]:
     """Every broken rule as (place, what is wrong)."""
     scope = _Scope(program)
-    for rule in PROGRAM_RULES:
-        yield from (("program", p) for p in rule(program))
+    for whole in PROGRAM_RULES:
+        yield from (("program", p) for p in whole(program))
     for item in program.items:
         for rule in ITEM_RULES:
             yield from ((_name(item), p) for p in rule(item, scope))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -139,7 +140,9 @@ def test_operator(name, dtype):
         if dtype in (torch.int32, torch.int64):  # eager traps on the least number over -1
             args = [a[args[1] != -1] for a in args]
     expected = row.evaluate(*[a.clone() for a in args])
-    if name in ("sqrt", "fmod", "remainder") and dtype == torch.float32:  # eager's are not exact
+    if name == "sqrt":  # eager's is the vendor library's, off by one in the last place on some processors
+        expected = torch.from_numpy(np.sqrt(args[0].numpy()))
+    if name in ("fmod", "remainder") and dtype == torch.float32:  # eager's are not exact
         expected = row.evaluate(*[a.double() for a in args]).float()
     if name == "fma":
         exact = torch.tensor([_fma(*t) for t in zip(*(a.tolist() for a in args), strict=True)], dtype=dtype)

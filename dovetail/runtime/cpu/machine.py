@@ -8,7 +8,6 @@ from functools import cache
 import llvmlite
 import llvmlite.binding as llvm
 
-
 CODE_MODEL = "large"
 
 
