@@ -35,7 +35,7 @@ def positions(buffer: Buffer, index: tuple[Dim, ...], ranges: Sequence[Symbol]) 
     place: Any = buffer.offset
     for dim, stride in zip(index, buffer.strides, strict=True):
         place = place + dims.evaluate(dim, env) * stride
-    return np.broadcast_to(place, shape)  # type: ignore[arg-type]
+    return np.broadcast_to(place, shape)
 
 
 def _bound(index: tuple[Dim, ...], ranges: Sequence[Symbol]) -> bool:
