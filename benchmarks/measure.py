@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 import gc
@@ -109,12 +110,13 @@ def step_memory(fn: Program, inputs: tuple[Any, ...]) -> int:
 
 
 def _live_storages() -> dict[int, int]:
-    """Address and size of the memory behind every tensor that Python can see."""
+    """Address and size of the memory behind every tensor that Python can see and that has any."""
     storages = {}
     for candidate in gc.get_objects():
         if type(candidate) in (torch.Tensor, torch.nn.Parameter) and candidate.device.type == "cpu":
-            storage = candidate.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
+            with contextlib.suppress(RuntimeError, NotImplementedError):  # wrappers and sparse tensors have none
+                storage = candidate.untyped_storage()
+                storages[storage.data_ptr()] = storage.nbytes()
     return storages
 
 

@@ -4,13 +4,12 @@
     Poly = sum of coefficient * product of atoms
     Atom = Symbol | FloorDiv | Mod | Min | Max | Value
 
-Everything is hash-consed, so equal expressions are the same object and `is`
-compares them. A `Symbol` knows its lower bound and, when it is a loop range, its
-exclusive upper bound (itself a Dim); simplification uses nothing else. `str()` of
-a Dim is a Python expression over the symbols' names, and `ir/dimtext.py` reads it back.
+Everything is hash-consed, so equal expressions are the same object and `is` compares them. A `Symbol` knows its
+lower bound and, when it is a loop range, its exclusive upper bound (itself a Dim); simplification uses nothing else.
+`str()` of a Dim is a Python expression over the symbols' names, and `ir/dimtext.py` reads it back.
 
-A `Value` atom is an index that is only known at run time (the row of an embedding);
-it wraps an integer expression of the loop IR, whose `substitute` it calls.
+A `Value` atom is an index that is only known at run time (the row of an embedding); it wraps an integer expression
+of the loop IR, whose `substitute` it calls.
 """
 
 from __future__ import annotations

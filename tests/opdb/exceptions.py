@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tests.versions import VERSION
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -25,7 +27,11 @@ _SHAPE = Reason("changes the shape of the caller's tensor in place", frozenset({
 _LAYOUT = Reason("sparse tensors have no strides and are no graph inputs", frozenset({"sparse-tensor"}))
 _OBJECT = Reason("takes a callable or options object, which a graph cannot name", frozenset({"graph-argument"}))
 
+#: Entries that break with PyTorch before a version only.
+_UNTIL: dict[tuple[int, ...], tuple[str, ...]] = {(2, 12): ("quantile", "nanquantile")}
+
 EXCEPTIONS: dict[str, Reason] = {
+    **{name: _DECIDES for version, names in _UNTIL.items() if VERSION < version for name in names},
     **dict.fromkeys(("argwhere", "nonzero", "unique", "unique_consecutive", "masked_select", "combinations", "bincount",
                      "linalg_lstsq", "linalg_lstsq_grad_oriented", "nn_functional_ctc_loss"), _SIZE),
     **dict.fromkeys(("allclose", "equal", "item"), _VALUE),
