@@ -18,9 +18,6 @@ from .registry import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT = 1200
-# glibc then gives every block of 64 KB or more back when it is freed, so that the resident set is what is live
-# and not what an earlier pattern of allocations left behind.
-EXACT_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "0"}
 Report = Callable[[str], None]
 
 
@@ -103,7 +100,7 @@ class _recording:
 def worker(part: str, case: str, names: list[str], caches: Path) -> dict[str, Any]:
     """Run one measurement in a fresh process whose compilers keep their files in `caches`."""
     caches.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | (EXACT_MALLOC if part == "memory" else {}) | {
+    environment = os.environ | {
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
         "TRITON_CACHE_DIR": str(caches / "triton"),
         "DOVETAIL_CACHE_DIR": str(caches / "dovetail"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import ctypes
 import gc
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 
 from .contenders import Contender, Program
@@ -93,10 +94,11 @@ def largest_error(result: Any, exact: Sequence[torch.Tensor]) -> float:
 
 
 def step_memory(fn: Program, inputs: tuple[Any, ...]) -> int:
-    """Bytes that one warm call needs beyond model and inputs, at its peak.
+    """Bytes of tensors that one warm call needs beyond model and inputs, at its peak.
 
-    The process's resident set is trimmed before the call and its high-water mark read after it (Linux); tensors that
-    the compiled program keeps between calls count in full.
+    PyTorch's profiler reports each allocation and release of tensor memory. The process's resident set would also
+    count memory that a compiler has freed but that the C library has not returned, which a later allocation
+    may or may not reuse. Tensors that the compiled program keeps between calls count in full.
     """
     gc.collect()
     before = _live_storages()
@@ -105,8 +107,15 @@ def step_memory(fn: Program, inputs: tuple[Any, ...]) -> int:
             fn(*inputs)
         gc.collect()
         held = sum(size for pointer, size in _live_storages().items() if pointer not in before)
-        peaks = [_high_water(lambda: fn(*inputs)) for _ in range(5)]
-    return int(median(peaks)) + held
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            fn(*inputs)
+    return _peak(profiler) + held
+
+
+def _peak(profiler: profile) -> int:
+    events = profiler.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    return max(itertools.accumulate((nbytes for _, nbytes in changes), initial=0))
 
 
 def _live_storages() -> dict[int, int]:
@@ -118,17 +127,3 @@ def _live_storages() -> dict[int, int]:
                 storage = candidate.untyped_storage()
                 storages[storage.data_ptr()] = storage.nbytes()
     return storages
-
-
-def _high_water(call: Call) -> int:
-    ctypes.CDLL(None).malloc_trim(0)
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-    before = _status("VmRSS")
-    call()
-    return max(0, _status("VmHWM") - before)
-
-
-def _status(field: str) -> int:
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field))

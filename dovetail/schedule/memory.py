@@ -18,7 +18,7 @@ from dovetail.ir.liveness import last_uses, output_buffers, view_roots, writes
 from dovetail.ir.loops import Buffer, Group, LibraryCall, Program
 
 ALIGNMENT = 64  # bytes: one cache line, one AVX-512 vector
-LARGEST = 128 * 1024  # bytes of one buffer in the block: glibc's own limit for recycling memory without the kernel
+LARGEST = 32 * 1024  # bytes of one buffer in the block
 
 
 def storage_elements(buffer: Buffer) -> dims.Dim:

@@ -52,13 +52,12 @@ def test_reference_is_double_and_leaves_the_model_alone() -> None:
     assert result.dtype == torch.float64 and model.weight.dtype == torch.float32
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads Linux's /proc")
 def test_memory_of_a_known_program() -> None:
     def doubled_twice(x):
         return (x + x) + 1
 
     megabytes = measure.step_memory(doubled_twice, (torch.randn(4, 1 << 20),)) / 2**20
-    assert 30 < megabytes < 36
+    assert 32 <= megabytes < 32.1
 
 
 def result() -> Result:
