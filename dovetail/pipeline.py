@@ -23,7 +23,8 @@ from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.captured import Captured, Continuation
-from dovetail.ir.loops import Group
+from dovetail.ir.liveness import writes
+from dovetail.ir.loops import Group, Program
 from dovetail.ir.text import program_text
 from dovetail.lower import lower
 from dovetail.normalize import normalize
@@ -63,6 +64,9 @@ def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Op
     with events.stage("lower"):
         program = lower(aten, options)
     events.artifact("lowered", lambda: program_text(program))
+    if other := other_devices(program):
+        events.artifact("perf_hints", lambda: f"runs uncompiled: kernels exist for the CPU only, not for {other}")
+        return graph
 
     with events.stage("schedule"):
         scheduled = schedule(program, options)
@@ -98,6 +102,12 @@ def _protected(call: Compiled, graph: torch.fx.GraphModule, fakes: Sequence[Any]
 def needs_autograd(fakes: Sequence[Any]) -> bool:
     """Would eager record this graph for a backward pass? Compiled backward passes come later."""
     return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
+
+
+def other_devices(program: Program) -> list[str]:
+    """Devices that the program computes on and that have no kernels yet."""
+    written = [b for item in program.items for b in writes(item).values()]
+    return sorted({str(b.device) for b in (*program.inputs, *written) if b.device.type != "cpu"})
 
 
 def resumed(rest: Continuation) -> Callable[..., Any]:
