@@ -175,7 +175,8 @@ class _Host:
         if len(returns) == 1 and str(returns[0].type) == "Tensor":
             return f"{call.results[0].name} = {text}"  # type: ignore[union-attr]
         targets = "".join(f"{'_' if b is None else b.name}, " for b in call.results)
-        return f"{targets}= {text}"
+        unread = "; _ = None" if None in call.results else ""  # else it would live as long as the call
+        return f"{targets}= {text}{unread}"
 
     def view(self, view: View) -> None:
         """A View of planned memory is one of the block's tensors; of a tensor, an as_strided."""
