@@ -265,6 +265,15 @@ class Check:
 Statement = Store | Reduce | Check
 
 
+def map_exprs(statement: Statement, of: Callable[[Expr], Expr]) -> Statement:
+    """The statement computing `of(expression)`; where a Store writes is kept."""
+    if isinstance(statement, Store):
+        return Store(statement.buffer, statement.index, of(statement.value))
+    if isinstance(statement, Reduce):
+        return replace(statement, value=of(statement.value))
+    return replace(statement, condition=of(statement.condition))
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
     inner: tuple[Dim, ...]  # each one a range symbol as a Dim

@@ -16,7 +16,21 @@ from dataclasses import dataclass, field, replace
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.liveness import nodes
-from dovetail.ir.loops import Buffer, Expr, Group, Index, Load, Local, Loop, Op, Reduce, Statement, Store, rewrite
+from dovetail.ir.loops import (
+    Buffer,
+    Expr,
+    Group,
+    Index,
+    Load,
+    Local,
+    Loop,
+    Op,
+    Reduce,
+    Statement,
+    Store,
+    map_exprs,
+    rewrite,
+)
 from dovetail.schedule.cost import CHEAP, big_loads, cost, weight
 from dovetail.schedule.inline import under_mask
 from dovetail.schedule.nest import Nest, Placed, count, extents
@@ -238,12 +252,4 @@ def _keep(loops: list[Loop], members: list[int], inner: tuple[Dim, ...], expr: E
 
 def _replace(statement: Statement, old: Expr, new: Expr) -> Statement:
     memo = {old: new}
-
-    def moved(expr: Expr) -> Expr:
-        return rewrite(expr, {}, memo)
-
-    if isinstance(statement, Store):
-        return Store(statement.buffer, statement.index, moved(statement.value))
-    if isinstance(statement, Reduce):
-        return replace(statement, value=moved(statement.value))
-    return replace(statement, condition=moved(statement.condition))
+    return map_exprs(statement, lambda expr: rewrite(expr, {}, memo))

@@ -27,9 +27,8 @@ from dovetail.ir.loops import (
     Loop,
     Op,
     Program,
-    Reduce,
-    Statement,
     Store,
+    map_exprs,
     rewrite,
 )
 from dovetail.schedule.cost import CHEAP, big_loads, cost
@@ -160,15 +159,8 @@ class _Rewriter:
     def group(self, group: Group) -> Group:
         if not any(load.buffer.name in self.bodies for load in loads(group)):
             return group
-        loops = tuple(Loop(loop.inner, tuple(map(self.statement, loop.body))) for loop in group.loops)
+        loops = tuple(Loop(loop.inner, tuple(map_exprs(s, self.expr) for s in loop.body)) for loop in group.loops)
         return Group(group.name, group.outer, loops, group.locals)
-
-    def statement(self, statement: Statement) -> Statement:
-        if isinstance(statement, Store):
-            return Store(statement.buffer, statement.index, self.expr(statement.value))
-        if isinstance(statement, Reduce):
-            return Reduce(statement.name, statement.kind, self.expr(statement.value), statement.dtype)
-        return Check(self.expr(statement.condition), statement.message)
 
     def expr(self, expr: Expr) -> Expr:
         return rewrite(expr, {}, self.memo, self.leaf)
