@@ -15,6 +15,8 @@ ANYTHING = None
 MAY_IMPORT: dict[str, set[str] | None] = {
     "": {"api", "errors"},
     "api": ANYTHING,
+    "request": ANYTHING,
+    "control": ANYTHING,
     "pipeline": ANYTHING,
     "errors": set(),
     "options": {"errors"},

@@ -21,7 +21,7 @@ PATTERNS = {
 
 def texts() -> list[Path]:
     """Every text file of ours, this one aside: it spells the patterns out."""
-    found = [p for p in ROOT.iterdir() if p.is_file()]
+    found = [p for p in ROOT.iterdir() if p.is_file() and p.name != ".git"]  # a file in a worktree
     for folder in FOLDERS:
         found += [p for p in (ROOT / folder).rglob("*") if p.is_file() and "__pycache__" not in p.parts]
     return sorted(p for p in found if p.suffix in SUFFIXES and p != Path(__file__).resolve())

@@ -1,0 +1,176 @@
+"""One `dovetail.compile` call's arguments, and a compilation that starts from them: options, stages, reports."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail import guards
+from dovetail.config import config
+from dovetail.diagnostics import logs
+from dovetail.diagnostics.dump import DumpSink
+from dovetail.diagnostics.events import CompileRecord, Events
+from dovetail.diagnostics.times import RECORDS
+from dovetail.errors import Unsupported
+from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
+from dovetail.ir.captured import Break, Continuation
+from dovetail.options import Options
+from dovetail.runtime.entry import Dispatcher, to_the_end
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of one `dovetail.compile` call, checked. Makes entries; a `runtime.entry.Compiler`."""
+
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    backend: Any = None
+    mode: str | None = None
+    user_options: Mapping[str, Any] | None = None
+    records: list[CompileRecord] | None = None  # where explain wants this request's compilations listed
+    failures: list[Unsupported] | None = None
+    rests: dict[Any, Dispatcher] = field(default_factory=dict, compare=False, repr=False)  # what follows graph breaks
+
+    def options(self) -> Options:
+        """The choices of a compilation that starts now: the arguments, else the settings."""
+        settings = {
+            n: getattr(config, n) for n in ("numerics", "fallback_random", "recompile_limit", "suppress_errors")
+        }
+        return Options(
+            backend=BACKENDS.resolve(self.backend), mode=self.mode or "default", fullgraph=self.fullgraph,
+            dynamic=self.dynamic, debug_dir=config.debug_dir if config.compile_debug else None,
+            **{**settings, **(self.user_options or {})},
+        )  # fmt: skip
+
+    def where(self, fn: Any) -> str:
+        name, place = describe(fn)
+        return f"{name} ({place})" if place else name
+
+    def must_stay_eager(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        proxies = any(isinstance(v, torch.fx.Proxy) for v in (*args, *kwargs.values()))
+        return proxies or guards.outside_reason() is not None
+
+    def rest(self, found: Continuation) -> Dispatcher:
+        """The dispatcher of what follows a graph break; the same one for the same rest, so that loops converge."""
+        key = found.key
+        if key not in self.rests:
+            self.rests[key] = Dispatcher(importlib.import_module("dovetail.pipeline").resumed(found), self)
+        return self.rests[key]
+
+    def compile(
+        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str]
+    ) -> guards.Entry:
+        """One run of the pipeline, reported as it goes."""
+        options = self.options()
+        record = RECORDS.start(*describe(fn), index, reasons)
+        if self.records is not None:
+            self.records.append(record)
+        dump = DumpSink(options.debug_dir) if options.debug_dir else None
+        events = Events(record, [logs.LogSink(), *([dump] if dump else [])])
+        _log_recompile(record)
+        try:
+            entry = _compile_entry(fn, args, kwargs, options, events, self.rest)
+            for found in entry.captured.breaks:
+                logs.log("graph_breaks", f"graph break in {record.function}, {record.place}:\n{_break_text(found)}")
+            if entry.captured.breaks and not hasattr(fn, "_dovetail_continuation"):
+                entry = replace(entry, call=to_the_end(entry.call))
+            record.outcome = "compiled"
+            if self.records is not None:
+                record.captured = entry.captured
+            return entry
+        except BaseException as error:
+            record.outcome = f"failed in {events.current}: {type(error).__name__}: {error}"
+            _note_failure(error, events.current, record, self.failures)
+            raise
+        finally:
+            if dump is not None:
+                dump.finish(record)
+
+
+def _break_text(found: Break) -> str:
+    return str(Unsupported(found.code, found.reason, found.remedy, found.stack))
+
+
+def _compile_entry(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
+    rest: Callable[[Continuation], Dispatcher],
+) -> guards.Entry:  # fmt: skip
+    # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
+    pipeline = importlib.import_module("dovetail.pipeline")
+    taken = guards.snapshot()
+    captured = pipeline.trace(fn, args, kwargs, options, events)
+    rests = {name: rest(found) for name, found in captured.continuations.items()}
+    captured = replace(captured, names={**captured.names, **rests})
+    if options.backend in BUILT_IN:
+        fakes = [given.fake for given in captured.inputs]
+        graph = _STAGES[options.backend](pipeline)(captured.graph, fakes, options, events)
+    else:
+        with events.stage("backend"):
+            graph = call_backend(options.backend, captured.graph, guards.real_inputs(captured, fn, args, kwargs))
+    events.artifact("graph", lambda: _table(captured.graph))
+    events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
+    events.artifact("bytecode", lambda: captured.residual)
+    with events.stage("guards"):
+        entry = guards.build(captured, fn, graph, taken)
+    events.artifact("guards", lambda: entry.text)
+    return entry
+
+
+#: How each built-in backend compiles a captured graph: `(graph, fakes, options, events) -> callable`.
+_STAGES: dict[str, Callable[[Any], Callable[..., Callable[..., Any]]]] = {
+    "eager": lambda pipeline: lambda graph, fakes, options, events: graph,
+    "aot_eager": lambda pipeline: pipeline.compile_aten,
+    "dovetail": lambda pipeline: pipeline.compile_graph,
+}
+
+
+def _table(graph: torch.fx.GraphModule) -> str:
+    rows = [(n.op, n.name, str(n.target), str(n.args), str(n.kwargs)) for n in graph.graph.nodes]
+    return "\n".join("  ".join(cell.ljust(24) for cell in row).rstrip() for row in rows)
+
+
+def _sizes(value: Any) -> str:
+    return str(tuple(value.shape)) if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _log_recompile(record: CompileRecord) -> None:
+    if not record.reasons:
+        return
+    head = f"Recompiling function {record.function} in {record.place}\n    triggered by the following guard failure(s):"
+    lines = [f"    - entry {len(record.reasons) - 1 - k}: {reason}" for k, reason in enumerate(record.reasons)]
+    logs.log("recompiles", "\n".join([head, *lines]))
+
+
+def _note_failure(error: BaseException, stage: str, record: CompileRecord, failures: list[Unsupported] | None) -> None:
+    if isinstance(error, Unsupported):
+        logs.log("graph_breaks", f"{record.function} in {record.place} cannot be captured as one graph:\n{error}")
+        if failures is not None:
+            failures.append(error)
+    elif isinstance(error, Exception):
+        with contextlib.suppress(AttributeError):
+            error._dovetail_stage = stage  # type: ignore[attr-defined]
+
+
+def describe(fn: Any) -> tuple[str, str]:
+    """A callable's name and the place of its definition."""
+    target = inspect.unwrap(fn.func if isinstance(fn, functools.partial) else fn)
+    rest = getattr(fn, "_dovetail_continuation", None)
+    if rest is not None:
+        code = rest.points[-1].code
+        line = next((p[0] for p in code.co_positions() if p[0]), code.co_firstlineno)
+        return target.__qualname__, f"{code.co_filename}:{line}"
+    if isinstance(target, torch.nn.Module):
+        target = type(target).forward
+    code = getattr(getattr(target, "__func__", target), "__code__", None)
+    name = getattr(target, "__qualname__", None) or type(target).__qualname__
+    return name, f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+
+
