@@ -16,7 +16,7 @@ import torch
 from dovetail.bytecode import decode
 from dovetail.bytecode.decode import flags
 from dovetail.capture.frame import Frame, GeneratorValue
-from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES, INLINE, KNOWN, STANDINS
+from dovetail.capture.known.table import CLOSURES, FOLDED, FOLDED_METHOD_TYPES, INLINE, KNOWN, STANDINS
 from dovetail.capture.modules import call_module
 from dovetail.capture.torchtable import graph_functions, tensor_methods
 from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, NotNative, Value
@@ -30,6 +30,10 @@ DEPTH_LIMIT = 120
 
 def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     real = function.real
+    closure = CLOSURES.get(function.code)
+    if closure is not None:
+        _load_parts(s, function)
+        return closure(s, function, args, kwargs)
     if real is not MISSING:
         handler = KNOWN.get(real)
         if handler is not None:
@@ -76,12 +80,16 @@ def _refuse_marked(s: Any, function: FunctionValue) -> None:
 
 def call_python(s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Inline a call: run the function's bytecode in a frame of its own."""
-    if function.real is not MISSING and not function.attrs.get("parts loaded"):
-        function_parts(s, function)
-        function.attrs["parts loaded"] = True
+    _load_parts(s, function)
     values: dict[str, Any] = {}
     bind_arguments(s, function, args, kwargs, values)
     return run_frame(s, function, values)
+
+
+def _load_parts(s: Any, function: FunctionValue) -> None:
+    if function.real is not MISSING and not function.attrs.get("parts loaded"):
+        function_parts(s, function)
+        function.attrs["parts loaded"] = True
 
 
 def run_frame(s: Any, function: FunctionValue, values: dict[str, Any]) -> Value:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import MISSING, Value
 
 
 class Effects:
@@ -18,13 +18,23 @@ class Effects:
         self.touched: dict[int, Value] = {}
         self.globals: dict[tuple[int, str], tuple[Any, Any]] = {}
         self.calls: list[tuple[Value, list[Value], dict[str, Value]]] = []
+        self.watchers: list[Any] = []  # regions that must know of changes to what is outside of them
 
-    def touch(self, value: Value) -> None:
+    def touch(self, value: Any) -> None:
+        """Called at every change: `watchers` hear of each, `touched` remembers the first."""
         self.touched.setdefault(id(value), value)
+        for watcher in self.watchers:
+            watcher.saw(value, value.born if value.real is MISSING else 0)
 
     def store_global(self, scope: Any, name: str, value: Any) -> None:
         self.globals[(id(scope), name)] = (scope, value)
+        self._watch()
 
     def call(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
         """A call whose result nobody uses (print, a log record), made after the graph."""
         self.calls.append((function, args, kwargs))
+        self._watch()
+
+    def _watch(self) -> None:
+        for watcher in self.watchers:
+            watcher.saw(None, 0)

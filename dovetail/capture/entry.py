@@ -17,11 +17,12 @@ from dovetail.capture.breaks.stop import Ending, Stopped, modes
 from dovetail.capture.breaks.trace import trace_continuation
 from dovetail.capture.contexts import preserved
 from dovetail.capture.handlers import all as _handlers
+from dovetail.capture.higher import all as _higher
 from dovetail.capture.known import all as _known
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.session import Session
-from dovetail.capture.torchtable import impure
+from dovetail.capture.torchtable import remove_dead
 from dovetail.capture.values.base import MISSING, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.containers import DictValue, TupleValue
@@ -32,7 +33,7 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Bound, Cell
 from dovetail.ops.fake import FakeMode
 
-TABLES = (_handlers, _known)  # imported to be filled
+TABLES = (_handlers, _higher, _known)  # imported to be filled
 RESERVED = frozenset(("graph", "G", "F", "K", "M", "P"))
 
 
@@ -245,7 +246,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     rebuilder = ending.rebuilder
     node = s.graph.output(tuple(rebuilder.outputs))
     node.meta["stack"] = ()
-    _remove_dead(s.graph)
+    remove_dead(s.graph)
     used = [(n, i) for n, i in s.inputs if n.users]
     for n, _ in s.inputs:
         if not n.users:
@@ -256,19 +257,12 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     call = [f"_o = graph({', '.join(arguments)})"] if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs else []
     body = "\n    ".join([*call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
-    module = torch.fx.GraphModule({}, s.graph)
+    module = torch.fx.GraphModule(s.subgraphs, s.graph)
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
     _distinct(s, inputs)
     metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes), **s.metrics}
     bound, guards = tuple(s.bound), tuple(s.guards)
     return Captured(module, inputs, guards, residual, names, bound, (), metrics, ending.continuations)
-
-
-def _remove_dead(graph: torch.fx.Graph) -> None:
-    """Erase calls whose results nobody uses and that change nothing."""
-    for node in reversed(graph.nodes):
-        if not node.users and not impure(node):
-            graph.erase_node(node)
 
 
 def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:

@@ -363,9 +363,8 @@ def sequence_store(s: Any, container: ListValue, index: Value, value: Value | No
 
 def mark(s: Any, container: SequenceValue) -> None:
     """The list has changed; if it came from outside, its new state is replayed."""
-    if not container.changed:
-        container.changed = True
-        s.effects.touch(container)
+    container.changed = True
+    s.effects.touch(container)
 
 
 def del_item(s: Any, container: Value, index: Value) -> None:

@@ -30,7 +30,9 @@ class Session:
 
     def __init__(self, root_globals: dict[str, Any], options: Any) -> None:
         self.options = options
-        self.graph = torch.fx.Graph()
+        self.graph = self.root = torch.fx.Graph()  # where nodes go now; the region's own
+        self.subgraphs: dict[str, Any] = {}  # modules of the graphs inside `graph`
+        self.open_graphs = [self.root]
         self.inputs: list[Any] = []
         self.last_input: Any = None
         self.guards: list[Guard] = []

@@ -81,16 +81,16 @@ def tensor_facts(real: torch.Tensor) -> TensorFacts:
 def _placeholder(s: Any, source: Source) -> torch.fx.Node:
     name = re.sub(r"\W+", "_", source.name()).strip("_").lower() or "arg"
     name = name if not name[0].isdigit() else f"arg_{name}"
-    first = next(iter(s.graph.nodes), None)
+    first = next(iter(s.root.nodes), None)
     anchor = s.last_input
     if anchor is not None:
-        with s.graph.inserting_after(anchor):
-            node = s.graph.placeholder(name)
+        with s.root.inserting_after(anchor):
+            node = s.root.placeholder(name)
     elif first is not None:
-        with s.graph.inserting_before(first):
-            node = s.graph.placeholder(name)
+        with s.root.inserting_before(first):
+            node = s.root.placeholder(name)
     else:
-        node = s.graph.placeholder(name)
+        node = s.root.placeholder(name)
     s.last_input = node
     return node
 
@@ -104,7 +104,7 @@ def torch_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: di
     named = {k: to_graph(s, v) for k, v in kwargs.items()}
     fakes, fake_kwargs = [p[1] for p in pairs], {k: p[1] for k, p in named.items()}
     versions = _versions(args, kwargs)
-    result = _run(s, target, fakes, fake_kwargs)
+    result = run_native(s, target, fakes, fake_kwargs)
     node = s.graph.create_node("call_function", target, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
     return _record(s, node, result, versions)
 
@@ -121,7 +121,7 @@ def torch_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value])
     named = {k: to_graph(s, v) for k, v in kwargs.items()}
     versions = _versions(args, kwargs)
     method = getattr(pairs[0][1], name)
-    result = _run(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
+    result = run_native(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
     node = s.graph.create_node("call_method", name, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
     return _record(s, node, result, versions)
 
@@ -131,7 +131,7 @@ def _versions(args: list[Value], kwargs: dict[str, Value]) -> list[tuple[Any, in
     return [(f, f._version) for f in found if not f.is_inference()]
 
 
-def _run(s: Any, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     try:
         return function(*args, **kwargs)
     except Unsupported as error:
@@ -238,7 +238,7 @@ GRAPH_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
 
 
 def _graph_attribute(s: Any, value: TensorValue, name: str) -> Value:
-    result = _run(s, getattr, [value.fake, name], {})
+    result = run_native(s, getattr, [value.fake, name], {})
     node = s.graph.create_node("call_function", getattr, (value.node, name))
     return _record(s, node, result, [])
 

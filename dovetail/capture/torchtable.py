@@ -90,3 +90,10 @@ def impure(node: Any) -> bool:
 
 
 RANDOM_FUNCTIONS = RANDOM - {"scaled_dot_product_attention"}
+
+
+def remove_dead(graph: Any) -> None:
+    """Erase calls whose results nobody uses and that change nothing."""
+    for node in reversed(graph.nodes):
+        if not node.users and not impure(node):
+            graph.erase_node(node)

@@ -1,6 +1,7 @@
 """The tables that calls are looked up in; the other files of this folder fill them.
 
     KNOWN      a callable → a function of (session, args, kwargs) that gives the result
+    CLOSURES   a code object → a function of (session, function, args, kwargs): what a decorator returned
     STANDINS   a callable → a Python function traced in its place
     FOLDED     pure native callables, called while capturing when every argument is known
     FOLDED_METHOD_TYPES   types whose native methods are all pure
@@ -19,6 +20,7 @@ Handler = Callable[[Any, list[Any], dict[str, Any]], Any]
 INLINE: Any = object()
 
 KNOWN: dict[Any, Handler] = {}
+CLOSURES: dict[Any, Callable[[Any, Any, list[Any], dict[str, Any]], Any]] = {}
 STANDINS: dict[Any, Any] = {}
 FOLDED: set[Any] = set()
 FOLDED_METHOD_TYPES = {int, float, bool, complex, str, bytes, range, type(None)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from dovetail.ir.guard import GuardKind
@@ -22,6 +23,10 @@ class Raised(Exception):
         super().__init__(value)
         self.value = value
         self.stack: tuple[Any, ...] = ()  # where it left its first frame
+
+
+#: Numbers values in the order of their making, and regions among them.
+serial = itertools.count(1).__next__
 
 
 class Missing:

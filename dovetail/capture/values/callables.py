@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CodeType, FunctionType
 from typing import Any
 
-from dovetail.capture.values.base import MISSING, NotNative, Value
+from dovetail.capture.values.base import MISSING, NotNative, Value, serial
 from dovetail.capture.values.objects import ObjectValue, real_dict
 from dovetail.ir.source import Source
 
@@ -13,11 +13,11 @@ from dovetail.ir.source import Source
 class CellValue(Value):
     """A closure cell. `real` and `source` are those of a cell that existed before."""
 
-    __slots__ = ("contents", "real", "changed")
+    __slots__ = ("contents", "real", "changed", "born")
 
     def __init__(self, contents: Value | None = None, real: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(source)
-        self.contents, self.real, self.changed = contents, real, False
+        self.contents, self.real, self.changed, self.born = contents, real, False, serial()
 
     def load(self, s: Any) -> Value | None:
         if self.contents is None and self.real is not MISSING and not self.changed:
@@ -31,8 +31,7 @@ class CellValue(Value):
     def store(self, s: Any, value: Value | None) -> None:
         self.contents = value
         self.changed = True
-        if self.real is not MISSING:
-            s.effects.touch(self)
+        s.effects.touch(self)
 
 
 class FunctionValue(ObjectValue):

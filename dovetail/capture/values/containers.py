@@ -102,9 +102,8 @@ class DictValue(ObjectValue):
         self.mark(s)
 
     def mark(self, s: Any) -> None:
-        if not self.changed:
-            self.changed = True
-            s.effects.touch(self)
+        self.changed = True
+        s.effects.touch(self)
 
     def pairs(self, s: Any) -> list[tuple[Value, Value]]:
         return [(k, self.get(s, n)) for n, (k, _) in list(self.entries.items())]  # type: ignore[misc]
@@ -132,9 +131,8 @@ class SetValue(ObjectValue):
         return frozenset(self.entries)
 
     def mark(self, s: Any) -> None:
-        if not self.changed:
-            self.changed = True
-            s.effects.touch(self)
+        self.changed = True
+        s.effects.touch(self)
 
 
 class SliceValue(Value):

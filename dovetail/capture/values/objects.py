@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.capture.values.base import MISSING, NotNative, Value
+from dovetail.capture.values.base import MISSING, NotNative, Value, serial
 from dovetail.ir.source import Source
 
 
@@ -25,13 +25,14 @@ class ObjectValue(Value):
     the attributes whose stores must be replayed.
     """
 
-    __slots__ = ("cls", "real", "attrs", "written", "made_by")
+    __slots__ = ("cls", "real", "attrs", "written", "made_by", "born")
 
     def __init__(self, cls: type, real: Any = MISSING, source: Source | None = None) -> None:
         self.cls, self.real, self.source = cls, real, source
         self.attrs: dict[str, Any] = {}
         self.written: dict[str, None] = {}
         self.made_by: Any = None
+        self.born = serial()
 
     def native(self) -> Any:
         if self.real is MISSING or self.written:
