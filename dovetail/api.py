@@ -32,6 +32,7 @@ from dovetail.interop.backends import (
     register_backend,
     set_default_backend,
 )
+from dovetail.ir.marks import original_of
 from dovetail.options import checked_mode, checked_options
 from dovetail.request import Request
 from dovetail.runtime.entry import wrap_function
@@ -88,7 +89,7 @@ def _compile(model: Any, request: Request) -> Any:
         return wrap_module(model, request, (_compile_again, plain))
     if isinstance(model, type) or not callable(model):
         raise InvalidArgument(f"dovetail.compile takes a function, a callable object or an nn.Module, not {model!r}")
-    return wrap_function(getattr(model, "_dovetail_original", model), request)
+    return wrap_function(original_of(model), request)
 
 
 def _compile_again(model: torch.nn.Module, *plain: Any) -> torch.nn.Module:
@@ -115,7 +116,7 @@ def _backend(backend: Any) -> Any:
 
 def explain(fn: Any, *, backend: Any = None, dynamic: bool | None = None) -> Callable[..., ExplainOutput]:
     """`explain(fn)(*args)` compiles and runs `fn` anew and says what was captured, what was not and why."""
-    original = fn._orig_mod if isinstance(fn, CompiledModule) else getattr(fn, "_dovetail_original", fn)
+    original = fn._orig_mod if isinstance(fn, CompiledModule) else original_of(fn)
 
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
         records: list[CompileRecord] = []

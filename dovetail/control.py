@@ -12,6 +12,7 @@ import torch
 
 from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import InvalidArgument
+from dovetail.ir.marks import original_of
 from dovetail.runtime.entry import REGISTRY
 from dovetail.runtime.entry_module import CompiledModule
 
@@ -32,7 +33,7 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
         return fn._orig_mod
     if not callable(fn) or isinstance(fn, (type, torch.nn.Module)):
         raise InvalidArgument(f"dovetail.disable takes a function, not {fn!r}")
-    original = getattr(fn, "_dovetail_original", fn)
+    original = original_of(fn)
 
     @functools.wraps(original)
     def disabled(*args: Any, **kwargs: Any) -> Any:

@@ -24,6 +24,7 @@ from dovetail.capture.values.callables import FunctionValue, KnownValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
 from dovetail.capture.wrap import function_parts
+from dovetail.ir.marks import original_of
 
 DEPTH_LIMIT = 120
 
@@ -55,8 +56,8 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
             cells = dict(zip(real.__code__.co_freevars, real.__closure__, strict=True))
             return s.call(s.wrap(cells[inner].cell_contents, None), *args, **kwargs)
         if real.__dict__:
-            original = real.__dict__.get("_dovetail_original")
-            if original is not None:  # a compiled function inside another is traced as what it was made from
+            original = original_of(real)
+            if original is not real:  # a compiled function inside another is traced as what it was made from
                 return s.call(s.wrap(original, s.attr_source(function, "_dovetail_original")), *args, **kwargs)
             _refuse_marked(s, function)
     return call_python(s, function, args, kwargs)

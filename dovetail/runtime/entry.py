@@ -20,6 +20,7 @@ import torch
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS
+from dovetail.ir.marks import mark
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
 
 
@@ -286,7 +287,8 @@ def wrap_function(fn: Callable[..., Any], compiler: Compiler) -> Callable[..., A
         return dispatcher.miss(args, kwargs)
 
     wrapped = functools.wraps(fn)(compiled)
-    wrapped.__wrapped__ = wrapped._dovetail_original = fn  # type: ignore[attr-defined]
+    wrapped.__wrapped__ = fn  # type: ignore[attr-defined]
+    mark(wrapped, fn)
     wrapped._torchdynamo_inline = fn  # type: ignore[attr-defined]  # torch.compile around us traces the original
     wrapped._dovetail_dispatcher = dispatcher  # type: ignore[attr-defined]
     return wrapped

@@ -7,7 +7,7 @@ import collections
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import dovetail
 from tests.capture.higher import everywhere, refused, with_gradients

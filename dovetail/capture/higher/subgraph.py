@@ -10,7 +10,6 @@ turns each one that the new graph uses into a parameter of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch.fx
