@@ -225,7 +225,7 @@ SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
     **{n: _function_part(n) for n in FUNCTION_PARTS},
     "args": _exception_args,
     "__cause__": _exception_link,
-    "__context__": _exception_link,
+    "__context__": lambda s, v: (v.context or NONE) if isinstance(v, ExceptionValue) else None,
     "__traceback__": lambda s, v: NONE if isinstance(v, ExceptionValue) else None,
 }
 

@@ -14,6 +14,7 @@ from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import NONE, Const, NotNative, Raised, Value
 from dovetail.capture.values.iterators import IteratorValue
+from dovetail.capture.values.objects import ExceptionValue
 from dovetail.errors import Location, Unsupported
 
 
@@ -92,6 +93,8 @@ class Frame:
         if region is None:
             raised.stack = raised.stack or self.s.stack()
             raise raised
+        if isinstance(raised.value, ExceptionValue) and not raised.value.places:
+            raised.value.places = (raised.stack or self.s.stack())[len(self.stack()) - 1 :]
         del self.stack_[region.depth :]
         if region.lasti:
             self.stack_.append(Const(self.at))

@@ -10,6 +10,7 @@ Every value becomes a local variable or an expression once, so objects keep thei
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections import OrderedDict, deque
@@ -19,12 +20,14 @@ from typing import Any
 
 import torch.fx
 
+from dovetail.capture.breaks.handled import raised_at
 from dovetail.capture.values.base import MISSING, Const, LateConst, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue, ViewValue
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.source import Attr
 
 LITERALS = (int, str, bytes, bool, type(None))
 
@@ -173,11 +176,15 @@ class Rebuilder:
 
     def cell(self, value: CellValue) -> str:
         if value.real is not MISSING:
-            return self.known(value.real)
+            return self.outside_cell(value)
         text = self.start(value, "_Cell()")
         if value.contents is not None:
             self.lines.append(f"{text}.cell_contents = {self.expr(value.contents)}")
         return text
+
+    def outside_cell(self, value: CellValue) -> str:
+        """By the path to it: what goes on after a break gets other cells each time."""
+        return value.source.base.expr() if isinstance(value.source, Attr) else self.known(value.real)
 
     def method(self, value: MethodValue) -> str:
         function, receiver = value.function, self.expr(value.receiver)
@@ -187,10 +194,17 @@ class Rebuilder:
 
     def exception(self, value: ExceptionValue) -> str:
         if value.original is not None:
-            return self.known(value.original)
-        args = ", ".join(self.expr(a) for a in value.args)
-        text = self.start(value, f"{self.known(value.cls)}.__new__({self.known(value.cls)}, {args})")
+            text = self.start(value, f"{self.known(copy.copy)}({self.known(value.original)})")
+        else:
+            args = ", ".join(self.expr(a) for a in value.args)
+            text = self.start(value, f"{self.known(value.cls)}.__new__({self.known(value.cls)}, {args})")
         self.attributes(value, text)
+        if value.cause is not None:
+            self.lines.append(f"{text}.__cause__ = {self.expr(value.cause)}")
+        if value.context is not None:
+            self.lines.append(f"{text}.__context__ = {self.expr(value.context)}")
+        if value.places:
+            self.lines.append(f"{self.known(raised_at)}({text}, {self.known(value.places)})")
         return text
 
     def object(self, value: ObjectValue) -> str:
@@ -290,7 +304,7 @@ class Rebuilder:
     def write_cell(self, value: CellValue) -> list[str]:
         if value.real is MISSING:
             return []
-        target = self.known(value.real)
+        target = self.outside_cell(value)
         if value.contents is None:
             return [f"del {target}.cell_contents"]
         return [f"{target}.cell_contents = {self.expr(value.contents)}"]

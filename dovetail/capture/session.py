@@ -138,12 +138,21 @@ class Session:
 
     def throw(self, cls: type[BaseException], *args: Any) -> Any:
         """Raise `cls(*args)` inside the traced program; never returns."""
-        raise Raised(ExceptionValue(cls, [a if isinstance(a, Value) else Const(a) for a in args]))
+        self._raise(ExceptionValue(cls, [a if isinstance(a, Value) else Const(a) for a in args]), None)
 
     def throw_native(self, error: BaseException) -> Any:
         """Raise inside the traced program what native code raised on its behalf."""
         args = [Const(a) if isinstance(a, (str, int, float, type(None))) else Const(str(a)) for a in error.args]
-        raise Raised(ExceptionValue(type(error), args, error)) from error
+        self._raise(ExceptionValue(type(error), args, error), error)
+
+    def _raise(self, error: ExceptionValue, original: BaseException | None) -> Any:
+        error.context = self.handled_before(error)
+        raise Raised(error) from original
+
+    def handled_before(self, error: Value) -> Value | None:
+        """The `__context__` that raising `error` here gives it."""
+        handled = self.current_exception
+        return error.context if handled is error and isinstance(error, ExceptionValue) else handled
 
     # ------------------------------------------------------------ names
 

@@ -26,12 +26,17 @@ class GraphInput:
     static: bool = False
 
 
+EMPTY, VALUE, HANDLED = 0, 1, 2
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """A suspended frame: where its code goes on, and which of its slots hold something.
 
     `at` is the instruction it stands at, `index` the one it goes on with. `stack` has one entry a stack slot at
-    `index`, False for CPython's NULL; for a frame that waits for a call, the last one is the call's result.
+    `index`: EMPTY for CPython's NULL, VALUE, or HANDLED where a handler keeps the exception that was handled before
+    (the argument is the exception that it handles now). For a frame that waits for a call, the last one is the
+    call's result.
     """
 
     code: CodeType
@@ -39,7 +44,12 @@ class Point:
     index: int
     locals: tuple[str, ...]
     cells: tuple[str, ...]
-    stack: tuple[bool, ...]
+    stack: tuple[int, ...]
+
+    @property
+    def given(self) -> int:
+        """How many stack slots an argument fills."""
+        return len(self.stack) - self.stack.count(EMPTY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +72,7 @@ class Continuation:
         names: list[str] = []
         for number, point in enumerate(self.points):
             awaited = number < len(self.points) - 1
-            stack = [f"stack{k}" for k in range(sum(point.stack) - awaited)]
+            stack = [f"stack{k}" for k in range(point.given - awaited)]
             for name in (*point.locals, *point.cells, *stack):
                 clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
                 names.append(f"p{len(names)}_{clean}")

@@ -17,7 +17,7 @@ def live(code: Code, index: int) -> frozenset[str]:
     """Names of locals that may be read before they are assigned when the code goes on at `index`."""
     if not SEE_ALL.isdisjoint(code.code.co_names):
         return frozenset(code.fast_names)
-    always = code.code.co_varnames[:1] if "__class__" in code.code.co_freevars else ()  # super() reads it
+    always = ("__class__", *code.code.co_varnames[:1]) if "__class__" in code.code.co_freevars else ()  # super()
     return _tables(code)[index] | frozenset(always)
 
 

@@ -15,12 +15,14 @@ from __future__ import annotations
 import dis
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from dovetail.bytecode import decode
-from dovetail.ir.captured import Continuation, Point
+from dovetail.capture.breaks.handled import placed, under
+from dovetail.errors import Location
+from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
 
 VARARGS = 4 | 8
 NO_LOCATION = 15
@@ -36,7 +38,7 @@ class Slots:
 
 
 def slots(point: Point) -> Slots:
-    return Slots(point.locals, point.cells, sum(point.stack))
+    return Slots(point.locals, point.cells, point.given)
 
 
 @cache
@@ -45,7 +47,7 @@ def assembled(point: Point) -> CodeType:
     code = point.code
     arguments = set(code.co_varnames)
     cells = tuple(n for n in code.co_cellvars if n not in arguments) + code.co_freevars
-    names = cells + tuple(f"stack {k}" for k in range(sum(point.stack)))
+    names = cells + tuple(f"stack {k}" for k in range(point.given))
     target = _offset(code, point.index)
     prologue = _prologue(code, point, len(code.co_varnames) + len(cells), len(names), target)
     return code.replace(
@@ -54,7 +56,7 @@ def assembled(point: Point) -> CodeType:
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
         co_nlocals=len(code.co_varnames),
-        co_cellvars=(),
+        co_cellvars=tuple(n for n in code.co_cellvars if n in arguments),  # super() looks into them
         co_freevars=names,
         co_flags=code.co_flags & ~VARARGS,
         co_stacksize=code.co_stacksize + len(point.stack) + 2,
@@ -77,12 +79,15 @@ def _prologue(code: CodeType, point: Point, first_stack: int, free: int, target:
         if name not in bound:
             _emit(out, "DELETE_FAST", index)
     used = first_stack
-    for present in point.stack:
-        if present:
-            _emit(out, "LOAD_DEREF", used)
-            used += 1
-        else:
+    for kind in point.stack:
+        if kind == EMPTY:
             _emit(out, "PUSH_NULL", 0)
+            continue
+        _emit(out, "LOAD_DEREF", used)
+        used += 1
+        if kind == HANDLED:
+            _emit(out, "PUSH_EXC_INFO", 0)
+            _emit(out, "POP_TOP", 0)
     _emit(out, "JUMP_FORWARD", target // 2)
     return bytes(out)
 
@@ -147,18 +152,44 @@ class Waiting:
         function = FunctionType(code, self.scope, code.co_name, None, closure or None)
         return function(*arguments)
 
-
     def handle(self, values: tuple[Any, ...], error: BaseException) -> Any:
         """Deliver an exception that the awaited call raised."""
         point, code = self.point, decode(self.point.code)
         region = code.region(point.at)
         if region is None:
-            raise error
-        kept = point.stack[: region.depth]
+            raise placed(error, (self.place(),))
+        kept = replace(point, stack=point.stack[: region.depth])
         fixed = len(point.locals) + len(point.cells)
         lasti = (code.instructions[point.at].offset // 2,) if region.lasti else ()
-        handler = replace(point, index=region.target, stack=(*kept, *(True for _ in lasti), True))
-        return Waiting(handler, self.scope, 0).run(values[: fixed + sum(kept)], (*lasti, error))
+        handler = replace(point, index=region.target, stack=(*kept.stack, *(VALUE for _ in lasti), VALUE))
+        return Waiting(handler, self.scope, 0).run(values[: fixed + kept.given], (*lasti, error))
+
+    def handled(self, values: tuple[Any, ...]) -> BaseException | None:
+        """The exception that the frame is handling."""
+        kinds = [kind for kind in self.point.stack if kind != EMPTY]
+        first = len(self.point.locals) + len(self.point.cells)
+        return next((values[first + k] for k in range(len(kinds) - 1, -1, -1) if kinds[k] == HANDLED), None)
+
+    def place(self) -> Location:
+        code = decode(self.point.code)
+        return Location(code.code.co_filename, code.position(self.point.at)[0] or 0, code.code.co_name)
+
+
+def _finish(frames: list[tuple[Waiting, tuple[Any, ...]]]) -> Any:
+    """Run the frames from the innermost outwards, handing on what each returns or raises."""
+    returned: tuple[Any, ...] = ()
+    error: BaseException | None = None
+    while frames:
+        frame, given = frames.pop()
+        handled = next((h for f, v in reversed(frames) if (h := f.handled(v)) is not None), None)
+        enter = partial(frame.run, given, returned) if error is None else partial(frame.handle, given, error)
+        try:
+            returned, error = (under(handled, enter),), None
+        except BaseException as raised:
+            error = raised
+    if error is not None:
+        raise error
+    return returned[0]
 
 
 def eager(continuation: Continuation) -> Callable[..., Any]:
@@ -174,18 +205,7 @@ def eager(continuation: Continuation) -> Callable[..., Any]:
         for frame in waiting:
             pieces.append(values[position : position + frame.count])
             position += frame.count
-        returned: tuple[Any, ...] = ()
-        error: BaseException | None = None
-        while pieces:
-            frame = waiting[len(pieces) - 1]
-            given = pieces.pop()
-            try:
-                returned, error = (frame.run(given, returned) if error is None else frame.handle(given, error),), None
-            except BaseException as raised:
-                if not pieces:
-                    raise
-                error = raised
-        return returned[0]
+        return _finish(list(zip(waiting, pieces)))
 
     code = continuation.points[-1].code
     resume.__name__ = code.co_name if code.co_name.isidentifier() else "resumed"

@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
+from dovetail.capture.breaks.handled import placed
 from dovetail.capture.breaks.liveness import live
 from dovetail.capture.breaks.steps import PUSH_NULL, STEPS, Step, Way
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.values.base import NULL
 from dovetail.capture.values.callables import CellValue
-from dovetail.ir.captured import Continuation, Next, Point
+from dovetail.capture.values.objects import Handling
+from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Next, Point
 
 
 class Stopped(BaseException):
@@ -44,17 +46,33 @@ def stop(s: Any) -> None:
     made: Step = maker(frame, instruction, stack, rebuilder)
     rest = [_rest(s, s.frames, way, stack, rebuilder, number) for number, way in enumerate(made.ways)]
     replay = rebuilder.effects()
-    lines = [*replay, *modes(s, rebuilder), *made.lines]
-    handled = _handled(s, rebuilder, len(rest))
-    if handled is not None:
-        rest.append(handled)
-        inside = "\n".join(f"        {line}" for line in made.lines)
-        lines[-len(made.lines) :] = [f"try:\n{inside}\n    except BaseException as _e:\n        {handled[1]}"]
+    caught = _caught(s, rebuilder, len(rest))
+    steps = ["try:", *_indented(made.lines), "except BaseException as _e:", f"    {caught[1]}"]
     for way, (_, line) in zip(made.ways, rest):
-        lines.append(line if way.condition is None else f"if {way.condition}: {line}")
-    rebuilder.names["_Next"] = Next
+        steps.append(line if way.condition is None else f"if {way.condition}: {line}")
+    if caught[0] is not None:
+        rest.append(caught)
+    rebuilder.names.update(_Next=Next, _placed=placed)
+    entering = modes(s, rebuilder)
+    lines = [*replay, *entering, *_in_handler(s, rebuilder, steps)]
     s.ending = Ending(rebuilder, lines, {f"_C{k}": c for k, (c, _) in enumerate(rest)})
     raise Stopped
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def _in_handler(s: Any, rebuilder: Rebuilder, steps: list[str]) -> list[str]:
+    """The steps as the `except` block that they stand in makes them."""
+    if s.current_exception is None:
+        return steps
+    error = rebuilder.expr(s.current_exception)
+    return [
+        f"_h = {error}", "_t = _h.__traceback__, _h.__context__",
+        "try: raise _h",
+        "except BaseException:", "    _h.__traceback__, _h.__context__ = _t", *_indented(steps),
+    ]  # fmt: skip
 
 
 def modes(s: Any, rebuilder: Rebuilder) -> list[str]:
@@ -63,24 +81,27 @@ def modes(s: Any, rebuilder: Rebuilder) -> list[str]:
     return [f"{rebuilder.known(torch._C._set_grad_enabled)}({mode})"] if mode != s.grad_mode else []
 
 
-def _handled(s: Any, rebuilder: Rebuilder, number: int) -> tuple[Continuation, str] | None:
-    """What follows when the step raises inside a with or try block: the innermost handler, entered as Python does."""
+def _caught(s: Any, rebuilder: Rebuilder, number: int) -> tuple[Continuation | None, str]:
+    """What follows when the step raises: the innermost handler, entered as Python does, or the caller's."""
+    places = s.stack()
     for depth in range(len(s.frames), 0, -1):
         frame = s.frames[depth - 1]
         region = frame.code.region(frame.at)
         if region is not None:
             offset = frame.code.instructions[frame.at].offset // 2
-            pushed = [str(offset), "_e"] if region.lasti else ["_e"]
+            error = f"_placed(_e, {rebuilder.known(places[depth - 1 :])})"
+            pushed = [str(offset), error] if region.lasti else [error]
             way = Way(None, region.target, pushed)
             return _rest(s, s.frames[:depth], way, frame.stack_[: region.depth], rebuilder, number)
-    return None
+    return None, f"raise _placed(_e, {rebuilder.known(places)})"
 
 
 def _check(s: Any) -> None:
     """Refuse where the rest could not be resumed as it was."""
     if not all(frame.direct for frame in s.frames[1:]):
         s.unsupported("break-here", "the code is called by something that does more than call it")
-    if s.current_exception is not None:
+    markers = [value for frame in s.frames for value in frame.stack_ if isinstance(value, Handling)]
+    if s.current_exception is not (markers[-1].error if markers else None):
         s.unsupported("break-in-block", "the code is handling an exception")
     if s.open_contexts or s.context_values:
         s.unsupported("break-in-block", "the code has changed a mode that is still in force")
@@ -112,20 +133,12 @@ def _point(
     names = [n for n in frame.code.fast_names if n in wanted and frame.locals.get(n) is not None]
     cells = [n for n in names if isinstance(frame.locals[n], CellValue)]
     plain = [n for n in names if n not in cells]
-    _check_first_argument(s, frame)
     given = [rebuilder.expr(frame.locals[n]) for n in (*plain, *cells)]
-    shape = [value is not NULL for value in values]
-    given += [rebuilder.expr(value) for value in values if value is not NULL]
+    shape = [EMPTY if v is NULL else HANDLED if isinstance(v, Handling) else VALUE for v in values]
+    given += [rebuilder.expr(v.error if isinstance(v, Handling) else v) for v in values if v is not NULL]
     for text in pushed:
-        shape.append(text != PUSH_NULL)
+        shape.append(EMPTY if text == PUSH_NULL else VALUE)
         if text not in (PUSH_NULL, "_awaited"):
             given.append(text)
     point = Point(frame.code.code, frame.at, index, tuple(plain), tuple(cells), tuple(shape))
     return point, given
-
-
-def _check_first_argument(s: Any, frame: Any) -> None:
-    """A resumed `super()` cannot see a first argument that lives in a cell."""
-    code = frame.code.code
-    if "__class__" in code.co_freevars and isinstance(frame.locals.get(code.co_varnames[0]), CellValue):
-        s.unsupported("break-here", "a method uses super() and has its first argument in a closure")

@@ -8,9 +8,9 @@ from dovetail.bytecode import decode
 from dovetail.capture.frame import Frame
 from dovetail.capture.values.base import NULL, LateConst, Raised, Value
 from dovetail.capture.values.callables import CellValue
-from dovetail.capture.values.objects import Lazy
+from dovetail.capture.values.objects import Handling, Lazy
 from dovetail.errors import Unsupported
-from dovetail.ir.captured import Continuation, Point
+from dovetail.ir.captured import EMPTY, HANDLED, Continuation, Point
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Attr, Source
 
@@ -47,12 +47,18 @@ def _fill(s: Any, frame: Any, point: Point, given: Any, cells: dict[int, CellVal
         else:
             s.guard(source, GuardKind.ALIAS, found.source.base)
         frame.locals[name] = found
-    for present in point.stack[: len(point.stack) - awaits]:
-        if present:
-            value = _late(s, *next(given))
-            frame.push(s.wrap(value.real, value.source) if type(value) is Lazy else value)
-        else:
-            frame.push(NULL)
+    for kind in point.stack[: len(point.stack) - awaits]:
+        frame.push(NULL if kind == EMPTY else _stacked(s, kind, *next(given)))
+
+
+def _stacked(s: Any, kind: int, real: Any, source: Source) -> Value:
+    value = _late(s, real, source)
+    if type(value) is Lazy:
+        value = s.wrap(value.real, value.source)
+    if kind == HANDLED:
+        value = Handling(value, s.current_exception)
+        s.current_exception = value.error
+    return value
 
 
 def _late(s: Any, real: Any, source: Source) -> Any:

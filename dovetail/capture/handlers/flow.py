@@ -10,7 +10,7 @@ from dovetail.capture.handlers.table import YIELD, op
 from dovetail.capture.values.base import NONE, Const, Raised, boolean
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import TupleValue
-from dovetail.capture.values.objects import ExceptionValue
+from dovetail.capture.values.objects import ExceptionValue, Handling
 
 
 @op("JUMP")
@@ -152,15 +152,14 @@ INTRINSICS = {3: _stop_iteration_error, 5: _positive, 6: _list_to_tuple}
 @op("PUSH_EXC_INFO")
 def push_exc_info(f: Any, i: Any) -> None:
     error = f.stack_.pop()
-    f.stack_.append(f.s.current_exception or NONE)
+    f.stack_.append(Handling(error, f.s.current_exception))
     f.stack_.append(error)
     f.s.current_exception = error
 
 
 @op("POP_EXCEPT")
 def pop_except(f: Any, i: Any) -> None:
-    previous = f.stack_.pop()
-    f.s.current_exception = None if _is_none(previous) else previous
+    f.s.current_exception = f.stack_.pop().previous
 
 
 @op("CHECK_EXC_MATCH")
@@ -189,6 +188,9 @@ def raise_varargs(f: Any, i: Any) -> None:
         f.s.throw(TypeError, "exceptions must derive from BaseException")
     if isinstance(error, ExceptionValue):
         error.cause = cause
+        error.context = f.s.handled_before(error)
+    elif cause is not None or f.s.current_exception not in (None, error):
+        f.s.unsupported("outside-exception", f"raising {error.describe()} changes its __context__ or __cause__")
     raise Raised(error)
 
 

@@ -99,9 +99,21 @@ class ModuleValue(ObjectValue):
 class ExceptionValue(ObjectValue):
     """An exception object made inside; `args` is a list of values."""
 
-    __slots__ = ("args", "cause", "original")
+    __slots__ = ("args", "cause", "context", "original", "places")
 
     def __init__(self, cls: type, args: list[Value], original: BaseException | None = None) -> None:
         super().__init__(cls)
         self.args, self.original = args, original
         self.cause: Value | None = None
+        self.context: Value | None = None
+        self.places: tuple[Any, ...] = ()  # the traceback: frames from the one that caught it inwards
+
+
+class Handling(Value):
+    """What a handler keeps on the stack: it handles `error`, and `previous` will be handled again after it."""
+
+    __slots__ = ("error", "previous")
+
+    def __init__(self, error: Value, previous: Value | None) -> None:
+        super().__init__()
+        self.error, self.previous = error, previous
