@@ -116,7 +116,10 @@ def _get_slot(s: Any, value: Value, static: Any, name: str) -> Value:
 
 def _get_c_attribute(s: Any, value: Value, static: Any, name: str) -> Value:
     try:
-        return s.from_native(static.__get__(value.native()))
+        found = static.__get__(value.native())
+        if isinstance(value, ObjectValue) and value.source is not None and not isinstance(value, FunctionValue):
+            return s.wrap(found, s.attr_source(value, name))
+        return s.from_native(found)
     except NotNative:
         pass
     return s.unsupported(
@@ -215,6 +218,12 @@ def _exception_link(s: Any, value: Value) -> Value | None:
     return (value.cause or NONE) if isinstance(value, ExceptionValue) else None
 
 
+def _traceback(s: Any, value: Value) -> Value | None:
+    if not issubclass(value.cls, BaseException):
+        return None
+    return s.unsupported("traceback", f"the traceback of {value.describe()} is read, which exists only when it runs")
+
+
 FUNCTION_PARTS = ("__name__", "__qualname__", "__doc__", "__module__", "__code__", "__annotations__", "__closure__")
 
 SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
@@ -226,7 +235,7 @@ SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
     "args": _exception_args,
     "__cause__": _exception_link,
     "__context__": lambda s, v: (v.context or NONE) if isinstance(v, ExceptionValue) else None,
-    "__traceback__": lambda s, v: NONE if isinstance(v, ExceptionValue) else None,
+    "__traceback__": _traceback,
 }
 
 

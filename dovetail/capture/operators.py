@@ -147,6 +147,8 @@ def _tensor_to_none(left: Value, right: Value) -> bool:
 
 def _equality(s: Any, sign: str, left: Value, right: Value) -> Value:
     want = sign == "=="
+    if type(left) is KnownValue and isinstance(right, (KnownValue, Const)):
+        return native_call(s, COMPARE[sign][0], left.real, right.native())
     name = "__eq__" if want else "__ne__"
     for receiver, other in ((left, right), (right, left)):
         if type(receiver) in IDENTITY:
@@ -436,6 +438,8 @@ def to_string(s: Any, value: Value, spec: str, function: Callable[[Any], str] = 
     if name == "__str__" and type(s.static(value.cls, "__repr__")).__name__ == "function":
         return to_string(s, value, spec, repr)
     try:
+        if type(value) is ObjectValue and value.source is not None:
+            raise NotNative(value)  # its contents are not guarded
         return native_call(s, lambda v: format(function(v), spec), value.native())
     except NotNative:
         return s.unsupported(

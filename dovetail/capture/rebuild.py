@@ -50,20 +50,22 @@ class Rebuilder:
 
     def expr(self, value: Any) -> str:
         """Text that evaluates to the value; lines that it needs are added first."""
-        if type(value) is Lazy:
-            return value.source.expr()
         found = self._memo.get(id(value))
         if found is not None:
             return found
-        if type(value) is LateConst and not value.seen:
-            return value.source.expr()
+        if type(value) is Lazy or type(value) is LateConst and not value.seen:
+            return self._loaded(value)
         if value.source is not None and not isinstance(value, (Const, TupleValue, CellValue)):
-            text = self._local(value.source.expr()) if not value.source.expr().isidentifier() else value.source.expr()
-            return self._remember(value, text)
+            return self._loaded(value)
         for kind, builder in BUILDERS.items():
             if isinstance(value, kind):
                 return builder(self, value)
         return self.s.unsupported("result", f"{value.describe()} cannot be returned from the compiled function")
+
+    def _loaded(self, value: Any) -> str:
+        """From where it came, and before any effect is replayed, which may put something else there."""
+        text = value.source.expr()
+        return self._remember(value, text if text.isidentifier() else self._local(text))
 
     def known(self, obj: Any) -> str:
         """Text for an object that the entry keeps."""

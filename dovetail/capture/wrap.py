@@ -31,7 +31,7 @@ from dovetail.capture.values.callables import (
     PyModuleValue,
 )
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
-from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue, real_dict
+from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue, OpaqueValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Item, Source
@@ -312,6 +312,8 @@ def _wrap_object(s: Any, obj: Any, source: Source | None) -> Value:
         s.guard(source, GuardKind.TYPE, cls)
         return _remember(s, obj, ObjectValue(cls, obj, source))
     if cls.__dictoffset__ == 0 and not hasattr(cls, "__slots__") or isinstance(obj, OPAQUE):
+        if cls.__hash__ is None:
+            return _remember(s, obj, OpaqueValue(cls, obj, _owned(s, obj, source)))
         return _wrap_known(s, obj, source)
     source = _owned(s, obj, source)
     return _remember(s, obj, ObjectValue(cls, obj, source))

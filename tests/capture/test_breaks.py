@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+import traceback
 import warnings
 
 import pytest
@@ -418,3 +420,79 @@ def test_printing_a_tensor_breaks_and_keeps_the_order(capsys):
 
     compare(dovetail.compile(prints, backend="eager")(torch.zeros(2)), torch.full((2,), 2.0))
     assert capsys.readouterr().out == "first 2\ntensor([1., 1.])\nthen tensor(4.)\n"
+
+
+def lines(error):
+    """(function, line within it) of the traceback's frames that are the user's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [(f.name, f.line) for f in frames if f.filename == __file__ and f.name != "raised_by"]
+
+
+def inner_step(x):
+    return [1, 2][x.sum().item().__int__() + 5]
+
+
+def outer_step(x):
+    y = x + 1
+    return inner_step(y) + 1
+
+
+def raises_in_a_handler(x):
+    try:
+        return outer_step(x)
+    except IndexError as error:
+        x.sum().item()
+        raise KeyError("second") from error
+
+
+def raises_after_a_handler(x):
+    try:
+        int("no")
+    except ValueError as error:
+        kept = error
+        x.sum().item()
+    raise kept
+
+
+def raised_by(function):
+    with pytest.raises(Exception) as caught:
+        function(torch.ones(2))
+    return caught.value
+
+
+@pytest.mark.parametrize("program", [outer_step, raises_in_a_handler, raises_after_a_handler])
+def test_tracebacks(program):
+    ours, theirs = raised_by(dovetail.compile(program, backend="eager")), raised_by(program)
+    while theirs is not None:
+        assert (type(ours), ours.args) == (type(theirs), theirs.args)
+        assert lines(ours) == lines(theirs)
+        assert ours.__suppress_context__ == theirs.__suppress_context__
+        ours, theirs = ours.__cause__, theirs.__cause__
+
+
+def test_a_handler_sees_the_error_that_the_step_raised():
+    def reports(x, log):
+        try:
+            inner_step(x)
+        except IndexError as error:
+            log.append(lines(error))
+            log.append(traceback.format_exc().splitlines()[-1])
+            log.append(sys.exc_info()[1] is error)
+        return x, sys.exc_info()
+
+    ours, theirs = [], []
+    compare(dovetail.compile(reports, backend="eager")(torch.ones(2), ours), reports(torch.ones(2), theirs))
+    assert ours == theirs
+
+
+def test_what_the_error_says_is_read_again_each_time():
+    def reads(x, key):
+        try:
+            {}[x.sum().item(), key]
+        except KeyError as error:
+            x.sum().item()
+            return error.args, str(error), repr(error)
+
+    compiled = dovetail.compile(reads, backend="eager")
+    for k in (1, 2, 3):
+        compare(compiled(torch.ones(k), "ab"[k % 2]), reads(torch.ones(k), "ab"[k % 2]))

@@ -18,8 +18,8 @@ def under(error: BaseException | None, call: Callable[[], Any]) -> Any:
     kept = error.__traceback__, error.__context__
     try:
         raise error
-    except BaseException:
-        error.__traceback__, error.__context__ = kept
+    except BaseException as handled:
+        handled.__traceback__, handled.__context__ = kept
         return call()
 
 

@@ -191,6 +191,14 @@ def _unpack(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
     return Step([line], [Way(None, frame.at + 1, names[::-1])])
 
 
+@step("UNPACK_EX")
+def _unpack_ex(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    names = [f"_r{k}" for k in range((i.arg & 255) + 1 + (i.arg >> 8))]
+    names[i.arg & 255] = f"*{names[i.arg & 255]}"
+    line = f"[{', '.join(names)}] = {rebuilder.expr(stack.pop())}"
+    return Step([line], [Way(None, frame.at + 1, [n.lstrip("*") for n in names[::-1]])])
+
+
 CONVERSIONS = {0: "", 1: "str", 2: "repr", 3: "ascii"}
 
 

@@ -85,6 +85,15 @@ def real_dict(obj: Any) -> dict[str, Any]:
         return {}
 
 
+class OpaqueValue(ObjectValue):
+    """A native container (an array, a buffer): what it holds may change, and only native code can look."""
+
+    __slots__ = ()
+
+    def native(self) -> Any:
+        raise NotNative(self)
+
+
 class ModuleValue(ObjectValue):
     """An `nn.Module` from outside, known by identity."""
 
