@@ -40,21 +40,24 @@ Compiled = Callable[..., Sequence[Any]]
 
 
 def trace(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events
-) -> Captured:
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
+    varying: Any = frozenset(),
+) -> Captured:  # fmt: skip
     """Capture one call of `fn`, up to the first graph break if it may have any.
+
+    `varying` are the names of sources whose numbers were seen to change: they become inputs of the graph.
 
     Raises Unsupported, with the user's line, where capture can neither go on nor break.
     """
     with events.stage("capture"):
-        captured = (capture if options.fullgraph else capture_with_breaks)(fn, args, kwargs, options)
+        captured = (capture if options.fullgraph else capture_with_breaks)(fn, args, kwargs, options, varying)
     events.artifact("graph_code", lambda: captured.graph.print_readable(print_output=False))
     return captured
 
 
 def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
     """The default backend: a callable of the graph's inputs that returns its outputs."""
-    if needs_autograd(fakes):
+    if needs_autograd(fakes) or any(type(f) in (int, float) for f in fakes):
         return graph  # PyTorch's engine differentiates the captured operators one by one
 
     with events.stage("normalize"):
@@ -86,7 +89,7 @@ def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Op
 
 def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
     """The `aot_eager` backend: stop after normalize and run its operators one by one."""
-    if needs_autograd(fakes):
+    if needs_autograd(fakes) or any(type(f) in (int, float) for f in fakes):
         return graph
     with events.stage("normalize"):
         aten = normalize(graph, fakes, options)

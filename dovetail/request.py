@@ -66,8 +66,9 @@ class Request:
         return self.rests[key]
 
     def compile(
-        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str]
-    ) -> guards.Entry:
+        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str],
+        varying: frozenset[str] = frozenset(),
+    ) -> guards.Entry:  # fmt: skip
         """One run of the pipeline, reported as it goes."""
         options = self.options()
         record = RECORDS.start(*describe(fn), index, reasons)
@@ -77,7 +78,7 @@ class Request:
         events = Events(record, [logs.LogSink(), *([dump] if dump else [])])
         _log_recompile(record)
         try:
-            entry = _compile_entry(fn, args, kwargs, options, events, self.rest)
+            entry = _compile_entry(fn, args, kwargs, options, events, self.rest, varying)
             for found in entry.captured.breaks:
                 logs.log("graph_breaks", f"graph break in {record.function}, {record.place}:\n{_break_text(found)}")
             if entry.captured.breaks and not hasattr(fn, "_dovetail_continuation"):
@@ -101,12 +102,12 @@ def _break_text(found: Break) -> str:
 
 def _compile_entry(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
-    rest: Callable[[Continuation], Dispatcher],
+    rest: Callable[[Continuation], Dispatcher], varying: frozenset[str],
 ) -> guards.Entry:  # fmt: skip
     # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
     pipeline = importlib.import_module("dovetail.pipeline")
     taken = guards.snapshot()
-    captured = pipeline.trace(fn, args, kwargs, options, events)
+    captured = pipeline.trace(fn, args, kwargs, options, events, varying)
     rests = {name: rest(found) for name, found in captured.continuations.items()}
     captured = replace(captured, names={**captured.names, **rests})
     if options.backend in BUILT_IN:

@@ -15,6 +15,7 @@ import torch
 
 from dovetail.bytecode import decode
 from dovetail.bytecode.decode import flags
+from dovetail.capture import scalars
 from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.known.table import CLOSURES, FOLDED, FOLDED_METHOD_TYPES, INLINE, KNOWN, STANDINS
 from dovetail.capture.modules import call_module
@@ -208,6 +209,9 @@ def _opaque(s: Any, function: Value) -> Value:
 
 def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a pure native function now; every argument must be known."""
+    made = None if kwargs else scalars.call(s, real, args)
+    if made is not None:
+        return made
     try:
         native_args = [a.native() for a in args]
         native_kwargs = {k: v.native() for k, v in kwargs.items()}

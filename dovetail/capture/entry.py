@@ -21,6 +21,7 @@ from dovetail.capture.higher import all as _higher
 from dovetail.capture.known import all as _known
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.rebuild import Rebuilder
+from dovetail.capture.scalars import ALL
 from dovetail.capture.session import Session
 from dovetail.capture.torchtable import remove_dead
 from dovetail.capture.values.base import MISSING, Raised, Value
@@ -50,29 +51,32 @@ class Target:
     has_receiver: bool = False
 
 
-def capture(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any) -> Captured:
+def capture(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, varying: Any = frozenset()
+) -> Captured:
     """Trace `fn(*args, **kwargs)` without running it; raises `Unsupported` where that is impossible.
 
-    Tensors among the arguments are only looked at, never computed with.
+    Tensors among the arguments are only looked at, never computed with. `varying` are the names of sources
+    whose numbers are inputs of the graph, or `ALL`.
     """
-    return _capture(fn, args, kwargs, options)
+    return _capture(fn, args, kwargs, options, -1, varying)
 
 
 def capture_with_breaks(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, varying: Any = frozenset()
 ) -> Captured:
     """The same, but what cannot be part of the graph ends it: the residual does it and hands over the rest.
 
     Raises `Unsupported` where no such break is possible either.
     """
     try:
-        return _capture(fn, args, kwargs, options, 0)
+        return _capture(fn, args, kwargs, options, 0, varying)
     except Unsupported as error:
         if error.code == "user-exception":
             raise
         for tick in _break_places(error):
             try:
-                captured = _capture(fn, args, kwargs, options, tick)
+                captured = _capture(fn, args, kwargs, options, tick, varying)
             except Unsupported:
                 continue  # not here: end the graph one call further out
             return replace(captured, breaks=(Break(error.code, error.reason, error.remedy, error.stack),))
@@ -87,12 +91,15 @@ def _break_places(error: Unsupported) -> list[int]:
     return inside  # frames that wait for a continuation's inner ones have executed nothing: 0
 
 
-def _capture(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int = -1) -> Captured:
+def _capture(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int = -1, varying: Any = frozenset()
+) -> Captured:
     """`stop`: the instruction to end at, 0 to go as far as possible, -1 if the graph must not break at all."""
     rest = getattr(fn, "_dovetail_continuation", None)
     target = take_apart(fn)
     function = target.function or underlying(target.root)
-    session = Session(getattr(function, "__globals__", {}) if rest is None else rest.scopes[0], options)
+    varying = {None: varying, True: ALL, False: frozenset()}[options.dynamic]
+    session = Session(getattr(function, "__globals__", {}) if rest is None else rest.scopes[0], options, varying)
     session.stop, session.breaks = stop or -1, stop >= 0
     with preserved(session), FakeMode():
         try:
@@ -247,22 +254,40 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     node = s.graph.output(tuple(rebuilder.outputs))
     node.meta["stack"] = ()
     remove_dead(s.graph)
+    _settle_numbers(s)
     used = [(n, i) for n, i in s.inputs if n.users]
     for n, _ in s.inputs:
         if not n.users:
             s.graph.erase_node(n)
     inputs = _order(s.graph, used)
     static = [s.bound[i.source.index] for i in inputs if i.static]
-    arguments = [i.source.expr() for i in inputs if not i.static] + (["*P"] if static else [])
+    arguments = [_argument(rebuilder, i) for i in inputs if not i.static] + (["*P"] if static else [])
     call = [f"_o = graph({', '.join(arguments)})"] if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs else []
-    body = "\n    ".join([*call, *rebuilder.lines, *ending.lines])
+    body = "\n    ".join([*rebuilder.prelude, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
     module = torch.fx.GraphModule(s.subgraphs, s.graph)
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
     _distinct(s, inputs)
     metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes), **s.metrics}
-    bound, guards = tuple(s.bound), tuple(s.guards)
+    equal = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}
+    guards = tuple(g for g in s.guards if g.kind is not GuardKind.TYPE or g.source not in equal)  # the type is part of it
+    bound = tuple(s.bound)
     return Captured(module, inputs, guards, residual, names, bound, (), metrics, ending.continuations)
+
+
+def _argument(rebuilder: Rebuilder, given: Any) -> str:
+    return given.source.expr() if isinstance(given.fake, torch.Tensor) else rebuilder.entry(given.source)
+
+
+def _settle_numbers(s: Session) -> None:
+    """Numbers whose values the entry came to rely on after all are constants of the graph."""
+    settled = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}
+    for source, node in s.numbers.items():
+        if source in settled:
+            real = node.meta["fake"]
+            for user in list(node.users):
+                user.args = torch.fx.map_arg(user.args, lambda n: real if n is node else n)
+                user.kwargs = torch.fx.map_arg(user.kwargs, lambda n: real if n is node else n)
 
 
 def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:
@@ -279,6 +304,6 @@ def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:
 
 def _distinct(s: Session, inputs: tuple[Any, ...]) -> None:
     """Distinct inputs must stay distinct objects."""
-    sources = [i.source for i in inputs if not isinstance(i.source, Bound)]
+    sources = [i.source for i in inputs if not isinstance(i.source, Bound) and isinstance(i.fake, torch.Tensor)]
     if len(sources) > 1:
         s.guard(sources[0], GuardKind.DISTINCT, tuple(sources[1:]))

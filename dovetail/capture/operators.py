@@ -10,12 +10,14 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.capture import scalars
 from dovetail.capture.values.base import (
     MISSING,
     Const,
     NotNative,
     Value,
     boolean,
+    is_singleton,
 )
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import (
@@ -74,6 +76,9 @@ def native_call(s: Any, function: Callable[..., Any], *args: Any) -> Value:
 
 def binary(s: Any, name: str, left: Value, right: Value) -> Value:
     """`left op right`; in-place names ("iadd") fall back to the plain operator."""
+    made = scalars.binary(s, name, left, right)
+    if made is not None:
+        return made
     if isinstance(left, Const) and isinstance(right, Const):
         return native_call(s, BINARY[name], left.value, right.value)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
@@ -96,7 +101,7 @@ def _tensor_operand(value: Value) -> bool:
 
 
 def _is_not_implemented(value: Value) -> bool:
-    return isinstance(value, Const) and value.value is NotImplemented
+    return is_singleton(value, NotImplemented)
 
 
 def _protocol(s: Any, left: Value, right: Value, name: str, reflected: str, sign: str) -> Value:
@@ -119,6 +124,9 @@ def _protocol(s: Any, left: Value, right: Value, name: str, reflected: str, sign
 
 def unary(s: Any, name: str, value: Value) -> Value:
     function, special = UNARY[name]
+    made = scalars.unary(s, name, value)
+    if made is not None:
+        return made
     if isinstance(value, Const):
         return native_call(s, function, value.value)
     if isinstance(value, TensorValue):
@@ -131,6 +139,9 @@ def unary(s: Any, name: str, value: Value) -> Value:
 
 def compare(s: Any, sign: str, left: Value, right: Value) -> Value:
     function, name, reflected = COMPARE[sign]
+    made = scalars.compare(s, sign, function, left, right)
+    if made is not None:
+        return made
     if isinstance(left, Const) and isinstance(right, Const):
         return native_call(s, function, left.value, right.value)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
@@ -142,7 +153,7 @@ def compare(s: Any, sign: str, left: Value, right: Value) -> Value:
 
 
 def _tensor_to_none(left: Value, right: Value) -> bool:
-    return any(isinstance(v, Const) and (v.value is None or isinstance(v.value, str)) for v in (left, right))
+    return any(isinstance(v, Const) and v.cls in (type(None), str) for v in (left, right))
 
 
 def _equality(s: Any, sign: str, left: Value, right: Value) -> Value:
@@ -182,6 +193,8 @@ def same(s: Any, left: Value, right: Value) -> bool:
     if left is right:
         return True
     if isinstance(left, Const) and isinstance(right, Const):
+        if left.cls is not right.cls:
+            return False
         return left.value is right.value or (
             type(left.value) is type(right.value) and isinstance(left.value, INTERNED) and left.value == right.value
         )
@@ -197,6 +210,9 @@ INTERNED = (int, str, bytes)
 
 def truth(s: Any, value: Value) -> bool:
     """`bool(value)`, while capturing."""
+    known = scalars.truth(s, value)
+    if known is not None:
+        return known
     if isinstance(value, Const):
         return bool(value.value)
     if isinstance(value, SequenceValue):
@@ -427,6 +443,9 @@ def _native_exception(value: ExceptionValue) -> BaseException:
 def to_string(s: Any, value: Value, spec: str, function: Callable[[Any], str] = str) -> Value:
     """`format(value, spec)` after `str` or `repr`; tensors have no text while capturing."""
     if isinstance(value, Const):
+        made = scalars.text(s, value, spec, function)
+        if made is not None:
+            return made
         return native_call(s, lambda v: format(v if spec else function(v), spec), value.value)
     if isinstance(value, ExceptionValue):
         return native_call(s, lambda: format(function(_native_exception(value)), spec))

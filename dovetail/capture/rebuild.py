@@ -27,7 +27,7 @@ from dovetail.capture.values.containers import DictValue, ListValue, SetValue, S
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.ir.source import Attr
+from dovetail.ir.source import Attr, Computed, Source
 
 LITERALS = (int, str, bytes, bool, type(None))
 
@@ -37,6 +37,7 @@ class Rebuilder:
 
     def __init__(self, session: Any) -> None:
         self.s = session
+        self.prelude: list[str] = []  # before the graph runs
         self.lines: list[str] = []
         self.outputs: list[torch.fx.Node] = []
         self.names: dict[str, Any] = {
@@ -44,6 +45,7 @@ class Rebuilder:
             "_Function": FunctionType, "_Cell": CellType, "_Method": MethodType, "_nan": math.nan, "_inf": math.inf,
         }  # fmt: skip
         self._memo: dict[int, str] = {}
+        self._entry: dict[Source, str] = {}
         self._output_index: dict[torch.fx.Node, int] = {}
         self._building: set[int] = set()
         self._keep: list[Value] = []
@@ -53,7 +55,9 @@ class Rebuilder:
         found = self._memo.get(id(value))
         if found is not None:
             return found
-        if type(value) is Lazy or type(value) is LateConst and not value.seen:
+        if isinstance(value, LateConst) and not value.seen:
+            return self.entry(value.source)
+        if type(value) is Lazy:
             return self._loaded(value)
         if value.source is not None and not isinstance(value, (Const, TupleValue, CellValue)):
             return self._loaded(value)
@@ -66,6 +70,21 @@ class Rebuilder:
         """From where it came, and before any effect is replayed, which may put something else there."""
         text = value.source.expr()
         return self._remember(value, text if text.isidentifier() else self._local(text))
+
+    def entry(self, source: Source) -> str:
+        """Text for what the source led to when the call began, before anything was changed."""
+        found = self._entry.get(source)
+        if found is None:
+            text = source.expr() if not isinstance(source, Computed) else self._computed(source)
+            found = text
+            if not text.isidentifier():
+                found = f"_n{len(self.prelude)}"
+                self.prelude.append(f"{found} = {text}")
+            self._entry[source] = found
+        return found
+
+    def _computed(self, source: Computed) -> str:
+        return source.template.format(*map(self.entry, source.operands))
 
     def known(self, obj: Any) -> str:
         """Text for an object that the entry keeps."""

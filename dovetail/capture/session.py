@@ -28,13 +28,16 @@ from dovetail.ir.source import Attr, Bound, Member, Source
 class Session:
     """Everything that grows while one callable is captured."""
 
-    def __init__(self, root_globals: dict[str, Any], options: Any) -> None:
+    def __init__(self, root_globals: dict[str, Any], options: Any, varying: Any = frozenset()) -> None:
         self.options = options
+        self.varying = varying  # names of sources whose numbers are inputs; see scalars.py
+        self.numbers: dict[Source, Any] = {}  # placeholders of numbers
         self.graph = self.root = torch.fx.Graph()  # where nodes go now; the region's own
         self.subgraphs: dict[str, Any] = {}  # modules of the graphs inside `graph`
         self.open_graphs = [self.root]
         self.inputs: list[Any] = []
         self.last_input: Any = None
+        self.input_names: set[str] = set()
         self.guards: list[Guard] = []
         self.guarded: set[Any] = set()
         self.bound: list[Any] = []

@@ -15,10 +15,12 @@ from typing import Any
 
 import torch
 
-from dovetail.capture.torchtable import tensor_methods
+from dovetail.capture.scalars import is_representable, varies
+from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Value, boolean
 from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
+from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
@@ -78,9 +80,21 @@ def tensor_facts(real: torch.Tensor) -> TensorFacts:
     )  # fmt: skip
 
 
+def number_node(s: Any, value: ScalarValue) -> torch.fx.Node:
+    """The graph input for a number that varies."""
+    node = s.numbers.get(value.source)
+    if node is None:
+        node = s.numbers[value.source] = _placeholder(s, value.source)
+        node.meta["fake"] = value.real
+        s.inputs.append((node, GraphInput(value.source, value.real)))
+    return node
+
+
 def _placeholder(s: Any, source: Source) -> torch.fx.Node:
-    name = re.sub(r"\W+", "_", source.name()).strip("_").lower() or "arg"
+    name = re.sub(r"\W+", "_", source.name()).strip("_").lower()[:40] or "arg"
     name = name if not name[0].isdigit() else f"arg_{name}"
+    name = name if name not in s.input_names else f"{name}_{len(s.input_names)}"
+    s.input_names.add(name)
     first = next(iter(s.root.nodes), None)
     anchor = s.last_input
     if anchor is not None:
@@ -100,8 +114,9 @@ def _placeholder(s: Any, source: Source) -> torch.fx.Node:
 
 def torch_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """One `call_function` node."""
-    pairs = [to_graph(s, a) for a in args]
-    named = {k: to_graph(s, v) for k, v in kwargs.items()}
+    takes = number_places(target.__name__) if hasattr(target, "__name__") else NO_PLACE
+    pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
+    named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
     fakes, fake_kwargs = [p[1] for p in pairs], {k: p[1] for k, p in named.items()}
     versions = _versions(args, kwargs)
     result = run_native(s, target, fakes, fake_kwargs)
@@ -117,8 +132,9 @@ def torch_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value])
     handler = METHODS.get(name)
     if handler is not None:
         return handler(s, receiver, args[1:], kwargs)
-    pairs = [to_graph(s, a) for a in args]
-    named = {k: to_graph(s, v) for k, v in kwargs.items()}
+    takes = number_places(name)
+    pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
+    named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
     versions = _versions(args, kwargs)
     method = getattr(pairs[0][1], name)
     result = run_native(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
@@ -177,14 +193,16 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
 ARGUMENTS = (str, int, float, complex, types.FunctionType, torch.dtype, torch.device, torch.layout, range)
 
 
-def to_graph(s: Any, value: Value) -> tuple[Any, Any]:
-    """(graph argument, fake argument)."""
+def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
+    """(graph argument, fake argument). `numbers`: may the operation take a number that varies here?"""
     if isinstance(value, TensorValue):
         return value.node, value.fake
     if isinstance(value, Const):
+        if numbers and varies(value) and s.graph is s.root and is_representable(s, value):
+            return number_node(s, value), value.real
         return value.value, value.value
     if isinstance(value, SequenceValue):
-        pairs = [to_graph(s, v) for v in value.all(s)]
+        pairs = [to_graph(s, v, numbers) for v in value.all(s)]
         kind = tuple if isinstance(value, TupleValue) else list
         return kind(p[0] for p in pairs), kind(p[1] for p in pairs)
     if isinstance(value, SliceValue):

@@ -97,3 +97,40 @@ def remove_dead(graph: Any) -> None:
     for node in reversed(graph.nodes):
         if not node.users and not impure(node):
             graph.erase_node(node)
+
+
+class _Everywhere:
+    def __contains__(self, place: object) -> bool:
+        return True
+
+
+NO_PLACE: Any = frozenset()
+EVERYWHERE: Any = _Everywhere()
+
+#: Operations on tensors whose result looks the same for every value of a number that they take.
+_NUMBER_OPERATIONS = frozenset(
+    """add sub mul div truediv floordiv mod pow true_divide floor_divide remainder fmod subtract multiply divide rsub
+    lt le gt ge eq ne less less_equal greater greater_equal not_equal clamp clip clamp_min clamp_max fill masked_fill
+    where lerp addcmul addcdiv addmm addmv addr addbmm baddbmm leaky_relu elu celu threshold copysign xlogy
+    hardshrink softshrink nan_to_num""".split()
+)
+_PLACES: dict[str, Any] = {
+    "full": frozenset((1, "fill_value")), "full_like": frozenset((1, "fill_value")),
+    "new_full": frozenset((2, "fill_value")), "setitem": frozenset((2,)), "__setitem__": frozenset((2,)),
+    "index_fill": frozenset((3, "value")), "index_fill_": frozenset((3, "value")),
+}  # fmt: skip
+
+
+@cache
+def number_places(name: str) -> Any:
+    """The arguments, by position or name, of an operation that may be numbers known only when it runs."""
+    if name in _PLACES:
+        return _PLACES[name]
+    plain = name.removeprefix("_foreach_").strip("_")
+    plain = plain if plain in _NUMBER_OPERATIONS else _without_prefix(plain)
+    return EVERYWHERE if plain in _NUMBER_OPERATIONS else NO_PLACE
+
+
+def _without_prefix(name: str) -> str:
+    """`iadd` and `radd` are additions too."""
+    return name[1:] if name[:1] in ("i", "r") else name

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from dovetail.capture.known.table import KNOWN
-from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value
+from dovetail.capture.scalars import from_outside
+from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, LateConst, Value
 from dovetail.capture.values.callables import (
     CellValue,
     ClassValue,
@@ -90,6 +91,13 @@ def _wrap_const(s: Any, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.EQUAL, obj)
     return Const(obj, source)
+
+
+def _wrap_late(s: Any, obj: Any, source: Source | None) -> Value:
+    """A number or text that may never be looked at."""
+    if source is None:
+        return Const(obj)
+    return from_outside(s, obj, source) or LateConst(s, obj, source)
 
 
 def _wrap_singleton(s: Any, obj: Any, source: Source | None) -> Value:
@@ -378,7 +386,8 @@ VIEWS = frozenset((type({}.keys()), type({}.values()), type({}.items())))
 OPAQUE = (property, functools.cached_property, staticmethod, classmethod, torch.Generator)
 
 WRAPPERS: dict[type, Wrapper] = {
-    **dict.fromkeys((int, float, complex, str, bytes, range, torch.dtype, torch.device), _wrap_const),
+    **dict.fromkeys((int, float, complex, str, bytes), _wrap_late),
+    **dict.fromkeys((range, torch.dtype, torch.device), _wrap_const),
     **dict.fromkeys((torch.layout, torch.memory_format, torch.finfo, torch.iinfo), _wrap_identity_const),
     **dict.fromkeys((type(...), type(NotImplemented), types.CodeType), _wrap_identity_const),
     **dict.fromkeys((bool, type(None)), _wrap_singleton),

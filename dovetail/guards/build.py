@@ -121,7 +121,7 @@ def _write_all(
     guards: list[Guard], writer: Writer, taken: state.Snapshot, bound: Held, namespace: dict[str, Any]
 ) -> Anchored | None:
     """Append every check, cheapest and most selective first; the bulk part, if there is one."""
-    below = [g for g in guards if anchored(g.source) and g.kind not in (GuardKind.ALIAS, GuardKind.DISTINCT)]
+    below = [g for g in guards if anchored(g.source) and _belongs_below(g)]
     has_module = any(isinstance(m, torch.nn.Module) for m in bound)
     if len(below) <= _FEW and not has_module:
         below = []
@@ -139,6 +139,12 @@ def _write_all(
     bulk = Anchored(below, bound, namespace)
     writer.require([f"{writer.constant(bulk.check, 'below')}()"], f"{len(below)} guards below held objects")
     return bulk
+
+
+def _belongs_below(guard: Guard) -> bool:
+    """Not numbers that may change from call to call: the bulk check relies on the very objects."""
+    varies = guard.kind is GuardKind.TYPE and guard.payload in (int, float, str, bytes, complex)
+    return not varies and guard.kind not in (GuardKind.ALIAS, GuardKind.DISTINCT)
 
 
 def _on_argument(source: Source | None) -> bool:

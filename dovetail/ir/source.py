@@ -110,6 +110,25 @@ class Item(Source):
 
 
 @dataclass(frozen=True, slots=True)
+class Computed(Source):
+    """Plain Python on values from outside: `template` with the texts of `operands` filled in."""
+
+    template: str
+    operands: tuple[Source, ...]
+
+    def expr(self) -> str:
+        return self.template.format(*(operand.expr() for operand in self.operands))
+
+    def name(self) -> str:
+        return self.template.format(*(operand.name() for operand in self.operands))
+
+    @property
+    def length(self) -> int:
+        """How many operations it takes, shared ones counted as often as they occur."""
+        return 1 + sum(operand.length for operand in self.operands if isinstance(operand, Computed))
+
+
+@dataclass(frozen=True, slots=True)
 class TypeOf(Source):
     base: Source
 

@@ -19,7 +19,7 @@ import torch
 
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
-from dovetail.ir.guard import MISS
+from dovetail.ir.guard import MISS, GuardKind
 from dovetail.ir.marks import mark
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
 
@@ -50,9 +50,10 @@ class Compiler(Protocol):
     """What the callable needs from above: the pipeline, the options, the reports."""
 
     def compile(
-        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str]
-    ) -> Entry:
-        """A new entry that accepts this call. Raises what `entry_policy` decides about."""
+        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str],
+        varying: frozenset[str],
+    ) -> Entry:  # fmt: skip
+        """A new entry that accepts this call, and any other numbers from the sources named `varying`. Raises what `entry_policy` decides about."""
 
     def must_stay_eager(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether this call may neither be compiled nor run compiled (a tracer is looking, a mode is active)."""
@@ -76,7 +77,8 @@ class Dispatcher:
     `first` is the entry to try first; while the stance forbids compiled code it is one that never fits.
     """
 
-    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "warned", "watched")
+    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "varying", "warned",
+                 "watched")  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], compiler: Compiler) -> None:
         self.fn, self.compiler = fn, compiler
@@ -86,6 +88,7 @@ class Dispatcher:
         self.failed = 0
         self.warned = False
         self.eager = False  # what cannot be captured is not tried again
+        self.varying: frozenset[str] = frozenset()  # the names of sources whose numbers were seen to change
         REGISTRY.dispatchers.add(self)
 
     # ------------------------------------------------------------ entries
@@ -108,7 +111,7 @@ class Dispatcher:
 
     def reset(self) -> None:
         with _COMPILING:
-            self.failed, self.warned, self.eager = 0, False, False
+            self.failed, self.warned, self.eager, self.varying = 0, False, False, frozenset()
             self.publish(())
 
     # ------------------------------------------------------------ calls
@@ -163,8 +166,10 @@ class Dispatcher:
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
         """A new entry, already published; None where policy says eager. Raises what the user must see."""
         index = len(self.entries)
+        found = [entry.failures(args, kwargs) for entry in self.entries]
+        self.varying |= {name for failed in found for name in changed_numbers(failed)}
         try:
-            entry = self.compiler.compile(self.fn, args, kwargs, index, self.reasons(args, kwargs))
+            entry = self.compiler.compile(self.fn, args, kwargs, index, list(map(_first_of, found)), self.varying)
         except Exception as error:
             self.failed += not is_users_own(error)
             on_failure(error, Fallback(self.fn, args, kwargs, self.compiler.where(self.fn)), self.compiler.options())
@@ -220,11 +225,19 @@ class Dispatcher:
 
     def reasons(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
         """For each entry, newest first, the first guard that this call fails."""
-        found = []
-        for entry in self.entries:
-            failed = entry.failures(args, kwargs)
-            found.append(str(failed[0]) if failed else "the guards hold on a second look")
-        return found
+        return [_first_of(entry.failures(args, kwargs)) for entry in self.entries]
+
+
+def _first_of(failed: list[Any]) -> str:
+    return str(failed[0]) if failed else "the guards hold on a second look"
+
+
+def changed_numbers(failed: list[Any]) -> list[str]:
+    """The names of the sources of ints and floats, if their values are all that keeps an entry from fitting."""
+    guards = [f.guard for f in failed]
+    if not all(g is not None and g.kind is GuardKind.EQUAL and type(g.payload) in (int, float) for g in guards):
+        return []
+    return [g.source.name() for g in guards]
 
 
 def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:

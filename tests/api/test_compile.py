@@ -178,7 +178,7 @@ def test_bad_models(model: Any) -> None:
 
 
 def test_recompile_limit_then_eager_with_one_warning() -> None:
-    wrapped = compiled(lambda x, k: x * k, options={"recompile_limit": 3})
+    wrapped = compiled(lambda x, k: x * k, options={"recompile_limit": 3}, dynamic=False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for k in range(1, 8):
@@ -190,7 +190,7 @@ def test_recompile_limit_then_eager_with_one_warning() -> None:
 
 
 def test_the_entry_hit_last_is_tried_first() -> None:
-    wrapped = compiled(lambda x, k: x * k)
+    wrapped = compiled(lambda x, k: x * k, dynamic=False)
     for k in (1.0, 2.0, 3.0):
         wrapped(X, k)
     dispatcher = wrapped._dovetail_dispatcher

@@ -94,7 +94,7 @@ def test_arguments():
     assert hits(found, mixed, torch.ones(3), 2)
     assert hits(found, mixed, torch.ones(3), n=2, flag=False)
     assert not hits(found, mixed, torch.ones(3), 2, True)
-    assert not hits(found, mixed, torch.ones(3), 2, name="b")
+    assert hits(found, mixed, torch.ones(3), 2, name="b")  # handed on, never looked at
 
 
 def test_same_tensor_twice():

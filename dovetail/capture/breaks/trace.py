@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail.bytecode import decode
 from dovetail.capture.frame import Frame
-from dovetail.capture.values.base import NULL, LateConst, Raised, Value
+from dovetail.capture.values.base import NULL, Raised, Value
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.objects import Handling, Lazy
 from dovetail.errors import Unsupported
@@ -63,7 +63,7 @@ def _stacked(s: Any, kind: int, real: Any, source: Source) -> Value:
 
 def _late(s: Any, real: Any, source: Source) -> Any:
     """A value that the rest may never look at."""
-    return LateConst(s, real, source) if type(real) in LATE else Lazy(real, source)
+    return s.wrap(real, source) if type(real) in LATE else Lazy(real, source)
 
 
 def _run(s: Any) -> Value:

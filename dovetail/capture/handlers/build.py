@@ -6,6 +6,7 @@ from typing import Any
 
 from dovetail.capture.handlers.table import op
 from dovetail.capture.operators import mark
+from dovetail.capture.scalars import joined
 from dovetail.capture.values.base import NONE, Const
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
 
@@ -56,7 +57,8 @@ def build_slice(f: Any, i: Any) -> None:
 
 @op("BUILD_STRING")
 def build_string(f: Any, i: Any) -> None:
-    f.push(Const("".join(part.native() for part in f.popn(i.arg))))
+    parts = f.popn(i.arg)
+    f.push(joined(f.s, parts) or Const("".join(part.native() for part in parts)))
 
 
 @op("FORMAT_VALUE")

@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.handlers.table import YIELD, op
-from dovetail.capture.values.base import NONE, Const, Raised, boolean
+from dovetail.capture.values.base import NONE, Const, Raised, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ExceptionValue, Handling
@@ -43,7 +43,7 @@ def pop_jump_if_not_none(f: Any, i: Any) -> None:
 
 
 def _is_none(value: Any) -> bool:
-    return isinstance(value, Const) and value.value is None
+    return is_singleton(value, None)
 
 
 @op("JUMP_IF_TRUE_OR_POP")

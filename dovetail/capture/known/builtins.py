@@ -11,7 +11,7 @@ from dovetail.capture.calls import fold
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.stack import super_parts
 from dovetail.capture.known.table import INLINE, known
-from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, Raised, Value, boolean
+from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import (
     ClassValue,
     FunctionValue,
@@ -62,6 +62,8 @@ def _instance_of(s: Any, value: Value, cls: Any) -> bool:
         return isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter)
     if isinstance(value, TensorValue):
         return issubclass(value.cls, cls) if _plain_meta(cls) else isinstance(value.fake, cls)
+    if isinstance(value, LateConst):
+        return isinstance(value.real, cls)  # its type is guarded
     if isinstance(value, (Const, KnownValue)):
         return isinstance(value.native(), cls)
     if _plain_meta(cls) or value.cls is not ObjectValue:
@@ -179,7 +181,7 @@ def _object_eq(s: Any, args: Args, kwargs: Kwargs) -> Value:
 @known(object.__ne__)
 def _object_ne(s: Any, args: Args, kwargs: Kwargs) -> Value:
     result = s.call_method(args[0], "__eq__", args[1])
-    return result if isinstance(result, Const) and result.value is NotImplemented else boolean(not s.truth(result))
+    return result if is_singleton(result, NotImplemented) else boolean(not s.truth(result))
 
 
 @known(vars)
@@ -488,7 +490,7 @@ def _sent(s: Any, generator: GeneratorValue, found: Value | None) -> Value:
     if found is not None:
         return found
     result = generator.result
-    return s.throw(StopIteration, *([] if isinstance(result, Const) and result.value is None else [result]))
+    return s.throw(StopIteration, *([] if is_singleton(result, None) else [result]))
 
 
 GENERATOR = GeneratorValue.cls

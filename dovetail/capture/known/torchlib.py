@@ -15,6 +15,7 @@ import torch.overrides
 from dovetail.capture import state
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import KNOWN, known
+from dovetail.capture.scalars import varies
 from dovetail.capture.values.base import FALSE, NONE, TRUE, Const, Value, boolean
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ObjectValue
@@ -106,6 +107,8 @@ def _data_dependent_answer(s: Any, args: Args, kwargs: Kwargs) -> Value:
 @known(torch.tensor, torch.as_tensor, torch.asarray)
 def _tensor(s: Any, args: Args, kwargs: Kwargs) -> Value:
     """A tensor from Python data; data that is tensors itself is stacked."""
+    if len(args) == 1 and varies(args[0]):
+        return s.torch_call(torch.full, [TupleValue([]), args[0]], kwargs)
     return s.torch_call(torch.tensor, args, kwargs)
 
 

@@ -147,6 +147,11 @@ class LateConst(Const):
         return f"<LateConst {self.real!r}>"
 
 
+def is_singleton(value: Any, obj: Any) -> bool:
+    """Does the value stand for this very None, NotImplemented, ...? Asking relies on no number."""
+    return isinstance(value, Const) and value.cls is type(obj) and value.value is obj
+
+
 NONE, TRUE, FALSE = Const(None), Const(True), Const(False)
 ELLIPSIS, NOT_IMPLEMENTED = Const(...), Const(NotImplemented)
 

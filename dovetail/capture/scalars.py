@@ -1,0 +1,193 @@
+"""What can be done with a number that differs from call to call without relying on its value.
+
+Arithmetic on such numbers is plain Python on what they came from: the residual computes it before the graph runs, and
+the graph takes the results that tensors are combined with as inputs. A comparison relies on its outcome only. What
+might raise is part of the guards too, where raising is a miss. Everything else asks for the value and makes it a
+constant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.capture.values.base import Const, LateConst, Value, boolean
+from dovetail.capture.values.scalar import ScalarValue
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Computed, Source
+
+NUMBERS = (int, float)
+LONGEST = 64  # operations in one expression; a longer one becomes a constant
+
+SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
+}  # fmt: skip
+UNARY_SIGNS = {"neg": "-", "pos": "+", "invert": "~"}
+SURE = frozenset(("add", "sub", "mul"))  # cannot raise on two floats or two ints, and keep their type
+
+#: Native functions of numbers alone that the residual may call again.
+FUNCTIONS: frozenset[Any] = frozenset(
+    (
+        int, float, abs, round, math.sqrt, math.exp, math.log, math.log2, math.log10, math.log1p, math.expm1, math.sin,
+        math.cos, math.tan, math.tanh, math.sinh, math.cosh, math.asin, math.acos, math.atan, math.atan2, math.pow,
+        math.floor, math.ceil, math.trunc, math.fabs, math.erf, math.hypot, math.copysign, math.fmod, math.isnan,
+        math.isinf, math.isfinite, math.degrees, math.radians, math.gcd,
+    )
+)  # fmt: skip
+
+
+def varies(value: Any) -> bool:
+    """Is this a number that nothing relies on yet?"""
+    return type(value) is ScalarValue and not value.seen
+
+
+def from_outside(s: Any, real: Any, source: Source | None) -> Value | None:
+    """A number whose value has been seen to change, or that is wanted as an input; None for any other."""
+    if source is None or type(real) not in NUMBERS or s.varying is not ALL and source.name() not in s.varying:
+        return None
+    return ScalarValue(s, real, source)
+
+
+class _All:
+    """Every number is an input from the first call on."""
+
+
+ALL: Any = _All()
+
+
+def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
+    """`left op right`; None where only constants will do."""
+    name = name if name in SIGNS else name[1:]
+    if name not in SIGNS or not (varies(left) or varies(right)) or not (_number(left) and _number(right)):
+        return None
+    kinds = type(left.real if varies(left) else left.value), type(right.real if varies(right) else right.value)
+    sure = name in SURE and kinds[0] is kinds[1]
+    return _computed(s, f"({{}} {SIGNS[name]} {{}})", [left, right], sure)
+
+
+def unary(s: Any, name: str, value: Value) -> Value | None:
+    if not varies(value) or not _number(value):
+        return None
+    return _computed(s, f"({UNARY_SIGNS[name]}{{}})", [value], name != "invert")
+
+
+def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
+    """The entry relies on the outcome."""
+    if not (varies(left) or varies(right)):
+        return None
+    if not _number(left) or not _number(right):
+        return boolean(sign == "!=") if sign in ("==", "!=") and _literal(left) and _literal(right) else None
+    return _outcome(s, f"({{}} {sign} {{}})", [left, right], function(_real(left), _real(right)))
+
+
+def truth(s: Any, value: Any) -> bool | None:
+    if not varies(value) or not _number(value):
+        return None
+    return bool(_outcome(s, "({} != 0)", [value], value.real != 0).native())
+
+
+def call(s: Any, function: Any, args: list[Value]) -> Value | None:
+    """`function(*args)` for a native function of numbers."""
+    if not any(map(varies, args)) or function not in FUNCTIONS or not all(map(_number, args)):
+        return None
+    text = f"{s.bind(function).expr()}({', '.join('{}' for _ in args)})"
+    result = _result(function, args)
+    if type(result) is bool:
+        return _outcome(s, text, args, result)
+    return _computed(s, text, args, False, result)
+
+
+def text(s: Any, value: Any, spec: str, function: Any) -> Value | None:
+    """`format(value, spec)` after `function`: a text that the residual makes anew."""
+    if not varies(value):
+        return None
+    if type(value.real) is str and function is str and not spec:
+        return value
+    made = format(value.real if spec else function(value.real), spec)
+    inner = "{}" if spec else f"{s.bind(function).expr()}({{}})"
+    return _scalar(s, f"{s.bind(format).expr()}({inner}, {_braced(repr(spec))})", [value], made, True)
+
+
+def joined(s: Any, parts: list[Value]) -> Value | None:
+    """The parts of an f-string in one."""
+    if not any(map(varies, parts)) or not all(isinstance(p, Const) for p in parts):
+        return None
+    whole = "".join(_real(p) for p in parts)
+    return _scalar(s, f"''.join(({' '.join('{},' for _ in parts)}))", parts, whole, True)
+
+
+def is_representable(s: Any, value: ScalarValue) -> bool:
+    """May the graph take it? Integers must fit 64 bits, as for PyTorch; the entry relies on that."""
+    if type(value.real) is not int:
+        return True
+    if not -(2**63) <= value.real < 2**63:
+        return False
+    _outcome(s, "(-0x8000000000000000 <= {} <= 0x7fffffffffffffff)", [value], True)
+    return True
+
+
+# ---------------------------------------------------------------- making them
+
+
+def _real(value: Any) -> Any:
+    return value.real if isinstance(value, LateConst) else value.value
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, Const) and value.cls in (int, float, bool)
+
+
+def _literal(value: Any) -> bool:
+    return isinstance(value, Const) and value.cls in (int, float, bool, str, type(None))
+
+
+def _result(function: Any, args: list[Any]) -> Any:
+    try:
+        return function(*map(_real, args))
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+
+
+def _computed(s: Any, template: str, operands: list[Any], sure: bool, result: Any = None) -> Value | None:
+    if result is None:
+        names = [f"_{k}" for k in range(len(operands))]
+        result = _result(_evaluator(template, tuple(names)), operands)
+    if type(result) not in NUMBERS:
+        return None  # it raises, or gives a complex number: with constants, Python says so
+    return _scalar(s, template, operands, result, sure)
+
+
+def _evaluator(template: str, names: tuple[str, ...]) -> Any:
+    return eval(f"lambda {', '.join(names)}: {template.format(*names)}")
+
+
+def _scalar(s: Any, template: str, operands: list[Any], result: Any, sure: bool) -> Value | None:
+    source = _source(s, template, operands)
+    if source.length > LONGEST:
+        return None
+    return ScalarValue(s, result, source, sure)
+
+
+def _outcome(s: Any, template: str, operands: list[Any], outcome: bool) -> Value:
+    s.guard(_source(s, template, operands), GuardKind.ID, outcome)
+    return boolean(outcome)
+
+
+def _source(s: Any, template: str, operands: list[Any]) -> Computed:
+    """Constants become part of the template."""
+    texts = ["{}" if varies(v) else _braced(_constant(s, v)) for v in operands]
+    return Computed(template.format(*texts), tuple(v.source for v in operands if varies(v)))
+
+
+def _constant(s: Any, value: Any) -> str:
+    number = value.value
+    if type(number) is float and not math.isfinite(number):
+        return s.bind(number, repr(number)).expr()
+    shown = repr(number)
+    return f"({shown})" if shown[0] == "-" else shown
+
+
+def _braced(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,28 @@
+"""Numbers that differ from call to call: inputs of the compiled code, not constants in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.capture.values.base import LateConst
+from dovetail.ir.source import Source
+
+
+class ScalarValue(LateConst):
+    """A number (or a text made of one) that the compiled entry loads or computes anew in each call.
+
+    `real` is its value in the call that is captured. Whatever needs to know it asks for `value` as for any constant's:
+    then the entry relies on that value, and it is a constant from there on. `scalars.py` has what can be done without.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, s: Any, real: Any, source: Source, sure: bool = False) -> None:
+        """`sure`: the type follows from the operands' types, and computing it cannot raise."""
+        if sure:
+            self.s, self.real, self.source, self.seen = s, real, source, False
+        else:
+            super().__init__(s, real, source)
+
+    def __repr__(self) -> str:
+        return f"<ScalarValue {self.real!r}>"
