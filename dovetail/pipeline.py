@@ -30,6 +30,7 @@ from dovetail.lower import lower
 from dovetail.normalize import normalize
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.text import aten_text
+from dovetail.ops.fake.number import NumberNeeded
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import program as program_runtime
@@ -57,11 +58,14 @@ def trace(
 
 def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
     """The default backend: a callable of the graph's inputs that returns its outputs."""
-    if needs_autograd(fakes) or any(type(f) in (int, float) for f in fakes):
+    if needs_autograd(fakes):
         return graph  # PyTorch's engine differentiates the captured operators one by one
 
     with events.stage("normalize"):
-        aten = normalize(graph, fakes, options)
+        try:
+            aten = normalize(graph, fakes, options)
+        except NumberNeeded:
+            return graph  # PyTorch's operators take the number when they run
     events.artifact("aot_graphs", lambda: aten_text(aten))
 
     with events.stage("lower"):
@@ -89,10 +93,13 @@ def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Op
 
 def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
     """The `aot_eager` backend: stop after normalize and run its operators one by one."""
-    if needs_autograd(fakes) or any(type(f) in (int, float) for f in fakes):
+    if needs_autograd(fakes):
         return graph
     with events.stage("normalize"):
-        aten = normalize(graph, fakes, options)
+        try:
+            aten = normalize(graph, fakes, options)
+        except NumberNeeded:
+            return graph  # PyTorch's operators take the number when they run
     events.artifact("aot_graphs", lambda: aten_text(aten))
     return _protected(interpreter(aten), graph, fakes, aten)
 

@@ -23,7 +23,7 @@ from dovetail.ir import dims
 from dovetail.ir.host import HostProgram, MemoryPlan
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import last_uses, reads, view_roots, writes
-from dovetail.ir.loops import Buffer, BufferRef, Group, LibraryCall, Output, Program, View
+from dovetail.ir.loops import Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
 
 
 def generate(program: Program, kernels: Mapping[str, Kernel], memory: MemoryPlan) -> HostProgram:
@@ -55,7 +55,7 @@ class _Host:
             _EMIT[type(item)](self, item)
             self.drop(position)
         self.finish()
-        names = [b.name for b in program.inputs if b.name not in program.constants]
+        names = [given.name for given in program.parameters()]
         lines = ["def views(base, block):"]
         made = ''.join(f'v{k}, ' for k in range(len(self.views)))
         lines += [f"    {line}" for line in (*self.views, f"return ({made})")]
@@ -202,6 +202,8 @@ class _Host:
     def argument(self, value: Any) -> str:
         if isinstance(value, BufferRef):
             return self.tensor(value.buffer)
+        if isinstance(value, Param):
+            return value.name
         if isinstance(value, (tuple, list)):
             inside = "".join(f"{self.argument(v)}, " for v in value)
             return f"[{inside.removesuffix(', ')}]" if isinstance(value, list) else f"({inside})"

@@ -30,6 +30,7 @@ from dovetail.ir.loops import (
     Loop,
     Op,
     Output,
+    Param,
     Program,
     Reduce,
     Store,
@@ -42,8 +43,8 @@ from dovetail.ir.scalar import SCALAR_OPS
 Env = dict[Symbol, Any]
 
 
-def evaluate(program: Program, inputs: Sequence[torch.Tensor]) -> list[Any]:
-    """Run `program` on the caller's inputs (constants left out) and return its outputs.
+def evaluate(program: Program, inputs: Sequence[Any]) -> list[Any]:
+    """Run `program` on the caller's inputs, tensors and numbers (constants left out), and return its outputs.
 
     Mutated inputs are written, after everything else. Raises IndexError where a Check fails and InternalError
     where the program reads or writes what it must not.
@@ -54,11 +55,11 @@ def evaluate(program: Program, inputs: Sequence[torch.Tensor]) -> list[Any]:
 class _Machine:
     """`tensors` are what library calls see, `memories` what groups see; both by buffer name."""
 
-    def __init__(self, program: Program, inputs: Sequence[torch.Tensor]) -> None:
+    def __init__(self, program: Program, inputs: Sequence[Any]) -> None:
         self.program = program
-        given = iter(inputs)
-        tensors = [program.constants[b.name] if b.name in program.constants else next(given) for b in program.inputs]
-        self.tensors = {b.name: t for b, t in zip(program.inputs, tensors, strict=True)}
+        given = {p.name: value for p, value in zip(program.parameters(), inputs, strict=True)}
+        self.numbers = {number.name: given.pop(number.name) for _, number in program.numbers}
+        self.tensors = {**given, **program.constants}
         self.memories: dict[str, Memory | None] = {name: memory_of(t) for name, t in self.tensors.items()}
         self.sizes = _bind_sizes(program, self.tensors)
         self.mutated = {old.name for old, _ in program.mutated}
@@ -129,6 +130,8 @@ class _Machine:
     def argument(self, value: Any) -> Any:
         if isinstance(value, BufferRef):
             return self.tensor(value.buffer)
+        if isinstance(value, Param):
+            return self.numbers[value.name]
         if isinstance(value, (tuple, list)):
             return type(value)(map(self.argument, value))
         return self.size(value) if isinstance(value, dims.Poly) else value
@@ -246,6 +249,9 @@ class _GroupRun:
     def const(self, const: Const) -> torch.Tensor:
         return torch.tensor(const.value, dtype=const.dtype)
 
+    def param(self, param: Param) -> torch.Tensor:
+        return torch.tensor(self.machine.numbers[param.name], dtype=param.dtype)
+
     def index(self, index: Index) -> torch.Tensor:
         return self.dim(index.dim).to(torch.int64)
 
@@ -300,7 +306,7 @@ _STATEMENT: dict[type, Callable[..., None]] = {
     Store: _GroupRun.store, Reduce: _GroupRun.reduce, Check: _GroupRun.check,
 }
 _EXPR: dict[type, Callable[[_GroupRun, Any], torch.Tensor]] = {
-    Const: _GroupRun.const, Index: _GroupRun.index, Load: _GroupRun.load, Local: _GroupRun.local, Op: _GroupRun.op,
+    Const: _GroupRun.const, Param: _GroupRun.param, Index: _GroupRun.index, Load: _GroupRun.load, Local: _GroupRun.local, Op: _GroupRun.op,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.ir.dims import Dim
-from dovetail.ir.loops import Buffer
+from dovetail.ir.loops import Buffer, Param
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,8 @@ class Kernel:
     """One function of the target's language.
 
     Called as `status = kernel(*pointers, *sizes)`: the data pointer of each buffer (a tensor's
-    `data_ptr()`; the buffer's own offset is applied inside), then 64-bit integers. Status 0 is
+    `data_ptr()`; the buffer's own offset is applied inside), then 64-bit integers, and floats where
+    a number of the program is one. Status 0 is
     success; n > 0 means that check number n of the group failed: `messages[n - 1]`.
 
     `text` is canonical: groups that differ only in names and in sizes give equal texts, so that
@@ -23,5 +24,10 @@ class Kernel:
     symbol: str
     text: str
     pointers: tuple[Buffer, ...]
-    sizes: tuple[Dim, ...]
+    sizes: tuple[Dim | Param, ...]
     messages: tuple[str, ...] = ()
+
+    @property
+    def floats(self) -> tuple[int, ...]:
+        """Which of the sizes are floats."""
+        return tuple(k for k, s in enumerate(self.sizes) if isinstance(s, Param) and s.dtype.is_floating_point)

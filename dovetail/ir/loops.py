@@ -1,13 +1,13 @@
 """The loop IR: what `lower` produces, `schedule` rearranges and `codegen` prints.
 
-    Program = inputs: Buffer*, items: Item*, outputs: Output*, sizes: Symbol*
+    Program = inputs: Buffer*, items: Item*, outputs: Output*, sizes: Symbol*, numbers: (place, Param)*
     Item    = Group | LibraryCall | View
     Group   = name, outer: Range*, loops: Loop*, locals: Buffer*      one kernel
     Loop    = inner: Range*, body: Statement*
     Statement = Store(buffer, index: Dim*, value)
               | Reduce(name, kind, value)        accumulates over the loop's inner ranges
               | Check(condition, message)        the kernel reports it; the host raises IndexError
-    Expr    = Const(value) | Index(Dim) | Load(buffer, index: Dim*, mask?) | Local(name)
+    Expr    = Const(value) | Param(name) | Index(Dim) | Load(buffer, index: Dim*, mask?) | Local(name)
               | Op(name, Expr*)                  the names are the rows of `ir/scalar.py`
     Range   = symbol with lo = 0 and an extent
     Buffer  = name, dtype, device, sizes, strides, offset, kind
@@ -85,6 +85,19 @@ class Const(Expr):
             node.value, node.dtype, node.symbols = value, dtype, _NO_SYMBOLS
 
         return _interned(cls, (repr(value), dtype), fill)
+
+
+class Param(Expr):
+    """A number among the program's inputs: int64 or float64, as Python's own numbers are."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __new__(cls, name: str, dtype: torch.dtype) -> Param:
+        def fill(node: Param) -> None:
+            node.name, node.dtype, node.symbols = name, dtype, _NO_SYMBOLS
+
+        return _interned(cls, (name, dtype), fill)
 
 
 class Index(Expr):
@@ -339,7 +352,10 @@ class Output:
 
 @dataclass(frozen=True)
 class Program:
-    """`mutated` pairs each input that the program updates with the buffer holding its new value."""
+    """`mutated` pairs each input that the program updates with the buffer holding its new value.
+
+    `numbers` are the inputs that are no tensors, each with its place among all that the caller gives.
+    """
 
     inputs: tuple[Buffer, ...]
     items: tuple[Item, ...]
@@ -347,9 +363,17 @@ class Program:
     mutated: tuple[tuple[Buffer, Buffer], ...] = ()
     sizes: tuple[Symbol, ...] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)  # input name -> a tensor known now
+    numbers: tuple[tuple[int, Param], ...] = ()
 
     def with_items(self, items: tuple[Item, ...]) -> Program:
         return replace(self, items=items)
+
+    def parameters(self) -> list[Buffer | Param]:
+        """What the caller gives, in order; constants are left out."""
+        given: list[Buffer | Param] = [b for b in self.inputs if b.name not in self.constants]
+        for place, number in self.numbers:
+            given.insert(place, number)
+        return given
 
 
 def new_range(name: str, extent: Dim) -> Dim:
@@ -373,7 +397,7 @@ def expr_text(expr: Expr) -> str:
     if isinstance(expr, Load):
         inside = ", ".join(map(str, expr.index))
         return f"{expr.buffer.name}[{inside}]" + (f" if {expr.mask}" if expr.mask else "")
-    if isinstance(expr, Local):
+    if isinstance(expr, (Local, Param)):
         return expr.name
     assert isinstance(expr, Op)
     inside = ", ".join(map(expr_text, expr.args))

@@ -29,6 +29,7 @@ from dovetail.ir.loops import (
     Loop,
     Op,
     Output,
+    Param,
     Program,
     Reduce,
     Statement,
@@ -65,7 +66,7 @@ def parse_program(text: str, constants: Mapping[str, Any] | None = None) -> Prog
     reader.close_group()
     return Program(
         tuple(reader.inputs), tuple(reader.items), tuple(reader.outputs), tuple(reader.mutated), tuple(reader.sizes),
-        dict(reader.constants),
+        dict(reader.constants), tuple(reader.numbers),
     )
 
 
@@ -90,6 +91,8 @@ class _Reader:
         self.mutated: list[tuple[Buffer, Buffer]] = []
         self.sizes: list[Symbol] = []
         self.constants: dict[str, Any] = {}
+        self.numbers: list[tuple[int, Param]] = []
+        self.params: dict[str, Param] = {}
         self.names: dict[str, Dim] = {}
         self.buffers: dict[str, Buffer] = {}
         self.group: _OpenGroup | None = None
@@ -132,6 +135,11 @@ class _Reader:
 
     def constant(self, rest: str) -> None:
         self.constants[rest] = self.given[rest]
+
+    def number(self, rest: str) -> None:
+        name, dtype, _, place = rest.replace(":", "").split()
+        self.params[name] = Param(name, _dtype(dtype))
+        self.numbers.append((int(place), self.params[name]))
 
     def open_group(self, rest: str) -> None:
         name, _, ranges = rest.partition(" for ")
@@ -250,6 +258,8 @@ class _Reader:
         literal = _literal(node)
         if literal is not None:
             return Const(literal, LITERALS[type(literal)])
+        if node.id in self.params:
+            return self.params[node.id]
         assert self.group is not None
         known = self.group.exprs.get(node.id)
         return self.group.reductions[node.id] if known is None else known
@@ -281,6 +291,8 @@ class _Reader:
             return (list if isinstance(node, ast.List) else tuple)(map(self.argument, node.elts))
         if isinstance(node, ast.Name) and node.id in self.buffers:
             return BufferRef(self.buffers[node.id])
+        if isinstance(node, ast.Name) and node.id in self.params:
+            return self.params[node.id]
         literal = _literal(node)
         if literal is not None:
             return literal
@@ -294,7 +306,7 @@ class _Reader:
 
 
 _LINES: dict[str, Callable[[_Reader, str], None]] = {
-    "size": _Reader.size, "constant": _Reader.constant, "group": _Reader.open_group, "loop": _Reader.open_loop,
+    "size": _Reader.size, "constant": _Reader.constant, "number": _Reader.number, "group": _Reader.open_group, "loop": _Reader.open_loop,
     "library": _Reader.library, "view": _Reader.view, "mutate": _Reader.mutate, "output": _Reader.output,
 }
 _READ: dict[type, Callable[[_Reader, Any], Expr]] = {

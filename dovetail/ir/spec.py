@@ -28,6 +28,7 @@ from dovetail.ir.loops import (
     Local,
     Loop,
     Op,
+    Param,
     Program,
     Reduce,
     Store,
@@ -173,8 +174,35 @@ def buffers_valid(program: Program) -> Problems:
             yield f"the shape of {buffer} mentions a loop range"
 
 
+def numbers_declared(program: Program) -> Problems:
+    """Numbers are int64 or float64, have different places, and those that groups and calls use are declared."""
+    declared = {number for _, number in program.numbers}
+    places = [place for place, _ in program.numbers]
+    yield from (f"the place {place} has two numbers" for place in _repeated(places))
+    yield from (f"the number {n.name} is {n.dtype}" for n in declared if n.dtype not in (torch.int64, torch.float64))
+    for item in program.items:
+        used = set(_numbers(item))
+        yield from (f"{_name(item)} uses {number.name}, which is no number of the program" for number in used - declared)
+
+
+def _numbers(item: Any) -> Iterator[Param]:
+    if isinstance(item, Group):
+        roots = [root for statement in item.statements() for root in statement_roots(statement)]
+        yield from (node for node in nodes(roots) if isinstance(node, Param))
+    elif isinstance(item, LibraryCall):
+        yield from _given([item.args, list(item.kwargs.values())])
+
+
+def _given(value: Any) -> Iterator[Param]:
+    if isinstance(value, Param):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for inner in value:
+            yield from _given(inner)
+
+
 PROGRAM_RULES: tuple[Callable[[Program], Problems], ...] = (
-    unique_names, buffers_valid, outputs_written, inputs_respected, elements_written_once,
+    unique_names, buffers_valid, outputs_written, inputs_respected, elements_written_once, numbers_declared,
 )
 
 

@@ -1,6 +1,7 @@
 """A Program as text that parses back to an equal Program (`ir/parse.py`).
 
     input a0: float32[4, 8]
+    number s1: float64 at 1
     temporary b0: float32[4, 8] strides (1, 4)
     group k0_softmax for i0 < 4
       loop j1 < 8
@@ -42,6 +43,7 @@ from dovetail.ir.loops import (
     Local,
     Loop,
     Op,
+    Param,
     Program,
     Reduce,
     Statement,
@@ -122,6 +124,8 @@ class _Printer:
             yield from self.declare([buffer])
         for name in program.constants:
             yield f"constant {name}"
+        for place, number in program.numbers:
+            yield f"number {number.name}: {dtype_name(number.dtype)} at {place}"
         for item in program.items:
             yield from self.item(item)
         for old, new in program.mutated:
@@ -237,7 +241,7 @@ class _Body:
             return (place, ATOM) if expr.mask is None else (f"{place} if {self.text(expr.mask, 1)} else 0", 0)
         if isinstance(expr, Index):
             return f"index({self.dim(expr.dim)})", ATOM
-        if isinstance(expr, Local):
+        if isinstance(expr, (Local, Param)):
             return (expr.name, ATOM)
         assert isinstance(expr, Const)
         return _const(expr)
@@ -288,7 +292,7 @@ def _short(node: Expr) -> bool:
     """Is it as clear as a name would be?"""
     if isinstance(node, Load):
         return not node.children
-    return isinstance(node, (Const, Local)) or isinstance(node, Index) and not _operands(node)
+    return isinstance(node, (Const, Local, Param)) or isinstance(node, Index) and not _operands(node)
 
 
 def _mentioned(group: Group) -> Iterator[Buffer]:
@@ -315,7 +319,7 @@ def argument_text(value: Any) -> str:
     """A library call's argument or an output: names for buffers, Python's spelling for the rest."""
     if isinstance(value, BufferRef):
         return value.buffer.name
-    if isinstance(value, Buffer):
+    if isinstance(value, (Buffer, Param)):
         return value.name
     if isinstance(value, list):
         return f"[{', '.join(map(argument_text, value))}]"

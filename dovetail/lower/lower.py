@@ -21,9 +21,10 @@ import torch.fx
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import Buffer, BufferRef, Group, Op, Output, Program
+from dovetail.ir.loops import Buffer, BufferRef, Group, Op, Output, Param, Program
 from dovetail.ir.scalar import ELEMENTARY
 from dovetail.lower.library import call_library, without_unread
+from dovetail.lower.numbers import numbers_fit
 from dovetail.ops import build
 from dovetail.ops.emit import Emitter
 from dovetail.ops.table import LOWERINGS, VIEWS
@@ -44,7 +45,8 @@ class _Lowering:
         self.aten, self.bitwise = aten, bitwise
         self.emit = Emitter()
         self.env: dict[torch.fx.Node, Any] = {}
-        self.inputs: list[Buffer] = []
+        self.inputs: list[Any] = []  # Buffers and Params, as the caller gives them
+        self.numbers: list[tuple[int, Param]] = []
         self.nodes: list[torch.fx.Node] = []  # the placeholders
         self.constants: dict[str, Any] = {}
 
@@ -62,13 +64,19 @@ class _Lowering:
                 raise InternalError("lower", f"node {node.name} is a {node.op}")
         outputs = tuple(self.output(k, value) for k, value in enumerate(_flat(result)))
         mutated = tuple((self.inputs[k], self.owned(self.env[node])) for k, node in self.aten.mutated)
-        program = Program(tuple(self.inputs), tuple(self.emit.items), outputs, mutated, (), self.constants)
+        buffers = tuple(b for b in self.inputs if isinstance(b, Buffer))
+        program = Program(
+            buffers, tuple(self.emit.items), outputs, mutated, (), self.constants, tuple(self.numbers)
+        )  # fmt: skip
         return program.with_items(tuple(without_unread(program)))
 
     # ------------------------------------------------------------ inputs
 
     def placeholder(self, node: torch.fx.Node) -> None:
         val = node.meta["val"]
+        if isinstance(val, (torch.SymFloat, torch.SymInt)):
+            self.number(node, torch.float64 if isinstance(val, torch.SymFloat) else torch.int64)
+            return
         if not isinstance(val, torch.Tensor):
             raise InternalError("lower", f"input {node.name} is a {type(val).__name__}, not a tensor")
         spec = spec_of(val)
@@ -80,6 +88,14 @@ class _Lowering:
         for name in (node.target, node.name):
             if name in self.aten.constants:
                 self.constants[buffer.name] = self.aten.constants[name]  # type: ignore[index]
+
+    def number(self, node: torch.fx.Node, dtype: torch.dtype) -> None:
+        """An input that is no tensor; it takes a place among them."""
+        param = Param(f"s{len(self.inputs)}", dtype)
+        self.numbers.append((len(self.inputs), param))
+        self.inputs.append(param)
+        self.nodes.append(node)
+        self.env[node] = param
 
     # ------------------------------------------------------------ nodes
 
@@ -95,6 +111,8 @@ class _Lowering:
         packet = target._schema.name
         self.emit.begin(packet.rpartition("::")[2], _specs(out) if returned else ())
         row = LOWERINGS.get(target._name) or LOWERINGS.get(packet)
+        if row is not None and not numbers_fit(packet, args, kwargs, out):
+            row = None
         if row is not None and (_computable(args, kwargs, out) or VIEWS.get(packet) is row):
             if not self.bitwise or VIEWS.get(packet) is row or not self.elementary(row, out, args, kwargs):
                 result = row(self.emit, out, *args, **kwargs)

@@ -21,6 +21,7 @@ from dovetail.normalize.rewrites import REWRITES
 from dovetail.normalize.scatter import scatter
 from dovetail.normalize.schema import IDENTITY, Facts, bound, facts
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
+from dovetail.ops.fake.number import SYMBOLIC, place_of, symbolic
 from dovetail.ops.fake.tensor import run
 
 aten = torch.ops.aten
@@ -55,6 +56,8 @@ class Recorder(FakeMode):
         tensor = fake
         if isinstance(fake, torch.Tensor):
             tensor = to_fake(fake)
+        elif type(fake) in (int, float):
+            tensor = symbolic(fake, node)
         node.meta["val"] = tensor
         base = Base(node, node, tensor, len(self.inputs), fresh)
         self.inputs.append(base)
@@ -135,6 +138,7 @@ class Recorder(FakeMode):
         return self.create(func, node_args, node_kwargs, result)
 
     def create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
+        args, kwargs = _placed(args), _placed(kwargs)
         rewrite = REWRITES.get(func)
         if rewrite is not None:
             func, args, kwargs = rewrite(args, kwargs, val)
@@ -388,6 +392,17 @@ def _replace(node: Node, old: Any, new: Any) -> None:
 
 def _name(func: Any) -> str:
     return func._schema.name.rpartition("::")[2] if isinstance(func, torch._ops.OpOverload) else "item"
+
+
+def _placed(value: Any) -> Any:
+    """Symbolic numbers replaced by their nodes."""
+    if isinstance(value, SYMBOLIC):
+        return place_of(value)
+    if type(value) in (list, tuple):
+        return type(value)([_placed(v) for v in value])
+    if type(value) is dict:
+        return {k: _placed(v) for k, v in value.items()}
+    return value
 
 
 def _vals(value: Any) -> Any:

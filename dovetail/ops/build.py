@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
-from dovetail.ir.loops import Const, Expr, Index, Op
+from dovetail.ir.loops import Const, Expr, Index, Op, Param
 
 Number = bool | int | float
 
@@ -51,8 +52,13 @@ def _const(value: Number, kind: str, negative_zero: bool, dtype: torch.dtype) ->
     return Const(whole, dtype)
 
 
-def const(value: Number, dtype: torch.dtype) -> Const:
-    """`value` converted as PyTorch converts a Python number to `dtype`; integers wrap around."""
+def const(value: Any, dtype: torch.dtype) -> Any:
+    """`value` converted as PyTorch converts a Python number to `dtype`; integers wrap around.
+
+    A number that is known only when the program runs is converted then.
+    """
+    if isinstance(value, Param):
+        return cast(value, dtype)
     if isinstance(value, float) and value != value:
         return Const(math.nan, dtype)
     negative_zero = isinstance(value, float) and value == 0 and math.copysign(1, value) < 0

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.loops import Expr
+from dovetail.ir.loops import Expr, Param
 from dovetail.ops import build
 from dovetail.ops.emit import Emitter
 from dovetail.ops.value import Indices, Spec, Value
@@ -124,7 +124,8 @@ def common_dtype(operands: list[Any]) -> torch.dtype:
             else:
                 scalar = value.dtype if scalar is None else torch.promote_types(scalar, value.dtype)
         elif value is not None:
-            number = max(number, _NUMBER_KIND[type(value)])
+            kind = float if isinstance(value, Param) and value.dtype is torch.float64 else type(value)
+            number = max(number, _NUMBER_KIND.get(kind, 1))
     result = full
     if scalar is not None and (result is None or _category(scalar) > _category(result)):
         result = scalar if result is None else torch.promote_types(result, scalar)

@@ -29,3 +29,11 @@ for _module in _MODULES:
 
 #: Rows that only change indices: they hold for every dtype.
 VIEWS: Rows = views.ROWS
+
+#: Operators whose rows take numbers that are known only when the program runs; others are library calls then.
+TAKES_NUMBERS = frozenset(
+    f"aten::{name}"
+    for name in """add sub rsub mul div true_divide pow remainder fmod floor_divide clamp clamp_min clamp_max
+    lt le gt ge eq ne full new_full full_like scalar_tensor fill addcmul addcdiv lerp leaky_relu masked_fill where
+    threshold copysign xlogy hardshrink softshrink""".split()
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.ir.liveness import nodes
-from dovetail.ir.loops import Const, Expr, Index, Load, Local, Op
+from dovetail.ir.loops import Const, Expr, Index, Load, Local, Op, Param
 
 #: Relative throughput on current CPUs and GPUs; every other operator counts 1.
 EXPENSIVE: dict[str, int] = {
@@ -19,7 +19,7 @@ CHEAP = 5
 
 def weight(node: Expr) -> int:
     """The cost of one node by itself; loads count as one."""
-    if isinstance(node, (Const, Index, Local)):
+    if isinstance(node, (Const, Index, Local, Param)):
         return 0
     return EXPENSIVE.get(node.name, 1) if isinstance(node, Op) else 1
 

@@ -20,7 +20,7 @@ from dovetail.codegen.cpu.signature import Signature
 from dovetail.codegen.cpu.types import type_of
 from dovetail.errors import InternalError
 from dovetail.ir.dims import Dim
-from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op
+from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op, Param
 
 
 class Expressions:
@@ -69,6 +69,11 @@ class Expressions:
             bits = Val(self.signature.size(float_bits(node)), "i64", 1, 0)
             return self.w.convert("bitcast", self.w.convert("trunc", bits, whole), type_of(node.dtype).register)
         return Val(types.literal(node.value, node.dtype), type_of(node.dtype).register, 1, 0)
+
+    def _param(self, node: Param) -> Val:
+        """A number of the program; floats come as their bits, as all arguments of the context are words."""
+        word = Val(self.signature.number(node), "i64", 1, 0)
+        return word if node.dtype == torch.int64 else self.w.convert("bitcast", word, "double")
 
     def _index(self, node: Index) -> Val:
         return self.indices.each(node.dim)
@@ -251,6 +256,6 @@ def _mentions(root: Expr, name: str) -> bool:
 
 
 _EMIT: dict[type, Callable[[Expressions, Any], Val]] = {
-    Const: Expressions._const, Index: Expressions._index, Local: Expressions._local,
+    Const: Expressions._const, Param: Expressions._param, Index: Expressions._index, Local: Expressions._local,
     Op: Expressions._op, Load: Expressions._load,
 }

@@ -1,9 +1,10 @@
-"""The kernel's arguments: which buffers and sizes its text refers to, in order of first use."""
+"""The kernel's arguments: which buffers, sizes and numbers its text refers to, in order of first use."""
 
 from __future__ import annotations
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Atom, Binary, Dim, Monomial, Symbol, Value
+from dovetail.ir.loops import Param
 
 #: Integers that stay literals: offsets of stencils, and factors that cost one instruction.
 _LITERAL_TERMS = range(-8, 9)
@@ -11,17 +12,20 @@ _LITERAL_FACTORS = frozenset((-1, 0, 1, 2))
 
 
 class Signature:
-    """Names `%p0, %p1, ...` for buffers and `%n0, %n1, ...` for sizes."""
+    """Names `%p0, %p1, ...` for buffers and `%n0, %n1, ...` for sizes and numbers."""
 
     def __init__(self) -> None:
         self.pointers: dict[str, int] = {}
-        self.sizes: dict[Dim, int] = {}
+        self.sizes: dict[Dim | Param, int] = {}
 
     def pointer(self, buffer: str) -> str:
         return f"%p{self.pointers.setdefault(buffer, len(self.pointers))}"
 
     def size(self, dim: Dim) -> str:
         return f"%n{self.sizes.setdefault(dim, len(self.sizes))}"
+
+    def number(self, param: Param) -> str:
+        return f"%n{self.sizes.setdefault(param, len(self.sizes))}"
 
     def term(self, dim: Dim) -> str:
         """A summand: small ints stay literals."""

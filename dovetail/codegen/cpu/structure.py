@@ -20,6 +20,7 @@ from dovetail.ir.loops import (
     Load,
     Local,
     Op,
+    Param,
     Reduce,
     Statement,
     Store,
@@ -109,6 +110,8 @@ class Structure:
     def node(self, node: Expr) -> tuple[Any, ...]:
         if isinstance(node, Const):
             return ("const", repr(node.value), node.dtype)
+        if isinstance(node, Param):
+            return ("param", node.name, node.dtype)
         if isinstance(node, Index):
             return ("index", self.dim(node.dim))
         if isinstance(node, Load):

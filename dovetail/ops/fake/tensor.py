@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dovetail.errors import Unsupported
 from dovetail.ops.fake import infer
 from dovetail.ops.fake.marks import without_dynamo
+from dovetail.ops.fake.number import SYMBOLIC, concrete
 
 
 class FakeTensor(torch.Tensor):
@@ -118,4 +119,11 @@ def from_meta(meta: torch.Tensor, device: Any) -> FakeTensor:
 
 def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operator on fake tensors. Real tensors among the arguments count as fake."""
+    if any(map(_symbolic, args)) or any(map(_symbolic, kwargs.values())):
+        args, kwargs = tuple(map(concrete, args)), {k: concrete(v) for k, v in kwargs.items()}
     return infer.infer(func, args, kwargs, FakeTensor, from_meta, to_fake)
+
+
+def _symbolic(value: Any) -> bool:
+    """Is it a symbolic number, or a list with one?"""
+    return isinstance(value, SYMBOLIC) or type(value) in (list, tuple) and any(isinstance(v, SYMBOLIC) for v in value)

@@ -34,6 +34,7 @@ _definitions: list[_Definition] = []
 
 DECLARATIONS = """
 declare i64 @PyLong_AsLongLong(ptr)
+declare double @PyFloat_AsDouble(ptr)
 declare ptr @PyLong_FromLong(i64)
 declare ptr @PyErr_Occurred()
 declare ptr @PyErr_Format(ptr, ptr, ...)
@@ -43,14 +44,22 @@ declare void @PyEval_RestoreThread(ptr)
 """
 
 
-def caller(pointers: int, sizes: int) -> str:
-    """The name of the function that calls kernels of these argument counts."""
-    return f"call_{pointers}_{sizes}"
+#: How an argument is converted; the result -1 may mean an error.
+_INTEGER = ("  %v{k} = call i64 @PyLong_AsLongLong(ptr %o{k})", "  %m{k} = icmp eq i64 %v{k}, -1")
+_FLOAT = (
+    "  %d{k} = call double @PyFloat_AsDouble(ptr %o{k})", "  %m{k} = fcmp oeq double %d{k}, -1.0",
+    "  %v{k} = bitcast double %d{k} to i64",
+)  # fmt: skip
 
 
-def caller_text(pointers: int, sizes: int) -> str:
-    """Its definition. Wrong argument counts and non-integers raise TypeError."""
-    count, name = pointers + sizes, caller(pointers, sizes)
+def caller(pointers: int, sizes: int, floats: tuple[int, ...] = ()) -> str:
+    """The name of the function that calls kernels of these argument counts; `floats` are positions in the sizes."""
+    return "_".join(map(str, ("call", pointers, sizes, *(f"f{k}" for k in floats))))
+
+
+def caller_text(pointers: int, sizes: int, floats: tuple[int, ...] = ()) -> str:
+    """Its definition. Wrong argument counts and other types raise TypeError. A float is handed on as its bits."""
+    count, name = pointers + sizes, caller(pointers, sizes, floats)
     message = f"a kernel takes {count} integers, not %zd"
     lines = [
         DECLARATIONS, f'@message = internal constant [{len(message) + 1} x i8] c"{message}\\00"',
@@ -64,9 +73,9 @@ def caller_text(pointers: int, sizes: int) -> str:
     for k in range(count):
         lines += [
             f"  %s{k} = getelementptr ptr, ptr %args, i64 {k}", f"  %o{k} = load ptr, ptr %s{k}",
-            f"  %v{k} = call i64 @PyLong_AsLongLong(ptr %o{k})", f"  %m{k} = icmp eq i64 %v{k}, -1",
-            f"  %b{k} = or i1 {suspicious}, %m{k}",
+            *(_FLOAT if k - pointers in floats else _INTEGER), f"  %b{{k}} = or i1 {suspicious}, %m{{k}}",
         ]  # fmt: skip
+        lines[-5:] = [line.replace("{k}", str(k)) for line in lines[-5:]]
         suspicious = f"%b{k}"
     lines += [f"  %a{k} = inttoptr i64 %v{k} to ptr" for k in range(pointers)]
     inside = [f"ptr %a{k}" for k in range(pointers)] + [f"i64 %v{k}" for k in range(pointers, count)]

@@ -37,12 +37,12 @@ class Loader:
         with self.lock:
             self.connect(store)
             missing = [k for symbol, k in wanted.items() if symbol not in self.functions]
-            arities = {(len(k.pointers), len(k.sizes)) for k in missing}
+            arities = {(len(k.pointers), len(k.sizes), k.floats) for k in missing}
             texts = {k.symbol: k.text for k in missing}
             texts.update({calls.caller(*a): calls.caller_text(*a) for a in sorted(arities)})
             self.link({name: text for name, text in texts.items() if name not in self.addresses}, store)
             for k in missing:
-                through = self.addresses[calls.caller(len(k.pointers), len(k.sizes))]
+                through = self.addresses[calls.caller(len(k.pointers), len(k.sizes), k.floats)]
                 self.functions[k.symbol] = calls.function(k.symbol, through, self.addresses[k.symbol])
             return {symbol: self.functions[symbol] for symbol in wanted}
 

@@ -1,0 +1,86 @@
+"""Numbers that vary, as PyTorch's dispatcher passes them along: symbolic, but with a value to infer shapes by.
+
+PyTorch hands a `SymFloat` or `SymInt` from its Python functions to the operators below without looking at it. Whoever
+does look asks its node for the value, and gets `NumberNeeded`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dovetail.errors import Unsupported
+
+
+class NumberNeeded(Unsupported):
+    """An operator depends on the value of a number that varies."""
+
+
+class NumberNode:
+    """What a SymFloat or SymInt of ours points to: `hint` is the number's value in the call that is compiled."""
+
+    __slots__ = ("hint", "place")
+
+    def __init__(self, hint: Any, place: Any) -> None:
+        self.hint, self.place = hint, place
+
+    def is_int(self) -> bool:
+        return type(self.hint) is int
+
+    def is_float(self) -> bool:
+        return type(self.hint) is float
+
+    def is_bool(self) -> bool:
+        return False
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def maybe_as_int(self) -> int | None:
+        return None
+
+    def constant_int(self) -> int | None:
+        return None
+
+    def has_hint(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        """Every other question is about the value."""
+        raise _needed()
+
+    def guard_int(self, file: str, line: int) -> int:
+        raise _needed()
+
+    def guard_float(self, file: str, line: int) -> float:
+        raise _needed()
+
+
+def _needed() -> NumberNeeded:
+    return NumberNeeded("number-needed", "an operation depends on the value of a number that changes between calls")
+
+
+def symbolic(hint: Any, place: Any) -> Any:
+    """A number for PyTorch's functions; `place` says what it stands for."""
+    return (torch.SymInt if type(hint) is int else torch.SymFloat)(NumberNode(hint, place))
+
+
+SYMBOLIC = (torch.SymFloat, torch.SymInt)
+
+
+def place_of(value: Any) -> Any:
+    """What a symbolic number stands for."""
+    return value.node.place
+
+
+def concrete(value: Any) -> Any:
+    """The value, symbolic numbers replaced by their hints."""
+    if isinstance(value, SYMBOLIC):
+        return value.node.hint if isinstance(value.node, NumberNode) else value
+    if type(value) in (list, tuple):
+        return type(value)(map(concrete, value))
+    return value
