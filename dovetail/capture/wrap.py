@@ -394,6 +394,7 @@ WRAPPERS: dict[type, Wrapper] = {
     slice: _wrap_slice,
     torch._ops.OpOverload: _wrap_operator,
     torch._ops.OpOverloadPacket: _wrap_operator,
+    torch._ops.HigherOrderOperator: _wrap_known,
     type: _wrap_known,
     types.ModuleType: _wrap_known,
     types.FunctionType: _wrap_function,

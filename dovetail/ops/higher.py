@@ -60,3 +60,45 @@ TRANSFORMS: dict[Any, Callable[..., Any]] = {
 IMMEDIATE: dict[Any, Callable[..., Any]] = {
     transform: _immediate(transform) for transform in (torch.func.vjp, torch.func.jvp)
 }
+
+
+# ---------------------------------------------------------------- control flow
+
+Tensors = Sequence[torch.Tensor]
+
+
+def cond(pred: torch.Tensor, true: Any, false: Any, true_lifted: Tensors, false_lifted: Tensors) -> list[Any]:
+    return true.forward(*true_lifted) if pred else false.forward(*false_lifted)
+
+
+def while_loop(test: Any, body: Any, carried: Tensors, test_lifted: Tensors, body_lifted: Tensors) -> list[Any]:
+    """What is carried is row-major, and never one of the tensors given."""
+    carried = [fresh(t) for t in carried]
+    while test.forward(*carried, *test_lifted)[0]:
+        carried = body.forward(*carried, *body_lifted)
+    return carried
+
+
+def scan(body: Any, count: int, init: Tensors, xs: Tensors, lifted: Tensors) -> list[Any]:
+    """The last of what is carried (`count` values), then the other results of each step, stacked."""
+    carried = [fresh(t) for t in init]
+    steps = []
+    for row in zip(*(x.unbind(0) for x in xs), strict=True):
+        results = body.forward(*carried, *row, *lifted)
+        carried = results[:count]
+        steps.append(results[count:])
+    return [*carried, *(stacked(column) for column in zip(*steps, strict=True))]
+
+
+def map_rows(body: Any, xs: Tensors, lifted: Tensors) -> list[Any]:
+    """The results for each row, stacked."""
+    results = [body.forward(*row, *lifted) for row in zip(*(x.unbind(0) for x in xs), strict=True)]
+    return [stacked(column) for column in zip(*results, strict=True)]
+
+
+def fresh(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def stacked(column: Sequence[Any]) -> Any:
+    return torch.stack(list(column)) if isinstance(column[0], torch.Tensor) else column[0]

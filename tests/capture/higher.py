@@ -41,7 +41,8 @@ def with_gradients(fn: Callable[..., Any], *args: Any, backends: tuple[str, ...]
 
 def derivatives(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     mine = copy.deepcopy(args)
-    inputs = [t.requires_grad_() for t in pytree.tree_leaves(mine) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    tensors = [t for t in pytree.tree_leaves(mine) if isinstance(t, torch.Tensor)]
+    inputs = [t.requires_grad_() for t in tensors if t.is_floating_point()]
     result = fn(*mine)
     leaves = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
     assert leaves, "nothing to differentiate"

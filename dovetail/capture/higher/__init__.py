@@ -1,1 +1,1 @@
-"""Functions that call functions: branches, loops, transforms and checkpoints captured as nodes with graphs of their own."""
+"""Functions that call functions: branches, loops, transforms and checkpoints as nodes with graphs of their own."""

@@ -1,5 +1,5 @@
 """Importing this module fills the tables with the functions that call functions."""
 
-from dovetail.capture.higher import transforms
+from dovetail.capture.higher import control, transforms
 
-__all__ = ["transforms"]
+__all__ = ["control", "transforms"]

@@ -99,6 +99,19 @@ class GraphFunction(Value):
         return result(s, node, native)
 
 
+def nest(s: Any, native: Any) -> Value:
+    """The value of containers that hold values."""
+    if isinstance(native, Value):
+        return native
+    if isinstance(native, dict):
+        value = DictValue(type(native))
+        for key, item in native.items():
+            value.entries[key] = (s.from_native(key), nest(s, item))
+        return value
+    items = [nest(s, v) for v in native]
+    return ListValue(items) if isinstance(native, list) else TupleValue(items, type(native))
+
+
 def _has_tensors(native: Any) -> bool:
     return any(isinstance(leaf, (torch.Tensor, types.FunctionType)) for leaf in pytree.tree_leaves(native))
 
