@@ -21,7 +21,7 @@ from dovetail.capture import capture, capture_with_breaks, resume_eagerly
 from dovetail.codegen import cpu, host
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import AtenGraph, subprograms
 from dovetail.ir.captured import Captured, Continuation
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Group, Program
@@ -67,13 +67,22 @@ def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Op
         except NumberNeeded:
             return graph  # PyTorch's operators take the number when they run
     events.artifact("aot_graphs", lambda: aten_text(aten))
+    call = build(aten, graph.forward, options, events)
+    return graph if call is None else _protected(call, graph, fakes, aten)
+
+
+def build(aten: AtenGraph, eager: Callable[..., Any], options: Options, events: Events) -> Compiled | None:
+    """From operators to machine code; None if the graph computes where there are no kernels. `eager` does the same."""
+    for inner in subprograms(aten):
+        plain = map(interpreter, inner.graphs)
+        inner.callables = tuple(build(g, p, options, events) or p for g, p in zip(inner.graphs, plain, strict=True))
 
     with events.stage("lower"):
         program = lower(aten, options)
     events.artifact("lowered", lambda: program_text(program))
     if other := other_devices(program):
         events.artifact("perf_hints", lambda: f"runs uncompiled: kernels exist for the CPU only, not for {other}")
-        return graph
+        return None
 
     with events.stage("schedule"):
         scheduled = schedule(program, options)
@@ -87,8 +96,7 @@ def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Op
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
     with events.stage("load"):
-        call = program_runtime.load(text, cpu_runtime.load(text.kernels), graph.forward)
-        return _protected(call, graph, fakes, aten)
+        return program_runtime.load(text, cpu_runtime.load(text.kernels), eager)
 
 
 def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:

@@ -21,6 +21,7 @@ from typing import Any
 import torch.fx
 
 from dovetail.capture.breaks.handled import raised_at
+from dovetail.capture.tensors import reachable
 from dovetail.capture.values.base import MISSING, Const, LateConst, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue, ViewValue
@@ -117,6 +118,7 @@ class Rebuilder:
     def tensor(self, value: TensorValue) -> str:
         index = self._output_index.get(value.node)
         if index is None:
+            reachable(self.s, value)
             index = self._output_index[value.node] = len(self.outputs)
             self.outputs.append(value.node)
         text = self._remember(value, f"_o[{index}]")

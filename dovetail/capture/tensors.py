@@ -174,7 +174,7 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
         if found is None:
             found = s.by_fake[id(result)] = TensorValue(node, result)
         else:
-            found.node = node if node.meta.get("mutates") else found.node
+            found.node = node if node.meta.get("mutates") and node.graph is found.node.graph else found.node
         return found
     if isinstance(result, (tuple, list)) and not isinstance(result, torch.Size):
         items = []
@@ -193,10 +193,20 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
 ARGUMENTS = (str, int, float, complex, types.FunctionType, torch.dtype, torch.device, torch.layout, range)
 
 
+def reachable(s: Any, value: TensorValue) -> TensorValue:
+    """Refuse a tensor that only a finished inner graph knows."""
+    if value.node.graph not in s.open_graphs:
+        s.unsupported(
+            "tensor-left-subgraph", "a tensor is used that a branch, loop or transformed function made and kept",
+            "Return it from that function.",
+        )  # fmt: skip
+    return value
+
+
 def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     """(graph argument, fake argument). `numbers`: may the operation take a number that varies here?"""
     if isinstance(value, TensorValue):
-        return value.node, value.fake
+        return reachable(s, value).node, value.fake
     if isinstance(value, Const):
         if numbers and varies(value) and s.graph is s.root and is_representable(s, value):
             return number_node(s, value), value.real
@@ -257,7 +267,7 @@ GRAPH_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
 
 def _graph_attribute(s: Any, value: TensorValue, name: str) -> Value:
     result = run_native(s, getattr, [value.fake, name], {})
-    node = s.graph.create_node("call_function", getattr, (value.node, name))
+    node = s.graph.create_node("call_function", getattr, (reachable(s, value).node, name))
     return _record(s, node, result, [])
 
 

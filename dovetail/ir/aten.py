@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 import torch.fx
 
 
@@ -27,3 +28,31 @@ class AtenGraph:
     mutated: tuple[tuple[int, torch.fx.Node], ...] = ()
     aliases: Mapping[int, int] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Subprogram:
+    """An operator that runs graphs of its own, as branches or loops do; stands where an OpOverload would.
+
+    `run(callables, *args)` does what the operator does, given a callable for each of `graphs`; it returns a list.
+    Every tensor in the list has memory of its own. Each of `callables` takes its graph's inputs and gives its outputs.
+    """
+
+    def __init__(self, name: str, graphs: tuple[AtenGraph, ...], run: Callable[..., list[Any]]) -> None:
+        self.graphs, self.run = graphs, run
+        self.callables: tuple[Callable[..., Any], ...] = ()
+        self.__name__ = self._name = f"dovetail::{name}"
+        self._schema = torch._C.parse_schema(f"dovetail::{name}(Tensor[] inputs) -> Tensor[]")
+        self.tags: list[Any] = []
+
+    def __call__(self, *args: Any) -> list[Any]:
+        return self.run(self.callables, *args)
+
+    def __str__(self) -> str:
+        return self._name.replace("::", ".")
+
+
+def subprograms(aten: AtenGraph) -> Iterator[Subprogram]:
+    """Those that the graph itself calls."""
+    for node in aten.graph.nodes:
+        if isinstance(node.target, Subprogram):
+            yield node.target

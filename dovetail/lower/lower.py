@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, BufferRef, Group, Op, Output, Param, Program
 from dovetail.ir.scalar import ELEMENTARY
@@ -104,7 +104,7 @@ class _Lowering:
         args = self.values(node.args)
         if target is operator.getitem:
             return args[0][args[1]]
-        if not isinstance(target, torch._ops.OpOverload):
+        if not isinstance(target, (torch._ops.OpOverload, Subprogram)):
             raise InternalError("lower", f"node {node.name} calls {target}, which is no ATen operator")
         kwargs = {name: self.values(value) for name, value in node.kwargs.items()}
         out = spec_of(node.meta["val"])

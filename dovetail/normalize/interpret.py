@@ -8,13 +8,15 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import AtenGraph, subprograms
 
 Node = torch.fx.Node
 
 
 def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
     """A callable of the graph's inputs, constants left out. Writes to mutated inputs; returns real views."""
+    for inner in subprograms(aten):
+        inner.callables = tuple(map(interpreter, inner.graphs))
     nodes = list(aten.graph.nodes)
     last = _last_uses(aten, nodes)
     count = sum(n.op == "placeholder" for n in nodes) - len(aten.constants)

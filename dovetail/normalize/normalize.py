@@ -13,7 +13,8 @@ import torch
 import torch.fx
 
 from dovetail.errors import InternalError
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import AtenGraph, subprograms
+from dovetail.normalize.control import CONTROL
 from dovetail.normalize.outputs import finish
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
@@ -26,7 +27,13 @@ def normalize(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options:
     Works under the grad mode and autocast state of the caller. Raises Unsupported for what has no
     functional form or depends on values, with the user's stack where nodes carry one.
     """
-    return simplify(record(graph_module, fakes), options)
+    return _simplified(record(graph_module, fakes), options)
+
+
+def _simplified(aten: AtenGraph, options: Options) -> AtenGraph:
+    for inner in subprograms(aten):
+        inner.graphs = tuple(_simplified(graph, options) for graph in inner.graphs)
+    return simplify(aten, options)
 
 
 def record(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> AtenGraph:
@@ -51,7 +58,9 @@ def _run(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: Record
         if node.op == "placeholder":
             env[node] = next(given)
         elif node.op == "call_function":
-            env[node] = node.target(*_values(node.args, env), **_values(node.kwargs, env))
+            args, kwargs = _values(node.args, env), _values(node.kwargs, env)
+            control = CONTROL.get(node.target)
+            env[node] = node.target(*args, **kwargs) if control is None else control(recorder, record, *args)
         elif node.op == "call_method":
             receiver, *args = _values(node.args, env)
             env[node] = getattr(receiver, node.target)(*args, **_values(node.kwargs, env))

@@ -31,8 +31,11 @@ IDENTITY = frozenset(
 )
 
 
-@cache
 def facts(operator: Any) -> Facts:
+    return _known(operator) if isinstance(operator, torch._ops.OpOverload) else _read(operator)
+
+
+def _read(operator: Any) -> Facts:
     schema = operator._schema
     names = tuple(a.name for a in schema.arguments)
     written = {a.name: a.alias_info.before_set for a in schema.arguments if a.alias_info and a.alias_info.is_write}
@@ -51,6 +54,9 @@ def facts(operator: Any) -> Facts:
         view, tuple(written), tuple(returned), torch.Tag.nondeterministic_seeded in tags, names,
         torch.Tag.inplace_view in tags,
     )  # fmt: skip
+
+
+_known = cache(_read)
 
 
 def bound(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.func
 import torch.utils._pytree as pytree
+import torch.utils.checkpoint
 
 # ---------------------------------------------------------------- transforms
 
@@ -102,3 +103,35 @@ def fresh(tensor: torch.Tensor) -> torch.Tensor:
 
 def stacked(column: Sequence[Any]) -> Any:
     return torch.stack(list(column)) if isinstance(column[0], torch.Tensor) else column[0]
+
+
+# ---------------------------------------------------------------- gradients of the user's own
+
+
+class Apply:
+    """`cls.apply` of a `torch.autograd.Function`; `fixed` are the arguments that a graph cannot name, by position."""
+
+    def __init__(self, cls: type, fixed: dict[int, Any]) -> None:
+        self.cls, self.fixed = cls, fixed
+        self.__name__ = self.__qualname__ = f"{cls.__name__}_apply"
+
+    def __call__(self, *args: Any) -> Any:
+        rest = iter(args)
+        count = len(args) + len(self.fixed)
+        given = [self.fixed[k] if k in self.fixed else next(rest) for k in range(count)]
+        return self.cls.apply(*given)  # type: ignore[attr-defined]
+
+
+#: The function behind the mark that keeps PyTorch's compiler out (and that would load it).
+checkpoint_function = getattr(torch.utils.checkpoint.checkpoint, "__wrapped__", torch.utils.checkpoint.checkpoint)
+
+
+class Checkpoint:
+    """`torch.utils.checkpoint.checkpoint` with these settings, called as transforms are."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.__name__ = self.__qualname__ = "checkpoint"
+
+    def __call__(self, graph: Any, given: Any, settings: Any, args: Any, kwargs: Any, lifted: Any) -> Any:
+        return checkpoint_function(closed(graph, given, lifted), *args, **self.settings, **kwargs)

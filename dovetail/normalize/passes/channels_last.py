@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.normalize.passes.escape import is_view, output_of
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.tensor import run
@@ -36,7 +36,8 @@ _NEEDS_VIEW = frozenset({aten.view.default, aten._unsafe_view.default, aten.view
 def prefer_channels_last(graph: AtenGraph) -> AtenGraph:
     """In place on the graph; returns it unchanged when no convolution would gain."""
     nodes = [n for n in graph.graph.nodes if n.op == "call_function"]
-    if any(n.target in _LOOKS_AT_STRIDES for n in nodes) or not _images_outweigh(list(filter(_gains, nodes))):
+    looks = any(n.target in _LOOKS_AT_STRIDES or isinstance(n.target, Subprogram) for n in nodes)
+    if looks or not _images_outweigh(list(filter(_gains, nodes))):
         return graph
     _Layout(graph).apply(nodes)
     return graph
