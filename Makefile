@@ -1,5 +1,6 @@
 # Two commands matter: `make demo` and `make test`. Both create the environment first if it is not there.
 #   make demo PEER=1          also measures torch.compile (minutes)
+#   make bench-capture   models of many architectures: one graph each? equal to eager? seconds beside torch.compile
 #   make test ARGS="-k text"  passes arguments on to pytest
 #   make test-torch PYTHON=python3.12 TORCH=2.11.0   tests with another Python and PyTorch (docs/compatibility.md)
 PYTHON ?= python3
@@ -14,7 +15,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch bench bench-compile opdb lint format types clean
+.PHONY: demo test test-torch bench bench-compile bench-capture opdb lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -51,6 +52,10 @@ bench: $(READY)
 
 bench-compile: $(READY)
 	$(BIN)/python -m benchmarks.phases $(ARGS)
+
+bench-capture: $(READY)
+	@mkdir -p build
+	$(BIN)/python -m benchmarks.capture --json build/capture.json $(ARGS)
 
 opdb: $(READY)
 	$(BIN)/python -m tests.opdb.sweep $(ARGS)

@@ -1,0 +1,1 @@
+"""Capture measured on whole models: transformers architectures from small configurations, and our own."""

@@ -1,0 +1,225 @@
+"""The child process: `python -m benchmarks.capture.worker PART CASE [CONTENDER]` prints one line of JSON.
+
+    checks   graphs and why they end, equality with eager (inference, a training step, generating), guard time
+    warm     seconds of capturing, ours and torch.compile's, in one process that has compiled another model
+    cold     seconds of a contender's first call in a process where it was not imported yet
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import importlib
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+
+from .architectures import CASES, Case
+from .outputs import difference, largest_error
+
+TOLERANCE = 1e-4  # of the default backend, relative to an output's largest value
+TOKENS = 4
+Program = Callable[..., Any]
+
+
+def call(model: Program, inputs: dict[str, Any]) -> Any:
+    """One inference call; the seed is for what draws random numbers even then (masks of masked auto-encoders)."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return model(**inputs)
+
+
+# ---------------------------------------------------------------- checks
+
+
+def checks(case: Case) -> dict[str, Any]:
+    """Each check gives "" or what is wrong with it."""
+    dovetail = importlib.import_module("dovetail")
+    model, inputs = case.make()
+    expected = call(model, inputs)
+    found: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters())}
+    found |= _graphs(dovetail, model, inputs)
+    steps = {"output": lambda: _output(dovetail, model, inputs, expected), "default": lambda: _default(
+        dovetail, model, inputs, expected), "training": lambda: _training(dovetail, case)}  # fmt: skip
+    if case.generates:
+        steps["generating"] = lambda: _generating(dovetail, model, inputs)
+    for name, step in steps.items():
+        dovetail.reset()
+        found[name] = _attempt(step)
+    found["guard_us"] = _guard_microseconds(model, inputs)
+    return found
+
+
+def _attempt(step: Callable[[], str]) -> str:
+    try:
+        return step()
+    except Exception as error:  # the figure being measured: anything that a model's user would see
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def _graphs(dovetail: Any, model: torch.nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Is it one graph? Else how many, and why."""
+    try:
+        with torch.no_grad():
+            dovetail.compile(model, backend="eager", fullgraph=True)(**inputs)
+        return {"whole": True, "graphs": 1, "breaks": []}
+    except dovetail.errors.GraphBreakError as error:
+        first = f"[{error.code}] {error.reason}"
+    except Exception as error:  # reported as a crash by the check of the output
+        first = f"{type(error).__name__}: {error}"
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            seen = dovetail.explain(model)(**inputs)
+        return {"whole": False, "graphs": seen.graph_count, "breaks": [r.reason for r in seen.break_reasons] or [first]}
+    except Exception as error:
+        return {"whole": False, "graphs": 0, "breaks": [first, str(error)]}
+
+
+def _output(dovetail: Any, model: torch.nn.Module, inputs: dict[str, Any], expected: Any) -> str:
+    compiled = dovetail.compile(model, backend="eager")
+    return difference(call(compiled, inputs), expected) or difference(call(compiled, inputs), expected)
+
+
+def _default(dovetail: Any, model: torch.nn.Module, inputs: dict[str, Any], expected: Any) -> str:
+    error = largest_error(call(dovetail.compile(model), inputs), expected)
+    return "" if error <= TOLERANCE else f"differs by {error:.1e} of the largest value"
+
+
+def _training(dovetail: Any, case: Case) -> str:
+    """Outputs and gradients of a step in training mode, dropout included, from the same seed."""
+    model, inputs = case.make()
+    twin, _ = case.make()
+    return _step(dovetail.compile(model, backend="eager"), model, inputs, *_step_of(twin, inputs))
+
+
+def _step_of(model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[Any, Any]:
+    return _forward_backward(model.train(), model, inputs)
+
+
+def _step(compiled: Program, model: torch.nn.Module, inputs: dict[str, Any], expected: Any, gradients: Any) -> str:
+    model.train()
+    result, ours = _forward_backward(compiled, model, inputs)
+    return difference(result, expected) or difference(ours, gradients)
+
+
+def _forward_backward(program: Program, model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    result = program(**copy.deepcopy(inputs))
+    first = result if isinstance(result, torch.Tensor) else result[0]
+    first.float().square().mean().backward()
+    return result, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def _generating(dovetail: Any, model: torch.nn.Module, inputs: dict[str, Any]) -> str:
+    """Greedy tokens with a compiled forward and a growing cache."""
+    settings = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS, "do_sample": False}
+    expected, forward = model.generate(**inputs, **settings), model.forward
+    model.forward = dovetail.compile(forward, backend="eager")
+    try:
+        return difference(model.generate(**inputs, **settings), expected)
+    finally:
+        del model.forward
+
+
+def _guard_microseconds(model: torch.nn.Module, inputs: dict[str, Any], calls: int = 200) -> float:
+    """Time of deciding that an entry fits: its function, with nothing left to run after the guards."""
+    names = ("dovetail.guards", "dovetail.capture", "dovetail.options")
+    guards, capture, options = (importlib.import_module(n) for n in names)
+    try:
+        with torch.no_grad():
+            taken = guards.snapshot()
+            captured = capture.capture(model, (), inputs, options.Options())
+            header = captured.residual.partition("\n")[0]
+            only = dataclasses.replace(captured, residual=f"{header}\n    return None\n")
+            check = guards.build(only, model, captured.graph, taken).call
+            return min(_per_call(check, inputs, calls) for _ in range(5)) * 1e6
+    except dovetail_unsupported():
+        return float("nan")
+
+
+def dovetail_unsupported() -> type[Exception]:
+    return importlib.import_module("dovetail.errors").Unsupported
+
+
+def _per_call(check: Program, inputs: dict[str, Any], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        check(**inputs)
+    return (time.perf_counter() - start) / calls
+
+
+# ---------------------------------------------------------------- times
+
+
+def ours(model: Program, graphs: list[int]) -> Program:
+    return importlib.import_module("dovetail").compile(model, backend=_counting(graphs))
+
+
+def peer(model: Program, graphs: list[int]) -> Program:
+    importlib.import_module("torch._dynamo")
+    return torch.compile(model, backend=_counting(graphs))
+
+
+def _counting(graphs: list[int]) -> Callable[[Any, Any], Any]:
+    """The backend `eager`, which runs a graph as it is, and a note of each graph."""
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(len(graph.graph.nodes))
+        return graph.forward
+
+    return backend
+
+
+CONTENDERS = {"ours": ours, "peer": peer}
+
+
+def warm(case: Case) -> dict[str, Any]:
+    """Seconds of the first call less those of an eager one; both contenders have compiled a small model before."""
+    model, inputs = case.make()
+    small = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.Dropout())
+    eager = median(_seconds(model, inputs) for _ in range(3))
+    found: dict[str, Any] = {"eager": eager}
+    for name, contender in CONTENDERS.items():
+        call(contender(small, []), {"input": torch.ones(2, 4)})
+    for name, contender in CONTENDERS.items():
+        graphs: list[int] = []
+        found[name] = max(_seconds(contender(model, graphs), inputs) - eager, 0.0)
+        found[f"{name}_graphs"] = len(graphs)
+    return found
+
+
+def cold(case: Case, name: str) -> dict[str, Any]:
+    """Seconds from before the compiler's import to the first result, less those of an eager call."""
+    model, inputs = case.make()
+    eager = median(_seconds(model, inputs) for _ in range(3))
+    start = time.perf_counter()
+    call(CONTENDERS[name](model, []), inputs)
+    return {name: time.perf_counter() - start - eager}
+
+
+def _seconds(model: Program, inputs: dict[str, Any]) -> float:
+    gc.collect()  # not in the middle of whoever comes next
+    start = time.perf_counter()
+    call(model, inputs)
+    return time.perf_counter() - start
+
+
+PARTS = {"checks": checks, "warm": warm, "cold": cold}
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    part, case, *names = sys.argv[1:]
+    print(json.dumps(PARTS[part](CASES[case], *names)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
