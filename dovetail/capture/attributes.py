@@ -29,7 +29,7 @@ from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectV
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Member
+from dovetail.ir.source import Attr, Member, OwnDict
 
 FUNCTION = types.FunctionType
 MODULE_GETATTR = torch.nn.Module.__getattr__
@@ -74,9 +74,21 @@ def object_get_attr(s: Any, value: Value, name: str) -> Value:
 
 def _no_attribute(s: Any, value: Value, name: str) -> Any:
     if isinstance(value, ObjectValue) and value.source is not None and value.real is not MISSING:
-        if not isinstance(value, ModuleValue) and s.static(value.cls, "__getattr__") is MISSING:
+        if isinstance(value, ModuleValue):
+            pass  # its members cannot be set beside an attribute of the same name
+        elif s.static(value.cls, "__getattr__") is MISSING and not computes(s, value.cls, name):
             s.guard(value.source, GuardKind.HAS_ATTR, (name, False))
+        elif value.cls.__dictoffset__:
+            s.guard(OwnDict(value.source), GuardKind.CONTAINS, (name, False))
     return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
+
+
+def computes(s: Any, cls: type, name: str) -> bool:
+    """Does reading `name` of an instance run code of the class even when the instance has it itself?"""
+    if type(s.static(cls, "__getattribute__")) is FUNCTION:
+        return True
+    static = s.static(cls, name)
+    return static is not MISSING and is_data_descriptor(static)
 
 
 def is_data_descriptor(static: Any) -> bool:

@@ -35,7 +35,7 @@ from dovetail.ir.source import Arg, Bound, Cell
 from dovetail.ops.fake import FakeMode
 
 TABLES = (_handlers, _higher, _known)  # imported to be filled
-RESERVED = frozenset(("graph", "G", "F", "K", "M", "P"))
+RESERVED = frozenset(("graph", "G", "F", "K", "M", "P", "object", "dict", "list", "tuple"))
 
 
 @dataclass

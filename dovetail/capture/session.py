@@ -22,7 +22,7 @@ from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ExceptionValue
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
-from dovetail.ir.source import Attr, Bound, Member, Source
+from dovetail.ir.source import Attr, Bound, Member, Own, Source
 
 
 class Session:
@@ -86,6 +86,13 @@ class Session:
     def attr_source(self, value: Value, name: str) -> Source | None:
         source = value.source
         return None if source is None else Attr(source, name)
+
+    def own_source(self, value: Value, name: str) -> Source | None:
+        """The source of what the instance itself has under `name`, past what its class computes."""
+        source = value.source
+        if source is None:
+            return None
+        return Own(source, name) if attributes.computes(self, value.cls, name) else Attr(source, name)
 
     # ------------------------------------------------------------ places and failures
 

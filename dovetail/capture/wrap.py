@@ -35,7 +35,7 @@ from dovetail.capture.values.containers import DictValue, ListValue, SetValue, S
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue, OpaqueValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Item, Source
+from dovetail.ir.source import Attr, Item, RawItem, RawView, Source
 
 Wrapper = Callable[[Any, Any, "Source | None"], Value]
 
@@ -233,8 +233,9 @@ def _wrap_tuple(s: Any, obj: Any, source: Source | None) -> Value:
     if source is None:
         return TupleValue([wrap(s, v, None) for v in obj], cls)
     s.guard(source, GuardKind.TYPE, cls)
-    s.guard(source, GuardKind.LENGTH, len(obj))
-    return TupleValue([Lazy(v, Item(source, k)) for k, v in enumerate(obj)], cls, obj, source)
+    _guard_length(s, obj, source, tuple)
+    item = _item_source(s, cls, tuple)
+    return TupleValue([Lazy(v, item(source, k)) for k, v in enumerate(tuple.__iter__(obj))], cls, obj, source)
 
 
 def plain(obj: Any) -> bool:
@@ -242,10 +243,27 @@ def plain(obj: Any) -> bool:
     return all(type(v) in (int, str) for v in obj)
 
 
+def _guard_length(s: Any, obj: Any, source: Source, kind: type) -> None:
+    """The number of items, past what a subclass says of it."""
+    if s.static(type(obj), "__len__") is kind.__len__:  # type: ignore[attr-defined]
+        s.guard(source, GuardKind.LENGTH, len(obj))
+    else:
+        s.guard(RawView(source, f"{kind.__name__}.__len__"), GuardKind.EQUAL, kind.__len__(obj))  # type: ignore[attr-defined]
+
+
+def _item_source(s: Any, cls: type, kind: type) -> Callable[[Source, Any], Source]:
+    """How an item is reached, past what a subclass makes of `obj[key]`."""
+    if kind is deque or s.static(cls, "__getitem__") is kind.__getitem__:  # type: ignore[attr-defined]
+        return Item
+    return lambda source, key: RawItem(source, key, kind.__name__)
+
+
 def _wrap_list(s: Any, obj: Any, source: Source | None) -> Value:
     source = _owned(s, obj, source)
-    s.guard(source, GuardKind.LENGTH, len(obj))
-    items = [Lazy(v, Item(source, k)) for k, v in enumerate(obj)]
+    kind = deque if isinstance(obj, deque) else list
+    _guard_length(s, obj, source, kind)
+    item = _item_source(s, type(obj), kind)
+    items = [Lazy(v, item(source, k)) for k, v in enumerate(kind.__iter__(obj))]
     value = ListValue(items, type(obj), obj, source)
     if isinstance(obj, deque):
         value.maxlen = obj.maxlen
@@ -258,10 +276,12 @@ def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
     keys = tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
     if any(isinstance(k, torch.Tensor) for k in keys):
         s.unsupported("tensor-key", f"{source.name()} has tensors as keys", "Use strings or integers as keys.")
-    s.guard(source, GuardKind.KEYS, keys)
+    plain_keys = s.static(type(obj), "__iter__") in (dict.__iter__, OrderedDict.__iter__)
+    s.guard(source if plain_keys else RawView(source, "dict.keys"), GuardKind.KEYS, keys)
+    reach = _item_source(s, type(obj), dict)
     for key in keys:
         literal = isinstance(key, (str, int, float, bool, type(None), bytes))
-        item = Item(source, key) if literal else KeyedItem(source, s.bind(key).index)
+        item = reach(source, key) if literal else KeyedItem(source, s.bind(key).index)
         value.entries[key] = (wrap(s, key, None), Lazy(dict.__getitem__(obj, key), item))
     if isinstance(obj, defaultdict):
         value.default_factory = wrap(s, obj.default_factory, Attr(source, "default_factory"))

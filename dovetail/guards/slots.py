@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dovetail.ir.source import Attr, Bound, Item, Member, Source
+from dovetail.ir.source import Attr, Bound, Item, Member, Own, Source
 
 
 class NotSlotted(Exception):
@@ -105,4 +105,10 @@ def _item(resolver: Resolver, source: Any) -> Any:
     return resolver.read(obj, source.key)
 
 
-_STEPS: dict[type, Callable[[Resolver, Any], Any]] = {Bound: _bound, Member: _member, Attr: _attr, Item: _item}
+def _own(resolver: Resolver, source: Any) -> Any:
+    return resolver.read(resolver.own_dict(resolver.value(source.base)), source.field)
+
+
+_STEPS: dict[type, Callable[[Resolver, Any], Any]] = {
+    Bound: _bound, Member: _member, Attr: _attr, Item: _item, Own: _own,
+}  # fmt: skip

@@ -149,3 +149,59 @@ class Member(Source):
 
     def name(self) -> str:
         return f"{self.base.name()}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class Own(Source):
+    """`base.field` as the instance's dictionary has it, for classes that compute attributes of that name."""
+
+    base: Source
+    field: str
+
+    def expr(self) -> str:
+        return f"object.__getattribute__({self.base.expr()}, '__dict__')[{self.field!r}]"
+
+    def name(self) -> str:
+        return f"{self.base.name()}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDict(Source):
+    """The instance's dictionary, whatever its class makes of `__dict__`."""
+
+    base: Source
+
+    def expr(self) -> str:
+        return f"object.__getattribute__({self.base.expr()}, '__dict__')"
+
+    def name(self) -> str:
+        return f"{self.base.name()}.__dict__"
+
+
+@dataclass(frozen=True, slots=True)
+class RawItem(Source):
+    """`base[key]` as the built-in type `kind` has it, for subclasses that define `__getitem__`."""
+
+    base: Source
+    key: Any
+    kind: str
+
+    def expr(self) -> str:
+        return f"{self.kind}.__getitem__({self.base.expr()}, {self.key!r})"
+
+    def name(self) -> str:
+        return f"{self.base.name()}[{self.key!r}]"
+
+
+@dataclass(frozen=True, slots=True)
+class RawView(Source):
+    """`dict.keys(base)` or the length of a list or tuple, for subclasses that define `__iter__` or `__len__`."""
+
+    base: Source
+    call: str
+
+    def expr(self) -> str:
+        return f"{self.call}({self.base.expr()})"
+
+    def name(self) -> str:
+        return self.base.name()

@@ -51,7 +51,7 @@ class ObjectValue(Value):
         found = real_dict(self.real).get(name, MISSING)
         if found is MISSING:
             return None
-        value = s.wrap(found, s.attr_source(self, name))
+        value = s.wrap(found, s.own_source(self, name))
         self.attrs[name] = value
         return value
 
