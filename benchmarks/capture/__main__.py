@@ -1,4 +1,4 @@
-"""`make bench-capture`: is every model one graph, equal to eager, and how long does capturing take beside torch.compile?
+"""`make bench-capture`: is every model one graph and equal to eager? How long does capture take beside torch.compile?
 
 python -m benchmarks.capture [--only NAME ...] [--parts checks warm cold] [--repeats N] [--json FILE]
 

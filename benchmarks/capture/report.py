@@ -47,8 +47,10 @@ def table(results: Sequence[Result]) -> Table:
     made = Table(title="Capture", title_justify="left", header_style="bold", pad_edge=False)
     for head in ("model", "kind"):
         made.add_column(head, no_wrap=True)
-    heads = ("graphs", "=eager", "training", "generating", "default\nbackend", "guards\nus", "warm s", "peer s", "ratio",
-             "cold s", "peer s", "ratio", "peer's\ngraphs")  # fmt: skip
+    heads = (
+        "graphs", "=eager", "training", "generating", "default\nbackend", "guards\nus", "warm s", "peer s", "ratio",
+        "cold s", "peer s", "ratio", "peer's\ngraphs",
+    )  # fmt: skip
     for head in heads:
         made.add_column(head, justify="right")
     made.add_column("what differs, or ends a graph", overflow="fold")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -38,12 +39,12 @@ _NAMES = {
         encoder_num_key_value_heads decoder_num_key_value_heads num_experts_per_tok moe_topk num_block_repeats
         num_stage_layers num_self_attends_per_block num_experts_per_token attn_layer_period l_layers x_layers r_layers
         moe_k text_layers num_kv_heads multi_query_kv topk_group n_group decoder_num_layers""",
-    8: "head_dim d_kv d_head v_head_dim qk_nope_head_dim qk_rope_head_dim kv_channels linear_key_head_dim "
-    "linear_value_head_dim mamba_d_head attention_head_size dim_head rotary_dim index_head_dim",
-    16: "kv_lora_rank q_lora_rank qk_head_dim state_size mamba_d_state time_step_rank num_queries axial_pos_embds_dim "
-    "num_mel_bins hidden_size_per_layer_input",
-    64: "max_position_embeddings n_positions max_source_positions max_target_positions n_ctx sliding_window max_seq_len "
-    "window_size_text max_sequence_length max_2d_position_embeddings",
+    8: """head_dim d_kv d_head v_head_dim qk_nope_head_dim qk_rope_head_dim kv_channels linear_key_head_dim
+        linear_value_head_dim mamba_d_head attention_head_size dim_head rotary_dim index_head_dim""",
+    16: """kv_lora_rank q_lora_rank qk_head_dim state_size mamba_d_state time_step_rank num_queries
+        num_mel_bins""",
+    64: """max_position_embeddings n_positions max_source_positions max_target_positions n_ctx sliding_window
+        max_seq_len max_sequence_length max_2d_position_embeddings""",
     IMAGE: "image_size",
     8 + 0.5: "patch_size",
     VOCABULARY: "vocab_size vocab_size_or_config_json_file",
@@ -54,16 +55,14 @@ WIDTH_LISTS = ("hidden_sizes", "embed_dims", "neck_hidden_sizes", "encoder_hidde
                "conv_dim", "embed_dim", "dims")  # fmt: skip
 
 
-def small_config(cls: type, overrides: Mapping[str, Any] = {}) -> Any:  # noqa: B006 (read only)
+def small_config(cls: type, overrides: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """An instance of a configuration class with few and small layers; `overrides` win, nested by sub-configuration."""
     usual = cls()
     chosen: dict[str, Any] = {}
-    nested = {name: kind for name, kind in getattr(cls, "sub_configs", {}).items() if name not in overrides}
-    for name, kind in nested.items():
+    for name in getattr(cls, "sub_configs", {}):
         inner = getattr(usual, name, None)
-        if inner is not None:
-            made = small_config(type(inner))
-            chosen[name] = made
+        if inner is not None and name not in overrides:
+            chosen[name] = small_config(type(inner))
     values = {k: v for k, v in vars(usual).items() if not k.startswith("_")}
     for name, value in values.items():
         found = _smaller(name, value, values)
