@@ -81,6 +81,8 @@ def _smaller(name: str, value: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(value, int):
         if name.endswith(("_token_id", "_token_index", "_index")) and value >= VOCABULARY:
             return VOCABULARY - 1 - sum(map(ord, name)) % 16
+        if name == "num_key_value_heads" and value == values.get("num_attention_heads"):
+            return min(value, _HEADS)
         limit = SIZES.get(name)
         return min(value, limit) if limit is not None else None
     if isinstance(value, (list, tuple)) and value and all(type(v) is int for v in value):

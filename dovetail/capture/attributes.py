@@ -178,6 +178,7 @@ BINDERS: dict[type, Callable[[Any, Value, Any, str], Value]] = {
     classmethod: lambda s, v, static, name: MethodValue(s.wrap(static.__func__, None), s.wrap(v.cls, None)),
     property: lambda s, v, static, name: s.call(s.wrap(static.fget, None), v),
     functools.cached_property: _cached_property,
+    functools._lru_cache_wrapper: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
     type(Position.x): lambda s, v, static, name: v.at(s, static.__reduce__()[1][0]),  # type: ignore[attr-defined]
 }
 

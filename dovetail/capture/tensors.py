@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy
 import torch
 
 from dovetail.capture.scalars import is_representable, varies
@@ -210,7 +211,8 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     if isinstance(value, Const):
         if numbers and varies(value) and s.graph is s.root and is_representable(s, value):
             return number_node(s, value), value.real
-        return value.value, value.value
+        plain = value.value.item() if isinstance(value.value, numpy.generic) else value.value
+        return plain, plain
     if isinstance(value, SequenceValue):
         pairs = [to_graph(s, v, numbers) for v in value.all(s)]
         kind = tuple if isinstance(value, TupleValue) else list

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 
 from dovetail.capture.known.table import KNOWN
@@ -411,6 +412,8 @@ WRAPPERS: dict[type, Wrapper] = {
     **dict.fromkeys((torch.layout, torch.memory_format, torch.finfo, torch.iinfo), _wrap_identity_const),
     **dict.fromkeys((type(...), type(NotImplemented), types.CodeType), _wrap_identity_const),
     **dict.fromkeys((bool, type(None)), _wrap_singleton),
+    numpy.generic: _wrap_const,
+    **dict.fromkeys((numpy.ufunc, type(numpy.any)), _wrap_known),
     slice: _wrap_slice,
     torch._ops.OpOverload: _wrap_operator,
     torch._ops.OpOverloadPacket: _wrap_operator,

@@ -1,5 +1,5 @@
 """Importing this module fills the tables of known callables."""
 
-from dovetail.capture.known import builtins, library, mappings, pure, sequences, sets, standins, torchlib
+from dovetail.capture.known import builtins, library, mappings, numbers, pure, sequences, sets, standins, torchlib
 
-__all__ = ["builtins", "library", "mappings", "pure", "sequences", "sets", "standins", "torchlib"]
+__all__ = ["builtins", "library", "mappings", "numbers", "pure", "sequences", "sets", "standins", "torchlib"]

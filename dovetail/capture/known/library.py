@@ -111,7 +111,16 @@ known(inspect.unwrap)(lambda s, args, kwargs: args[0])
 
 
 def _lru_cache_call(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.call_function(s.wrap(args[0].native().__wrapped__, None), args[1:], kwargs)
+    """Inlined; but one that shows something (a warning given once) is called itself: its cache knows whether to."""
+    wrapper, *rest = args
+    later = s.effects.calls
+    before = len(later)
+    result = s.call_function(s.wrap(wrapper.native().__wrapped__, None), rest, kwargs)
+    settled = not any(isinstance(a, TensorValue) for a in (*rest, *kwargs.values()))
+    if len(later) > before and settled and isinstance(result, Const) and result.value is None:
+        del later[before:]
+        s.effects.call(wrapper, rest, kwargs)
+    return result
 
 
 known(type(functools.lru_cache(_identity)).__call__)(_lru_cache_call)

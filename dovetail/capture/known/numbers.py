@@ -1,0 +1,40 @@
+"""NumPy's scalars and functions of numbers: computed while capturing, as `math`'s are.
+
+Arrays are no part of this: a call that takes or gives one breaks the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dovetail.capture.calls import fold
+from dovetail.capture.known.table import FOLDED_METHOD_TYPES, KNOWN
+from dovetail.capture.values.base import Value
+
+NUMBERS = (bool, int, float, complex, np.generic)
+
+
+def _of_numbers(function: Any) -> Any:
+    def handler(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        result = fold(s, function, args, kwargs)
+        if not isinstance(getattr(result, "value", None), NUMBERS):
+            s.unsupported(
+                "numpy-array", f"numpy.{function.__name__} gives an array while capturing",
+                "Use the torch function that does the same, or call it outside the compiled function.",
+            )
+        return result
+
+    return handler
+
+
+FUNCTIONS = (
+    np.prod, np.sum, np.mean, np.median, np.max, np.min, np.std, np.var, np.round, np.clip, np.dot, np.ndim, np.size,
+    np.isscalar, np.iscomplexobj, np.isrealobj, np.interp, np.argmax, np.argmin, np.any, np.all, np.array_equal,
+)  # fmt: skip
+SCALARS = [cls for cls in set(np.sctypeDict.values()) if isinstance(cls, type)]
+
+for _function in [*(f for f in vars(np).values() if isinstance(f, np.ufunc)), *FUNCTIONS, *SCALARS]:
+    KNOWN[_function] = _of_numbers(_function)
+FOLDED_METHOD_TYPES |= {np.generic, *SCALARS}
