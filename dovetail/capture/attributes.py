@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dovetail.capture.definitions import rely_on_class, rely_on_no_shadow
 from dovetail.capture.scope import trusted
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value
 from dovetail.capture.values.callables import (
@@ -68,6 +69,8 @@ def object_get_attr(s: Any, value: Value, name: str) -> Value:
     if found is not None:
         return found
     if static is not MISSING:
+        if hasattr(type(static), "__get__"):
+            rely_on_no_shadow(s, value, name)
         return bind_descriptor(s, value, static, name)
     return _no_attribute(s, value, name)
 
@@ -333,9 +336,11 @@ def pymodule_get_attr(s: Any, value: PyModuleValue, name: str) -> Value:
 
 def super_get_attr(s: Any, value: SuperValue, name: str) -> Value:
     mro = value.owner.__mro__
-    for cls in mro[mro.index(value.start) + 1 :]:
+    rest = mro[mro.index(value.start) + 1 :]
+    for cls in rest:
         if name in cls.__dict__:
             static = cls.__dict__[name]
+            rely_on_class(s, rest, name, static)
             if isinstance(value.receiver, ClassValue):
                 return _super_on_class(s, value, static)
             if static is MODULE_GETATTR and isinstance(value.receiver, ModuleValue):

@@ -16,6 +16,7 @@ import torch
 from dovetail.bytecode import decode
 from dovetail.bytecode.decode import flags
 from dovetail.capture import scalars
+from dovetail.capture.definitions import rely_on_function
 from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.known.table import CLOSURES, FOLDED, FOLDED_METHOD_TYPES, INLINE, KNOWN, STANDINS
 from dovetail.capture.modules import call_module
@@ -91,6 +92,7 @@ def call_python(s: Any, function: FunctionValue, args: list[Value], kwargs: dict
 def _load_parts(s: Any, function: FunctionValue) -> None:
     if function.real is not MISSING and not function.attrs.get("parts loaded"):
         function_parts(s, function)
+        rely_on_function(s, function.real)
         function.attrs["parts loaded"] = True
 
 

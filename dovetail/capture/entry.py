@@ -169,6 +169,8 @@ def _trace(s: Session, target: Target, args: tuple[Any, ...], kwargs: Mapping[st
         s.header = "*args, **kwargs"
         return s.call_root(root, star.all(s), named)
     values, s.header = _bind(s, target, function, args, kwargs)
+    if target.root is target.receiver:
+        s.static(type(target.root), "forward" if isinstance(target.root, torch.nn.Module) else "__call__")
     if isinstance(target.root, torch.nn.Module):
         _no_hooks(s, values[next(iter(values))])
     return _run(s, function, values)
@@ -269,8 +271,8 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
     _distinct(s, inputs)
     metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes), **s.metrics}
-    equal = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}
-    guards = tuple(g for g in s.guards if g.kind is not GuardKind.TYPE or g.source not in equal)  # the type is part of it
+    equal = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}  # which implies the type
+    guards = tuple(g for g in s.guards if g.kind is not GuardKind.TYPE or g.source not in equal)
     bound = tuple(s.bound)
     return Captured(module, inputs, guards, residual, names, bound, (), metrics, ending.continuations)
 
@@ -282,12 +284,11 @@ def _argument(rebuilder: Rebuilder, given: Any) -> str:
 def _settle_numbers(s: Session) -> None:
     """Numbers whose values the entry came to rely on after all are constants of the graph."""
     settled = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}
-    for source, node in s.numbers.items():
-        if source in settled:
-            real = node.meta["fake"]
-            for user in list(node.users):
-                user.args = torch.fx.map_arg(user.args, lambda n: real if n is node else n)
-                user.kwargs = torch.fx.map_arg(user.kwargs, lambda n: real if n is node else n)
+    known = {node: node.meta["fake"] for source, node in s.numbers.items() if source in settled}
+    for node in known:
+        for user in list(node.users):
+            user.args = torch.fx.map_arg(user.args, lambda n: known.get(n, n))
+            user.kwargs = torch.fx.map_arg(user.kwargs, lambda n: known.get(n, n))
 
 
 def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:

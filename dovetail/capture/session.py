@@ -14,6 +14,7 @@ import torch.fx
 from dovetail.capture import attributes, calls, classes, iteration, operators, tensors
 from dovetail.capture import wrap as wrapping
 from dovetail.capture.breaks import stop as stopping
+from dovetail.capture.definitions import rely_on_class
 from dovetail.capture.effects import Effects
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
@@ -69,7 +70,7 @@ class Session:
 
     def guard(self, source: Source | None, kind: GuardKind, payload: Any) -> None:
         """Rely on a fact. The same fact twice is one guard."""
-        detail = payload[0] if kind in _DETAILED else None
+        detail = _DETAILED[kind](payload) if kind in _DETAILED else None
         key = (source, kind, detail)
         if key not in self.guarded:
             self.guarded.add(key)
@@ -185,6 +186,7 @@ class Session:
                     found = table[name]
                     break
             self.statics[key] = found
+            rely_on_class(self, cls.__mro__, name, found)
         return found
 
     def get_attr(self, value: Value, name: str) -> Value:
@@ -258,4 +260,11 @@ class Session:
     tensor_result = tensors.tensor_result
 
 
-_DETAILED = MappingProxyType({GuardKind.HAS_ATTR: 1, GuardKind.CONTAINS: 1, GuardKind.STATE: 1})
+_DETAILED = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (GuardKind.HAS_ATTR, GuardKind.CONTAINS, GuardKind.STATE, GuardKind.CLASS_DICT), lambda payload: payload[0]
+        ),
+        **dict.fromkeys((GuardKind.OWN_LACKS, GuardKind.DISTINCT), lambda payload: payload),
+    }
+)

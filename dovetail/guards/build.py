@@ -19,6 +19,7 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -98,11 +99,11 @@ def _identifier(fn: Any, taken: Mapping[str, Any]) -> str:
 
 
 def _complete(captured: Captured, root: Any) -> list[Guard]:
-    """Capture's guards, plus the identity of the function's default values; state is checked as a whole."""
+    """Capture's guards, plus the function's own code and defaults; state is checked as a whole."""
     extra = []
-    for part in ("__defaults__", "__kwdefaults__"):
-        if getattr(root, part, None):
-            extra.append(Guard(_Root("F").attr(part), GuardKind.ID, getattr(root, part)))
+    if isinstance(root, FunctionType):
+        keywords = None if root.__kwdefaults__ is None else dict(root.__kwdefaults__)
+        extra.append(Guard(_Root("F"), GuardKind.DEFINITION, (root.__code__, root.__defaults__, keywords)))
     return [*(g for g in captured.guards if g.kind is not GuardKind.STATE or g.payload[0] not in state.PIECES), *extra]
 
 

@@ -8,10 +8,11 @@ C-level loop for each sort of fact.
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from operator import contains, getitem, is_
+from operator import attrgetter, contains, getitem, is_
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from dovetail.guards.conditions import Writer, write
 from dovetail.guards.holding import Held, Weak
 from dovetail.guards.layout import discover
 from dovetail.guards.slots import NotSlotted, Resolver, Slot
-from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.guard import ABSENT, Guard, GuardKind
 
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.layout, range)
 _BUILTIN = (dict, OrderedDict, list, tuple, deque, set, frozenset, *_ATOMS)
@@ -29,6 +30,7 @@ _TENSOR = torch.Tensor
 _READERS: tuple[Callable[[Any], Any], ...] = (
     _TENSOR.data_ptr, _TENSOR.size, _TENSOR.stride, _TENSOR.dtype.__get__, _TENSOR.requires_grad.__get__,
 )  # fmt: skip
+_PARTS = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _MANY = 64  # from here on compiling the loop that compares words pays
 
 
@@ -44,6 +46,8 @@ class Facts:
         self.tensors: dict[int, tuple[torch.Tensor, list[Guard]]] = {}
         self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects, and the dictionaries they must keep
         self.roots: list[tuple[Weak, type, Any]] = []  # objects held weakly, their classes and dictionaries
+        self.functions: dict[int, Any] = {}
+        self.absent: dict[int, tuple[Any, set[str]]] = {}  # dictionaries, and keys that they must not have
         self.plain: dict[int, dict[str, Any]] = {}  # instance dictionaries of modules without a `forward` of their own
 
     def add(self, resolver: Resolver, guard: Guard) -> bool:
@@ -52,7 +56,7 @@ class Facts:
         if row is None or guard.source is None:
             return False
         try:
-            return row(self, guard, resolver.value(guard.source))
+            return row(self, guard, resolver.value(guard.source), resolver)
         except NotSlotted:
             return False
 
@@ -87,21 +91,21 @@ def instance_dict(obj: Any) -> dict[str, Any]:
     return object.__getattribute__(obj, "__dict__")
 
 
-def _identity(facts: Facts, guard: Guard, value: Any) -> bool:
+def _identity(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return value is guard.payload
 
 
-def _equality(facts: Facts, guard: Guard, value: Any) -> bool:
+def _equality(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return type(value) in _ATOMS or type(value) is tuple and all(type(v) in _ATOMS for v in value)
 
 
-def _typing(facts: Facts, guard: Guard, value: Any) -> bool:
+def _typing(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if type(value) not in _BUILTIN:
         facts.typed[id(value)] = value
     return type(value) is guard.payload
 
 
-def _length(facts: Facts, guard: Guard, value: Any) -> bool:
+def _length(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if type(value) not in (dict, OrderedDict, list, tuple):
         return False
     if guard.payload == 0:
@@ -111,7 +115,7 @@ def _length(facts: Facts, guard: Guard, value: Any) -> bool:
     return True
 
 
-def _keys(facts: Facts, guard: Guard, value: Any) -> bool:
+def _keys(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if type(value) is not dict and (guard.payload or type(value) is not OrderedDict):
         return False  # an OrderedDict's order can change alone
     if not all(type(k) is str for k in guard.payload):
@@ -120,20 +124,47 @@ def _keys(facts: Facts, guard: Guard, value: Any) -> bool:
     return True
 
 
-def _tensor(facts: Facts, guard: Guard, value: Any) -> bool:
+def _tensor(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
         return False
     facts.tensors.setdefault(id(value), (value, []))[1].append(guard)
     return True
 
 
-_ROWS: dict[GuardKind, Callable[[Facts, Guard, Any], bool]] = {
+def _definition(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+    if guard.payload[2] is not None:
+        return False  # entries of __kwdefaults__ may be replaced
+    facts.functions[id(value)] = value
+    return _PARTS(value)[1] is guard.payload[1]
+
+
+def _class_dict(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+    name, raw = guard.payload
+    table = gc.get_referents(value.__dict__)[0]
+    if raw is ABSENT:
+        return _lacking(facts, table, name)
+    return resolver.read(table, name) is raw
+
+
+def _own_lacks(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+    return _lacking(facts, resolver.own_dict(value), guard.payload)
+
+
+def _lacking(facts: Facts, table: Any, key: str) -> bool:
+    facts.absent.setdefault(id(table), (table, set()))[1].add(key)
+    return key not in table
+
+
+_ROWS: dict[GuardKind, Callable[[Facts, Guard, Any, Resolver], bool]] = {
     GuardKind.ID: _identity,
     GuardKind.EQUAL: _equality,
     GuardKind.TYPE: _typing,
     GuardKind.LENGTH: _length,
     GuardKind.KEYS: _keys,
     GuardKind.TENSOR: _tensor,
+    GuardKind.DEFINITION: _definition,
+    GuardKind.CLASS_DICT: _class_dict,
+    GuardKind.OWN_LACKS: _own_lacks,
 }
 
 
@@ -145,6 +176,12 @@ def python_check(facts: Facts) -> Callable[[], bool]:
     types, lengths, keysets = [*map(type, typed)], [*map(len, sized)], [*map(tuple, keyed)]
     forward, roots = ["forward"] * len(plain), facts.roots
     objects, dicts = [obj for obj, _ in facts.owners.values()], [own for _, own in facts.owners.values()]
+    tables, names = [], []
+    for table, lacked in facts.absent.values():
+        tables += [table] * len(lacked)
+        names += lacked
+    functions = list(facts.functions.values())
+    definitions = [*map(_PARTS, functions)]
     tensors = [tensor for tensor, _ in facts.tensors.values()]
     readings = [(read, [*map(read, tensors)]) for read in _READERS] if tensors else []
 
@@ -156,6 +193,8 @@ def python_check(facts: Facts) -> Callable[[], bool]:
             and [*map(len, sized)] == lengths
             and [*map(tuple, keyed)] == keysets
             and not any(map(contains, plain, forward))
+            and not any(map(contains, tables, names))
+            and [*map(_PARTS, functions)] == definitions
             and all(map(is_, map(instance_dict, objects), dicts))
             and all(_unchanged(*root) for root in roots)
             and all([*map(read, tensors)] == found for read, found in readings)
@@ -189,6 +228,12 @@ def watch(
                 rest_of[key] = table
                 continue
             native.dict_group(tables, table).tests.append(test or partial(_same_keys, tuple(table)))
+    for table, names in facts.absent.values():
+        native.dict_group(tables, table).tests.append(names.isdisjoint)
+    if layout.function:
+        groups += [native.FunctionGroup(function) for function in facts.functions.values()]
+    else:
+        rest.functions = facts.functions
     for key, (tensor, guards) in facts.tensors.items():
         if native.fits(tensor):
             groups.append(native.TensorGroup(tensor, exactly(tuple(guards))))

@@ -12,8 +12,8 @@ import torch
 from dovetail.errors import InternalError
 from dovetail.guards import state, tensor
 from dovetail.guards.holding import Weak
-from dovetail.guards.values import same_value
-from dovetail.ir.guard import Guard, GuardKind
+from dovetail.guards.values import same_entries, same_value
+from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.source import Source
 
 
@@ -151,6 +151,27 @@ def _distinct(v: str, guard: Guard, writer: Writer) -> list[str]:
     return [f"len({{{everything}}}) == {len(others) + 1}"]
 
 
+def _definition(v: str, guard: Guard, writer: Writer) -> list[str]:
+    code, defaults, keywords = guard.payload
+    texts = [f"{v}.__code__ is {writer.constant(code, 'code')}"]
+    texts.append(f"{v}.__defaults__ is {writer.constant(defaults, 'defaults') if defaults is not None else None}")
+    if keywords is None:
+        return [*texts, f"{v}.__kwdefaults__ is None"]
+    same = writer.constant(same_entries, "same_entries")
+    return [*texts, f"{same}({v}.__kwdefaults__, {writer.constant(keywords, 'keywords')})"]
+
+
+def _class_dict(v: str, guard: Guard, writer: Writer) -> list[str]:
+    name, raw = guard.payload
+    if raw is ABSENT:
+        return [f"{name!r} not in {v}.__dict__"]
+    return [f"{v}.__dict__[{name!r}] is {writer.constant(raw, 'descriptor')}"]
+
+
+def _own_lacks(v: str, guard: Guard, writer: Writer) -> list[str]:
+    return [f"{guard.payload!r} not in {v}.__dict__"]
+
+
 def _size(v: str, guard: Guard, writer: Writer) -> list[str]:
     return [f"({guard.payload})"]
 
@@ -167,6 +188,9 @@ ROWS: dict[GuardKind, Row] = {
     GuardKind.STATE: _state,
     GuardKind.ALIAS: _alias,
     GuardKind.DISTINCT: _distinct,
+    GuardKind.DEFINITION: _definition,
+    GuardKind.CLASS_DICT: _class_dict,
+    GuardKind.OWN_LACKS: _own_lacks,
     GuardKind.SIZE: _size,
 }
 

@@ -93,5 +93,8 @@ WORDS: dict[GuardKind, Callable[[str, Any, Any], str]] = {
     GuardKind.CONTAINS: lambda n, p, v: f"({p[0]!r} in {n}) is {p[1]} (actual {not p[1]})",
     GuardKind.ALIAS: lambda n, p, v: f"{n} is {p.name()} (now different objects)",
     GuardKind.DISTINCT: lambda n, p, v: f"{n} and {_names(p)} are different objects (now some are the same)",
+    GuardKind.DEFINITION: lambda n, p, v: f"{n} was given other code or other default values",
+    GuardKind.CLASS_DICT: lambda n, p, v: f"{n}.{p[0]} was replaced in the class",
+    GuardKind.OWN_LACKS: lambda n, p, v: f"{n}.{p} was set on the object, which hides the class's",
     GuardKind.SIZE: lambda n, p, v: f"{p} (does not hold for {n})",
 }

@@ -31,7 +31,8 @@ MAX_RANK = 5  # sizes and strides of higher ranks lie outside the TensorImpl
 class Layout:
     """Byte offsets. `impl` is (first, words) of each run of words in a TensorImpl that say what the tensor is.
 
-    `dict_values` points to the values shared with an object, where the version does not tell of them.
+    `dict_values` points to the values shared with an object, where the version does not tell of them. `function` are
+    a function's code and defaults, None where they were not found.
     """
 
     dict_version: int
@@ -44,6 +45,7 @@ class Layout:
     impl_meta: int
     meta_requires_grad: int
     storage_data: int
+    function: tuple[int, ...] | None
 
 
 def words(address: int, count: int) -> tuple[int, ...]:
@@ -61,7 +63,7 @@ def discover() -> Layout | None:
     own = _own_dict_word()
     if table is None or impl is None or kind is None or own is None:
         return None
-    return Layout(*table, kind * _WORD, own * _WORD, **impl)
+    return Layout(*table, kind * _WORD, own * _WORD, **impl, function=_function_words())
 
 
 def _only(found: Iterable[int]) -> int | None:
@@ -216,6 +218,26 @@ _TENSOR_CHANGES: tuple[Callable[[torch.Tensor], Any], ...] = (
     lambda t: t.resize_(3, 3),
     lambda t: t.set_(t.new_ones(2)),
 )
+
+
+_FUNCTION_WORDS = 16  # a function object is longer
+
+
+def _function_words() -> tuple[int, ...] | None:
+    """Where a function keeps its code, its defaults and its keyword defaults."""
+
+    def sample(a: int = 1000, *, b: int = 2000) -> None: ...
+
+    def other(a: int = 3000, *, b: int = 4000) -> None: ...
+
+    found = []
+    for part in ("__code__", "__defaults__", "__kwdefaults__"):
+        place = _only(k for k, w in enumerate(words(id(sample), _FUNCTION_WORDS)) if w == id(getattr(sample, part)))
+        change = partial(setattr, sample, part, getattr(other, part))
+        if place is None or place not in _changed(id(sample), _FUNCTION_WORDS, change):
+            return None
+        found.append(place * _WORD)
+    return tuple(found)
 
 
 def _tensor_words() -> dict[str, Any] | None:

@@ -51,6 +51,24 @@ class TypeGroup:
         return type(self.obj) is self.cls
 
 
+class FunctionGroup:
+    """A function that must keep its code and defaults."""
+
+    def __init__(self, function: Any) -> None:
+        self.function, self.parts = function, _parts(function)
+
+    def runs(self, layout: Layout) -> list[Run]:
+        assert layout.function is not None
+        return [(id(self.function) + offset, 1) for offset in layout.function]
+
+    def holds(self) -> bool:
+        return all(now is then for now, then in zip(_parts(self.function), self.parts, strict=True))
+
+
+def _parts(function: Any) -> tuple[Any, ...]:
+    return function.__code__, function.__defaults__, function.__kwdefaults__
+
+
 class OwnerGroup:
     """An object that must keep its instance dictionary."""
 

@@ -16,6 +16,11 @@ def same_value(a: Any, b: Any) -> bool:
     return _BY_TYPE.get(type(b), _plainly_equal)(a, b)
 
 
+def same_entries(a: Any, b: Any) -> bool:
+    """Whether two dictionaries have the same keys, in any order, with the very same objects."""
+    return a is not None and a.keys() == b.keys() and all(a[key] is value for key, value in b.items())
+
+
 def _plainly_equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 

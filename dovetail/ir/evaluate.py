@@ -306,7 +306,8 @@ _STATEMENT: dict[type, Callable[..., None]] = {
     Store: _GroupRun.store, Reduce: _GroupRun.reduce, Check: _GroupRun.check,
 }
 _EXPR: dict[type, Callable[[_GroupRun, Any], torch.Tensor]] = {
-    Const: _GroupRun.const, Param: _GroupRun.param, Index: _GroupRun.index, Load: _GroupRun.load, Local: _GroupRun.local, Op: _GroupRun.op,
+    Const: _GroupRun.const, Param: _GroupRun.param, Index: _GroupRun.index,
+    Load: _GroupRun.load, Local: _GroupRun.local, Op: _GroupRun.op,
 }
 
 

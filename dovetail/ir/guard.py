@@ -28,6 +28,9 @@ class GuardKind(Enum):
     STATE = "the named process-wide state (payload[0]) equals payload[1]"
     ALIAS = "v is payload.value, another source: two arguments are the same object"
     DISTINCT = "v and the sources in payload are all different objects"
+    DEFINITION = "a function whose __code__, __defaults__ and __kwdefaults__ are the payload's"
+    CLASS_DICT = "a class whose own dictionary has payload[1] under payload[0]; ABSENT: nothing"
+    OWN_LACKS = "an object whose own dictionary has no key payload"
     SIZE = "a boolean Dim expression over input sizes (text)"
 
 
@@ -53,6 +56,18 @@ class Guard:
     kind: GuardKind
     payload: Any
     user_line: str = ""
+
+
+class _Absent:
+    """The type of `ABSENT`: no such entry."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = _Absent()
 
 
 class _Miss:

@@ -306,7 +306,8 @@ class _Reader:
 
 
 _LINES: dict[str, Callable[[_Reader, str], None]] = {
-    "size": _Reader.size, "constant": _Reader.constant, "number": _Reader.number, "group": _Reader.open_group, "loop": _Reader.open_loop,
+    "size": _Reader.size, "constant": _Reader.constant, "number": _Reader.number,
+    "group": _Reader.open_group, "loop": _Reader.open_loop,
     "library": _Reader.library, "view": _Reader.view, "mutate": _Reader.mutate, "output": _Reader.output,
 }
 _READ: dict[type, Callable[[_Reader, Any], Expr]] = {

@@ -182,7 +182,7 @@ def numbers_declared(program: Program) -> Problems:
     yield from (f"the number {n.name} is {n.dtype}" for n in declared if n.dtype not in (torch.int64, torch.float64))
     for item in program.items:
         used = set(_numbers(item))
-        yield from (f"{_name(item)} uses {number.name}, which is no number of the program" for number in used - declared)
+        yield from (f"{_name(item)} uses {n.name}, which is no number of the program" for n in used - declared)
 
 
 def _numbers(item: Any) -> Iterator[Param]:

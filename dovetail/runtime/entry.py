@@ -53,7 +53,10 @@ class Compiler(Protocol):
         self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str],
         varying: frozenset[str],
     ) -> Entry:  # fmt: skip
-        """A new entry that accepts this call, and any other numbers from the sources named `varying`. Raises what `entry_policy` decides about."""
+        """A new entry that accepts this call, and any other numbers from the sources named `varying`.
+
+        Raises what `entry_policy` decides about.
+        """
 
     def must_stay_eager(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether this call may neither be compiled nor run compiled (a tracer is looking, a mode is active)."""

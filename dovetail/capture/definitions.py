@@ -1,0 +1,50 @@
+"""What the entry relies on of the program's own definitions: code, defaults, classes' descriptors.
+
+A function that is inlined must keep its code and its defaults; a method, property or other descriptor that a class
+lookup found must stay what that lookup finds, and no attribute of the instance may hide it. Plain data in classes is
+guarded by its value where it is read. PyTorch and the standard library are taken to be constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dovetail.capture.scope import trusted
+from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.callables import FunctionValue
+from dovetail.capture.values.objects import ModuleValue, ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import ABSENT, GuardKind
+
+
+def rely_on_function(s: Any, real: Any) -> None:
+    """The function is inlined."""
+    if trusted(real.__globals__.get("__name__") or ""):
+        return
+    keywords = None if real.__kwdefaults__ is None else dict(real.__kwdefaults__)
+    s.guard(s.bind(real), GuardKind.DEFINITION, (real.__code__, real.__defaults__, keywords))
+
+
+def rely_on_class(s: Any, classes: Iterable[type], name: str, found: Any) -> None:
+    """Looking `name` up in the classes, in order, gave `found`."""
+    if found is MISSING or not hasattr(type(found), "__get__"):
+        return
+    for base in classes:
+        raw = base.__dict__.get(name, ABSENT)
+        if not trusted(base.__module__):
+            s.guard(s.bind(base), GuardKind.CLASS_DICT, (name, raw))
+        if raw is not ABSENT:
+            return
+
+
+def rely_on_no_shadow(s: Any, value: Any, name: str) -> None:
+    """The class's attribute was taken because the instance has none of that name."""
+    if not isinstance(value, ObjectValue) or isinstance(value, (TensorValue, FunctionValue)):
+        return
+    if value.real is MISSING or value.source is None or name[:2] == "__":
+        return
+    if isinstance(value, ModuleValue) and name == "forward":
+        return  # guards look at that of every module
+    if type(value.real).__dictoffset__ and type(getattr(value.real, "__dict__", None)) is dict:
+        s.guard(value.source, GuardKind.OWN_LACKS, name)
