@@ -12,13 +12,23 @@ from typing import Any, TypeVar, overload
 
 import torch
 
+from dovetail.comptime import comptime
 from dovetail.config import config
 from dovetail.control import (
+    allow_in_graph,
+    assume_constant_result,
+    cudagraph_mark_step_begin,
     disable,
+    disallow_in_graph,
+    error_on_graph_break,
+    graph_break,
     is_compiling,
+    nested_compile_region,
     reset,
     run,
     set_stance,
+    skip_frame,
+    substitute_in_graph,
 )
 from dovetail.diagnostics import logs
 from dovetail.diagnostics.events import CompileRecord
@@ -143,18 +153,28 @@ if os.environ.get("DOVETAIL_LOGS"):
     logs.set_logs(logs.parse(os.environ["DOVETAIL_LOGS"]))
 
 __all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
     "compile",
     "compile_times",
+    "comptime",
     "config",
+    "cudagraph_mark_step_begin",
     "disable",
+    "disallow_in_graph",
+    "error_on_graph_break",
     "explain",
     "get_default_backend",
+    "graph_break",
     "is_compiling",
     "list_backends",
+    "nested_compile_region",
     "register_backend",
     "reset",
     "run",
     "set_default_backend",
     "set_logs",
     "set_stance",
+    "skip_frame",
+    "substitute_in_graph",
 ]

@@ -17,6 +17,8 @@ from __future__ import annotations
 import linecache
 from dataclasses import dataclass
 
+from dovetail.codes import CODES, anchor
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -28,14 +30,22 @@ class Location:
     column: int = -1
     end_column: int = -1
 
-    def excerpt(self) -> str:
-        """The `File ...` line, the source line and a caret under the columns."""
+    def source(self) -> str:
+        """The line's text; empty if the file cannot be read."""
+        return linecache.getline(self.filename, self.line).strip()
+
+    def entry(self) -> str:
+        """The place as tracebacks show it."""
         head = f'  File "{self.filename}", line {self.line}, in {self.function}'
+        return f"{head}\n    {self.source()}" if self.source() else head
+
+    def excerpt(self) -> str:
+        """The same with a caret under the columns."""
         source = linecache.getline(self.filename, self.line).rstrip("\n")
         if not source.strip():
-            return head
+            return self.entry()
         text = source.lstrip()
-        lines = [head, f"    {text}"]
+        lines = [self.entry()]
         if 0 <= self.column < self.end_column:
             start = max(self.column - (len(source) - len(text)), 0)
             width = min(self.end_column, len(source)) - max(self.column, len(source) - len(text))
@@ -54,22 +64,34 @@ class InvalidArgument(DovetailError, ValueError):
 class Unsupported(DovetailError):
     """The user's code does something that cannot be part of a graph.
 
-    `code` is stable and documented; `stack` is the user's, outermost first.
+    `code` is stable and documented; `stack` is the user's, outermost first; `refusals` say why the graph could not
+    end there either. Without a remedy of its own it has that of its code.
     """
 
     def __init__(
-        self, code: str, reason: str, remedy: str = "", stack: tuple[Location, ...] = ()
+        self, code: str, reason: str, remedy: str = "", stack: tuple[Location, ...] = (), refusals: tuple[str, ...] = ()
     ) -> None:
         super().__init__(reason)
-        self.code, self.reason, self.remedy, self.stack = code, reason, remedy, stack
+        self.code, self.reason, self.stack, self.refusals = code, reason, stack, refusals
+        self.remedy = remedy or (CODES[code].remedy if code in CODES else "")
         self.places: tuple[tuple[int, bool], ...] = ()  # capture's: where the graph could end instead
+        self.strict = False  # does the program ask for an error instead of a graph break here?
 
     def __str__(self) -> str:
-        lines = [f"[{self.code}] {self.reason}"]
-        lines += [place.excerpt() for place in self.stack]
-        if self.remedy:
-            lines.append(f"  What to do: {self.remedy}")
-        return "\n".join(lines)
+        return explained(self.code, self.reason, self.remedy, self.stack, self.refusals)
+
+
+def explained(
+    code: str, reason: str, remedy: str, stack: tuple[Location, ...], refusals: tuple[str, ...] = ()
+) -> str:
+    """The message of a graph break: reason, the user's stack, why the graph could not end there, remedy, anchor."""
+    lines = [f"[{code}] {reason}", *(place.excerpt() for place in stack)]
+    lines += [f"  The graph cannot end there: {refusal}" for refusal in refusals]
+    if remedy:
+        lines.append(f"  What to do: {remedy}")
+    if code in CODES:
+        lines.append(f"  Explained in {anchor(code)}")
+    return "\n".join(lines)
 
 
 class GraphBreakError(Unsupported):

@@ -17,12 +17,13 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.capture import capture, capture_with_breaks, resume_eagerly
+from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
 from dovetail.codegen import cpu, host
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.ir.aten import AtenGraph, subprograms
 from dovetail.ir.captured import Captured, Continuation
+from dovetail.ir.graphtext import graph_text
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Group, Program
 from dovetail.ir.text import program_text
@@ -50,9 +51,11 @@ def trace(
 
     Raises Unsupported, with the user's line, where capture can neither go on nor break.
     """
+    source, bytecode = events.stream("trace_source"), events.stream("trace_bytecode")
+    watch = Watch(source, bytecode) if source or bytecode else None
     with events.stage("capture"):
-        captured = (capture if options.fullgraph else capture_with_breaks)(fn, args, kwargs, options, varying)
-    events.artifact("graph_code", lambda: captured.graph.print_readable(print_output=False))
+        captured = (capture if options.fullgraph else capture_with_breaks)(fn, args, kwargs, options, varying, watch)
+    events.artifact("graph_code", lambda: graph_text(captured.graph.graph))
     return captured
 
 

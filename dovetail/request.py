@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import importlib
 import inspect
@@ -16,12 +17,14 @@ import torch.fx
 from dovetail import guards
 from dovetail.config import config
 from dovetail.diagnostics import logs
+from dovetail.diagnostics.breaks import BREAKS
 from dovetail.diagnostics.dump import DumpSink
 from dovetail.diagnostics.events import CompileRecord, Events
 from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
-from dovetail.ir.captured import Break, Continuation
+from dovetail.interop.peer import unseen
+from dovetail.ir.captured import Captured, Continuation
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end
 
@@ -66,7 +69,7 @@ class Request:
         return self.rests[key]
 
     def compile(
-        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str],
+        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
         varying: frozenset[str] = frozenset(),
     ) -> guards.Entry:  # fmt: skip
         """One run of the pipeline, reported as it goes."""
@@ -78,9 +81,11 @@ class Request:
         events = Events(record, [logs.LogSink(), *([dump] if dump else [])])
         _log_recompile(record)
         try:
-            entry = _compile_entry(fn, args, kwargs, options, events, self.rest, varying)
+            with unseen():
+                entry = _compile_entry(fn, args, kwargs, options, events, self.rest, varying)
             for found in entry.captured.breaks:
-                logs.log("graph_breaks", f"graph break in {record.function}, {record.place}:\n{_break_text(found)}")
+                message = f"graph break in {record.function}, {record.place}:\n{found.text()}"
+                BREAKS.meet(found.code, found.reason, found.stack, message)
             if entry.captured.breaks and not hasattr(fn, "_dovetail_continuation"):
                 entry = replace(entry, call=to_the_end(entry.call))
             record.outcome = "compiled"
@@ -94,10 +99,6 @@ class Request:
         finally:
             if dump is not None:
                 dump.finish(record)
-
-
-def _break_text(found: Break) -> str:
-    return str(Unsupported(found.code, found.reason, found.remedy, found.stack))
 
 
 def _compile_entry(
@@ -118,7 +119,7 @@ def _compile_entry(
             graph = call_backend(options.backend, captured.graph, guards.real_inputs(captured, fn, args, kwargs))
     events.artifact("graph", lambda: _table(captured.graph))
     events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
-    events.artifact("bytecode", lambda: captured.residual)
+    events.artifact("bytecode", lambda: _bytecode(fn, captured))
     with events.stage("guards"):
         entry = guards.build(captured, fn, graph, taken)
     events.artifact("guards", lambda: entry.text)
@@ -129,8 +130,17 @@ def _compile_entry(
 _STAGES: dict[str, Callable[[Any], Callable[..., Callable[..., Any]]]] = {
     "eager": lambda pipeline: lambda graph, fakes, options, events: graph,
     "aot_eager": lambda pipeline: pipeline.compile_aten,
+    "aot_eager_decomp_partition": lambda pipeline: pipeline.compile_aten,
     "dovetail": lambda pipeline: pipeline.compile_graph,
 }
+
+
+def _bytecode(fn: Any, captured: Captured) -> str:
+    """What was there, and what runs around the graph instead."""
+    rest = getattr(fn, "_dovetail_continuation", None)
+    code = rest.points[-1].code if rest is not None else getattr(underlying(fn), "__code__", None)
+    before = dis.Bytecode(code).dis() if code is not None else "(none)\n"
+    return f"ORIGINAL BYTECODE {describe(fn)[0]}\n{before}\nRESIDUAL PROGRAM\n{captured.residual}"
 
 
 def _table(graph: torch.fx.GraphModule) -> str:
@@ -146,13 +156,17 @@ def _log_recompile(record: CompileRecord) -> None:
     if not record.reasons:
         return
     head = f"Recompiling function {record.function} in {record.place}\n    triggered by the following guard failure(s):"
-    lines = [f"    - entry {len(record.reasons) - 1 - k}: {reason}" for k, reason in enumerate(record.reasons)]
-    logs.log("recompiles", "\n".join([head, *lines]))
+    count = len(record.reasons)
+    firsts = [f"    - entry {count - 1 - k}: {failed[0]}" for k, failed in enumerate(record.reasons)]
+    every = [f"    - entry {count - 1 - k}: {reason}" for k, failed in enumerate(record.reasons) for reason in failed]
+    logs.log("recompiles", "\n".join([head, *(every if config.verbose else firsts)]))
+    logs.log("recompiles_verbose", "\n".join([head, *every]))
 
 
 def _note_failure(error: BaseException, stage: str, record: CompileRecord, failures: list[Unsupported] | None) -> None:
     if isinstance(error, Unsupported):
-        logs.log("graph_breaks", f"{record.function} in {record.place} cannot be captured as one graph:\n{error}")
+        message = f"{record.function} in {record.place} cannot be captured as one graph:\n{error}"
+        BREAKS.meet(error.code, error.reason, error.stack, message)
         if failures is not None:
             failures.append(error)
     elif isinstance(error, Exception):
@@ -168,10 +182,17 @@ def describe(fn: Any) -> tuple[str, str]:
         code = rest.points[-1].code
         line = next((p[0] for p in code.co_positions() if p[0]), code.co_firstlineno)
         return target.__qualname__, f"{code.co_filename}:{line}"
-    if isinstance(target, torch.nn.Module):
-        target = type(target).forward
-    code = getattr(getattr(target, "__func__", target), "__code__", None)
+    target = underlying(target)
+    code = getattr(target, "__code__", None)
     name = getattr(target, "__qualname__", None) or type(target).__qualname__
     return name, f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+
+
+def underlying(fn: Any) -> Any:
+    """The Python function that runs when `fn` is called, as far as that can be told."""
+    target = inspect.unwrap(fn.func if isinstance(fn, functools.partial) else fn)
+    if isinstance(target, torch.nn.Module):
+        target = type(target).forward
+    return getattr(target, "__func__", target)
 
 

@@ -2,5 +2,6 @@
 
 from dovetail.capture.breaks.resume import eager as resume_eagerly
 from dovetail.capture.entry import capture, capture_with_breaks
+from dovetail.capture.watching import Watch
 
-__all__ = ["capture", "capture_with_breaks", "resume_eagerly"]
+__all__ = ["Watch", "capture", "capture_with_breaks", "resume_eagerly"]

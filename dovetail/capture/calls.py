@@ -19,6 +19,7 @@ from dovetail.capture import scalars
 from dovetail.capture.definitions import rely_on_function
 from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.known.table import CLOSURES, FOLDED, FOLDED_METHOD_TYPES, INLINE, KNOWN, STANDINS
+from dovetail.capture.marked import call_marked
 from dovetail.capture.modules import call_module
 from dovetail.capture.torchtable import graph_functions, tensor_methods
 from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, NotNative, Value
@@ -26,7 +27,7 @@ from dovetail.capture.values.callables import FunctionValue, KnownValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
 from dovetail.capture.wrap import function_parts
-from dovetail.ir.marks import original_of
+from dovetail.ir import marks
 
 DEPTH_LIMIT = 120
 
@@ -38,6 +39,9 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
         _load_parts(s, function)
         return closure(s, function, args, kwargs)
     if real is not MISSING:
+        found = marks.of_function(real)
+        if found is not None:
+            return call_marked(s, function, args, kwargs, found)
         handler = KNOWN.get(real)
         if handler is not None:
             result = handler(s, args, kwargs)
@@ -57,11 +61,9 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
         if inner is not None:
             cells = dict(zip(real.__code__.co_freevars, real.__closure__, strict=True))
             return s.call(s.wrap(cells[inner].cell_contents, None), *args, **kwargs)
-        if real.__dict__:
-            original = original_of(real)
-            if original is not real:  # a compiled function inside another is traced as what it was made from
-                return s.call(s.wrap(original, s.attr_source(function, "_dovetail_original")), *args, **kwargs)
-            _refuse_marked(s, function)
+        original = marks.original_of(real)
+        if original is not real:  # a compiled function inside another is traced as what it was made from
+            return s.call(s.wrap(original, s.attr_source(function, "_dovetail_original")), *args, **kwargs)
     return call_python(s, function, args, kwargs)
 
 
@@ -71,14 +73,6 @@ PEER_WRAPPERS = {
     ("torch._dynamo.mutation_guard", "patched_init"): "init",
     ("torch._dynamo.mutation_guard", "patched_setstate"): "setstate",
 }
-
-
-def _refuse_marked(s: Any, function: FunctionValue) -> None:
-    if getattr(function.real, "_torchdynamo_disable", False):
-        s.unsupported(
-            "disabled-function", f"{function.name} is marked with compiler.disable",
-            "Call it outside the compiled function, or remove the mark.",
-        )
 
 
 def call_python(s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -172,6 +166,9 @@ def _bind_keywords(s: Any, function: FunctionValue, kwargs: dict[str, Value], ou
 
 def call_known(s: Any, function: KnownValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     real = function.real
+    found = marks.of_native(real)
+    if found is not None:
+        return call_marked(s, function, args, kwargs, found)
     try:
         handler = KNOWN.get(real)
     except TypeError:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -27,8 +27,10 @@ from dovetail.capture.torchtable import remove_dead
 from dovetail.capture.values.base import MISSING, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.containers import DictValue, TupleValue
+from dovetail.capture.watching import Watch
 from dovetail.capture.wrap import function_parts
 from dovetail.errors import Unsupported
+from dovetail.ir import marks
 from dovetail.ir.captured import Break, Captured
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Bound, Cell
@@ -51,36 +53,60 @@ class Target:
     has_receiver: bool = False
 
 
+@dataclass
+class Aside:
+    """What the attempts at one capture share: results of functions marked as constant, and who watches.
+
+    Only the first attempt runs what the program asks for with comptime; the others repeat a part of it.
+    """
+
+    constants: dict[Any, Any] = field(default_factory=dict)
+    watch: Watch | None = None
+    comptime: bool = True
+
+
 def capture(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, varying: Any = frozenset()
-) -> Captured:
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any,
+    varying: Any = frozenset(), watch: Watch | None = None,
+) -> Captured:  # fmt: skip
     """Trace `fn(*args, **kwargs)` without running it; raises `Unsupported` where that is impossible.
 
     Tensors among the arguments are only looked at, never computed with. `varying` are the names of sources
     whose numbers are inputs of the graph, or `ALL`.
     """
-    return _capture(fn, args, kwargs, options, -1, varying)
+    return _capture(fn, args, kwargs, options, -1, varying, Aside(watch=watch))
 
 
 def capture_with_breaks(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, varying: Any = frozenset()
-) -> Captured:
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any,
+    varying: Any = frozenset(), watch: Watch | None = None,
+) -> Captured:  # fmt: skip
     """The same, but what cannot be part of the graph ends it: the residual does it and hands over the rest.
 
     Raises `Unsupported` where no such break is possible either.
     """
+    aside = Aside(watch=watch)
     try:
-        return _capture(fn, args, kwargs, options, 0, varying)
+        return _capture(fn, args, kwargs, options, 0, varying, aside)
     except Unsupported as error:
-        if error.code == "user-exception":
+        if error.code == "user-exception" or error.strict:
             raise
         for tick in _break_places(error):
+            if watch is not None:
+                watch.again(f"the graph ends at instruction {tick}: [{error.code}] {error.reason}")
             try:
-                captured = _capture(fn, args, kwargs, options, tick, varying)
-            except Unsupported:
+                captured = _capture(fn, args, kwargs, options, tick, varying, aside)
+            except Unsupported as refusal:
+                error.refusals += (_refused(refusal),)
                 continue  # not here: end the graph one call further out
-            return replace(captured, breaks=(Break(error.code, error.reason, error.remedy, error.stack),))
+            reason = Break(error.code, error.reason, error.remedy, error.stack, error.refusals)
+            return replace(captured, breaks=(reason,))
         raise
+
+
+def _refused(error: Unsupported) -> str:
+    where = f" in {error.stack[-1].function}, line {error.stack[-1].line}" if error.stack else ""
+    return f"[{error.code}] {error.reason}{where}"
 
 
 def _break_places(error: Unsupported) -> list[int]:
@@ -92,8 +118,9 @@ def _break_places(error: Unsupported) -> list[int]:
 
 
 def _capture(
-    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int = -1, varying: Any = frozenset()
-) -> Captured:
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int = -1,
+    varying: Any = frozenset(), aside: Aside | None = None,
+) -> Captured:  # fmt: skip
     """`stop`: the instruction to end at, 0 to go as far as possible, -1 if the graph must not break at all."""
     rest = getattr(fn, "_dovetail_continuation", None)
     target = take_apart(fn)
@@ -101,6 +128,11 @@ def _capture(
     varying = {None: varying, True: ALL, False: frozenset()}[options.dynamic]
     session = Session(getattr(function, "__globals__", {}) if rest is None else rest.scopes[0], options, varying)
     session.stop, session.breaks = stop or -1, stop >= 0
+    if aside is not None:
+        session.constants, session.watch, session.comptime = aside.constants, aside.watch, aside.comptime
+        aside.comptime = False
+    if rest is None:
+        _refuse_disabled(target)
     with preserved(session), FakeMode():
         try:
             if rest is not None:
@@ -112,6 +144,13 @@ def _capture(
         except Stopped:
             return _finish(session, session.ending, function)
         return _finish(session, _returning(session, result), function)
+
+
+def _refuse_disabled(target: Target) -> None:
+    """The compiled function may itself be marked, as the forward of a class of modules may be."""
+    found = marks.of_function(target.function) if target.function is not None else None
+    if found is not None and found.mark is marks.Mark.DISABLE:
+        raise Unsupported("disabled-function", f"{target.function.__qualname__} is marked not to be compiled")
 
 
 def _escaped(raised: Raised) -> Unsupported:

@@ -54,13 +54,15 @@ class Frame:
             return self.run()
         except Unsupported as error:
             if not error.places:
-                error.places = tuple((f.tick, f.direct) for f in frames)
+                error.places, error.strict = tuple((f.tick, f.direct) for f in frames), self.s.strict
             raise
         finally:
             frames.pop()
 
     def run(self) -> tuple[Any, Value]:
         instructions, s = self.code.instructions, self.s
+        if s.watch is not None:
+            instructions = s.watch.instructions(self)
         while True:
             self.at = self.ip
             self.tick = s.tick = s.tick + 1

@@ -23,6 +23,7 @@ from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ExceptionValue
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.marks import STRICT
 from dovetail.ir.source import Attr, Bound, Member, Own, Source
 
 
@@ -65,6 +66,10 @@ class Session:
         self.breaks = False  # may a graph end before the program does?
         self.expected: Any = None  # the code whose frame the running call instruction makes
         self.grad_mode = torch.is_grad_enabled()
+        self.strict = self.strict_before = STRICT.on  # is a graph break an error?
+        self.constants: dict[Any, Any] = {}  # results of functions marked as constant
+        self.comptime = True  # is code that the program wants run at compile time to run?
+        self.watch: Any = None  # shows each instruction; see capture.watching
 
     # ------------------------------------------------------------ facts relied on
 

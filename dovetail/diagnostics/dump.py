@@ -34,7 +34,7 @@ class DumpSink:
 
     def finish(self, record: CompileRecord) -> None:
         """What there is to say at the end: the outcome and the times."""
-        reasons = "".join(f"\nrecompiled because {r}" for r in record.reasons)
+        reasons = "".join(f"\nrecompiled because {r[0]}" for r in record.reasons)
         self.write(
             record, "summary", f"{record.function} {record.place}\n{record.outcome}{reasons}\n\n{stage_lines([record])}"
         )

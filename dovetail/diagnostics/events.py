@@ -40,7 +40,7 @@ class CompileRecord:
     index: int = 0  # counts the entries of the function
     stages: list[Stage] = field(default_factory=list)
     outcome: str = "running"  # compiled | failed: <error>
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[list[str], ...] = ()  # for each entry that did not fit, the guards that failed, the first one first
     captured: Any = None
 
     @property
@@ -67,6 +67,11 @@ class Events:
             made = text()
             for sink in wanting:
                 sink.write(self.record, kind, made)
+
+    def stream(self, kind: str) -> Callable[[str], None] | None:
+        """Where lines that come one by one go; None if nobody wants them."""
+        streams = [sink.stream(kind) for sink in self.sinks if hasattr(sink, "stream")]
+        return next((stream for stream in streams if stream is not None), None)
 
     @property
     def current(self) -> str:

@@ -6,9 +6,10 @@ only errors. `all` stands for every name. What nobody asked for is never even fo
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dovetail.diagnostics.events import CompileRecord
@@ -104,11 +105,20 @@ def log(name: str, message: str) -> None:
     logging.getLogger(f"{_ROOT}.{name}").info("%s", message)
 
 
+def detail(name: str, message: str) -> None:
+    """For those who asked for `+name`."""
+    logging.getLogger(f"{_ROOT}.{name}").debug("%s", message)
+
+
 class LogSink:
     """Shows artifacts whose log is on."""
 
     def wants(self, kind: str) -> bool:
         return kind in NAMES and is_on(kind)
+
+    def stream(self, kind: str) -> Callable[[str], None] | None:
+        """Where lines of this kind go as they come; None if nobody wants them."""
+        return functools.partial(log, kind) if is_on(kind) else None
 
     def write(self, record: CompileRecord, kind: str, text: str) -> None:
         log(kind, f"[{record.function} #{record.index}] {kind}\n{text.rstrip()}\n")

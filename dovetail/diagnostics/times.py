@@ -19,7 +19,7 @@ class Records:
         self._started = 0
         self._all: deque[CompileRecord] = deque(maxlen=_KEPT)
 
-    def start(self, function: str, place: str, index: int, reasons: Sequence[str]) -> CompileRecord:
+    def start(self, function: str, place: str, index: int, reasons: Sequence[list[str]]) -> CompileRecord:
         with self._lock:
             record = CompileRecord(function, place, self._started, index, reasons=tuple(reasons))
             self._started += 1

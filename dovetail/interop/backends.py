@@ -18,6 +18,7 @@ Backend = Callable[..., Callable[..., Any]]
 BUILT_IN: dict[str, str] = {
     "eager": "run the captured graph as it is",
     "aot_eager": "run the functional ATen graph operator by operator",
+    "aot_eager_decomp_partition": "the same, with forward and backward partitioned",
     "dovetail": "compile to fused kernels",
 }
 

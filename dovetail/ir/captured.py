@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.errors import Location
+from dovetail.errors import Location, explained
 from dovetail.ir.guard import Guard
 from dovetail.ir.source import Source
 
@@ -90,15 +90,23 @@ class Next:
 
 @dataclass(frozen=True)
 class Break:
-    """Why a graph ended: a stable code, the reason in the user's words, a remedy and the user's stack."""
+    """Why a graph ended: a stable code, the reason in the user's words, a remedy and the user's stack.
+
+    `refusals` say why it ended further out than where the reason lies.
+    """
 
     code: str
     reason: str
     remedy: str = ""
     stack: tuple[Location, ...] = ()
+    refusals: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.reason}"
+
+    def text(self) -> str:
+        """The whole message."""
+        return explained(self.code, self.reason, self.remedy, self.stack, self.refusals)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,60 @@
-"""What functions that `dovetail.compile` made say about themselves."""
+"""What user code asks capture to do with a callable: Dovetail's own marks and PyTorch's, found in one place.
+
+Dovetail's marks are kept by identity, so that `functools.wraps` copies none and native functions can carry them.
+PyTorch leaves attributes on the function, ids in tables of its compiler (read only where a program has loaded that),
+or is known by the name of the function called.
+"""
 
 from __future__ import annotations
 
-from types import FunctionType
-from typing import Any
+import enum
+import functools
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import FunctionType, MappingProxyType
+from typing import Any, NamedTuple
 
 
-def mark(compiled: FunctionType, original: Any) -> None:
-    """Note on `compiled` what it was made from."""
+class Mark(enum.Enum):
+    """detail of each mark:"""
+
+    ALLOW = "a node of the graph as it is; no detail"
+    DISALLOW = "called outside of any graph; no detail"
+    DISABLE = "called without being traced; (the user's reason or None, also the functions that it calls?)"
+    CONSTANT = "called while capturing, its result a constant; no detail"
+    INSTEAD = "another function is traced in its place; that function"
+    BREAK = "ends the graph; no detail, the message is an argument"
+    SKIP = "the function that calls it runs without being traced; no detail"
+    OUTSIDE = "a switch of the compiler, called between graphs; no detail"
+    DECORATE = "a decorator that marks; no detail"
+    COMPTIME = "its argument is called while capturing; no detail"
+    NOTHING = "has no effect on compiled code and gives None; no detail"
+    STRICT_ENTER = "enters error_on_graph_break; no detail"
+    STRICT_EXIT = "leaves error_on_graph_break; no detail"
+
+
+class Found(NamedTuple):
+    mark: Mark
+    detail: Any = None
+
+
+_OWN: dict[int, tuple[Any, Found]] = {}
+
+
+def put(obj: Any, mark: Mark, detail: Any = None) -> None:
+    """Mark a callable; its last mark counts."""
+    key = id(obj)
+    try:
+        ref = weakref.ref(obj, lambda _: _OWN.pop(key, None))
+    except TypeError:
+        ref = obj  # cannot be referenced weakly: kept
+    _OWN[key] = (ref, Found(mark, detail))
+
+
+def note_original(compiled: FunctionType, original: Any) -> None:
+    """Note on a compiled function what it was made from."""
     vars(compiled).update(_dovetail_original=original, _dovetail_code=compiled.__code__)
 
 
@@ -19,3 +66,162 @@ def original_of(fn: Any) -> Any:
     """
     notes = getattr(fn, "__dict__", {}) if isinstance(fn, FunctionType) else {}
     return notes["_dovetail_original"] if notes.get("_dovetail_code") is getattr(fn, "__code__", 0) else fn
+
+
+def of_native(real: Any) -> Found | None:
+    """The mark of a callable that is no Python function."""
+    found = _OWN.get(id(real))
+    return found[1] if found is not None else _in_peer_tables(real)
+
+
+def of_function(real: Any) -> Found | None:
+    """The mark of a Python function."""
+    found = _OWN.get(id(real))
+    if found is not None:
+        return found[1]
+    if real.__dict__:
+        for name in real.__dict__:
+            reader = ATTRIBUTES.get(name)
+            read = reader(real) if reader is not None else None
+            if read is not None:
+                return read
+    if real.__module__ in NAMED_MODULES:
+        mark = NAMED.get(real.__qualname__)
+        if mark is not None:
+            return Found(mark)
+    return _in_peer_tables(real)
+
+
+# ---------------------------------------------------------------- PyTorch's marks
+
+
+def _disabled(real: Any) -> Found | None:
+    if not real._torchdynamo_disable:
+        return None
+    words = getattr(real, "_torchdynamo_disable_msg", None)
+    return Found(Mark.DISABLE, (words, getattr(real, "_torchdynamo_disable_recursive", True)))
+
+
+def _is_wrapper(real: Any) -> bool:
+    """`functools.wraps` copies attributes; the id tells the function that they were made for."""
+    return real.__dict__.get("_torchdynamo_wrapper_id") in (None, id(real))
+
+
+def _compiled(real: Any) -> Found | None:
+    """What torch.compile returned is traced as what it was made from."""
+    inner = real.__dict__.get("_torchdynamo_inline") or real.__dict__.get("_torchdynamo_orig_callable")
+    disabled = real.__dict__.get("_torchdynamo_disable")
+    plain = callable(inner) and not disabled and _is_wrapper(real) and "_dovetail_original" not in real.__dict__
+    return Found(Mark.INSTEAD, inner) if plain and inner is not real else None
+
+
+#: Attribute that PyTorch sets → a reader that gives the mark, or None where the value means nothing.
+ATTRIBUTES: MappingProxyType[str, Callable[[Any], Found | None]] = MappingProxyType({
+    "_torchdynamo_disable": _disabled,
+    "_torchdynamo_inline": _compiled,
+    "_torchdynamo_orig_callable": _compiled,
+    "_torchdynamo_leaf_real_fn": lambda real: Found(Mark.DISABLE, ("it is a leaf function", True)),
+    "_dynamo_marked_constant": lambda real: Found(Mark.CONSTANT) if real._dynamo_marked_constant else None,
+    "_dynamo_forbidden": lambda real: Found(Mark.OUTSIDE) if real._dynamo_forbidden else None,
+    "__marked_compile_region_fn__": lambda real: Found(Mark.INSTEAD, real.__marked_compile_region_fn__),
+    "__torch_dynamo_polyfill__": lambda real: Found(Mark.INSTEAD, real.__torch_dynamo_polyfill__),
+})  # fmt: skip
+
+NAMED_MODULES = frozenset(("torch.compiler", "torch._dynamo.decorators", "torch._dynamo.comptime"))
+_STRICT = "ErrorOnGraphBreakDecoratorContextManager"
+NAMED: MappingProxyType[str, Mark] = MappingProxyType({
+    "graph_break": Mark.BREAK,
+    "step_unsupported": Mark.BREAK,
+    "skip_frame": Mark.SKIP,
+    "allow_in_graph": Mark.DECORATE,
+    "assume_constant_result": Mark.DECORATE,
+    "cudagraph_mark_step_begin": Mark.NOTHING,
+    "_Comptime.__call__": Mark.COMPTIME,
+    f"{_STRICT}.__enter__": Mark.STRICT_ENTER,
+    f"{_STRICT}.__exit__": Mark.STRICT_EXIT,
+    **dict.fromkeys(
+        (
+            "compile", "reset", "disable", "run", "skip", "disallow_in_graph", "substitute_in_graph", "set_stance",
+            "set_stance.__init__", "set_stance.__enter__", "set_stance.__exit__", "nested_compile_region",
+            "list_backends", "mark_dynamic", "maybe_mark_dynamic", "mark_static", "mark_unbacked",
+            "mark_static_address", "set_default_backend",
+        ),
+        Mark.OUTSIDE,
+    ),
+})  # fmt: skip
+
+_RULES = "torch._dynamo.trace_rules"
+_PEER_TABLES = (("_disallowed_callable_ids", Found(Mark.DISALLOW)), ("_allowed_callable_ids", Found(Mark.ALLOW)))
+
+
+def _in_peer_tables(real: Any) -> Found | None:
+    rules = sys.modules.get(_RULES)
+    if rules is None:
+        return None
+    for name, found in _PEER_TABLES:
+        ids = getattr(getattr(rules, name, None), "function_ids", None)
+        if ids and id(real) in ids:
+            return found
+    return _peer_substitute(real)
+
+
+def _peer_substitute(real: Any) -> Found | None:
+    """A user's substitute; those that PyTorch brings for the standard library are its own business."""
+    functions = sys.modules.get("torch._dynamo.variables.functions")
+    made = getattr(functions, "PolyfilledFunctionVariable", None)
+    try:
+        wrapped = made._get_polyfill_handlers().get(real) if made is not None else None
+    except TypeError:  # not hashable
+        return None
+    instead = getattr(wrapped, "__torch_dynamo_polyfill__", None)
+    if instead is None or (instead.__module__ or "").partition(".")[0] == "torch":
+        return None
+    return Found(Mark.INSTEAD, instead)
+
+
+# ---------------------------------------------------------------- errors instead of graph breaks
+
+
+class Strictness(threading.local):
+    """Is a graph break of this thread's code an error?"""
+
+    on = False
+
+    def set(self, on: bool) -> None:
+        self.on = on
+
+
+STRICT = Strictness()
+
+
+class ErrorOnGraphBreak:
+    """See `dovetail.error_on_graph_break`. The names of its attributes are those of PyTorch's class."""
+
+    def __init__(self, error_on_graph_break: bool) -> None:
+        self.error_on_graph_break = error_on_graph_break
+        self.prev_error_on_graph_break: list[bool | None] = []
+
+    def __enter__(self) -> None:
+        self.prev_error_on_graph_break.append(STRICT.on)
+        STRICT.set(self.error_on_graph_break)
+
+    def __exit__(self, *error: Any) -> None:
+        before = self.prev_error_on_graph_break.pop()
+        if before is not None:
+            STRICT.set(before)
+
+
+    def __call__(self, fn: Any) -> Any:
+        flag = self.error_on_graph_break
+
+        @functools.wraps(fn)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            with ErrorOnGraphBreak(flag):
+                return fn(*args, **kwargs)
+
+        return checked
+
+
+put(ErrorOnGraphBreak.__enter__, Mark.STRICT_ENTER)
+put(ErrorOnGraphBreak.__exit__, Mark.STRICT_EXIT)
+

@@ -20,8 +20,9 @@ import torch
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, GuardKind
-from dovetail.ir.marks import mark
+from dovetail.ir.marks import STRICT, note_original
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
+from dovetail.runtime.stance import RUN_ONLY, Stances
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Compiler(Protocol):
     """What the callable needs from above: the pipeline, the options, the reports."""
 
     def compile(
-        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[str],
+        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
         varying: frozenset[str],
     ) -> Entry:  # fmt: skip
         """A new entry that accepts this call, and any other numbers from the sources named `varying`.
@@ -100,7 +101,7 @@ class Dispatcher:
         """Replace all entries at once, the first one to be tried first. Those that can never fit again are left out."""
         entries = tuple(e for e in entries if all(needed() is not None for needed in e.needs))
         self.entries = entries
-        usable = entries and REGISTRY.stance != "force_eager"
+        usable = entries and not REGISTRY.stances.maybe_eager
         self.first = entries[0].call if usable else _no_entry
 
     def promote(self, entry: Entry) -> None:
@@ -126,7 +127,7 @@ class Dispatcher:
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that the first entry does not fit."""
-        if REGISTRY.stance == "force_eager" or self.compiler.must_stay_eager(args, kwargs):
+        if REGISTRY.stances.now() == "force_eager" or self.compiler.must_stay_eager(args, kwargs):
             return self.fn(*args, **kwargs)
         result = self.existing(args, kwargs)
         if result is not MISS:
@@ -142,13 +143,6 @@ class Dispatcher:
                     self.promote(entry)
                 return result
         return MISS
-
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Existing code if any fits, else eager; never compiles."""
-        if REGISTRY.stance == "force_eager" or self.compiler.must_stay_eager(args, kwargs):
-            return self.fn(*args, **kwargs)
-        result = self.existing(args, kwargs)
-        return self.fn(*args, **kwargs) if result is MISS else result
 
     def compile_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tried = self.entries
@@ -172,7 +166,7 @@ class Dispatcher:
         found = [entry.failures(args, kwargs) for entry in self.entries]
         self.varying |= {name for failed in found for name in changed_numbers(failed)}
         try:
-            entry = self.compiler.compile(self.fn, args, kwargs, index, list(map(_first_of, found)), self.varying)
+            entry = self.compiler.compile(self.fn, args, kwargs, index, list(map(_texts, found)), self.varying)
         except Exception as error:
             self.failed += not is_users_own(error)
             on_failure(error, Fallback(self.fn, args, kwargs, self.compiler.where(self.fn)), self.compiler.options())
@@ -208,8 +202,9 @@ class Dispatcher:
         on_failure(error, Fallback(self.fn, args, kwargs, self.compiler.where(self.fn)), self.compiler.options())
 
     def _may_compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if self.entries and REGISTRY.stance != "default":
-            REGISTRY.check_recompile(self, args, kwargs)
+        stance = REGISTRY.stances.now()
+        if stance == RUN_ONLY or (self.entries and stance != "default"):
+            REGISTRY.check_recompile(stance, self, args, kwargs)
             return False
         if self.eager:
             return False
@@ -218,7 +213,7 @@ class Dispatcher:
             return True
         if not self.warned:
             self.warned = True
-            last = next(iter(self.reasons(args, kwargs)), "compiling failed each time")
+            last = next((failed[0] for failed in self.reasons(args, kwargs)), "compiling failed each time")
             warnings.warn(
                 f"dovetail reached recompile_limit ({limit}) for {self.compiler.where(self.fn)}; it runs "
                 f"eagerly where no entry fits. Last reason: {last}",
@@ -226,13 +221,13 @@ class Dispatcher:
             )
         return False
 
-    def reasons(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-        """For each entry, newest first, the first guard that this call fails."""
-        return [_first_of(entry.failures(args, kwargs)) for entry in self.entries]
+    def reasons(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[list[str]]:
+        """For each entry, newest first, the guards that this call fails, the first one first."""
+        return [_texts(entry.failures(args, kwargs)) for entry in self.entries]
 
 
-def _first_of(failed: list[Any]) -> str:
-    return str(failed[0]) if failed else "the guards hold on a second look"
+def _texts(failed: list[Any]) -> list[str]:
+    return list(map(str, failed)) or ["the guards hold on a second look"]
 
 
 def changed_numbers(failed: list[Any]) -> list[str]:
@@ -250,7 +245,7 @@ def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        before = torch.is_grad_enabled()
+        before, strict = torch.is_grad_enabled(), STRICT.on
         result = call(*args, **kwargs)
         try:
             while type(result) is Next:
@@ -258,28 +253,49 @@ def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:
             return result
         except BaseException:
             torch._C._set_grad_enabled(before)
+            STRICT.set(strict)
             raise
 
     return run
 
 
 class Registry:
-    """All live dispatchers, and the stance that applies to them."""
+    """All live dispatchers, and the stances that apply to them."""
 
     def __init__(self) -> None:
         self.dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
-        self.stance = "default"
+        self.stances = Stances()
+
+    @property
+    def base(self) -> str:
+        """The stance of threads that are in no block with another."""
+        return self.stances.base
 
     def set_stance(self, stance: str) -> None:
-        with _COMPILING:
-            self.stance = stance
-            for dispatcher in list(self.dispatchers):
-                dispatcher.publish(dispatcher.entries)
+        self._change(lambda: setattr(self.stances, "base", stance))
 
-    def check_recompile(self, dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, stance: str) -> None:
+        """The stance of the running thread until `leave`."""
+        self._change(lambda: self.stances.enter(stance))
+
+    def leave(self) -> None:
+        self._change(self.stances.leave)
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Where compiled code may no longer be run without a look at the thread, or may again, say so everywhere."""
+        before = self.stances.maybe_eager
+        change()
+        if self.stances.maybe_eager != before:
+            with _COMPILING:
+                for dispatcher in list(self.dispatchers):
+                    dispatcher.publish(dispatcher.entries)
+
+    def check_recompile(
+        self, stance: str, dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Raise if the stance forbids the recompilation that this call would need."""
-        if self.stance == "fail_on_recompile":
-            why = "; ".join(dispatcher.reasons(args, kwargs))
+        if stance == "fail_on_recompile":
+            why = "; ".join(failed[0] for failed in dispatcher.reasons(args, kwargs))
             raise RuntimeError(
                 f"{dispatcher.compiler.where(dispatcher.fn)} would be recompiled, which the stance forbids: {why}"
             )
@@ -304,7 +320,7 @@ def wrap_function(fn: Callable[..., Any], compiler: Compiler) -> Callable[..., A
 
     wrapped = functools.wraps(fn)(compiled)
     wrapped.__wrapped__ = fn  # type: ignore[attr-defined]
-    mark(wrapped, fn)
+    note_original(wrapped, fn)
     wrapped._torchdynamo_inline = fn  # type: ignore[attr-defined]  # torch.compile around us traces the original
     wrapped._dovetail_dispatcher = dispatcher  # type: ignore[attr-defined]
     return wrapped

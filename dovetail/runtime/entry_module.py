@@ -37,6 +37,8 @@ class CompiledModule:
             return result
         return dispatcher.miss(args, kwargs)
 
+    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compile around us calls it as it is
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         rebuild, arguments = self._dovetail_rebuild
         return rebuild, (self._orig_mod, *arguments)
@@ -70,6 +72,17 @@ def compiled_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
         }
         made = type(cls)(cls.__name__, (CompiledModule, cls), body)
         _CLASSES[cls] = weakref.ref(made)
+    return made
+
+
+def disabled_module(
+    module: torch.nn.Module, disabled: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> torch.nn.Module:
+    """An instance of a subclass whose `__call__` is `disabled` of the class's own, with the same state."""
+    cls = type(module)
+    body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    made = object.__new__(type(cls)(cls.__name__, (cls,), {**body, "__call__": disabled(cls.__call__)}))
+    object.__setattr__(made, "__dict__", module.__dict__)
     return made
 
 

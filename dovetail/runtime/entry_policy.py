@@ -4,6 +4,7 @@
 |---|---|---|---|
 | the program raises for these arguments | eager: it raises the program's own error | the same | the same |
 | the code cannot be captured (Unsupported) | GraphBreakError | eager, one warning | eager, one warning |
+| the compiled function is marked with disable, or skips itself | GraphBreakError | eager | eager |
 | a backend raised (BackendError) | raised | eager, one warning | raised |
 | anything else | eager's error if eager raises, else InternalError | eager, one warning | as under fullgraph |
 """
@@ -35,8 +36,10 @@ def on_failure(error: Exception, call: Fallback, options: Any) -> None:
     """Return when the call is to run eagerly; raise what the user must see otherwise."""
     if is_users_own(error):
         return
-    if isinstance(error, Unsupported) and options.fullgraph:
+    if isinstance(error, Unsupported) and (options.fullgraph or error.strict):
         raise _as_graph_break(error) from error
+    if isinstance(error, Unsupported) and _asked_for(error):
+        return  # what the author of the compiled function asks for
     if options.suppress_errors or isinstance(error, Unsupported):
         warnings.warn(f"dovetail runs {call.where} eagerly, since it could not compile it: {error}", stacklevel=6)
         return
@@ -46,13 +49,18 @@ def on_failure(error: Exception, call: Fallback, options: Any) -> None:
     raise _as_internal(error) from error
 
 
+def _asked_for(error: Unsupported) -> bool:
+    """The compiled function itself is marked (no frame was entered), or calls skip_frame."""
+    return error.code == "skipped-frame" or error.code == "disabled-function" and not error.stack
+
+
 def is_users_own(error: Exception) -> bool:
     """Capture found that the program raises: not a failure to compile, and eager says it best."""
     return isinstance(error, Unsupported) and error.code == "user-exception"
 
 
 def _as_graph_break(error: Unsupported) -> GraphBreakError:
-    made = GraphBreakError(error.code, error.reason, error.remedy, error.stack)
+    made = GraphBreakError(error.code, error.reason, error.remedy, error.stack, error.refusals)
     made.__traceback__ = None
     return made
 

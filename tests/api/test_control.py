@@ -165,7 +165,7 @@ def test_run_never_compiles() -> None:
     fn(X, 2.0)
     assert torch.equal(only(X, 2.0), X * 2) and torch.equal(only(X, 5.0), X * 5) and entries(fn) == 1
     with pytest.raises(dovetail.InvalidArgument):
-        dovetail.run(scaled)
+        dovetail.run(3)
 
 
 def test_disable_gives_the_original() -> None:

@@ -17,8 +17,10 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "api": ANYTHING,
     "request": ANYTHING,
     "control": ANYTHING,
+    "comptime": {"ir"},
     "pipeline": ANYTHING,
-    "errors": set(),
+    "codes": set(),
+    "errors": {"codes"},
     "options": {"errors"},
     "config": {"errors", "options"},
     "ir": {"errors"},
@@ -26,7 +28,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     **{phase: SHARED for phase in PHASES},
     # Assembling and rebuilding code objects is one craft: capture and guards emit code through the bytecode phase.
     "capture": SHARED | {"bytecode"},
-    "diagnostics": SHARED | {"config", "api", "pipeline"},
+    "diagnostics": SHARED | {"codes", "config", "api", "pipeline"},
     "interop": SHARED | {"config", "api", "pipeline"},
 }
 

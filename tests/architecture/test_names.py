@@ -8,8 +8,11 @@ import dovetail
 
 PUBLIC = {
     "BackendError", "DovetailError", "GraphBreakError", "InternalError", "InvalidArgument", "Unsupported",
-    "compile", "compile_times", "config", "disable", "explain", "get_default_backend", "is_compiling", "list_backends",
-    "register_backend", "reset", "run", "set_default_backend", "set_logs", "set_stance",
+    "allow_in_graph", "assume_constant_result", "compile", "compile_times", "comptime", "config",
+    "cudagraph_mark_step_begin", "disable", "disallow_in_graph", "error_on_graph_break", "explain",
+    "get_default_backend", "graph_break", "is_compiling", "list_backends", "nested_compile_region",
+    "register_backend", "reset", "run", "set_default_backend", "set_logs", "set_stance", "skip_frame",
+    "substitute_in_graph",
 }  # fmt: skip
 
 

@@ -188,7 +188,7 @@ def test_the_reason_is_in_the_users_terms() -> None:
     compiled = dovetail.compile(net, backend="eager")
     compiled(X)
     first(net).scale = 3.0
-    (reason,) = compiled._dovetail_dispatcher.reasons((X,), {})
+    ((reason, *_),) = compiled._dovetail_dispatcher.reasons((X,), {})
     assert "scale == 2.0 (actual 3.0)" in reason and "test_below_modules.py" in reason
 
 

@@ -19,6 +19,7 @@ from dovetail.capture.values.base import NULL
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.objects import Handling
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Next, Point
+from dovetail.ir.marks import STRICT
 
 
 class Stopped(BaseException):
@@ -76,9 +77,12 @@ def _in_handler(s: Any, rebuilder: Rebuilder, steps: list[str]) -> list[str]:
 
 
 def modes(s: Any, rebuilder: Rebuilder) -> list[str]:
-    """A line that puts the grad mode in force that the traced code left."""
+    """Lines that put the modes in force that the traced code left."""
     mode = torch.is_grad_enabled()
-    return [f"{rebuilder.known(torch._C._set_grad_enabled)}({mode})"] if mode != s.grad_mode else []
+    lines = [f"{rebuilder.known(torch._C._set_grad_enabled)}({mode})"] if mode != s.grad_mode else []
+    if s.strict != s.strict_before:
+        lines.append(f"{rebuilder.known(STRICT)}.set({s.strict})")
+    return lines
 
 
 def _caught(s: Any, rebuilder: Rebuilder, number: int) -> tuple[Continuation | None, str]:

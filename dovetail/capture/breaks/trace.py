@@ -89,7 +89,7 @@ def _run(s: Any) -> Value:
             frames[-1].push(value)
     except Unsupported as error:
         if not error.places:
-            error.places = tuple((f.tick, f.direct) for f in frames)
+            error.places, error.strict = tuple((f.tick, f.direct) for f in frames), s.strict
         raise
     finally:
         frames.clear()

@@ -1,0 +1,167 @@
+"""Calls of callables that carry a mark (`ir.marks`): what capture does instead of tracing them.
+
+A handler takes the session, the function's value, the arguments and the mark's detail.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import CellType, FunctionType
+from typing import Any
+
+from dovetail.capture.comptime import ComptimeContext
+from dovetail.capture.values.base import FALSE, MISSING, NONE, NotNative, Value
+from dovetail.capture.values.callables import FunctionValue
+from dovetail.errors import Unsupported
+from dovetail.ir.marks import Mark
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+Handler = Callable[[Any, Any, Args, Kwargs, Any], Value]
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "name", None) or function.describe()
+
+
+def _allow(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    return s.torch_call(function.real, args, kwargs)
+
+
+def _disallow(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    return s.unsupported("disallowed-function", f"{_name(function)} is marked with disallow_in_graph")
+
+
+def _disable(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    words, _ = detail
+    why = f": {words}" if words else ""
+    return s.unsupported("disabled-function", f"{_name(function)} is marked not to be compiled{why}")
+
+
+def _constant(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    """Call it now, once for each set of arguments, however often this part of the program is captured."""
+    try:
+        native = [a.native() for a in args]
+        named = {k: v.native() for k, v in kwargs.items()}
+    except NotNative:
+        return s.unsupported(
+            "constant-of-traced-value", f"{_name(function)} is marked as constant, but its arguments are computed here"
+        )
+    key = (function.real, tuple(map(id, native)), tuple((k, id(v)) for k, v in named.items()))
+    if key not in s.constants:
+        try:
+            s.constants[key] = (function.real(*native, **named), native, named)
+        except Exception as error:  # the program's own: eager raises it at this call
+            return s.throw_native(error)
+    return s.wrap(s.constants[key][0], None)
+
+
+def _instead(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    return s.wrap(detail, None).call(s, args, kwargs)
+
+
+def _break(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    words = _message(args, kwargs)
+    return s.unsupported("explicit-break", f"the code calls graph_break({words!r})" if words else "the code calls "
+                         "graph_break()")  # fmt: skip
+
+
+def _message(args: Args, kwargs: Kwargs) -> str:
+    given = [*args, *kwargs.values()]
+    value = getattr(given[0], "value", "") if given else ""
+    return value if isinstance(value, str) else ""
+
+
+def _skip(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    """No break inside the calling function: the graph ends before the call of that function, or nothing is compiled."""
+    error = Unsupported("skipped-frame", "the code calls skip_frame()", "", s.stack())
+    error.places = tuple((f.tick, f.direct) for f in s.frames[:-1]) or ((0, True),)
+    raise error
+
+
+def _outside(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    return s.unsupported("compiler-switch", f"{_name(function)} changes how code is compiled")
+
+
+def _decorate(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    """`allow_in_graph(f)` inside: the mark is put on f now. What was made inside is traced as it is."""
+    (target,) = args if len(args) == 1 else (None,)
+    real = getattr(target, "real", MISSING)
+    if target is None or kwargs or (real is MISSING and not isinstance(target, FunctionValue)):
+        return _outside(s, function, args, kwargs, detail)
+    if real is not MISSING:
+        function.real(real)
+    return target
+
+
+def _nothing(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    return NONE
+
+
+def _strict_enter(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    """As `ErrorOnGraphBreak.__enter__`, on the flag of this capture; the manager's own book is kept in step."""
+    before = s.get_attr(args[0], "prev_error_on_graph_break")
+    s.call_method(before, "append", s.from_native(s.strict))
+    s.strict = s.get_attr(args[0], "error_on_graph_break").native()
+    return NONE
+
+
+def _strict_exit(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    before = s.call_method(s.get_attr(args[0], "prev_error_on_graph_break"), "pop").native()
+    s.strict = s.strict if before is None else before
+    return FALSE
+
+
+# ---------------------------------------------------------------- comptime
+
+
+def _comptime(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    """Call the function given with the state of this capture."""
+    given = next((a for a in (*args, *kwargs.values()) if isinstance(a, FunctionValue)), None)
+    if given is None:
+        return s.unsupported("comptime-argument", "comptime takes a Python function of the compile-time context")
+    try:
+        if s.comptime:
+            native(given)(ComptimeContext(s))
+    except NotNative:
+        return s.unsupported("comptime-argument", "the function given to comptime uses variables computed here")
+    return NONE
+
+
+def native(function: FunctionValue) -> Any:
+    """The function itself; one made inside is made for real, if its cells hold native values. Raises NotNative."""
+    if function.real is not MISSING:
+        return function.real
+    cells = tuple(CellType(_contents(cell)) for cell in function.closure)
+    defaults = tuple(d.native() for d in function.defaults)
+    made = FunctionType(function.code, function.globals, function.name, defaults or None, cells or None)
+    made.__kwdefaults__ = {k: v.native() for k, v in function.kwdefaults.items()} or None
+    return made
+
+
+def _contents(cell: Any) -> Any:
+    if cell.contents is None:
+        return inspect.Parameter.empty if cell.real is MISSING else cell.real.cell_contents
+    return cell.contents.native()
+
+
+HANDLERS: dict[Mark, Handler] = {
+    Mark.ALLOW: _allow,
+    Mark.DISALLOW: _disallow,
+    Mark.DISABLE: _disable,
+    Mark.CONSTANT: _constant,
+    Mark.INSTEAD: _instead,
+    Mark.BREAK: _break,
+    Mark.SKIP: _skip,
+    Mark.OUTSIDE: _outside,
+    Mark.DECORATE: _decorate,
+    Mark.COMPTIME: _comptime,
+    Mark.NOTHING: _nothing,
+    Mark.STRICT_ENTER: _strict_enter,
+    Mark.STRICT_EXIT: _strict_exit,
+}
+
+
+def call_marked(s: Any, function: Any, args: Args, kwargs: Kwargs, found: Any) -> Value:
+    return HANDLERS[found.mark](s, function, args, kwargs, found.detail)

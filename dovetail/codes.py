@@ -1,0 +1,467 @@
+"""Every reason why a graph ends or a function runs eagerly, by its stable code.
+
+`docs/graph-breaks.md` is made from this table. A message adds what only the place knows: names, types, the line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PAGE = "docs/graph-breaks.md"
+
+
+@dataclass(frozen=True)
+class Code:
+    """`title` completes "The code ..."; `example` is a piece of code that gives this reason."""
+
+    title: str
+    explanation: str
+    remedy: str
+    example: str
+
+
+SECTIONS: dict[str, dict[str, Code]] = {
+    "Values of tensors": {
+        "data-dependent-branch": Code(
+            "branches on the value of a tensor",
+            "A graph is made before any number is known, so it cannot say which way an `if` or a `while` goes. The "
+            "graph "
+            "computes the condition and ends; both ways are compiled on their own.",
+            "Use torch.where or torch.cond, or branch on a number that is known before the call.",
+            "if x.sum() > 0:\n    x = x + 1",
+        ),
+        "data-dependent-value": Code(
+            "asks for the value of a tensor as a Python object",
+            "`item()`, `tolist()`, `int(t)`, `bool(t)` and the like give Python numbers, which exist only after the "
+            "graph "
+            "has run.",
+            "Keep the computation in tensors, set dovetail.config.capture_scalar_outputs, or do this outside the "
+            "compiled "
+            "function.",
+            "scale = x.max().item()",
+        ),
+        "data-dependent-shape": Code(
+            "calls something whose result has a size that depends on values",
+            "How many elements `nonzero`, `unique` or a boolean mask select is not known before they run.",
+            "Use torch.where with three arguments or a mask of fixed size.",
+            "positive = x[x > 0]",
+        ),
+        "data-dependent-output": Code(
+            "calls an operator whose result depends on values in a way that no rule describes",
+            "The operator's result has a shape or a Python value that can be told from its inputs' values only.",
+            "Keep the value in a tensor (torch.where, masks), or move this step out of the compiled function.",
+            "rows = torch.unique(labels)",
+        ),
+        "text-of-tensor": Code(
+            "turns a tensor into text",
+            "The text of a tensor shows its numbers, which exist only after the graph has run.",
+            "Format tensors outside the compiled function.",
+            'message = f"loss {loss}"\nmessages.append(message)',
+        ),
+        "late-call": Code(
+            "prints or logs something that exists only in the graph",
+            "Printing and logging are done after the graph has run, in order. That is possible for strings and "
+            "numbers, "
+            "not for objects that would look different by then.",
+            "Pass strings and numbers, or call it outside the compiled function.",
+            "logger.info(some_object_made_here)",
+        ),
+        "tensor-hash": Code(
+            "uses a tensor as a key or in a set",
+            "Tensors hash by identity, and a tensor inside the graph is no object yet.",
+            "Use its name or index as the key.",
+            "seen = {x + 1}",
+        ),
+        "tensor-key": Code(
+            "uses a dictionary with tensors as keys",
+            "Tensors as keys are compared by identity, which a graph cannot check.",
+            "Use strings or integers as keys.",
+            "state = self.state[parameter]",
+        ),
+        "tensor-index": Code(
+            "indexes a Python sequence with a tensor",
+            "The position is a value of a tensor, known only after the graph has run.",
+            "Stack the items in a tensor and index that, or index with a Python integer.",
+            "layer = self.layers[step]  # step is a tensor",
+        ),
+    },
+    "Tensors and their attributes": {
+        "tensor-attribute": Code(
+            "reads an attribute of a tensor that capture does not know",
+            "The attribute is computed by PyTorch's native code or was put there by someone else.",
+            "Read it before the call and pass it in.",
+            "address = x.data_ptr()",
+        ),
+        "tensor-grad": Code(
+            "reads .grad of a tensor",
+            "The gradient is another tensor, which may appear and vanish between calls.",
+            "Read it outside the compiled function.",
+            "norm = w.grad.norm()",
+        ),
+        "grad-fn": Code(
+            "reads .grad_fn of a tensor",
+            "The history of a tensor inside a graph is not that of eager execution.",
+            "Look at it outside the compiled function.",
+            "name = y.grad_fn.name()",
+        ),
+        "tensor-subclass": Code(
+            "uses a subclass of torch.Tensor",
+            "Subclasses may change what every operation means, by code that is not traced yet.",
+            "Pass a plain tensor, or call this part from a function marked with dovetail.disable.",
+            "y = MyTensor(x) + 1",
+        ),
+        "sparse-tensor": Code(
+            "uses a tensor that is not strided",
+            "Only tensors with sizes and strides are compiled.",
+            "Convert it with .to_dense(), or keep this code in a function marked with dovetail.disable.",
+            "y = x.to_sparse() @ w",
+        ),
+        "metadata-mutation": Code(
+            "changes the shape or the memory of a tensor in place",
+            "The caller would see a tensor of another shape; a graph only replaces contents.",
+            "Use the variant that returns a new tensor.",
+            "x.resize_(4)",
+        ),
+        "autograd-function": Code(
+            "calls a torch.autograd.Function whose inputs require grad",
+            "Its backward is the user's Python code, which is not traced here.",
+            "Call it outside the compiled function, or write it as torch operators.",
+            "y = MyFunction.apply(x)",
+        ),
+        "no-shape-rule": Code(
+            "calls an operator whose result cannot be predicted",
+            "Capture must know the shape of every result without computing it, and nothing describes this operator's.",
+            "Register a fake for the operator (torch.library.register_fake), or call it outside.",
+            "y = torch.ops.mine.op(x)",
+        ),
+        "graph-argument": Code(
+            "passes an object to a torch operation that a graph cannot hold",
+            "Arguments in a graph are tensors, numbers, strings, dtypes, devices and lists of them.",
+            "Pass what the operation needs of the object instead.",
+            "y = torch.add(x, some_object)",
+        ),
+    },
+    "Native code": {
+        "opaque-call": Code(
+            "calls native code that capture knows nothing about",
+            "A function written in C cannot be traced, and might do anything. It is called as it is, between two "
+            "graphs.",
+            "Use the torch function that does the same, mark it with dovetail.allow_in_graph or "
+            "dovetail.substitute_in_graph, or call it outside the compiled function.",
+            "y = some_extension.work(x)",
+        ),
+        "native-call-on-traced-value": Code(
+            "gives native code a value that exists only in the graph",
+            "The function is known, but can only be called with values that are there while capturing.",
+            "Use the torch function that does the same.",
+            "y = math.sqrt(x.sum())",
+        ),
+        "native-object": Code(
+            "creates an object of a class written in native code",
+            "Nothing describes how such an object is made and what it refers to.",
+            "Create it outside the compiled function.",
+            "lock = threading.Lock()",
+        ),
+        "native-init": Code(
+            "creates an object that native code initialises",
+            "What the initialiser stores in the object cannot be seen.",
+            "Create it outside the compiled function.",
+            "class Mine(SomeExtensionType): ...\nm = Mine(3)",
+        ),
+        "native-value": Code(
+            "needs the value of something that is computed by the graph",
+            "The value is needed to go on tracing, and it is not known before the graph has run.",
+            "Pass it as an argument that is a constant, or compute it outside the compiled function.",
+            "torch.zeros(3, device=device_computed_here)",
+        ),
+        "c-attribute": Code(
+            "reads an attribute that native code computes",
+            "Reading it may have effects, and it may change between calls.",
+            "Read it outside the compiled function.",
+            "n = some_extension_object.size",
+        ),
+        "descriptor": Code(
+            "reads an attribute through a descriptor written in native code",
+            "The descriptor decides what the attribute is by code that cannot be traced.",
+            "Read it outside the compiled function.",
+            "n = some_extension_object.shape",
+        ),
+        "attribute-store": Code(
+            "stores an attribute in an object that does not let capture see it",
+            "Stores are replayed after the graph; this object's are done by native code.",
+            "Keep the value in a local variable or in an object that the function creates.",
+            "some_extension_object.limit = 3",
+        ),
+    },
+    "Python": {
+        "opcode": Code(
+            "uses a construct of Python that is not traced yet",
+            "The bytecode instruction named has no rule.",
+            "Move the construct into a function marked with dovetail.disable, and report it.",
+            "async with lock: ...",
+        ),
+        "locals": Code(
+            "calls locals()",
+            "The dictionary would have to follow every variable.",
+            "Name the variables.",
+            'text = "{x}".format(**locals())',
+        ),
+        "frame-reader": Code(
+            "calls something that looks at the frame calling it",
+            "Between two graphs the frame is not the one that the user wrote.",
+            "Pass what it needs as arguments.",
+            "names = dir()",
+        ),
+        "recursion": Code(
+            "calls functions very deeply",
+            "Everything called is part of one graph, and calls nest deeper than the limit.",
+            "Compile the inner function instead.",
+            "def f(x): return f(x - 1) if x.shape[0] < 10**6 else x",
+        ),
+        "class-made-inside": Code(
+            "makes a class by calling type()",
+            "Classes are made by class statements in traced code, not by type with three arguments.",
+            "Make the class outside the compiled function.",
+            'Pair = type("Pair", (), {})',
+        ),
+        "class-subscript": Code(
+            "subscripts a class with something made inside",
+            "Only classes subscripted with known types are constants.",
+            "Write the annotation outside the compiled function.",
+            "kind = list[LocalClass]",
+        ),
+        "set-order": Code(
+            "depends on the order of a set",
+            "The order in which a set gives its items is not known while capturing.",
+            "Use sorted(), or a dictionary.",
+            "item = names.pop()  # names is a set",
+        ),
+        "outside-iterator": Code(
+            "advances an iterator that was made outside",
+            "Advancing it while capturing would use it up.",
+            "Loop over a list or tuple.",
+            "batch = next(self.loader)",
+        ),
+        "outside-exception": Code(
+            "raises an exception object that was made outside",
+            "Raising it changes the object, which others can see.",
+            "Make the exception where it is raised.",
+            "raise self.error",
+        ),
+        "traceback": Code(
+            "reads the traceback of an exception that was raised here",
+            "Tracebacks are made of frames, which code in a graph does not have.",
+            "Read it outside the compiled function, or mark this one with dovetail.disable.",
+            "except ValueError as error:\n    frame = error.__traceback__.tb_frame",
+        ),
+        "iterator-result": Code(
+            "returns an iterator or a generator",
+            "What it will give has not been computed when the graph is done.",
+            "Return a list instead.",
+            "return (layer(x) for layer in layers)",
+        ),
+        "result": Code(
+            "returns, or keeps across a graph break, an object that cannot be made again",
+            "What the traced code made is rebuilt after the graph has run; nothing says how to rebuild this.",
+            "Return its parts, or make it outside the compiled function.",
+            "return memoryview(data)",
+        ),
+        "cyclic-tuple": Code(
+            "makes a tuple that contains itself through another object",
+            "A tuple is rebuilt when all its items exist, and here one needs the other.",
+            "Use a list.",
+            "items = []\npair = (items, 1)\nitems.append(pair)",
+        ),
+        "module-registration": Code(
+            "assigns a parameter or a submodule",
+            "The set of a module's parameters is fixed while it is compiled.",
+            "Register parameters and submodules in __init__.",
+            "self.weight = torch.nn.Parameter(w)",
+        ),
+        "decorator-inside": Code(
+            "uses a context manager as a decorator",
+            "Inside traced code it can only be used in a with statement.",
+            "Use a with statement.",
+            "f = torch.inference_mode(f)",
+        ),
+        "user-exception": Code(
+            "raises for these arguments",
+            "The program itself is at fault; it is run eagerly, so that its own error is seen.",
+            "Run it without compiling to see the full error.",
+            "raise ValueError(x.shape)",
+        ),
+    },
+    "State of the process": {
+        "random-state": Code(
+            "changes or reads the state of the random number generator",
+            "Inside a graph random numbers are drawn in another order than in eager execution.",
+            "Seed outside the compiled function.",
+            "torch.manual_seed(0)",
+        ),
+        "clock": Code(
+            "reads the clock",
+            "The time while capturing says nothing about the time of a call.",
+            "Time the compiled function from outside.",
+            "start = time.perf_counter()",
+        ),
+        "context-variable": Code(
+            "sets a context variable and leaves it set",
+            "Context variables are followed while they are set and reset inside.",
+            "Reset it, or set it outside the compiled function.",
+            "variable.set(3)",
+        ),
+        "inference-mode-inside": Code(
+            "switches inference mode",
+            "Tensors made in inference mode are of another kind, for which the graph was not made.",
+            "Use torch.no_grad there, or call the compiled function under torch.inference_mode.",
+            "with torch.inference_mode():\n    y = x + 1",
+        ),
+    },
+    "Asked for": {
+        "explicit-break": Code(
+            "asks for a graph break",
+            "A call of graph_break() ends the graph where it stands.",
+            "Remove the call.",
+            'dovetail.graph_break("before the lookup")',
+        ),
+        "disabled-function": Code(
+            "calls a function that is marked not to be compiled",
+            "The function is called as it is, between two graphs. With recursive=False the functions that it calls are "
+            "compiled.",
+            "Call it outside the compiled function, or remove the mark.",
+            "@dovetail.disable\ndef lookup(key): ...",
+        ),
+        "disallowed-function": Code(
+            "calls a function that is marked with disallow_in_graph",
+            "The function is called as it is, between two graphs.",
+            "Remove the mark, or call it outside the compiled function.",
+            "dovetail.disallow_in_graph(torch.sub)\ny = torch.sub(x, 1)",
+        ),
+        "skipped-frame": Code(
+            "calls skip_frame()",
+            "The function that calls it is run without being traced.",
+            "Remove the call.",
+            "dovetail.skip_frame()",
+        ),
+        "compiler-switch": Code(
+            "calls a switch of the compiler",
+            "Stances, marks and settings change how later code is compiled; they are set between two graphs.",
+            "Set it outside the compiled function.",
+            'dovetail.set_stance("force_eager")',
+        ),
+        "constant-of-traced-value": Code(
+            "gives a function marked with assume_constant_result something that is computed here",
+            "The function is called while capturing, when tensors have no values yet.",
+            "Pass constants, or remove the mark.",
+            "n = constant_function(x + 1)",
+        ),
+        "comptime-argument": Code(
+            "gives comptime a function that cannot be called while capturing",
+            "The function is called at compile time, so it cannot use tensors or objects that the traced code makes.",
+            "Use ctx.get_local(name) inside the function instead of the variable itself.",
+            "comptime(lambda ctx: print(y))",
+        ),
+    },
+    "Where a graph can end": {
+        "break-here": Code(
+            "needs a graph to end at a place where it cannot",
+            "After a break, plain Python does one instruction and the rest is compiled on its own. That is not "
+            "possible "
+            "at this instruction, or in a function that native code or another instruction waits for.",
+            "Move the code named in the first reason out, for example into a function marked with dovetail.disable.",
+            "sorted(items, key=lambda item: item.tensor.item())",
+        ),
+        "break-in-block": Code(
+            "needs a graph to end inside a block that cannot be resumed",
+            "The block has changed a mode or is handling an exception, and what follows would have to begin in its "
+            "middle.",
+            "Move the code named in the first reason out of the block.",
+            "try: ...\nexcept ValueError:\n    scale = x.max().item()",
+        ),
+        "internal-error": Code(
+            "met a mistake in Dovetail",
+            "Capture failed at an instruction that it should have handled. Plain Python does it, and the program goes "
+            "on.",
+            "Please report it with the code shown.",
+            "(any)",
+        ),
+    },
+    "Transforms and subgraphs": {
+        "side-effect-in-subgraph": Code(
+            "changes something outside, from a function that becomes a graph of its own",
+            "A branch of torch.cond, the body of a loop operator or a transformed function may run any number of "
+            "times.",
+            "Return the new value instead, and store it after the call.",
+            "torch.cond(p, lambda: results.append(x), ...)",
+        ),
+        "transform-without-call": Code(
+            "applies a transform that does not call its function",
+            "The transform's result cannot be told without calling the function that it is given.",
+            "Call it outside the compiled function.",
+            "torch.func.vmap(f)",
+        ),
+    },
+    "Operators in functional form": {
+        "higher-order-operator": Code(
+            "uses an operator that takes functions",
+            "The operator has no functional form here; its graph is run by PyTorch.",
+            "Nothing needs to be done; results are right.",
+            "torch.ops.higher_order.cond(...)",
+        ),
+        "mutating-operator": Code(
+            "uses an operator that writes to its arguments and has no functional form",
+            "Graphs are made functional before they are compiled.",
+            "Use an operator that returns a new tensor, or move this step out of the compiled function.",
+            "torch.ops.mine.update_(x)",
+        ),
+        "write-through-view": Code(
+            "writes in place to the result of an operator whose base cannot be updated",
+            "The write must show in the original tensor, and no rule says where.",
+            "Write to the original tensor, or work on a copy made with .clone().",
+            "some_view(x).add_(1)",
+        ),
+        "view-of-many": Code(
+            "makes views of several tensors at once",
+            "Writes to such views cannot be traced back to one tensor.",
+            "Make the views one by one.",
+            "torch._foreach_view(...)",
+        ),
+        "as-strided-outside": Code(
+            "writes to memory outside of a tensor through as_strided",
+            "The memory belongs to another tensor, which the graph does not know.",
+            "Use slices and views instead of as_strided.",
+            "x.as_strided((9,), (1,), 5).zero_()",
+        ),
+        "alias-of-other-size": Code(
+            "returns a view of an input as a type of another size",
+            "Elements of the result are not elements of the input.",
+            "Return a copy (.clone()), or take the view outside the compiled function.",
+            "return x.view(torch.int8)",
+        ),
+        "out-dtype": Code(
+            "gives out= a tensor of another dtype",
+            "PyTorch would convert the result while writing it.",
+            "Give a tensor of the result's dtype.",
+            "torch.add(x, y, out=integers)",
+        ),
+        "out-resize": Code(
+            "gives out= a tensor of another shape",
+            "PyTorch would resize it, which changes the caller's tensor.",
+            "Give a tensor of the right shape.",
+            "torch.add(x, y, out=torch.empty(0))",
+        ),
+        "cpu-dtype": Code(
+            "computes on a dtype that CPU kernels do not have",
+            "The operator is called as PyTorch has it.",
+            "Nothing needs to be done; results are right.",
+            "x.to(torch.complex64) * 2",
+        ),
+    },
+}
+
+CODES: dict[str, Code] = {code: row for section in SECTIONS.values() for code, row in section.items()}
+
+
+def anchor(code: str) -> str:
+    """Where the code is explained."""
+    return f"{PAGE}#{code}"

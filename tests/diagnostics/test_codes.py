@@ -1,0 +1,104 @@
+"""Every reason has a registered code, an explanation that a newcomer understands, and a place in the documents."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import dovetail
+from dovetail.codes import CODES, PAGE, SECTIONS, anchor
+from dovetail.diagnostics.pages import graph_breaks
+from dovetail.errors import Unsupported
+
+PACKAGE = Path(dovetail.__file__).parent
+ROOT = PACKAGE.parent
+RAISERS = ("unsupported", "Unsupported", "GraphBreakError")
+
+
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    """Every place in the package that gives up, and what it gives up with."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if name in RAISERS and node.args:
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
+def test_every_code_in_use_is_registered() -> None:
+    bad = [
+        f"{where}: {node.args[0].value!r}"
+        for where, node in calls()
+        if isinstance(node.args[0], ast.Constant) and node.args[0].value not in CODES
+    ]
+    assert bad == [], "add rows to dovetail/codes.py, then run python -m dovetail.diagnostics.pages"
+
+
+def test_every_registered_code_is_in_use() -> None:
+    texts = "".join(p.read_text(encoding="utf-8") for p in PACKAGE.rglob("*.py") if p.name != "codes.py")
+    assert [code for code in CODES if f'"{code}"' not in texts] == []
+
+
+def test_the_search_finds_places() -> None:
+    found = list(calls())
+    assert len(found) > 50 and sum(isinstance(n.args[0], ast.Constant) for _, n in found) > 40
+
+
+def test_a_code_is_registered_once() -> None:
+    assert sum(len(rows) for rows in SECTIONS.values()) == len(CODES)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_row_is_complete(code: str) -> None:
+    row = CODES[code]
+    assert code == code.lower() and " " not in code
+    assert row.title[0].islower() and not row.title.endswith(".")
+    assert row.explanation.endswith(".") and row.remedy.endswith(".") and row.example.strip()
+    assert row.remedy[0].isupper() and row.explanation[0] in "`_." + row.explanation[0].upper()
+    words = (row.title + row.explanation + row.remedy).lower()
+    assert not any(inside in words for inside in ("symbolic", "tracker", "residual", "session", "fake tensor"))
+
+
+def test_the_page_is_up_to_date() -> None:
+    written = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert written == graph_breaks(), "run python -m dovetail.diagnostics.pages"
+    for code in CODES:
+        assert f'<a id="{code}"></a>' in written and anchor(code) == f"{PAGE}#{code}"
+
+
+def test_a_message_has_every_part() -> None:
+    def inside(x):
+        return x.max().item()
+
+    def outside(x):
+        return x * inside(x + 1)
+
+    with pytest.raises(dovetail.GraphBreakError) as caught:
+        dovetail.compile(outside, backend="eager", fullgraph=True)(torch.ones(3))
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("[data-dependent-value] ")
+    places = [k for k, line in enumerate(lines) if line.startswith("  File ")]
+    assert [line.rpartition(", in ")[2] for line in lines if line.startswith("  File ")] == ["outside", "inside"]
+    assert lines[places[1] + 1].strip() == "return x.max().item()" and set(lines[places[1] + 2].strip()) == {"^"}
+    assert lines[-2].startswith("  What to do: ") and lines[-1].endswith(anchor("data-dependent-value"))
+
+
+def test_an_error_has_its_codes_remedy_or_its_own() -> None:
+    assert Unsupported("locals", "because").remedy == CODES["locals"].remedy
+    assert Unsupported("locals", "because", "Try this.").remedy == "Try this."
+
+
+def test_refused_breaks_say_why(recwarn) -> None:
+    def fn(x):
+        y = x + 1
+        names = vars()
+        return y * len(names)
+
+    x = torch.ones(3)
+    torch.testing.assert_close(dovetail.compile(fn, backend="eager")(x), fn(x))
+    texts = [str(r.message) for r in recwarn.list] + [str(r) for r in dovetail.explain(fn)(x).break_reasons]
+    assert any("The graph cannot end there" in text and "[frame-reader]" in text for text in texts), texts
