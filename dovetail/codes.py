@@ -86,6 +86,30 @@ SECTIONS: dict[str, dict[str, Code]] = {
         ),
     },
     "Tensors and their attributes": {
+        "backward-after-grad": Code(
+            "calls backward() after .grad was assigned in the same graph",
+            "The assignment is made after the graph, so the graph ends first.",
+            "Nothing needs to be done; results are right.",
+            "w.grad = None\nloss.backward()",
+        ),
+        "lazy-module": Code(
+            "calls a module that gets its shape from the first input",
+            "Its parameters do not exist yet.",
+            "Call the model once before it is compiled.",
+            "layer = torch.nn.LazyLinear(3)",
+        ),
+        "nested-data": Code(
+            "makes a tensor that requires grad from a list of tensors",
+            "The result has no history that reaches the items.",
+            "Use torch.stack.",
+            "torch.tensor([x, y], requires_grad=True)",
+        ),
+        "resized-output": Code(
+            "gives out= a tensor of another shape",
+            "PyTorch would resize it, which changes the tensor that others see.",
+            "Give one of the right shape.",
+            "torch.add(x, y, out=torch.empty(0))",
+        ),
         "tensor-attribute": Code(
             "reads an attribute of a tensor that capture does not know",
             "The attribute is computed by PyTorch's native code or was put there by someone else.",
@@ -142,6 +166,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
         ),
     },
     "Native code": {
+        "numpy-array": Code(
+            "makes a NumPy array",
+            "Arrays are computed by native code that is not part of a graph.",
+            "Use the torch function that does the same, or call it outside the compiled function.",
+            "y = np.sum(x.numpy())",
+        ),
         "opaque-call": Code(
             "calls native code that capture knows nothing about",
             "A function written in C cannot be traced, and might do anything. It is called as it is, between two "
@@ -194,6 +224,66 @@ SECTIONS: dict[str, dict[str, Code]] = {
         ),
     },
     "Python": {
+        "deepcopy": Code(
+            "copies an object deeply that cannot be copied while capturing",
+            "The copy would be of something that exists only in the graph, or of native code.",
+            "Copy it outside the compiled function.",
+            "state = copy.deepcopy(self.state)",
+        ),
+        "eval": Code(
+            "evaluates text with a lambda or a comprehension in it",
+            "The functions that the text makes would see variables of another frame.",
+            "Write it as code.",
+            "scale = eval(formula)",
+        ),
+        "class-changed": Code(
+            "changes a class from outside",
+            "Classes are taken to stay as they are.",
+            "Decorate or change the class outside the compiled function.",
+            "dataclasses.dataclass(SomeClass)",
+        ),
+        "class-result": Code(
+            "returns a class that was made here",
+            "Each call would have to make the class anew, as eager execution does.",
+            "Make the class outside the compiled function.",
+            "class Local: ...\nreturn Local",
+        ),
+        "function-changed": Code(
+            "gives a function the name or attributes of another",
+            "The function exists outside, where others see the change.",
+            "Do it outside the compiled function.",
+            "functools.update_wrapper(outer_function, other)",
+        ),
+        "cache-state": Code(
+            "clears or inspects a cache",
+            "What a cache holds depends on calls that are not made while capturing.",
+            "Do it outside the compiled function.",
+            "cached_function.cache_clear()",
+        ),
+        "weak-reference": Code(
+            "makes a weak reference to something",
+            "What is made while capturing lives and dies at other times than in eager execution.",
+            "Make it outside the compiled function.",
+            "ref = weakref.ref(obj)",
+        ),
+        "weak-callback": Code(
+            "makes a weak reference with a callback",
+            "The callback would run at another time than in eager execution.",
+            "Make it outside the compiled function.",
+            "weakref.ref(obj, callback)",
+        ),
+        "text-of-object": Code(
+            "turns an object into text that shows its address",
+            "The address of what is made here is not known before it is made.",
+            "Give its class a __repr__ method, or format it outside the compiled function.",
+            "name = str(object())",
+        ),
+        "script-code": Code(
+            "calls a scripted function",
+            "Its code is not Python, and cannot be traced.",
+            "Call the function that it was made from.",
+            "scripted = torch.jit.script(f)\ny = scripted(x)",
+        ),
         "opcode": Code(
             "uses a construct of Python that is not traced yet",
             "The bytecode instruction named has no rule.",
@@ -292,6 +382,43 @@ SECTIONS: dict[str, dict[str, Code]] = {
         ),
     },
     "State of the process": {
+        "logging-call": Code(
+            "prints, logs or warns with a function that may not be called late",
+            "Only functions in dovetail.config.reorderable_logging_functions are called after the graph instead "
+            "of ending it.",
+            "Add the function to dovetail.config.reorderable_logging_functions.",
+            "print(x.shape)",
+        ),
+        "stream": Code(
+            "changes a stream",
+            "What is written to a file or a buffer is seen by others at once.",
+            "Use print, or write outside the compiled function.",
+            "sys.stderr.flush()",
+        ),
+        "stream-replaced": Code(
+            "prints to a stream that was put in place of another here",
+            "The text would go to the stream that is there after the graph has run.",
+            "Redirect outside the compiled function.",
+            "with contextlib.redirect_stdout(buffer):\n    print(1)",
+        ),
+        "warning-filters": Code(
+            "shows a warning under filters that were set here",
+            "Warnings are shown after the graph has run, when other filters hold.",
+            "Set the filters outside the compiled function.",
+            'warnings.simplefilter("error")\nwarnings.warn("x")',
+        ),
+        "function-mode": Code(
+            "leaves a torch function mode that was entered outside",
+            "The mode decides what every operation means, for the caller too.",
+            "Leave it where it was entered.",
+            "mode.__exit__(None, None, None)",
+        ),
+        "device-context": Code(
+            "changes the default device for a block",
+            "What makes tensors in the block would have to be told where.",
+            "Pass device= to what makes tensors there.",
+            'with torch.device("cuda"):\n    y = torch.zeros(3)',
+        ),
         "random-state": Code(
             "changes or reads the state of the random number generator",
             "Inside a graph random numbers are drawn in another order than in eager execution.",
@@ -387,6 +514,42 @@ SECTIONS: dict[str, dict[str, Code]] = {
         ),
     },
     "Transforms and subgraphs": {
+        "cond-branches-differ": Code(
+            "gives torch.cond two branches that return different structures",
+            "Both ways give the same variables to what follows.",
+            "Return the same structure of tensors from both.",
+            "torch.cond(p, lambda x: x, lambda x: (x, x), (x,))",
+        ),
+        "loop-condition": Code(
+            "has a torch.while_loop whose condition is no tensor",
+            "A condition that is known while capturing would loop never or for ever.",
+            "Return a tensor with one element, computed from what the loop carries.",
+            "torch.while_loop(lambda i, x: True, body, (i, x))",
+        ),
+        "loop-over-numbers": Code(
+            "carries Python numbers through a loop operator",
+            "What a loop operator carries changes in each round, as tensors do.",
+            "Carry numbers as tensors: torch.tensor(0) instead of 0.",
+            "torch.while_loop(cond, body, (0, x))",
+        ),
+        "mutation-in-subgraph": Code(
+            "writes in place to a tensor from outside, in a branch or loop operator",
+            "A branch or a body may run any number of times, or never.",
+            "Return the new value and write it after the call.",
+            "torch.cond(p, lambda x: x.add_(1), lambda x: x, (x,))",
+        ),
+        "tensor-left-subgraph": Code(
+            "uses a tensor that a branch, loop or transformed function made and kept",
+            "The tensor exists inside that function only.",
+            "Return it from that function.",
+            "torch.vmap(lambda x: kept.append(x) or x)(x)",
+        ),
+        "functional-call": Code(
+            "calls functional_call with something else than a module and a dictionary",
+            "The names in the dictionary say which parameters are replaced.",
+            "Pass a module and a dictionary from names to tensors.",
+            "torch.func.functional_call(model, state_object, (x,))",
+        ),
         "side-effect-in-subgraph": Code(
             "changes something outside, from a function that becomes a graph of its own",
             "A branch of torch.cond, the body of a loop operator or a transformed function may run any number of "
