@@ -17,6 +17,7 @@ from typing import Any
 
 import torch.fx
 
+from dovetail.autograd import draws, partition
 from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
 from dovetail.codegen import cpu, host
 from dovetail.codegen.library import HAS_OUT
@@ -24,17 +25,19 @@ from dovetail.diagnostics.events import Events
 from dovetail.ir.aten import AtenGraph, subprograms
 from dovetail.ir.captured import Captured, Continuation
 from dovetail.ir.graphtext import graph_text
+from dovetail.ir.joint import JointGraph, NotDifferentiable
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Group, Program
 from dovetail.ir.text import program_text
 from dovetail.lower import lower
-from dovetail.normalize import normalize
+from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.text import aten_text
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import program as program_runtime
+from dovetail.runtime.autograd import CompiledPair, differentiable
 from dovetail.runtime.overlap import protect
 from dovetail.schedule import plan_memory, schedule
 
@@ -61,67 +64,115 @@ def trace(
 
 def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
     """The default backend: a callable of the graph's inputs that returns its outputs."""
-    if needs_autograd(fakes):
-        return graph  # PyTorch's engine differentiates the captured operators one by one
+    return _compile(graph, fakes, options, events, build)
 
-    with events.stage("normalize"):
-        try:
+
+def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
+    """The `aot_eager` backend: stop after the graphs and run their operators one by one."""
+    return _compile(graph, fakes, options, events, _operators)
+
+
+#: Compiles one functional graph, `(graph, what does the same, options, events, prefix of stages)`; None where it cannot.
+#: Without anything that does the same, the callable takes a list of the inputs, which it empties.
+Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compiled | None"]
+
+
+def _compile(
+    graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
+) -> Compiled:
+    try:
+        if needs_autograd(fakes):
+            with events.stage("normalize"):
+                joint = normalize_joint(graph, fakes, options)
+            if joint is not None:
+                return _train(graph, fakes, joint, options, events, builder)
+        with events.stage("normalize"):
             aten = normalize(graph, fakes, options)
-        except NumberNeeded:
-            return graph  # PyTorch's operators take the number when they run
+    except NumberNeeded:
+        return graph  # PyTorch's operators take the number when they run
+    except NotDifferentiable as error:
+        why = f"runs operator by operator, since its backward pass fails: {error}"
+        events.artifact("perf_hints", lambda: why)
+        return graph
     events.artifact("aot_graphs", lambda: aten_text(aten))
-    call = build(aten, graph.forward, options, events)
-    return graph if call is None else _protected(call, graph, fakes, aten)
+    call = builder(aten, graph.forward, options, events, "")
+    if call is None:
+        return graph
+    written = [k for k, _ in aten.mutated]
+    call = without_history(call) if needs_autograd(fakes) else call
+    return protect(call, graph.forward, written, fakes, list(aten.constants.values()))
 
 
-def build(aten: AtenGraph, eager: Callable[..., Any], options: Options, events: Events) -> Compiled | None:
+def _train(
+    graph: torch.fx.GraphModule, fakes: Sequence[Any], joint: JointGraph, options: Options, events: Events,
+    builder: Builder,
+) -> Compiled:  # fmt: skip
+    """Forward and backward as two programs behind one differentiable callable."""
+    if any(subprograms(joint.aten)):
+        return graph  # PyTorch differentiates branches and loops
+    events.artifact("aot_joint_graphs", lambda: aten_text(joint.aten))
+    with events.stage("autograd"):
+        pair = partition(joint)
+    events.artifact("aot_graphs", lambda: f"forward\n{aten_text(pair.forward)}\nbackward\n{aten_text(pair.backward)}")
+    forward = builder(pair.forward, interpreter(pair.forward), options, events, "forward ")
+    backward = builder(pair.backward, None, options, events, "backward ")
+    if forward is None or backward is None:
+        return graph
+    written = [k for k, _ in (*joint.aten.mutated, *joint.rewritten)]
+    replay = None if written else interpreter(pair.forward)
+    call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
+    return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
+
+
+def _operators(
+    aten: AtenGraph, eager: Compiled | None, options: Options, events: Events, prefix: str = ""
+) -> Compiled | None:
+    call = interpreter(aten)
+    return call if eager is not None else lambda box: call(*box)
+
+
+def build(
+    aten: AtenGraph, eager: Compiled | None, options: Options, events: Events, prefix: str = ""
+) -> Compiled | None:
     """From operators to machine code; None if the graph computes where there are no kernels. `eager` does the same."""
     for inner in subprograms(aten):
         plain = map(interpreter, inner.graphs)
         inner.callables = tuple(build(g, p, options, events) or p for g, p in zip(inner.graphs, plain, strict=True))
 
-    with events.stage("lower"):
+    with events.stage(f"{prefix}lower"):
         program = lower(aten, options)
     events.artifact("lowered", lambda: program_text(program))
     if other := other_devices(program):
         events.artifact("perf_hints", lambda: f"runs uncompiled: kernels exist for the CPU only, not for {other}")
         return None
 
-    with events.stage("schedule"):
+    with events.stage(f"{prefix}schedule"):
         scheduled = schedule(program, options)
         memory = plan_memory(scheduled, HAS_OUT)
     events.artifact("schedule", lambda: program_text(scheduled))
 
-    with events.stage("codegen"):
+    with events.stage(f"{prefix}codegen"):
         kernels = {item.name: cpu.generate(item, options) for item in scheduled.items if isinstance(item, Group)}
-        text = host.generate(scheduled, kernels, memory)
+        text = host.generate(scheduled, kernels, memory, consumes=eager is None)
     events.artifact("output_code", lambda: text.text)
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
-    with events.stage("load"):
+    with events.stage(f"{prefix}load"):
         return program_runtime.load(text, cpu_runtime.load(text.kernels), eager)
 
 
-def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
-    """The `aot_eager` backend: stop after normalize and run its operators one by one."""
-    if needs_autograd(fakes):
-        return graph
-    with events.stage("normalize"):
-        try:
-            aten = normalize(graph, fakes, options)
-        except NumberNeeded:
-            return graph  # PyTorch's operators take the number when they run
-    events.artifact("aot_graphs", lambda: aten_text(aten))
-    return _protected(interpreter(aten), graph, fakes, aten)
+def without_history(call: Compiled) -> Compiled:
+    """Nothing that the program computes is differentiated, though inputs require gradients."""
 
+    def plain(*inputs: Any) -> Sequence[Any]:
+        with torch.no_grad():
+            return call(*inputs)
 
-def _protected(call: Compiled, graph: torch.fx.GraphModule, fakes: Sequence[Any], aten: AtenGraph) -> Compiled:
-    """Inputs that are written to and share memory are left to the captured graph."""
-    return protect(call, graph.forward, [k for k, _ in aten.mutated], fakes, list(aten.constants.values()))
+    return plain
 
 
 def needs_autograd(fakes: Sequence[Any]) -> bool:
-    """Would eager record this graph for a backward pass? Compiled backward passes come later."""
+    """Would eager record this graph for a backward pass?"""
     return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
 
 

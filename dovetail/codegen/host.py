@@ -8,7 +8,7 @@ Temporaries in the memory plan are addresses `P + offset`; only library calls ne
 tensors. Everything else is a tensor, dropped after its last use.
 
 The first call runs `run_first`, which differs in that it checks the strides of what library operators
-return: kernels were generated for the layout that normalize predicted.
+return, and copies what is laid out otherwise: kernels were generated for the layout that normalize predicted.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from dovetail.ir.liveness import last_uses, reads, view_roots, writes
 from dovetail.ir.loops import Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
 
 
-def generate(program: Program, kernels: Mapping[str, Kernel], memory: MemoryPlan) -> HostProgram:
-    """`kernels` maps each Group's name to its kernel."""
-    return _Host(program, kernels, memory).build()
+def generate(
+    program: Program, kernels: Mapping[str, Kernel], memory: MemoryPlan, consumes: bool = False
+) -> HostProgram:
+    """`kernels` maps each Group's name to its kernel. `consumes`: the inputs come as a list, which is emptied, and
+    each is dropped after its last use."""
+    return _Host(program, kernels, memory, consumes).build()
 
 
 class _Host:
-    def __init__(self, program: Program, kernels: Mapping[str, Kernel], memory: MemoryPlan) -> None:
-        self.program, self.kernels, self.memory = program, kernels, memory
+    def __init__(self, program: Program, kernels: Mapping[str, Kernel], memory: MemoryPlan, consumes: bool) -> None:
+        self.program, self.kernels, self.memory, self.consumes = program, kernels, memory, consumes
         self.names: dict[str, Any] = {"torch": torch, "empty_strided": torch.empty_strided}
         self.known: dict[Any, str] = {}
         self.body: list[str] = []
@@ -67,7 +70,9 @@ class _Host:
         return HostProgram("\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size)
 
     def function(self, name: str, parameters: list[str], body: list[str]) -> list[str]:
-        lines = [f"def {name}({', '.join(['block', *parameters])}):"]
+        lines = [f"def {name}({', '.join(['block', 'box'] if self.consumes else ['block', *parameters])}):"]
+        if self.consumes:
+            lines.append(f"    {''.join(f'{p}, ' for p in parameters)}= box; box.clear()" if parameters else "    box.clear()")
         if self.memory.size:
             lines.append("    P = block.address")
         if self.views:
@@ -166,7 +171,7 @@ class _Host:
         self.body.append(self.results(call, text))
         for buffer in results:
             expected = f"{_tuple(buffer.sizes)}, {_tuple(buffer.strides)}, {str(call.operator)!r}"
-            self.checks.setdefault(len(self.body) - 1, []).append(f"expect_layout({buffer.name}, {expected})")
+            self.checks.setdefault(len(self.body) - 1, []).append(f"{buffer.name} = expect_layout({buffer.name}, {expected})")
 
     def results(self, call: LibraryCall, text: str) -> str:
         if not any(call.results):
@@ -219,11 +224,11 @@ class _Host:
     def drop(self, position: int) -> None:
         """Forget tensors whose memory nothing after `position` touches."""
         item = self.program.items[position]
-        inputs = {b.name for b in self.program.inputs}
+        kept = self.program.constants if self.consumes else {b.name for b in self.program.inputs}
         dead = []
         for name in dict.fromkeys((*reads(item), *writes(item))):
             root = self.roots.get(name, name)
-            if self.last.get(root) != position or root in inputs or root in self.memory.offsets:
+            if self.last.get(root) != position or root in kept or root in self.memory.offsets:
                 continue
             family = [n for n in self.tensors if self.roots.get(n, n) == root]
             dead += [self.tensors.pop(n) for n in family]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.normalize.schema import facts
+from dovetail.ops.schema import facts
 
 aten = torch.ops.aten
 

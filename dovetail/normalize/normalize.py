@@ -41,16 +41,21 @@ def record(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> AtenGrap
     recorder = Recorder()
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad):
-        names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
-        if len(names) != len(fakes):
-            raise InternalError("normalize", f"{len(fakes)} inputs for {len(names)} placeholders")
-        inputs = [recorder.placeholder(name, fake) for name, fake in zip(names, fakes, strict=True)]
+        inputs = placeholders(recorder, graph_module, fakes)
         with recorder:
-            outputs = _run(graph_module, inputs, recorder)
+            outputs = run_graph(graph_module, inputs, recorder)
         return finish(recorder, outputs)
 
 
-def _run(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> Any:
+def placeholders(recorder: Recorder, graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> list[Any]:
+    """One graph input for each placeholder, with the metadata of its fake."""
+    names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
+    if len(names) != len(fakes):
+        raise InternalError("normalize", f"{len(fakes)} inputs for {len(names)} placeholders")
+    return [recorder.placeholder(name, fake) for name, fake in zip(names, fakes, strict=True)]
+
+
+def run_graph(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> Any:
     env: dict[torch.fx.Node, Any] = {}
     given = iter(inputs)
     for node in graph_module.graph.nodes:

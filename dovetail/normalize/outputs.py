@@ -11,7 +11,7 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.alias import Base, Handle
 from dovetail.normalize.record import Recorder
-from dovetail.normalize.schema import facts
+from dovetail.ops.schema import facts
 from dovetail.ops.fake import FakeTensor
 
 aten = torch.ops.aten
@@ -23,8 +23,8 @@ def finish(recorder: Recorder, outputs: Any) -> AtenGraph:
     recorder.stack = None
     results: list[Any] = []
     aliases: dict[int, int] = {}
-    ending = _Ending(recorder)
-    for k, value in enumerate(_flat(outputs)):
+    ending = Ending(recorder)
+    for k, value in enumerate(flat(outputs)):
         if not isinstance(value, torch.Tensor):
             results.append(value)
             continue
@@ -40,15 +40,15 @@ def finish(recorder: Recorder, outputs: Any) -> AtenGraph:
     return AtenGraph(recorder.graph, mutated, aliases, dict(recorder.constants))
 
 
-def _flat(outputs: Any) -> list[Any]:
+def flat(outputs: Any) -> list[Any]:
     if isinstance(outputs, (tuple, list)) and not isinstance(outputs, torch.Size):
-        return [leaf for item in outputs for leaf in _flat(item)]
+        return [leaf for item in outputs for leaf in flat(item)]
     if isinstance(outputs, dict):
-        return [leaf for item in outputs.values() for leaf in _flat(item)]
+        return [leaf for item in outputs.values() for leaf in flat(item)]
     return [outputs]
 
 
-class _Ending:
+class Ending:
     """One node for each returned tensor object: the same object twice is the same node twice."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -111,12 +111,15 @@ class _Ending:
 
 
 def memory_of(node: Node) -> Node:
-    """The node whose memory this one is a view of."""
+    """The node whose memory this one is a view of; each of several results has its own."""
     while node.op == "call_function":
-        if node.target is operator.getitem or facts(node.target).view:
-            node = node.args[0]  # type: ignore[assignment]
-        else:
+        source: Any = node.args[0] if node.args else None
+        if node.target is operator.getitem:
+            if not facts(source.target).view:
+                break
+        elif not facts(node.target).view:
             break
+        node = source
     return node
 
 

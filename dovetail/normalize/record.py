@@ -19,7 +19,7 @@ from dovetail.normalize.alias import Base, Handle, View, dense_order, same_layou
 from dovetail.normalize.functional import SILENT, Functional, functional, silent
 from dovetail.normalize.rewrites import REWRITES
 from dovetail.normalize.scatter import scatter
-from dovetail.normalize.schema import IDENTITY, Facts, bound, facts
+from dovetail.ops.schema import IDENTITY, Facts, bound, facts
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
 from dovetail.ops.fake.number import SYMBOLIC, place_of, symbolic
 from dovetail.ops.fake.tensor import run
@@ -111,7 +111,7 @@ class Recorder(FakeMode):
         if type(tensor) is not FakeTensor:
             return self.constant(tensor, fresh=func._schema.name == "aten::lift_fresh")
         handle = self.handle(tensor)
-        result = to_fake(tensor)
+        result = to_fake(tensor, leaf=False)
         view = View(func, (), {}, None)
         self.handles[id(result)] = Handle(result, handle.base, self.node_of(handle), handle.base.version, handle, view)
         return result
@@ -203,7 +203,7 @@ class Recorder(FakeMode):
         if handle.parent is None and not handle.base.fresh:
             raise Unsupported("metadata-mutation", f"{func} changes the shape of an input in place",
                               "use the variant that returns a new tensor")
-        node, before = self.node_of(handle), to_fake(tensor)
+        node, before = self.node_of(handle), to_fake(tensor, leaf=False)
         run(func, args, kwargs)
         for holder in {node, handle.made} - {None}:
             _replace(holder, tensor, before)

@@ -8,8 +8,10 @@ from dovetail.ops import (
     comparison,
     creation,
     elementary,
+    gradients,
     indexing,
     movement,
+    norm_gradients,
     normalization,
     reduction,
     softmax,
@@ -18,8 +20,8 @@ from dovetail.ops import (
 from dovetail.ops.registry import Lowering, Rows
 
 _MODULES = (
-    activation, arithmetic, comparison, creation, elementary, indexing, movement, normalization, reduction, softmax,
-    views,
+    activation, arithmetic, comparison, creation, elementary, gradients, indexing, movement, norm_gradients, normalization,
+    reduction, softmax, views,
 )
 
 LOWERINGS: dict[str, Lowering] = {}
@@ -37,3 +39,6 @@ TAKES_NUMBERS = frozenset(
     lt le gt ge eq ne full new_full full_like scalar_tensor fill addcmul addcdiv lerp leaky_relu masked_fill where
     threshold copysign xlogy hardshrink softshrink""".split()
 )
+
+#: Operators that cost little next to reading their operands: a backward pass may compute them again.
+CHEAP = frozenset(name for module in (activation, arithmetic, comparison, creation, elementary) for name in module.ROWS)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
+import torch
+
 from dovetail.errors import InternalError
 from dovetail.ir.host import HostProgram
 from dovetail.runtime import arena
@@ -20,18 +22,22 @@ class CheckFailed(IndexError):
 
 
 def load(
-    host: HostProgram, kernels: Mapping[str, Callable[..., int]], eager: Callable[..., Any]
+    host: HostProgram, kernels: Mapping[str, Callable[..., int]], eager: Callable[..., Any] | None
 ) -> Callable[..., tuple[Any, ...]]:
     """`kernels` maps symbols to loaded functions. The text shows up in tracebacks.
 
-    The first call also checks what library operators return (`expect_layout`). `eager` computes the same
+    The first call also checks what library operators return (`expect_layout`), and so do all others if a layout was
+    not as predicted. `eager` computes the same
     from the same inputs: where an index turns out to be out of bounds it runs in the program's place, and raises
-    PyTorch's own error. Nothing of the caller's has been written by then.
+    PyTorch's own error. Nothing of the caller's has been written by then. Without it, CheckFailed is raised.
     """
     filename = f"<dovetail host program {next(_numbers)}>"
     linecache.cache[filename] = (len(host.text), None, host.text.splitlines(True), filename)
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
-    namespace = {**host.names, **functions, "expect_layout": expect_layout, "CheckFailed": CheckFailed}
+    strange: list[str] = []  # operators whose results are not laid out as predicted
+    namespace = {
+        **host.names, **functions, "expect_layout": functools.partial(expect_layout, strange), "CheckFailed": CheckFailed
+    }
     exec(compile(host.text, filename, "exec"), namespace)
     run = namespace["run"]
     first = [namespace["run_first"]] if "run_first" in namespace else []
@@ -42,10 +48,12 @@ def load(
         block = arena.take(size)
         try:
             results = (first[0] if first else run)(block, *inputs)
-            first.clear()
+            if not strange:
+                first.clear()
             return results
         except CheckFailed:
-            pass
+            if eager is None:
+                raise
         finally:
             arena.give(block)
         return eager(*inputs)
@@ -53,15 +61,16 @@ def load(
     return call if size or first or checked else functools.partial(run, arena.take(0))
 
 
-def expect_layout(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], operator: str) -> None:
-    """Raise InternalError if a library result is not laid out as the kernels that read it assume."""
+def expect_layout(strange: list[str], tensor: Any, sizes: Any, strides: Any, operator: str) -> Any:
+    """A library result as the kernels that read it assume it: a copy, noted in `strange`, if its strides differ.
+
+    Raises InternalError for other sizes.
+    """
     if tensor is None:
-        return
-    if tuple(tensor.shape) == sizes:
-        wrong = [k for k, n in enumerate(sizes) if n > 1 and tensor.stride(k) != strides[k]]
-        if not wrong or tensor.numel() == 0:
-            return
-    raise InternalError(
-        "runtime", f"{operator} returned sizes {tuple(tensor.shape)} and strides {tensor.stride()}, "
-        f"but {sizes} and {strides} were predicted",
-    )
+        return None
+    if tuple(tensor.shape) != sizes:
+        raise InternalError("runtime", f"{operator} returned sizes {tuple(tensor.shape)}, but {sizes} were predicted")
+    if all(n <= 1 or s == t for n, s, t in zip(sizes, tensor.stride(), strides, strict=True)) or not tensor.numel():
+        return tensor
+    strange.append(operator)
+    return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

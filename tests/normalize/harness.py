@@ -12,7 +12,7 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize import normalize
 from dovetail.normalize.interpret import interpreter
-from dovetail.normalize.schema import facts
+from dovetail.ops.schema import facts
 from dovetail.ops.fake import to_fake
 from dovetail.options import Options
 

@@ -12,8 +12,13 @@ from dovetail.options import Options
 
 def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
     """The same meaning in fewer operators."""
+    simplify_joint(aten, options)
+    return prefer_channels_last(aten)
+
+
+def simplify_joint(aten: AtenGraph, options: Options) -> None:
+    """The passes that hold for a graph whose second half runs later."""
     remove_dead(aten)
     fold(aten)
     merge_common(aten)
     remove_dead(aten)
-    return prefer_channels_last(aten)

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
-from dovetail.normalize.schema import facts
+from dovetail.ops.schema import facts
 
 aten = torch.ops.aten
 

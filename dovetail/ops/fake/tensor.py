@@ -94,8 +94,8 @@ def meta_like(tensor: torch.Tensor) -> torch.Tensor:
         return marked(storage.as_strided(tensor.size(), tensor.stride(), offset), tensor)
 
 
-def to_fake(real: torch.Tensor) -> FakeTensor:
-    """A FakeTensor with the metadata of `real`; a leaf that requires grad if `real` does.
+def to_fake(real: torch.Tensor, leaf: bool = True) -> FakeTensor:
+    """A FakeTensor with the metadata of `real`; a leaf that requires grad if `real` does, or without any history.
 
     Raises Unsupported for a tensor that strides do not describe.
     """
@@ -105,7 +105,8 @@ def to_fake(real: torch.Tensor) -> FakeTensor:
             "convert it with .to_dense(), or keep this code in a function marked with dovetail.disable",
         )
     made = FakeTensor(
-        real.size(), real.stride(), real.dtype, real.device, real.storage_offset(), real.requires_grad
+        real.size(), real.stride(), real.dtype, real.device, real.storage_offset(),
+        leaf and real.requires_grad,
     )  # fmt: skip
     return marked(made, real)
 

@@ -1,0 +1,107 @@
+"""What to keep for the backward pass: a minimum cut.
+
+Every value that the backward half could use is an edge whose capacity is what keeping it costs, in bytes. Values
+that must not be computed again hang on the source, values that gradients are computed from on the sink. The edges
+of a minimum cut are kept; what lies between them and the sink is computed again.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import networkx
+import torch
+import torch.fx
+from networkx.algorithms.flow import boykov_kolmogorov
+
+from dovetail.ops.schema import facts
+from dovetail.ops.table import CHEAP
+
+Node = torch.fx.Node
+SOURCE, SINK = "source", "sink"
+
+#: Operators in a row that may run again before one is kept all the same.
+CHAIN = 16
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`kept` are inputs of the forward half, `saved` values it computes, `copied` inputs that it writes to."""
+
+    kept: tuple[Node, ...]
+    saved: tuple[Node, ...]
+    copied: tuple[Node, ...]
+
+
+def choose(nodes: list[Node], needed: set[Node], late: set[Node], gradients: list[Node], written: set[Node]) -> Choice:
+    """`needed` are the ancestors of gradients, `late` the nodes that depend on tangents."""
+    candidates = [n for n in nodes if n in needed and n not in late]
+    network = networkx.DiGraph()
+    network.add_nodes_from((SOURCE, SINK))
+    depth = _depths(candidates)
+    for node in candidates:
+        cost = _cost(node, depth[node], written)
+        network.add_edge((node, "in"), (node, "out"), **({} if cost is None else {"capacity": cost}))
+        if not depth[node] and not isinstance(node.meta.get("val"), (tuple, list)):
+            network.add_edge(SOURCE, (node, "in"))
+        for user in node.users:
+            if user in late and user in needed:
+                network.add_edge((node, "out"), SINK)
+            elif user in needed and user.op != "output":
+                network.add_edge((node, "out"), (user, "in"))
+        if node in gradients:
+            network.add_edge((node, "out"), SINK)
+    _, (reached, _) = networkx.minimum_cut(network, SOURCE, SINK, flow_func=boykov_kolmogorov)
+    cut = [n for n in candidates if (n, "in") in reached and (n, "out") not in reached]
+    return Choice(
+        tuple(n for n in cut if n.op == "placeholder" and n not in written),
+        tuple(n for n in cut if n.op != "placeholder"),
+        tuple(n for n in cut if n in written),
+    )
+
+
+def _depths(candidates: list[Node]) -> dict[Node, int]:
+    """How many operators run again when a value is not kept; 0 for what must not be computed again."""
+    depth: dict[Node, int] = {}
+    for node in candidates:
+        before = max((depth.get(n, 0) for n in node.all_input_nodes), default=0)
+        if node.op == "placeholder":
+            depth[node] = 0
+        elif _is_view(node):
+            depth[node] = before or 1
+        else:
+            depth[node] = before + 1 if _cheap(node) and before < CHAIN else 0
+    return depth
+
+
+def _cost(node: Node, depth: int, written: set[Node]) -> float | None:
+    """Bytes; of two equal values the later one, so that less runs again. None: it cannot be kept."""
+    val = node.meta.get("val")
+    if not isinstance(val, torch.Tensor) or _is_view(node):
+        return None
+    if node.op == "placeholder" and node not in written:
+        return 1.0
+    return max(val.numel() * val.itemsize, 1) * (1 - depth / 1024)
+
+
+def _is_view(node: Node) -> bool:
+    """Does it share memory with its first argument?"""
+    if node.op != "call_function":
+        return False
+    if node.target is operator.getitem:
+        return _is_view(node.args[0]) and _several_views(node.args[0])  # type: ignore[arg-type]
+    return facts(node.target).view
+
+
+def _several_views(node: Any) -> bool:
+    return isinstance(node.meta.get("val"), (tuple, list))
+
+
+def _cheap(node: Node) -> bool:
+    """Element-wise operators that become part of the kernel that uses them."""
+    if node.target is operator.getitem:
+        return False
+    schema = node.target._schema  # type: ignore[union-attr]
+    return f"{schema.name}.{schema.overload_name}" in CHEAP or schema.name in CHEAP

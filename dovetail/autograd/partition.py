@@ -1,0 +1,146 @@
+"""Split a joint graph in two: what runs at once, and what runs when gradients arrive.
+
+before:  %sin = sin(%x);  %exp = exp(%sin);  %a = mul(%tangent, %exp);  %cos = cos(%x);  %b = mul(%a, %cos)
+         return (%exp, %b)
+after:   forward(%x):                      %sin = sin(%x);  %exp = exp(%sin);  return (%exp,)
+         backward(%x, %exp, %tangent):     %a = mul(%tangent, %exp);  %cos = cos(%x);  %b = mul(%a, %cos);  return (%b,)
+
+`cut.py` chooses what is kept between them: as few bytes as possible, where only cheap operators may run again.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.autograd.cut import Choice, choose
+from dovetail.ir.aten import AtenGraph
+from dovetail.ir.joint import JointGraph, Pair
+from dovetail.ops.schema import facts
+
+Node = torch.fx.Node
+
+
+def partition(joint: JointGraph) -> Pair:
+    """The forward and the backward graph of `joint`, which is left as it is."""
+    nodes = list(joint.aten.graph.nodes)
+    inputs = [n for n in nodes if n.op == "placeholder" and n.name not in joint.aten.constants][: joint.inputs]
+    output = nodes[-1].args[0]
+    results, gradients = output[: joint.results], output[joint.results :]
+    names = {name for name, _ in joint.tangents}
+    tangents = [n for n in nodes if n.op == "placeholder" and n.name in names]
+    late = _closure(nodes, tangents)
+    needed = _ancestors(g for g in gradients if isinstance(g, Node))
+    written = {inputs[k] for k, _ in (*joint.aten.mutated, *joint.rewritten)}
+    choice = choose(nodes, needed, late, [g for g in gradients if isinstance(g, Node)], written)
+    constants = [n for n in nodes if n.name in joint.aten.constants]
+    forward, saved = _forward(joint, nodes, inputs, constants, results, choice)
+    backward = _backward(joint, nodes, inputs, constants, tangents, gradients, choice)
+    kept = tuple(k for k, n in enumerate(inputs) if n in choice.kept)
+    return Pair(forward, backward, kept, saved)
+
+
+def _closure(nodes: list[Node], roots: list[Node]) -> set[Node]:
+    """Everything computed from `roots`."""
+    found = set(roots)
+    for node in nodes:
+        if any(n in found for n in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _ancestors(roots: Iterable[Node]) -> set[Node]:
+    found: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(node.all_input_nodes)
+    return found
+
+
+class _Copy:
+    """A graph that grows by copies of another's nodes."""
+
+    def __init__(self) -> None:
+        self.graph = torch.fx.Graph()
+        self.env: dict[Node, Node] = {}
+
+    def placeholder(self, node: Node) -> None:
+        made = self.env[node] = self.graph.placeholder(node.name)
+        made.meta = dict(node.meta)
+
+    def copy(self, node: Node) -> Node:
+        made = self.env[node] = self.graph.node_copy(node, self.env.__getitem__)
+        made.meta = dict(node.meta)
+        return made
+
+    def output(self, values: Iterable[Any]) -> None:
+        self.graph.output(tuple(self.env[v] if isinstance(v, Node) else v for v in values))
+
+
+def _forward(
+    joint: JointGraph, nodes: list[Node], inputs: list[Node], constants: list[Node], results: Any, choice: Choice
+) -> tuple[AtenGraph, tuple[Node, ...]]:
+    made = _Copy()
+    for node in (*inputs, *constants):
+        made.placeholder(node)
+    changed = [node for _, node in joint.aten.mutated]
+    roots = [v for v in (*results, *changed, *choice.saved, *choice.copied) if isinstance(v, Node)]
+    wanted = _ancestors(roots)
+    for node in nodes:
+        if node.op == "call_function" and node in wanted:
+            made.copy(node)
+    copies = []
+    for node in choice.copied:  # an input that is written to: its value before
+        copy = made.graph.call_function(torch.ops.aten.clone.default, (made.env[node],))
+        copy.meta = dict(node.meta)
+        copies.append(copy)
+    values = [made.env[v] if isinstance(v, Node) else v for v in (*results, *choice.saved)]
+    made.graph.output((*values, *copies))
+    mutated = tuple((k, made.env[node]) for k, node in joint.aten.mutated)
+    used = {n.name: joint.aten.constants[n.name] for n in constants}
+    return AtenGraph(made.graph, mutated, {}, used), (*choice.saved, *choice.copied)
+
+
+def _backward(
+    joint: JointGraph, nodes: list[Node], inputs: list[Node], constants: list[Node], tangents: list[Node],
+    gradients: Any, choice: Choice,
+) -> AtenGraph:  # fmt: skip
+    """Operators in the order of the joint graph; those that run again stand just before their first use."""
+    made = _Copy()
+    for node in (*(n for n in inputs if n in choice.kept), *choice.saved, *choice.copied, *tangents, *constants):
+        made.placeholder(node)
+    final = [g for g in gradients if isinstance(g, Node)]
+    wanted = _ancestors(final)
+    late = _closure(nodes, tangents)
+    order = {node: k for k, node in enumerate(nodes)}
+    for node in [*(n for n in nodes if n in late and n in wanted and n.op == "call_function"), *final]:
+        for each in _missing(node, made.env, order):
+            made.copy(each)
+    made.output(gradients)
+    used = {n.name: joint.aten.constants[n.name] for n in constants}
+    return AtenGraph(made.graph, (), {}, used)
+
+
+def _missing(node: Node, known: dict[Node, Node], order: dict[Node, int]) -> list[Node]:
+    """What must be computed for `node`, itself included, in order."""
+    found: set[Node] = set()
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if each not in known and each not in found:
+            found.add(each)
+            stack.extend(each.all_input_nodes)
+    return sorted(found, key=order.__getitem__)
+
+
+def draws(aten: AtenGraph) -> bool:
+    """Does the graph draw random numbers?"""
+    calls = (n for n in aten.graph.nodes if n.op == "call_function" and n.target is not operator.getitem)
+    return any(facts(n.target).random for n in calls)

@@ -1,0 +1,189 @@
+"""Derivatives of normalizations.
+
+With n = (x - mean) * rstd and g the gradient that reaches n, the input's is
+rstd * (g - mean(g) - n * mean(g * n)), the means over what was normalized together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from dovetail.ir.dims import Dim
+from dovetail.ir.loops import Expr
+from dovetail.ops import build
+from dovetail.ops.emit import Emitter
+from dovetail.ops.normalization import inverse_root, optional, statistic
+from dovetail.ops.reduction import count, divided, kept_spec
+from dovetail.ops.registry import Rows, opmath
+from dovetail.ops.value import Indices, Spec, Value
+from dovetail.ops.views import view
+
+ROWS = Rows()
+At = Callable[[Indices], Expr]
+
+
+def _mean(emit: Emitter, like: Value, axes: Sequence[int], wide: torch.dtype, at: At) -> Value:
+    number = count(like, axes)
+    return emit.reduce(
+        kept_spec(like, axes, wide), like.spec, axes, "sum", at, wide, lambda x: divided(x, number), True
+    )
+
+
+def _sum(emit: Emitter, out: Spec, like: Value, axes: Sequence[int], wide: torch.dtype, at: At) -> Value:
+    """Into a result whose sizes are those that are left."""
+    return emit.reduce(out, like.spec, axes, "sum", at, wide)
+
+
+@ROWS("aten::native_layer_norm_backward")
+def layer_norm_backward(
+    emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, shape: Sequence[Dim], mean: Value, rstd: Value,
+    weight: Value | None, bias: Value | None, mask: Sequence[bool],
+) -> Any:
+    if input.spec.empty:
+        return NotImplemented
+    wide = opmath(input.dtype)
+    first = input.rank - len(shape)
+    inner, outer = list(range(first, input.rank)), list(range(first))
+
+    def incoming(i: Indices) -> Expr:
+        return build.cast(grad_out.at(i), wide)
+
+    def normal(i: Indices) -> Expr:
+        centred = build.sub(build.cast(input.at(i), wide), build.cast(mean.broadcast(i), wide))
+        return build.mul(centred, build.cast(rstd.broadcast(i), wide))
+
+    def weighted(i: Indices) -> Expr:
+        scale = optional(weight, i[first:], wide)
+        return incoming(i) if scale is None else build.mul(incoming(i), scale)
+
+    results: list[Any] = [None, None, None]
+    if mask[0]:
+        results[0] = _centred(emit, out[0], input, inner, wide, weighted, normal, lambda i: rstd.broadcast(i))
+    if mask[1]:
+        results[1] = _sum(emit, out[1], input, outer, wide, lambda i: build.mul(incoming(i), normal(i)))
+    if mask[2]:
+        results[2] = _sum(emit, out[2], input, outer, wide, incoming)
+    return tuple(results)
+
+
+def _centred(
+    emit: Emitter, out: Spec, input: Value, axes: Sequence[int], wide: torch.dtype, gradient: At, normal: At, rstd: At
+) -> Value:
+    """The input's gradient from that of the normalized values."""
+    average = _mean(emit, input, axes, wide, gradient)
+    product = _mean(emit, input, axes, wide, lambda i: build.mul(gradient(i), normal(i)))
+
+    def at(i: Indices) -> Expr:
+        left = build.sub(gradient(i), average.broadcast(i))
+        left = build.sub(left, build.mul(normal(i), product.broadcast(i)))
+        return build.mul(left, build.cast(rstd(i), wide))
+
+    return emit.pointwise(out, at)
+
+
+@ROWS("aten::_fused_rms_norm_backward")
+def rms_norm_backward(
+    emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, shape: Sequence[Dim], rstd: Value,
+    weight: Value | None, mask: Sequence[bool],
+) -> Any:
+    """As above without the centre."""
+    if input.spec.empty:
+        return NotImplemented
+    wide = opmath(input.dtype)
+    first = input.rank - len(shape)
+    inner, outer = list(range(first, input.rank)), list(range(first))
+
+    def incoming(i: Indices) -> Expr:
+        return build.cast(grad_out.at(i), wide)
+
+    def normal(i: Indices) -> Expr:
+        return build.mul(build.cast(input.at(i), wide), build.cast(rstd.broadcast(i), wide))
+
+    def weighted(i: Indices) -> Expr:
+        scale = optional(weight, i[first:], wide)
+        return incoming(i) if scale is None else build.mul(incoming(i), scale)
+
+    results: list[Any] = [None, None]
+    if mask[0]:
+        product = _mean(emit, input, inner, wide, lambda i: build.mul(weighted(i), normal(i)))
+
+        def at(i: Indices) -> Expr:
+            left = build.sub(weighted(i), build.mul(normal(i), product.broadcast(i)))
+            return build.mul(left, build.cast(rstd.broadcast(i), wide))
+
+        results[0] = emit.pointwise(out[0], at)
+    if mask[1]:
+        results[1] = _sum(emit, out[1], input, outer, wide, lambda i: build.mul(incoming(i), normal(i)))
+    return tuple(results)
+
+
+@ROWS("aten::native_batch_norm_backward")
+def batch_norm_backward(
+    emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, weight: Value | None, running_mean: Value | None,
+    running_var: Value | None, save_mean: Value | None, save_invstd: Value | None, train: bool, eps: float,
+    mask: Sequence[bool],
+) -> Any:
+    """Sums over a channel first, then one pass with three numbers a channel: dx = a * dy + b * x + c."""
+    mean, spread = (save_mean, save_invstd) if train else (running_mean, running_var)
+    if input.spec.empty or mean is None or spread is None:
+        return NotImplemented
+    wide = opmath(input.dtype)
+    axes = [d for d in range(input.rank) if d != 1]
+    number = count(input, axes)
+    channels = Spec(wide, input.device, (input.sizes[1],), (1,))
+
+    def incoming(i: Indices) -> Expr:
+        return build.cast(grad_out.at(i), wide)
+
+    def centre(c: Indices) -> Expr:
+        return build.cast(mean.at(c), wide)
+
+    def rstd(c: Indices) -> Expr:
+        value = build.cast(spread.at(c), wide)
+        return value if train else inverse_root(value, eps)
+
+    def product(i: Indices) -> Expr:
+        return build.mul(incoming(i), build.sub(build.cast(input.at(i), wide), centre((i[1],))))
+
+    kept = kept_spec(input, axes, wide)
+    total = view(emit, channels, emit.reduce(kept, input.spec, axes, "sum", incoming, wide, None, True))
+    dot = view(emit, channels, emit.reduce(kept, input.spec, axes, "sum", product, wide, None, True))
+    results: list[Any] = [None, None, None]
+    if mask[0]:
+        results[0] = _by_channel(emit, out[0], input, incoming, weight, centre, rstd, total, dot, number, train)
+    if mask[1]:
+        results[1] = emit.pointwise(out[1], lambda c: build.mul(dot.at(c), rstd(c)))
+    if mask[2]:
+        results[2] = statistic(emit, out[2], total)
+    return tuple(results)
+
+
+def _by_channel(
+    emit: Emitter, out: Spec, input: Value, incoming: At, weight: Value | None, centre: At, rstd: At, total: Value,
+    dot: Value, number: Dim, train: bool,
+) -> Value:
+    wide = total.dtype
+    channels = Spec(wide, out.device, (input.sizes[1],), (1,))
+
+    def scale_at(c: Indices) -> Expr:
+        scale = optional(weight, c, wide)
+        return rstd(c) if scale is None else build.mul(rstd(c), scale)
+
+    scale = emit.pointwise(channels, scale_at)
+    if not train:
+        return emit.pointwise(out, lambda i: build.mul(incoming(i), scale.at((i[1],))))
+    slope = emit.pointwise(
+        channels, lambda c: divided(build.mul(build.mul(dot.at(c), rstd(c)), rstd(c)), number)
+    )
+    average = emit.pointwise(channels, lambda c: divided(total.at(c), number))
+
+    def at(i: Indices) -> Expr:
+        c = (i[1],)
+        centred = build.sub(build.cast(input.at(i), wide), centre(c))
+        left = build.sub(build.sub(incoming(i), build.mul(centred, slope.at(c))), average.at(c))
+        return build.mul(left, scale.at(c))
+
+    return emit.pointwise(out, at)

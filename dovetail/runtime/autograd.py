@@ -1,0 +1,170 @@
+"""A compiled forward and backward as one differentiable callable.
+
+`torch.autograd.Function` ties them together: hooks, accumulation, `retain_graph` and `torch.autograd.grad` work as on
+any operator. What eager returns as a view is made here from the real tensor by the same view operators, so its
+gradient and its relation to its base are PyTorch's own. A backward pass that is itself to be differentiated runs the
+forward operators again, one by one, and leaves the rest to PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from dovetail.ir.joint import JointGraph, Pair, Returned
+
+Call = Callable[..., Any]
+_VERSION = attrgetter("_version")
+
+
+@dataclass(frozen=True)
+class CompiledPair:
+    """`forward` takes the inputs and gives results and saved values; `backward` takes a list of saved values and
+    tangents, which it empties, and gives gradients. `replay` does what `forward` does by differentiable operators;
+    None if that is impossible later. `random`: it draws random numbers.
+    """
+
+    forward: Call
+    backward: Callable[[list[Any]], Sequence[Any]]
+    replay: Call | None
+    random: bool
+
+
+def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Call:
+    """A callable of the captured graph's inputs."""
+    finish = _finish(joint)
+    apply = _function(joint, pair, compiled).apply if joint.tangents else torch.no_grad()(compiled.forward)
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        return finish(inputs, apply(*inputs))
+
+    return call
+
+
+# ---------------------------------------------------------------- outputs
+
+
+def _finish(joint: JointGraph) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]]:
+    """From inputs and results to what the captured graph returns."""
+    returned, rewritten = joint.returned, joint.rewritten
+    if not rewritten and all(r.origin == "result" and r.value == k and not r.steps for k, r in enumerate(returned)):
+        count = len(returned)
+        return lambda inputs, results: results[:count]
+
+    def finish(inputs: tuple[Any, ...], results: tuple[Any, ...]) -> tuple[Any, ...]:
+        for k, position in rewritten:
+            inputs[k].copy_(results[position])
+        outputs: list[Any] = []
+        for each in returned:
+            outputs.append(_ORIGINS[each.origin](each, inputs, results, outputs))
+        return tuple(outputs)
+
+    return finish
+
+
+_ORIGINS: dict[str, Callable[[Returned, Any, Any, list[Any]], Any]] = {
+    "result": lambda r, inputs, results, outputs: _steps(results[r.value], r),
+    "input": lambda r, inputs, results, outputs: _steps(inputs[r.value], r),
+    "output": lambda r, inputs, results, outputs: outputs[r.value],
+    "object": lambda r, inputs, results, outputs: _steps(r.value, r),
+}
+
+
+def _steps(value: Any, returned: Returned) -> Any:
+    for step in returned.steps:
+        value = step.operator(value, *step.args, **step.kwargs)
+        if step.index is not None:
+            value = value[step.index]
+    return value
+
+
+# ---------------------------------------------------------------- the function
+
+
+def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
+    count, kept = joint.results, pair.kept
+    places = [position for _, position in joint.tangents]
+    without = [k for k in range(count) if k not in places]
+    layouts = [_layout(pair, name) for name, _ in joint.tangents]
+    forward, backward, replay = compiled.forward, compiled.backward, compiled.replay
+
+    class CompiledFunction(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            state = torch.get_rng_state() if replay is not None and compiled.random else None
+            found = forward(*inputs)
+            results = found[:count]
+            ctx.save_for_backward(*[inputs[k] for k in kept], *found[count:])
+            ctx.mark_non_differentiable(*[results[k] for k in without if isinstance(results[k], torch.Tensor)])
+            ctx.set_materialize_grads(False)
+            if replay is not None:
+                ctx.inputs, ctx.versions, ctx.state = inputs, _versions(inputs), state
+            return results
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            given = [gradients[k] for k in places]
+            if torch.is_grad_enabled():
+                return _again(ctx, joint, replay, given)
+            box = list(ctx.saved_tensors)
+            if not torch._C._autograd._get_current_graph_task_keep_graph():
+                ctx.maybe_clear_saved_tensors()
+            box += [_laid_out(g, *layout) for g, layout in zip(given, layouts, strict=True)]
+            return tuple(backward(box))
+
+    return CompiledFunction
+
+
+def _layout(pair: Pair, name: str) -> tuple[Any, ...]:
+    """Of the tangent by that name: what the backward kernels were generated for."""
+    fake = next(n for n in pair.backward.graph.nodes if n.name == name).meta["val"]
+    return fake.size(), fake.stride(), fake.dtype, fake.device
+
+
+def _versions(inputs: Sequence[Any]) -> list[int]:
+    return [_VERSION(t) for t in inputs if isinstance(t, torch.Tensor)]
+
+
+def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) -> torch.Tensor:
+    """The gradient with the layout that kernels were generated for; zeros for a result that nobody used."""
+    if gradient is None:
+        return torch.empty_strided(sizes, strides, dtype=dtype, device=device).zero_()
+    if gradient.stride() == strides and not gradient.is_conj() and not gradient.is_neg():
+        return gradient
+    return torch.empty_strided(sizes, strides, dtype=dtype, device=device).copy_(gradient)
+
+
+# ---------------------------------------------------------------- gradients of gradients
+
+
+def _again(ctx: Any, joint: JointGraph, replay: Call | None, given: list[Any]) -> tuple[Any, ...]:
+    """Gradients that can be differentiated in turn: run the forward operators once more, with their history."""
+    if replay is None:
+        raise RuntimeError(
+            "a compiled function that writes to its inputs cannot be differentiated twice; "
+            "leave it out of dovetail.compile, or use backend='eager' for it"
+        )
+    inputs = ctx.inputs
+    if _versions(inputs) != ctx.versions:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
+            "of a compiled function was changed before it was differentiated twice"
+        )
+    with torch.random.fork_rng(enabled=ctx.state is not None):
+        if ctx.state is not None:
+            torch.set_rng_state(ctx.state)
+        results = replay(*inputs)
+    places = [position for _, position in joint.tangents]
+    pairs = [(results[k], g) for k, g in zip(places, given, strict=True) if g is not None]
+    wanted = [k for k, needed in enumerate(ctx.needs_input_grad) if needed]
+    found = torch.autograd.grad(
+        [r for r, _ in pairs], [inputs[k] for k in wanted], [g for _, g in pairs], create_graph=True, allow_unused=True
+    )
+    gradients: list[Any] = [None] * len(inputs)
+    for k, gradient in zip(wanted, found, strict=True):
+        gradients[k] = gradient
+    return tuple(gradients)

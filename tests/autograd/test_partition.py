@@ -1,0 +1,113 @@
+"""What is kept for the backward pass, and what runs again; graphs as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.autograd import draws, partition
+from dovetail.ir.joint import Pair
+from dovetail.normalize import normalize_joint
+from dovetail.normalize.text import aten_text
+from dovetail.ops.fake import to_fake
+from dovetail.options import Options
+from tests.normalize.harness import graph_of
+
+
+def pair(fn: Callable[..., Any], *args: torch.Tensor) -> Pair:
+    joint = normalize_joint(graph_of(fn, len(args)), [to_fake(a) for a in args], Options())
+    assert joint is not None
+    return partition(joint)
+
+
+def leaf(*sizes: int) -> torch.Tensor:
+    return torch.randn(*sizes, requires_grad=True)
+
+
+def check(found: Any, expected: str) -> None:
+    lines = [" ".join(line.split()) for line in aten_text(found).strip().splitlines()]
+    wanted = [" ".join(line.split()) for line in textwrap.dedent(expected).strip().splitlines()]
+    assert lines == wanted, "\n".join(lines)
+
+
+def names(split: Pair) -> list[str]:
+    return [n.name for n in split.saved]
+
+
+def targets(graph: Any) -> list[str]:
+    return [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+
+
+def test_cheap_operators_run_again():
+    split = pair(lambda x: x.sin().exp(), leaf(8))
+    check(split.forward, """
+        graph(%x0: f32[8])
+        %sin = aten.sin(%x0) f32[8]
+        %exp = aten.exp(%sin) f32[8]
+        return (%exp)
+    """)
+    check(split.backward, """
+        graph(%x0: f32[8], %tangent_0: f32[8])
+        %sin = aten.sin(%x0) f32[8]
+        %exp = aten.exp(%sin) f32[8]
+        %mul = aten.mul.Tensor(%tangent_0, %exp) f32[8]
+        %cos = aten.cos(%x0) f32[8]
+        %mul_1 = aten.mul.Tensor(%mul, %cos) f32[8]
+        return (%mul_1)
+    """)
+    assert split.kept == (0,) and split.saved == ()
+
+
+def test_results_of_matrix_products_are_kept():
+    split = pair(lambda x, w: torch.relu(x @ w).sin(), leaf(8, 4), leaf(4, 6))
+    assert names(split) in (["mm"], ["relu"])
+    assert targets(split.backward).count("aten.mm.default") == 2
+
+
+def test_the_narrow_end_of_a_chain_is_kept():
+    """After the sum a thousandth of the bytes is left."""
+    split = pair(lambda x, w: torch.tanh((x @ w).sum(1)), leaf(64, 8), leaf(8, 1000))
+    assert [n.meta["val"].numel() for n in split.saved] == [64]
+
+
+def test_long_chains_keep_something_on_the_way():
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(60):
+            x = x.sin()
+        return x
+
+    split = pair(chain, leaf(8))
+    assert 1 <= len(split.saved) <= 60 // 8
+    assert targets(split.backward).count("aten.sin.default") < 60
+
+
+def test_random_numbers_are_drawn_once():
+    split = pair(lambda x: torch.nn.functional.dropout(x.sin(), 0.5), leaf(8))
+    assert draws(split.forward) and not draws(split.backward)
+
+
+def test_views_are_made_again_from_what_they_view():
+    split = pair(lambda x, w: (x @ w).t().reshape(-1).exp(), leaf(8, 4), leaf(4, 6))
+    assert all(torch.ops.aten.mm.default is n.target or n.target is torch.ops.aten.exp.default for n in split.saved)
+
+
+def test_inputs_that_are_written_to_are_kept_as_they_were():
+    def fn(x: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
+        y = x * counter.clone()
+        counter.add_(1)
+        return y
+
+    split = pair(fn, leaf(8), torch.ones(8))
+    assert split.kept == () and [n.meta["val"].numel() for n in split.saved] == [8]
+    assert "aten.clone.default" in targets(split.forward)
+
+
+def test_nothing_to_differentiate_is_no_joint_graph():
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x.detach() * 2
+
+    graph = graph_of(plain, 1)
+    assert normalize_joint(graph, [to_fake(leaf(3))], Options()) is None
