@@ -86,7 +86,8 @@ def call_python(s: Any, function: FunctionValue, args: list[Value], kwargs: dict
 def _load_parts(s: Any, function: FunctionValue) -> None:
     if function.real is not MISSING and not function.attrs.get("parts loaded"):
         function_parts(s, function)
-        rely_on_function(s, function.real)
+        if not function.anew:
+            rely_on_function(s, function.real)
         function.attrs["parts loaded"] = True
 
 

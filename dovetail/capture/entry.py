@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.capture.aliasing import rely_on_separate_changes
 from dovetail.capture.breaks.stop import Ending, Stopped, modes
 from dovetail.capture.breaks.trace import trace_continuation
 from dovetail.capture.contexts import preserved
@@ -309,6 +310,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     module = torch.fx.GraphModule(s.subgraphs, s.graph)
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
     _distinct(s, inputs)
+    rely_on_separate_changes(s)
     metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes), **s.metrics}
     equal = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}  # which implies the type
     guards = tuple(g for g in s.guards if g.kind is not GuardKind.TYPE or g.source not in equal)

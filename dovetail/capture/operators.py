@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.capture import scalars
+from dovetail.capture.aliasing import rely_on_difference
 from dovetail.capture.values.base import (
     MISSING,
     Const,
@@ -31,6 +32,7 @@ from dovetail.capture.values.containers import (
 )
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import GuardKind
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "and": operator.and_, "floordiv": operator.floordiv, "lshift": operator.lshift,
@@ -201,7 +203,9 @@ def same(s: Any, left: Value, right: Value) -> bool:
     if isinstance(left, KnownValue) and isinstance(right, KnownValue):
         return left.real is right.real
     if isinstance(left, FunctionValue) and isinstance(right, FunctionValue):
-        return left.real is not MISSING and left.real is right.real
+        if left.real is not MISSING and left.real is right.real:
+            return True
+    rely_on_difference(s, left, right)
     return False
 
 
@@ -401,6 +405,8 @@ def del_item(s: Any, container: Value, index: Value) -> None:
 
 def hashable(s: Any, value: Value) -> Any:
     """The native dictionary key of a value; raises in the traced program if it has no hash."""
+    if isinstance(value, FunctionValue) and value.source is not None:
+        s.guard(value.source, GuardKind.ID, value.real)
     if isinstance(value, Const):
         return value.value
     if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:

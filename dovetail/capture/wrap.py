@@ -36,7 +36,7 @@ from dovetail.capture.values.containers import DictValue, ListValue, SetValue, S
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue, OpaqueValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Item, RawItem, RawView, Source
+from dovetail.ir.source import Arg, Attr, Item, RawItem, RawView, Source
 
 Wrapper = Callable[[Any, Any, "Source | None"], Value]
 
@@ -77,7 +77,9 @@ def _guard_again(s: Any, value: Value, obj: Any, source: Source) -> None:
     """The object is reached by one more path; that path must keep leading to it."""
     if value.source is None or value.source == source:
         return
-    if isinstance(value, (ModuleValue, KnownValue, FunctionValue)):
+    if isinstance(value, FunctionValue) and value.anew:
+        s.guard(source, GuardKind.ALIAS, value.source)
+    elif isinstance(value, (ModuleValue, KnownValue, FunctionValue)):
         s.guard(source, GuardKind.ID, obj)
     elif isinstance(value, TensorValue) or isinstance(value, (ObjectValue, MethodValue)) and not isinstance(obj, tuple):
         s.guard(source, GuardKind.ALIAS, value.source)
@@ -136,31 +138,60 @@ def _wrap_operator(s: Any, obj: Any, source: Source | None) -> Value:
 
 
 def _wrap_function(s: Any, obj: Any, source: Source | None) -> Value:
-    if source is not None:
-        s.guard(source, GuardKind.ID, obj)
     value = FunctionValue(obj.__code__, obj.__globals__, obj.__name__, obj, source)
+    if source is not None and made_anew(obj, source):
+        value.anew = True
+        s.guard(source, GuardKind.TYPE, types.FunctionType)
+        s.guard(Attr(source, "__code__"), GuardKind.ID, obj.__code__)
+    elif source is not None:
+        s.guard(source, GuardKind.ID, obj)
     return _remember(s, obj, value)
+
+
+def made_anew(function: Any, source: Any) -> bool:
+    """An argument that is made where it is given: its code identifies it, its cells and defaults are looked at."""
+    while not isinstance(source, Arg):
+        source = getattr(source, "base", None)
+        if source is None:
+            return False
+    inner = "<locals>" in function.__qualname__ or function.__name__ == "<lambda>"
+    return inner and not function.__dict__
 
 
 def function_parts(s: Any, value: FunctionValue) -> None:
     """Load what a call of a real function reads besides its code: defaults and cells."""
     real = value.real
+    if value.anew:
+        _guard_defaults(s, value)
     if real.__defaults__ or real.__kwdefaults__:
         source = value.source
         value.defaults = tuple(
-            _wrap_default(s, d, None if source is None else Item(Attr(source, "__defaults__"), k))
+            _wrap_default(s, d, None if source is None else Item(Attr(source, "__defaults__"), k), value.anew)
             for k, d in enumerate(real.__defaults__ or ())
         )
         value.kwdefaults = {
-            n: _wrap_default(s, d, None if source is None else Item(Attr(source, "__kwdefaults__"), n))
+            n: _wrap_default(s, d, None if source is None else Item(Attr(source, "__kwdefaults__"), n), value.anew)
             for n, d in (real.__kwdefaults__ or {}).items()
         }
     if real.__closure__:
         value.closure = tuple(_wrap_cell(s, c, value, k) for k, c in enumerate(real.__closure__))
 
 
-def _wrap_default(s: Any, obj: Any, source: Source | None) -> Value:
-    return wrap(s, obj, None if isinstance(obj, IMMUTABLE) else source)
+def _guard_defaults(s: Any, value: FunctionValue) -> None:
+    defaults, keywords = Attr(value.source, "__defaults__"), Attr(value.source, "__kwdefaults__")  # type: ignore[arg-type]
+    if value.real.__defaults__ is None:
+        s.guard(defaults, GuardKind.ID, None)
+    else:
+        s.guard(defaults, GuardKind.LENGTH, len(value.real.__defaults__))
+    if value.real.__kwdefaults__ is None:
+        s.guard(keywords, GuardKind.ID, None)
+    else:
+        s.guard(keywords, GuardKind.KEYS, tuple(value.real.__kwdefaults__))
+
+
+def _wrap_default(s: Any, obj: Any, source: Source | None, anew: bool) -> Value:
+    """Those of a function known by identity are part of its definition."""
+    return wrap(s, obj, None if isinstance(obj, IMMUTABLE) and not anew else source)
 
 
 def _wrap_cell(s: Any, cell: Any, function: FunctionValue, index: int) -> CellValue:

@@ -37,7 +37,7 @@ class CellValue(Value):
 class FunctionValue(ObjectValue):
     """A Python function, from outside (`real`) or made by MAKE_FUNCTION."""
 
-    __slots__ = ("code", "globals", "name", "defaults", "kwdefaults", "closure", "annotations")
+    __slots__ = ("code", "globals", "name", "defaults", "kwdefaults", "closure", "annotations", "anew")
     cls: type
 
     def __init__(
@@ -49,6 +49,7 @@ class FunctionValue(ObjectValue):
         self.kwdefaults: dict[str, Value] = {}
         self.closure: tuple[CellValue, ...] = ()
         self.annotations: Value | None = None
+        self.anew = False  # another function object in each call, known by its code
 
     def native(self) -> Any:
         if self.real is MISSING:

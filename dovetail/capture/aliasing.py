@@ -1,0 +1,46 @@
+"""Objects from outside that the traced code took to be different ones.
+
+One object reached by two paths is one value, and the second path must keep leading to it (`wrap`). Two objects must
+stay two where it matters: one of them was changed, so that reading the other may not show it, or the code asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.objects import ModuleValue, ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Bound
+
+
+def rely_on_difference(s: Any, left: Value, right: Value) -> None:
+    """`left is not right`, so it was seen."""
+    if _could_be_one(left, right):
+        s.guard(left.source, GuardKind.DISTINCT, (right.source,))
+
+
+def rely_on_separate_changes(s: Any) -> None:
+    """What was changed is none of the other objects of its kind that the code looked at."""
+    changed = [v for v in s.effects.touched.values() if isinstance(v, ObjectValue)]
+    known = [v for v in s.cache.values() if isinstance(v, ObjectValue)]
+    done: set[int] = set()
+    for value in changed:
+        done.add(id(value))
+        others = {v.source: None for v in known if id(v) not in done and _could_be_one(value, v)}
+        if others:
+            s.guard(value.source, GuardKind.DISTINCT, tuple(others))
+
+
+def _could_be_one(left: Any, right: Any) -> bool:
+    """May the two sources lead to one object in another call? Modules are known by identity, bound objects for good."""
+    if left is right or left.source is None or right.source is None:
+        return False
+    if isinstance(left, ModuleValue) or isinstance(left.source, Bound) and isinstance(right.source, Bound):
+        return False
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        return isinstance(left, TensorValue) and isinstance(right, TensorValue)
+    if not isinstance(left, ObjectValue) or not isinstance(right, ObjectValue):
+        return False
+    return left.real is not MISSING and right.real is not MISSING and type(left.real) is type(right.real)
