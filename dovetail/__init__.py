@@ -1,6 +1,7 @@
 """Dovetail: a just-in-time compiler for PyTorch programs. `dovetail.compile(model)` is where to start."""
 
 from dovetail.api import (
+    CompileProfiler,
     allow_in_graph,
     assume_constant_result,
     compile,
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackendError",
+    "CompileProfiler",
     "DovetailError",
     "GraphBreakError",
     "InternalError",

@@ -6,6 +6,7 @@ Argument checking and wiring only. A compilation is in `request.py`, the compile
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
@@ -30,9 +31,10 @@ from dovetail.control import (
     skip_frame,
     substitute_in_graph,
 )
-from dovetail.diagnostics import logs
+from dovetail.diagnostics import breaks, logs
 from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.explain import ExplainOutput, explain_records
+from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import compile_times
 from dovetail.errors import InvalidArgument, Unsupported
 from dovetail.interop.backends import (
@@ -149,10 +151,12 @@ def set_logs(levels: Mapping[str, Any] | None = None, **named: Any) -> None:
 
 
 set_logs.__doc__ = logs.set_logs.__doc__
+atexit.register(breaks.at_exit)
 if os.environ.get("DOVETAIL_LOGS"):
     logs.set_logs(logs.parse(os.environ["DOVETAIL_LOGS"]))
 
 __all__ = [
+    "CompileProfiler",
     "allow_in_graph",
     "assume_constant_result",
     "compile",

@@ -75,6 +75,12 @@ SETTINGS: dict[str, Setting] = {
         Setting("numerics", "default", (str,), "'eager' rounds at the same points as eager.", ("default", "eager")),
         Setting("compile_debug", False, (bool,), "Write every stage's text to a folder for each compilation."),
         Setting("debug_dir", "dovetail_debug", (str,), "The folder that compile_debug writes to."),
+        Setting("capture_scalar_outputs", False, (bool,), "Keep what item() and tolist() give in the graph."),
+        Setting("debug_function", None, (str, type(None)), "Compile only functions of this name."),
+        Setting("cudagraphs", True, (bool,), "Record CUDA graphs where that is safe."),
+        Setting("repro_after", None, (str, type(None)), "What is cut down to a repro.", (None, "capture", "aot")),
+        Setting("repro_level", 2, (int,), "How far a repro is cut down; 4 compares values too.", (0, 1, 2, 3, 4)),
+        Setting("trace_numpy", True, (bool,), "Take NumPy's functions into graphs."),
         Setting("verbose", False, (bool,), "Recompile messages list every failed guard, not the first only."),
     )
 }

@@ -9,6 +9,8 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MethodType
 from typing import Any
 
 import torch
@@ -20,13 +22,16 @@ from dovetail.diagnostics import logs
 from dovetail.diagnostics.breaks import BREAKS
 from dovetail.diagnostics.dump import DumpSink
 from dovetail.diagnostics.events import CompileRecord, Events
+from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import Unsupported
+from dovetail.frameless import Frameless, frame_of
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
 from dovetail.interop.peer import unseen
-from dovetail.ir.captured import Captured, Continuation
+from dovetail.ir.captured import PLAIN, Captured, Continuation
 from dovetail.options import Options
-from dovetail.runtime.entry import Dispatcher, to_the_end
+from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
+from dovetail.runtime.entry_module import wrap_module
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,10 @@ class Request:
     records: list[CompileRecord] | None = None  # where explain wants this request's compilations listed
     failures: list[Unsupported] | None = None
     rests: dict[Any, Dispatcher] = field(default_factory=dict, compare=False, repr=False)  # what follows graph breaks
+
+    @cached_property
+    def frameless(self) -> Frameless:
+        return Frameless(self.compiled)
 
     def options(self) -> Options:
         """The choices of a compilation that starts now: the arguments, else the settings."""
@@ -68,6 +77,27 @@ class Request:
             self.rests[key] = Dispatcher(importlib.import_module("dovetail.pipeline").resumed(found), self)
         return self.rests[key]
 
+    def plain(self, fn: Any) -> Any:
+        """A function marked with `disable(recursive=False)`, or a method that is one, as compiled code calls it."""
+        if isinstance(fn, MethodType):
+            return MethodType(self.plain(fn.__func__), fn.__self__)
+        return self.frameless.plain(frame_of(fn))
+
+    def _plain_entry(self, fn: Any) -> guards.Entry | None:
+        """Under `config.debug_function`, what runs a function of another name: only functions of that name compile."""
+        name = config.debug_function
+        target = underlying(fn)
+        if name is None or hasattr(fn, "_dovetail_continuation") or getattr(target, "__name__", name) == name:
+            return None
+        runs = Frameless(self.compiled, lambda found: found == name).plain(fn)
+        return guards.Entry(runs, f"runs as it is: config.debug_function is {name!r}", EMPTY_CAPTURE, lambda a, k: [])
+
+    def compiled(self, fn: Any) -> Any:
+        """The compiled counterpart of a function or module that uncompiled code calls."""
+        if isinstance(fn, torch.nn.Module):
+            return wrap_module(fn, self, (_same, ()))
+        return wrap_function(fn, self)
+
     def compile(
         self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
         varying: frozenset[str] = frozenset(),
@@ -75,21 +105,24 @@ class Request:
         """One run of the pipeline, reported as it goes."""
         options = self.options()
         record = RECORDS.start(*describe(fn), index, reasons)
-        if self.records is not None:
-            self.records.append(record)
+        kept = [records for records in (self.records, profiled(options.backend)) if records is not None]
+        for records in kept:
+            records.append(record)
         dump = DumpSink(options.debug_dir) if options.debug_dir else None
         events = Events(record, [logs.LogSink(), *([dump] if dump else [])])
         _log_recompile(record)
         try:
             with unseen():
-                entry = _compile_entry(fn, args, kwargs, options, events, self.rest, varying)
+                entry = self._plain_entry(fn) or _compile_entry(
+                    fn, args, kwargs, options, events, self.rest, self.plain, varying
+                )
             for found in entry.captured.breaks:
                 message = f"graph break in {record.function}, {record.place}:\n{found.text()}"
                 BREAKS.meet(found.code, found.reason, found.stack, message)
             if entry.captured.breaks and not hasattr(fn, "_dovetail_continuation"):
                 entry = replace(entry, call=to_the_end(entry.call))
             record.outcome = "compiled"
-            if self.records is not None:
+            if kept:
                 record.captured = entry.captured
             return entry
         except BaseException as error:
@@ -103,13 +136,15 @@ class Request:
 
 def _compile_entry(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
-    rest: Callable[[Continuation], Dispatcher], varying: frozenset[str],
+    rest: Callable[[Continuation], Dispatcher], plain: Callable[[Any], Any], varying: frozenset[str],
 ) -> guards.Entry:  # fmt: skip
     # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
     pipeline = importlib.import_module("dovetail.pipeline")
     taken = guards.snapshot()
     captured = pipeline.trace(fn, args, kwargs, options, events, varying)
     rests = {name: rest(found) for name, found in captured.continuations.items()}
+    if PLAIN in captured.names:
+        rests[PLAIN] = plain
     captured = replace(captured, names={**captured.names, **rests})
     if options.backend in BUILT_IN:
         fakes = [given.fake for given in captured.inputs]
@@ -172,6 +207,17 @@ def _note_failure(error: BaseException, stage: str, record: CompileRecord, failu
     elif isinstance(error, Exception):
         with contextlib.suppress(AttributeError):
             error._dovetail_stage = stage  # type: ignore[attr-defined]
+
+
+def _same(module: torch.nn.Module) -> torch.nn.Module:
+    return module
+
+
+EMPTY_CAPTURE = Captured(torch.fx.GraphModule({}, torch.fx.Graph()), (), (), "def residual(): pass\n", {})
+
+
+def profiled(backend: Any) -> list[CompileRecord] | None:
+    return backend.records if isinstance(backend, CompileProfiler) else None
 
 
 def describe(fn: Any) -> tuple[str, str]:

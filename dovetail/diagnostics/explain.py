@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,14 +12,15 @@ import torch.fx
 from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.times import stage_lines
 from dovetail.errors import Location, Unsupported
+from dovetail.ir.captured import Break
 
 
 @dataclass(frozen=True)
 class BreakReason:
-    """Why a graph ended, and where in the user's program."""
+    """Why a graph ended, and where in the user's program, outermost function first."""
 
     reason: str
-    user_stack: tuple[Location, ...] = ()
+    user_stack: tuple[traceback.FrameSummary, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,10 @@ class ExplainOutput:
         ]
         for number, cause in enumerate(self.break_reasons, 1):
             lines += [f"  Break Reason {number}:", f"    Reason: {cause.reason}", "    User Stack:"]
-            lines += [
-                f"      <FrameSummary file {p.filename}, line {p.line} in {p.function}>" for p in cause.user_stack
-            ]
+            lines += [f"      {place}" for place in cause.user_stack]
         lines.append("Ops per Graph:")
         for number, ops in enumerate(self.ops_per_graph, 1):
-            lines += [f"  Ops {number}:", *(f"    {op_name(op)}" for op in ops)]
+            lines += [f"  Ops {number}:", *(f"    {op}" for op in ops)]
         lines.append("Out Guards:")
         for number, guard in enumerate(self.out_guards, 1):
             lines += [f"  Guard {number}:", *(f"    {line}" for line in guard_lines(guard))]
@@ -73,16 +73,16 @@ class ExplainOutput:
 
 
 def operators(graph: torch.fx.GraphModule) -> list[Any]:
-    """Every call in the graph: functions, methods by name, modules."""
-    return [n.target for n in graph.graph.nodes if n.op in ("call_function", "call_method", "call_module")]
+    """The functions that the graph calls. Methods of tensors are not counted, as in PyTorch's documents."""
+    return [n.target for n in graph.graph.nodes if n.op == "call_function"]
 
 
-def op_name(op: Any) -> str:
-    if isinstance(op, str):
-        return op
-    module = getattr(op, "__module__", None)
-    name = getattr(op, "__qualname__", None) or getattr(op, "__name__", repr(op))
-    return f"{module}.{name}" if module and module != "builtins" and not str(op).startswith("aten") else str(name)
+def computes(graph: torch.fx.GraphModule) -> bool:
+    return any(n.op.startswith("call") for n in graph.graph.nodes)
+
+
+def summaries(stack: Sequence[Location]) -> tuple[traceback.FrameSummary, ...]:
+    return tuple(traceback.FrameSummary(p.filename, p.line, p.function) for p in stack)
 
 
 def guard_lines(guard: Any) -> list[str]:
@@ -96,12 +96,16 @@ def guard_lines(guard: Any) -> list[str]:
     ]
 
 
+def _reason(found: Unsupported | Break) -> str:
+    return f"[{found.code}] {found.reason}"
+
+
 def explain_records(records: Sequence[CompileRecord], failures: Sequence[Unsupported]) -> ExplainOutput:
     """What the compilations of one run amount to."""
     captured = [r.captured for r in records if r.captured is not None]
-    reasons = [BreakReason(f"[{e.code}] {e.reason}", e.stack) for e in failures]
+    reasons = [BreakReason(_reason(e), summaries(e.stack)) for e in failures]
     for one in captured:
-        reasons += [BreakReason(str(b), getattr(b, "stack", ())) for b in one.breaks]
+        reasons += [BreakReason(_reason(b), summaries(b.stack)) for b in one.breaks]
     guards = tuple(g for one in captured for g in one.guards)
-    graphs = tuple(one.graph for one in captured if operators(one.graph))
+    graphs = tuple(one.graph for one in captured if computes(one.graph))
     return ExplainOutput(graphs, tuple(reasons), guards, tuple(records))

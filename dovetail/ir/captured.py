@@ -79,6 +79,9 @@ class Continuation:
         return tuple(names)
 
 
+PLAIN = "_plain"  # in a residual: gives a function that runs as it is, but calls compiled counterparts
+
+
 class Next:
     """What a compiled region that ends in a graph break returns: the rest, and its arguments."""
 

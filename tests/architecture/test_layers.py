@@ -16,6 +16,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "": {"api", "errors"},
     "api": ANYTHING,
     "request": ANYTHING,
+    "frameless": {"bytecode", "ir"},
     "control": ANYTHING,
     "comptime": {"ir"},
     "pipeline": ANYTHING,

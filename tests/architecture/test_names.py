@@ -7,8 +7,8 @@ import types
 import dovetail
 
 PUBLIC = {
-    "BackendError", "DovetailError", "GraphBreakError", "InternalError", "InvalidArgument", "Unsupported",
-    "allow_in_graph", "assume_constant_result", "compile", "compile_times", "comptime", "config",
+    "BackendError", "CompileProfiler", "DovetailError", "GraphBreakError", "InternalError", "InvalidArgument",
+    "Unsupported", "allow_in_graph", "assume_constant_result", "compile", "compile_times", "comptime", "config",
     "cudagraph_mark_step_begin", "disable", "disallow_in_graph", "error_on_graph_break", "explain",
     "get_default_backend", "graph_break", "is_compiling", "list_backends", "nested_compile_region",
     "register_backend", "reset", "run", "set_default_backend", "set_logs", "set_stance", "skip_frame",

@@ -14,8 +14,10 @@ from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.operators import BINARY, COMPARE, UNARY
-from dovetail.capture.values.base import NULL, Value
-from dovetail.capture.values.callables import KnownValue
+from dovetail.capture.values.base import MISSING, NULL, Value
+from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
+from dovetail.ir import marks
+from dovetail.ir.captured import PLAIN
 
 PUSH_NULL = "NULL"  # in `Way.pushed`
 RESULT = "_r"
@@ -82,7 +84,7 @@ def _call(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
     parts = texts(rebuilder, args)
     split = len(parts) - len(names)
     keywords = [f"{n}={t}" for n, t in zip(names, parts[split:])]
-    return plain(frame, f"{rebuilder.expr(function)}({', '.join([*parts[:split], *keywords])})")
+    return plain(frame, f"{_called(function, rebuilder)}({', '.join([*parts[:split], *keywords])})")
 
 
 @step("CALL_FUNCTION_EX")
@@ -97,7 +99,18 @@ def _call_ex(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
         function = stack.pop()
     _needs_no_frame(frame, function)
     inside = [f"*{rebuilder.expr(args)}"] + ([f"**{rebuilder.expr(keywords)}"] if keywords is not None else [])
-    return plain(frame, f"{rebuilder.expr(function)}({', '.join(inside)})")
+    return plain(frame, f"{_called(function, rebuilder)}({', '.join(inside)})")
+
+
+def _called(function: Any, rebuilder: Any) -> str:
+    """The callable; what a function marked with `disable(recursive=False)` calls is compiled, by whoever runs this."""
+    target = function.function if isinstance(function, MethodValue) else function
+    real = target.real if isinstance(target, FunctionValue) else MISSING
+    found = None if real is MISSING else marks.of_function(real)
+    if found is None or found.mark is not marks.Mark.DISABLE or found.detail[1]:
+        return rebuilder.expr(function)
+    rebuilder.names.setdefault(PLAIN, lambda fn: fn)
+    return f"{PLAIN}({rebuilder.expr(function)})"
 
 
 FRAME_READERS = (locals, globals, vars, dir, super, eval, exec, __import__)

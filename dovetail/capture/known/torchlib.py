@@ -201,9 +201,23 @@ def _null_context(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 _RECORD = torch.autograd.profiler.record_function
-KNOWN[_RECORD.__enter__] = lambda s, args, kwargs: args[0]
 KNOWN[_RECORD.__exit__] = _null_context
-KNOWN[_RECORD] = lambda s, args, kwargs: ObjectValue(_RECORD)
+
+
+@known(_RECORD)
+def _record(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """A range for the profiler: nothing is recorded, but plain Python may leave the block after a graph break."""
+    made = ObjectValue(_RECORD)
+    for name, value in vars(_RECORD("")).items():
+        made.set_instance_attr(s, name, s.from_native(value))
+    made.set_instance_attr(s, "name", args[0] if args else kwargs["name"])
+    return made
+
+
+@known(_RECORD.__enter__)
+def _enter_record(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    args[0].set_instance_attr(s, "run_callbacks_on_exit", FALSE)  # there is no record to end
+    return args[0]
 
 
 @known(F.handle_torch_function)

@@ -1,11 +1,10 @@
-"""The documents' own examples that need neither a graph break nor a backward pass."""
+"""First programs: every kind of callable, arguments and results."""
 
 from __future__ import annotations
 
 import functools
 import math
 
-import pytest
 import torch
 
 import dovetail
@@ -51,14 +50,6 @@ def test_toy_example_with_its_branch_taken_on_a_number() -> None:
     compiled = dovetail.compile(toy_example, fullgraph=True)
     for negate in (True, False, True):
         torch.testing.assert_close(compiled(a, b, negate), toy_example(a, b, negate))
-
-
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "dovetail"])
-def test_the_ladder_of_backends(backend: str) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).eval()
-    x = torch.randn(3, 4)
-    with torch.no_grad():
-        torch.testing.assert_close(dovetail.compile(model, backend=backend)(x), model(x))
 
 
 def test_a_backend_of_ones_own() -> None:

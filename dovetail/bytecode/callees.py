@@ -1,0 +1,80 @@
+"""Functions whose calls go through a wrapper: `f(x)` becomes `wrap(f)(x)`, everything else stays.
+
+    LOAD_GLOBAL NULL + f        PUSH_NULL; LOAD_GLOBAL f; <wrap>
+    LOAD_FAST x            ->   LOAD_FAST x
+    CALL 1                      CALL 1
+
+`<wrap>` replaces the top of the stack by `wrap(top)`. A callable is recognised where it is loaded for a call: as a
+global, an attribute or a variable. What other expressions give is called as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from bytecode import Bytecode, Instr
+
+WRAP: Any = object()  # the wrapper's place in the rows below
+_SWAPPED = (("SWAP", 2), ("POP_TOP", None))
+
+#: Python version → (instructions that wrap the top of the stack, does NULL lie below a callable?).
+DIALECTS: dict[tuple[int, int], tuple[tuple[tuple[str, Any], ...], bool]] = {
+    (3, 11): (
+        (("PUSH_NULL", None), ("LOAD_CONST", WRAP), ("COPY", 3), ("PRECALL", 1), ("CALL", 1), *_SWAPPED),
+        True,
+    ),
+    (3, 12): ((("PUSH_NULL", None), ("LOAD_CONST", WRAP), ("COPY", 3), ("CALL", 1), *_SWAPPED), True),
+    (3, 13): ((("LOAD_CONST", WRAP), ("PUSH_NULL", None), ("COPY", 3), ("CALL", 1), *_SWAPPED), False),
+}
+WRAPPING, NULL_BELOW = DIALECTS.get(sys.version_info[:2], DIALECTS[max(DIALECTS)])
+
+VARIABLES = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_NAME"))
+
+
+def with_wrapped_calls(fn: FunctionType, wrap: Callable[[Any], Any]) -> FunctionType:
+    """A copy of the function that shares its globals, defaults and cells."""
+    program = Bytecode.from_code(fn.__code__)
+    items = list(program)
+    out: list[Any] = []
+    for k, item in enumerate(items):
+        beside = items[k - 1] if NULL_BELOW and k else items[k + 1] if k + 1 < len(items) else None
+        found = _for_call(item, beside, wrap) if isinstance(item, Instr) else None
+        out += [item] if found is None else found
+    program[:] = out
+    code = program.to_code().replace(co_qualname=fn.__code__.co_qualname, co_flags=fn.__code__.co_flags)
+    made = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    made.__kwdefaults__, made.__qualname__, made.__module__ = fn.__kwdefaults__, fn.__qualname__, fn.__module__
+    return made
+
+
+def _for_call(instruction: Any, beside: Any, wrap: Callable[[Any], Any]) -> list[Any] | None:
+    """What replaces an instruction that loads a callable for a call; None for any other."""
+    load = _plain_load(instruction, beside)
+    if load is None:
+        return None
+    place = instruction.location
+    wrapping = [_instruction(name, wrap if arg is WRAP else arg, place) for name, arg in WRAPPING]
+    null = _instruction("PUSH_NULL", None, place)
+    if load is instruction:
+        return [load, *wrapping]  # its NULL is there already
+    if not NULL_BELOW:
+        return [load, *wrapping, null]
+    return [load, *wrapping, null, _instruction("SWAP", 2, place)]
+
+
+def _plain_load(instruction: Any, beside: Any) -> Any:
+    """The instruction that loads the callable alone; None if it is not loaded for a call."""
+    name, arg, place = instruction.name, instruction.arg, instruction.location
+    if name == "LOAD_METHOD":
+        return _instruction("LOAD_ATTR", arg, place)
+    if name in ("LOAD_GLOBAL", "LOAD_ATTR") and isinstance(arg, tuple) and arg[0]:
+        return _instruction(name, (False, arg[1]), place)
+    null_beside = isinstance(beside, Instr) and beside.name == "PUSH_NULL"
+    return instruction if name in VARIABLES and null_beside else None
+
+
+def _instruction(name: str, arg: Any, place: Any) -> Any:
+    return Instr(name, location=place) if arg is None else Instr(name, arg, location=place)

@@ -1,0 +1,254 @@
+"""Frequently asked questions: every example, with the counts that the document prints."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import dovetail
+from dovetail import CompileProfiler
+
+from .checking import Graphs
+
+
+def toy_example(a, b):
+    x = a / (torch.abs(a) + 1)
+    print("woo")
+    if b.sum() < 0:
+        b = b * -1
+    return x * b
+
+
+POSITIVE = torch.rand(10)
+
+
+@pytest.fixture(autouse=True)
+def _no_grad():
+    with torch.no_grad():
+        yield
+
+
+# ---------------------------------------------------------------- Why is my code crashing?
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "dovetail", "aot_eager_decomp_partition"])
+def test_the_ladder_of_backends(backend: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(dovetail.compile(model, backend=backend)(x), model(x))
+
+
+# ---------------------------------------------------------------- Why is compilation slow?
+
+
+def test_compile_times() -> None:
+    dovetail.reset()
+    dovetail.compile(lambda x: x + 1)(POSITIVE)
+    assert "capture" in dovetail.compile_times()
+
+
+def test_the_recompilation_profiler() -> None:
+    prof = CompileProfiler()
+
+    def my_model(x, k):
+        if x.sum() > 0:
+            return x * k
+        return x - k
+
+    profiler_model = dovetail.compile(my_model, backend=prof)
+    for k in ("a", "b"):
+        profiler_model(POSITIVE, len(k) if k == "a" else 2.5)
+    report = prof.report()
+    assert "my_model" in report and "data-dependent-branch" in report and "k" in report
+
+
+def test_the_recompilation_profiler_as_a_context() -> None:
+    with CompileProfiler() as prof:
+        profiler_model = dovetail.compile(lambda: torch.ones(3) + 1, backend=prof)
+        profiler_model()
+        assert "no graph breaks" in prof.report().lower() and "no recompilation" in prof.report().lower()
+
+
+# ---------------------------------------------------------------- Why are you recompiling in production?
+
+
+def test_frozen_toy_example() -> None:
+    graphs = Graphs()
+    compiled = dovetail.compile(toy_example, backend=graphs)
+    frozen_toy_example = dovetail.run(compiled)
+    a, b = torch.randn(10), torch.randn(10)
+    torch.testing.assert_close(frozen_toy_example(a, b), toy_example(a, b))
+    assert graphs.seen == []
+    compiled(a, b)
+    made = len(graphs.seen)
+    for _ in range(3):
+        torch.testing.assert_close(frozen_toy_example(a, b), toy_example(a, b))
+    frozen_toy_example(torch.randn(11), torch.randn(11))
+    assert len(graphs.seen) == made
+
+
+# ---------------------------------------------------------------- Identifying the cause of a graph break
+
+
+def test_explain_toy_example_as_printed() -> None:
+    """As in the document, where print is not reordered: 3 graphs, 2 breaks, 5 operators."""
+    with dovetail.config.patch(reorderable_logging_functions=frozenset()):
+        explanation = dovetail.explain(toy_example)(torch.randn(10), POSITIVE)
+    assert (explanation.graph_count, explanation.graph_break_count, explanation.op_count) == (3, 2, 5)
+    first, second = explanation.break_reasons
+    assert "print" in first.reason and "branches on the value of a tensor" in second.reason
+    assert [reason.user_stack[-1].name for reason in (first, second)] == ["toy_example", "toy_example"]
+    assert second.user_stack[-1].lineno == first.user_stack[-1].lineno + 1
+    text = str(explanation)
+    assert text.startswith("Graph Count: 3\nGraph Break Count: 2\nOp Count: 5\nBreak Reasons:\n  Break Reason 1:\n")
+    place = rf"      <FrameSummary file {re.escape(__file__)}, line \d+ in toy_example>\n"
+    assert re.search(rf"    Reason: .*\n    User Stack:\n{place}  Break Reason 2:\n", text)
+    assert re.search(r"\nOps per Graph:\n  Ops 1:\n    .*\n(.*\n)+Out Guards:\n  Guard 1:\n    Name: ", text)
+
+
+def test_explain_toy_example_where_the_branch_is_taken() -> None:
+    """The old document's 6 operators: b is negative."""
+    with dovetail.config.patch(reorderable_logging_functions=frozenset()):
+        explanation = dovetail.explain(toy_example)(torch.randn(10), -POSITIVE)
+    assert (explanation.graph_count, explanation.graph_break_count, explanation.op_count) == (3, 2, 6)
+
+
+def test_explain_toy_example_with_print_reordered() -> None:
+    """By default print does not break the graph."""
+    explanation = dovetail.explain(toy_example)(torch.randn(10), POSITIVE)
+    assert (explanation.graph_count, explanation.graph_break_count, explanation.op_count) == (2, 1, 5)
+
+
+def test_fullgraph_raises_at_the_first_graph_break() -> None:
+    with pytest.raises(dovetail.GraphBreakError, match="data-dependent-branch"):
+        dovetail.compile(toy_example, fullgraph=True, backend="eager")(torch.randn(10), torch.randn(10))
+
+
+def test_only_the_graph_that_changed_is_compiled_again() -> None:
+    graphs = Graphs()
+    scale = [1.0]
+
+    def three_parts(x):
+        x = x + 1
+        dovetail.graph_break()
+        x = x * scale[0]
+        dovetail.graph_break()
+        return x - 1
+
+    compiled = dovetail.compile(three_parts, backend=graphs)
+    compiled(POSITIVE)
+    assert len(graphs.operators) == 3
+    scale[0] = "never".count("e") * 1.5
+    torch.testing.assert_close(compiled(POSITIVE), (POSITIVE + 1) * 3 - 1)
+    assert len(graphs.operators) == 4
+
+
+# ---------------------------------------------------------------- Why am I getting incorrect results?
+
+
+def test_fallback_random() -> None:
+    def noisy(x):
+        return torch.nn.functional.dropout(x, 0.5) + torch.rand(10)
+
+    with dovetail.config.patch(fallback_random=True):
+        compiled = dovetail.compile(noisy)
+        torch.manual_seed(0)
+        found = compiled(POSITIVE)
+    torch.manual_seed(0)
+    torch.testing.assert_close(found, noisy(POSITIVE))
+
+
+# ---------------------------------------------------------------- torch.func
+
+
+def test_a_transform_of_a_compiled_function() -> None:
+    @dovetail.compile
+    def f(x):
+        return torch.sin(x)
+
+    def g(x):
+        return torch.func.grad(lambda t: f(t).sum())(x)
+
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(g(x), torch.cos(x))
+
+
+def test_compiling_grad() -> None:
+    def wrapper_fn(x):
+        return torch.func.grad(lambda x: x.sin().sum())(x)
+
+    x = torch.randn(3, 3, 3)
+    grad_x = dovetail.compile(wrapper_fn)(x)
+    torch.testing.assert_close(grad_x, x.cos())
+
+
+def test_compiling_vmap() -> None:
+    def my_fn(x):
+        return torch.vmap(lambda x: x.sum(1))(x)
+
+    x = torch.randn(3, 3, 3)
+    output = dovetail.compile(my_fn)(x)
+    torch.testing.assert_close(output, x.sum(2))
+
+
+def test_the_escape_hatch() -> None:
+    @dovetail.compile
+    def f(x):
+        return dovetail.allow_in_graph(torch.vmap(torch.sum))(x)
+
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(f(x), x.sum(1))
+
+
+def test_the_escape_hatch_by_pytorchs_name() -> None:
+    @dovetail.compile
+    def f(x):
+        return torch._dynamo.allow_in_graph(torch.vmap(torch.sum))(x)
+
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(f(x), x.sum(1))
+
+
+# ---------------------------------------------------------------- Which API to use for fine grain tracing?
+
+
+def a_fn(x):
+    return ab_fn(torch.sin(aa_fn(x)))
+
+
+def aa_fn(x):
+    return torch.cos(x) + 1
+
+
+def ab_fn(x):
+    return torch.relu(x) * 2
+
+
+def test_disable_a_function_and_what_it_calls() -> None:
+    graphs = Graphs()
+    off = dovetail.disable(a_fn)
+    compiled = dovetail.compile(lambda x: off(x + 1) - 1, backend=graphs)
+    torch.testing.assert_close(compiled(POSITIVE), a_fn(POSITIVE + 1) - 1)
+    assert graphs.operators == [["add"], ["sub"]]
+
+
+def test_disable_a_function_but_not_what_it_calls() -> None:
+    graphs = Graphs()
+    off = dovetail.disable(recursive=False)(a_fn)
+    compiled = dovetail.compile(lambda x: off(x + 1) - 1, backend=graphs)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(POSITIVE), a_fn(POSITIVE + 1) - 1)
+    assert graphs.operators == [["add"], ["cos", "add"], ["relu", "mul"], ["sub"]]
+
+
+def test_a_graph_break_at_the_beginning_keeps_a_function_from_being_inlined() -> None:
+    def broken(x):
+        dovetail.graph_break()
+        return torch.sin(x)
+
+    graphs = Graphs()
+    compiled = dovetail.compile(lambda x: broken(x + 1) - 1, backend=graphs)
+    torch.testing.assert_close(compiled(POSITIVE), torch.sin(POSITIVE + 1) - 1)
+    assert graphs.operators == [["add"], ["sin", "sub"]]

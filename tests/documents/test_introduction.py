@@ -1,0 +1,261 @@
+"""Introduction to the compiler: every example, with the counts that the document prints."""
+
+from __future__ import annotations
+
+import traceback as tb
+
+import pytest
+import torch
+
+import dovetail
+
+from .checking import Graphs
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="the example runs on a GPU")
+T1, T2 = torch.randn(10, 10), torch.randn(10, 10)
+
+
+# ---------------------------------------------------------------- Basic usage
+
+
+def test_compiling_a_function() -> None:
+    def foo(x, y):
+        a = torch.sin(x)
+        b = torch.cos(y)
+        return a + b
+
+    opt_foo1 = dovetail.compile(foo)
+    torch.testing.assert_close(opt_foo1(T1, T2), foo(T1, T2))
+
+
+def test_decorating_a_function() -> None:
+    @dovetail.compile
+    def opt_foo2(x, y):
+        a = torch.sin(x)
+        b = torch.cos(y)
+        return a + b
+
+    torch.testing.assert_close(opt_foo2(T1, T2), torch.sin(T1) + torch.cos(T2))
+
+
+class MyModule(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(100, 10)
+
+    def forward(self, x):
+        return torch.nn.functional.relu(self.lin(x))
+
+
+T = torch.randn(10, 100)
+
+
+def test_compiling_a_module() -> None:
+    mod = MyModule()
+    opt_mod = dovetail.compile(mod)
+    torch.testing.assert_close(opt_mod(T), mod(T))
+
+
+def test_nested_calls() -> None:
+    def nested_function(x):
+        return torch.sin(x)
+
+    def outer_function(x, y):
+        a = nested_function(x)
+        b = torch.cos(y)
+        return a + b
+
+    graphs = Graphs()
+    compiled = dovetail.compile(outer_function, backend=graphs)
+    torch.testing.assert_close(compiled(T1, T2), outer_function(T1, T2))
+    assert graphs.operators == [["sin", "cos", "add"]]
+
+
+def test_nested_modules() -> None:
+    class OuterModule(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner_module = MyModule()
+            self.outer_lin = torch.nn.Linear(10, 2)
+
+        def forward(self, x):
+            x = self.inner_module(x)
+            return torch.nn.functional.relu(self.outer_lin(x))
+
+    outer_mod = OuterModule()
+    opt_outer_mod = dovetail.compile(outer_mod, fullgraph=True)
+    torch.testing.assert_close(opt_outer_mod(T), outer_mod(T))
+
+
+@pytest.mark.parametrize("disable", [dovetail.disable, torch.compiler.disable], ids=["ours", "PyTorch's"])
+def test_disabling_a_function_but_not_what_it_calls(disable) -> None:
+    def complex_conjugate(z):
+        return torch.conj(z)
+
+    @disable(recursive=False)
+    def complex_function(real, imag):
+        # Assuming this function cause problems in the compilation
+        z = torch.complex(real, imag)
+        return complex_conjugate(z)
+
+    def outer_function():
+        real = torch.tensor([2, 3], dtype=torch.float32)
+        imag = torch.tensor([4, 5], dtype=torch.float32)
+        z = complex_function(real, imag)
+        return torch.abs(z)
+
+    graphs = Graphs()
+    opt_outer_function = dovetail.compile(outer_function, backend=graphs)
+    torch.testing.assert_close(opt_outer_function(), torch.tensor([4.4721, 5.8310]), atol=1e-4, rtol=0)
+    assert graphs.operators == [["tensor", "tensor_1"], ["conj"], ["abs_1"]]
+
+
+# ---------------------------------------------------------------- Demonstrating speedups
+
+
+class Densely(torch.nn.Module):
+    """In place of the document's DenseNet: convolutions, normalisation, concatenation, pooling."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4)
+        self.second, self.last = torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.first(x)))
+        x = torch.cat([x, self.second(x)], 1)
+        return self.last(torch.nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def test_inference_and_training_give_eagers_results() -> None:
+    model = Densely().eval()
+    inp = torch.randn(4, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(dovetail.compile(model, mode="reduce-overhead")(inp), model(inp))
+    loss = dovetail.compile(model)(inp).sum()
+    loss.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@GPU
+def test_inference_on_a_gpu() -> None:
+    model = Densely().eval().cuda()
+    inp = torch.randn(16, 3, 128, 128).cuda()
+    with torch.no_grad():
+        torch.testing.assert_close(dovetail.compile(model, mode="reduce-overhead")(inp), model(inp))
+
+
+# ---------------------------------------------------------------- Comparison
+
+
+def f1(x, y):
+    if x.sum() < 0:
+        return -y
+    return y
+
+
+# `fn1` is an eager function, `fn2` a compiled one.
+def same(fn1, fn2, args):
+    out1 = fn1(*args)
+    out2 = fn2(*args)
+    return torch.allclose(out1, out2)
+
+
+def test_data_dependent_control_flow() -> None:
+    inp1, inp2 = torch.randn(5, 5), torch.randn(5, 5)
+    compile_f1 = dovetail.compile(f1)
+    assert same(f1, compile_f1, (inp1, inp2))
+    assert same(f1, compile_f1, (-inp1, inp2))
+
+
+def test_arguments_of_other_types() -> None:
+    def f2(x, y):
+        return x + y
+
+    compile_f2 = dovetail.compile(f2)
+    assert same(f2, compile_f2, (torch.randn(5, 5), 3))
+
+
+def test_functions_that_are_not_pytorchs() -> None:
+    import scipy.fft
+
+    def f3(x):
+        x = x * 2
+        x = scipy.fft.dct(x.numpy())
+        x = torch.from_numpy(x)
+        x = x * 2
+        return x
+
+    compile_f3 = dovetail.compile(f3)
+    for _ in range(2):
+        inp = torch.randn(5, 5)
+        torch.testing.assert_close(compile_f3(inp), f3(inp))
+
+
+# ---------------------------------------------------------------- TorchDynamo and FX graphs
+
+
+def custom_backend(seen):
+    def backend(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]):
+        print("custom backend called with FX graph:")
+        gm.graph.print_tabular()
+        seen.append(gm)
+        return gm.forward
+
+    return backend
+
+
+def bar(a, b):
+    x = a / (torch.abs(a) + 1)
+    if b.sum() < 0:
+        b = b * -1
+    return x * b
+
+
+def test_a_custom_backend_sees_three_graphs(capsys) -> None:
+    seen: list[torch.fx.GraphModule] = []
+    opt_bar = dovetail.compile(bar, backend=custom_backend(seen))
+    inp1, inp2 = torch.randn(10), torch.randn(10)
+    for b in (inp2, -inp2, inp2):
+        torch.testing.assert_close(opt_bar(inp1, b), bar(inp1, b))
+    assert len(seen) == 3
+    texts = [gm.code for gm in seen]
+    assert "abs" in texts[0] and ("truediv" in texts[0] or "/" in texts[0])
+    assert sorted(text.count("*") + text.count("mul(") for text in texts[1:]) == [1, 2]
+    shown = capsys.readouterr().out
+    assert shown.count("custom backend called with FX graph:") == 3
+    assert "<built-in function truediv>" in shown and "call_method    sum_1" in shown
+
+
+def test_explain_bar_as_printed() -> None:
+    explain_output = dovetail.explain(bar)(torch.randn(10), -torch.rand(10))
+    assert (explain_output.graph_count, explain_output.graph_break_count, explain_output.op_count) == (2, 1, 6)
+    assert [len(ops) for ops in explain_output.ops_per_graph] == [4, 2]
+    (reason,) = explain_output.break_reasons
+    assert "branches on the value of a tensor" in reason.reason
+    assert reason.user_stack[-1].line == "if b.sum() < 0:" and reason.user_stack[-1].filename == __file__
+    assert explain_output.out_guards and explain_output.compile_times and len(explain_output.graphs) == 2
+    text = str(explain_output)
+    assert text.startswith("Graph Count: 2\nGraph Break Count: 1\nOp Count: 6\nBreak Reasons:\n  Break Reason 1:\n    Reason: ")
+    ops = text[text.index("Ops per Graph:") : text.index("Out Guards:")].splitlines()
+    assert ops == [
+        "Ops per Graph:", "  Ops 1:", f"    {torch.abs}", "    <built-in function add>",
+        "    <built-in function truediv>", "    <built-in function lt>", "  Ops 2:", "    <built-in function mul>",
+        "    <built-in function mul>",
+    ]  # fmt: skip
+
+
+def test_fullgraph_raises(capsys) -> None:
+    opt_bar = dovetail.compile(bar, fullgraph=True)
+    try:
+        opt_bar(torch.randn(10), torch.randn(10))
+    except Exception:
+        tb.print_exc()
+    shown = capsys.readouterr().err
+    assert "GraphBreakError: [data-dependent-branch]" in shown and "if b.sum() < 0:" in shown
+
+
+def test_the_model_is_one_graph() -> None:
+    model = Densely().eval()
+    inp = torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(dovetail.compile(model, fullgraph=True)(inp), model(inp))

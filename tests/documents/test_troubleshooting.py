@@ -1,0 +1,427 @@
+"""Troubleshooting: every example, with what its logs say."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+
+import pytest
+import torch
+
+import dovetail
+from dovetail import comptime
+
+from .checking import Graphs
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    yield
+    dovetail.set_logs()
+
+
+# ---------------------------------------------------------------- Terminology
+
+
+def test_graph_break_at_deepcopy(capsys) -> None:
+    @dovetail.compile(backend="eager")
+    def fn(x):
+        x = x + 1
+        y = copy.deepcopy(x)
+        return y + 1
+
+    dovetail.set_logs(graph_breaks=True)
+    torch.testing.assert_close(fn(torch.ones(3, 3)), torch.full((3, 3), 3.0))
+    shown = capsys.readouterr().err
+    assert shown == "" or ("deepcopy" in shown and "y = copy.deepcopy(x)" in shown)  # whole, or with its reason
+
+
+def add_one(x):
+    return x + 1
+
+
+def test_guards(capsys) -> None:
+    dovetail.set_logs(guards=True)
+    dovetail.compile(add_one, backend="eager")(torch.ones(3, 3))
+    shown = capsys.readouterr().err
+    assert "x.shape == (3, 3)" in shown or "x.size()" in shown
+    assert "float32" in shown
+
+
+def test_recompilation(capsys) -> None:
+    fn = dovetail.compile(add_one, backend="eager", dynamic=False)
+    dovetail.set_logs(recompiles=True)
+    fn(torch.ones(3, 3))
+    fn(torch.ones(4, 4))
+    assert re.fullmatch(
+        rf"Recompiling function add_one in {re.escape(__file__)}:\d+\n"
+        r"    triggered by the following guard failure\(s\):\n"
+        r"    - entry 0: .*x.* size mismatch at index 0\. expected 3, actual 4.*\n",
+        capsys.readouterr().err,
+    )
+
+
+def test_dynamic_shapes_give_right_results() -> None:
+    fn = dovetail.compile(add_one, dynamic=True)
+    for n in (3, 4):
+        torch.testing.assert_close(fn(torch.ones(n, n)), torch.full((n, n), 2.0))
+
+
+def test_set_logs_takes_the_documents_arguments(capsys) -> None:
+    dovetail.set_logs(graph_breaks=True)
+
+    @dovetail.compile(backend="eager")
+    def fn(x):
+        dovetail.graph_break()
+        return x + 1
+
+    fn(torch.ones(3))
+    assert "[explicit-break]" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- Where to apply torch.compile?
+
+
+def test_inference() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    opt_model = dovetail.compile(model)
+    for _ in range(3):
+        inp = torch.randn(2, 4)
+        torch.testing.assert_close(opt_model(inp), model(inp))
+
+
+def test_training() -> None:
+    def trained(decorate):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+        opt = torch.optim.Adam(model.parameters())
+
+        @decorate
+        def train(mod, data):
+            opt.zero_grad(True)
+            pred = mod(data[0])
+            loss = torch.nn.CrossEntropyLoss()(pred, data[1])
+            loss.backward()
+            opt.step()
+
+        for _ in range(4):
+            train(model, (torch.randn(5, 4), torch.randint(3, (5,))))
+        return model.state_dict()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(trained(dovetail.compile), trained(lambda f: f))
+
+
+# ---------------------------------------------------------------- disable / suppress_errors
+
+
+def test_disable() -> None:
+    def bad1_inner(x):
+        return torch.sin(x)
+
+    @dovetail.disable
+    def bad1_outer(x):
+        return bad1_inner(x) + 1
+
+    def bad2_inner(x):
+        return torch.cos(x)
+
+    @dovetail.disable(recursive=False)
+    def bad2_outer(x):
+        return bad2_inner(x) + 1
+
+    def fn(x):
+        x = bad1_outer(x * 2)
+        x = x * 3
+        return bad2_outer(x) * 4
+
+    graphs = Graphs()
+    compiled = dovetail.compile(fn, backend=graphs)
+    x = torch.randn(3)
+    torch.testing.assert_close(compiled(x), fn(x))
+    assert graphs.operators == [["mul"], ["mul"], ["cos"], ["mul"]]
+
+
+def test_suppress_errors() -> None:
+    def broken_backend(gm, example_inputs):
+        raise RuntimeError("the compiler crashes")
+
+    with dovetail.config.patch(suppress_errors=True), pytest.warns(UserWarning, match="the compiler crashes"):
+        torch.testing.assert_close(dovetail.compile(add_one, backend=broken_backend)(torch.ones(3)), torch.full((3,), 2.0))
+    with pytest.raises(dovetail.BackendError, match="the compiler crashes"):
+        dovetail.compile(add_one, backend=broken_backend)(torch.ones(3))
+
+
+# ---------------------------------------------------------------- Data-dependent operations
+
+
+def data_dependent(x):
+    y = x.sum()
+    if y > 0:
+        return x + y.item()
+    return x - y.item()
+
+
+def test_data_dependent_operations(capsys) -> None:
+    dovetail.set_logs(graph_breaks=True)
+    fn = dovetail.compile(data_dependent, backend="eager")
+    for x in (torch.ones(3, 3), -torch.ones(3, 3)):
+        torch.testing.assert_close(fn(x), data_dependent(x))
+    shown = capsys.readouterr().err
+    branch = next(k for k, line in enumerate(shown.splitlines()) if "[data-dependent-branch]" in line)
+    lines = shown.splitlines()[branch:]
+    assert re.search(rf'File "{re.escape(__file__)}", line \d+, in data_dependent', lines[1])
+    assert lines[2].strip() == "if y > 0:" and set(lines[3].strip()) == {"^"}
+    assert "[data-dependent-value]" in shown and "return x + y.item()" in shown and "return x - y.item()" in shown
+
+
+X = torch.randn(3, 3)
+COND = (X.sum() > 0).item()
+
+
+def test_branching_on_a_constant_instead() -> None:
+    def old(y):
+        if X.sum() > 0:
+            return y + X
+        else:
+            return y - X
+
+    def new(y):
+        if COND:
+            return y + X
+        else:
+            return y - X
+
+    y = torch.randn(3, 3)
+    torch.testing.assert_close(dovetail.compile(old)(y), old(y))
+    torch.testing.assert_close(dovetail.compile(new, fullgraph=True)(y), old(y))
+
+
+def test_branching_with_cond() -> None:
+    def old(x):
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+    def new(x):
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    compiled_old, compiled_new = dovetail.compile(old), dovetail.compile(new, fullgraph=True)
+    for x in (torch.ones(3), -torch.ones(3)):
+        torch.testing.assert_close(compiled_old(x), old(x))
+        torch.testing.assert_close(compiled_new(x), old(x))
+
+
+def test_capture_scalar_outputs_is_a_setting() -> None:
+    with dovetail.config.patch(capture_scalar_outputs=True):
+        fn = dovetail.compile(lambda x: x + x.sum().item(), backend="eager")
+        torch.testing.assert_close(fn(torch.ones(3)), torch.full((3,), 4.0))
+
+
+# ---------------------------------------------------------------- Printing
+
+
+def test_printing(capsys) -> None:
+    with dovetail.config.patch(reorderable_logging_functions=frozenset({print})):
+
+        @dovetail.compile(fullgraph=True, backend="eager")
+        def fn(x):
+            x = x + 1
+            print("log!")
+            return torch.sin(x)
+
+        torch.testing.assert_close(fn(torch.ones(3, 3)), torch.sin(torch.full((3, 3), 2.0)))
+    assert capsys.readouterr().out == "log!\n"
+
+
+def test_printing_where_nothing_may_be_reordered(capsys) -> None:
+    with dovetail.config.patch(reorderable_logging_functions=frozenset()):
+        explanation = dovetail.explain(lambda x: (print("log!"), torch.sin(x + 1))[1])(torch.ones(3, 3))
+    assert explanation.graph_break_count == 1 and capsys.readouterr().out == "log!\n"
+
+
+# ---------------------------------------------------------------- Incorrect code
+
+
+def test_incorrect_code() -> None:
+    def fn(x):
+        y = torch.sin(x, x)
+        return y
+
+    with pytest.raises(TypeError, match="1 positional argument but 2 were given") as eager:
+        fn(torch.ones(3, 3))
+    with pytest.raises(TypeError, match="1 positional argument but 2 were given") as compiled:
+        dovetail.compile(fn)(torch.ones(3, 3))
+    assert str(compiled.value) == str(eager.value)
+
+
+# ---------------------------------------------------------------- Dealing with recompilations
+
+
+def test_the_recompile_limit() -> None:
+    fn = dovetail.compile(add_one, dynamic=False, backend="eager")
+    with pytest.warns(UserWarning) as caught:
+        for i in range(1, 10):
+            torch.testing.assert_close(fn(torch.ones(i)), torch.ones(i) + 1)
+    (warning,) = [str(w.message) for w in caught]
+    assert "recompile_limit (8)" in warning and "add_one" in warning and f"{__file__}:" in warning
+    assert "size mismatch at index 0. expected 8, actual 9" in warning
+
+
+def test_constants_that_change(capsys) -> None:
+    """The document's PyTorch compiles nine times; numbers that change become inputs."""
+    graphs = Graphs()
+    fn = dovetail.compile(lambda x, c: x + c, backend=graphs)
+    dovetail.set_logs(recompiles=True)
+    for i in range(1, 10):
+        torch.testing.assert_close(fn(torch.ones(4), 0.5 + i), torch.ones(4) + 0.5 + i)
+    assert len(graphs.seen) <= 2
+    assert "c == 1.5 (actual 2.5)" in capsys.readouterr().err
+
+
+def test_constants_wrapped_in_tensors() -> None:
+    graphs = Graphs()
+    fn = dovetail.compile(lambda x, c: x + c, backend=graphs)
+    for i in range(1, 10):
+        torch.testing.assert_close(fn(torch.ones(4), torch.tensor(0.5 + i)), torch.ones(4) + 0.5 + i)
+    assert len(graphs.seen) == 1
+
+
+@pytest.mark.parametrize("wrap", [float, torch.tensor])
+def test_learning_rate_schedules(wrap) -> None:
+    def trained(decorate):
+        torch.manual_seed(0)
+        mod = torch.nn.Linear(3, 3)
+        opt = torch.optim.Adam(mod.parameters(), lr=wrap(0.01))
+        sched = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
+
+        @decorate
+        def fn(inp):
+            opt.zero_grad(True)
+            out = mod(inp).sum()
+            out.backward()
+            opt.step()
+            sched.step()
+
+        for _ in range(1, 10):
+            fn(torch.ones(3, 3))
+        return mod.state_dict(), float(opt.param_groups[0]["lr"])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(trained(dovetail.compile), trained(lambda f: f))
+
+
+# ---------------------------------------------------------------- Ablation
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "aot_eager_decomp_partition", "dovetail"])
+@pytest.mark.parametrize("dynamic", [True, False, None])
+def test_ablation(backend: str, dynamic: bool | None) -> None:
+    x = torch.randn(3, 4)
+    fn = dovetail.compile(lambda x: torch.softmax(torch.sin(x), -1), backend=backend, dynamic=dynamic)
+    torch.testing.assert_close(fn(x), torch.softmax(torch.sin(x), -1))
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
+def test_modes(mode: str) -> None:
+    torch.testing.assert_close(dovetail.compile(add_one, mode=mode)(X), X + 1)
+
+
+# ---------------------------------------------------------------- Debugging deeper
+
+
+def g(x, y):
+    return x + y
+
+
+def f(x):
+    x = torch.sin(x)
+    x = g(x, x)
+    return x
+
+
+def test_logging_what_is_traced(capsys) -> None:
+    dovetail.set_logs(trace_bytecode=True, trace_source=True, graph_code=True)
+    dovetail.compile(f, backend="eager")(torch.ones(3, 3))
+    lines = capsys.readouterr().err.splitlines()
+    traced = [line for line in lines if line.startswith("TRACE")]
+    assert re.fullmatch(rf"TRACE starts_line {re.escape(__file__)}:\d+ in f", traced[0])
+    assert "TRACE LOAD_GLOBAL torch []" in traced
+    inlined = next(k for k, line in enumerate(traced) if line.endswith("in g (inline depth: 1)"))
+    assert traced[inlined - 1].startswith("TRACE CALL 2 [NULL, FunctionValue(g), TensorValue(") or "CALL" in traced[inlined - 1]
+    assert sum(line.startswith("TRACE RETURN_VALUE") for line in traced) == 2
+    assert lines[lines.index(traced[0]) + 1].strip() == "def f(x):"
+    text = "\n".join(lines)
+    assert re.search(rf"# File: {re.escape(__file__)}:\d+ in f, code: x = torch.sin\(x\)\n\s+sin: \"f32\[3, 3\]\[3, 1\]cpu\" =", text)
+    assert re.search(rf"# File: {re.escape(__file__)}:\d+ in g, code: return x \+ y\n", text)
+
+
+def test_the_bytecode_log(capsys) -> None:
+    dovetail.set_logs(bytecode=True)
+    dovetail.compile(f, backend="eager")(torch.ones(3, 3))
+    shown = capsys.readouterr().err
+    assert "ORIGINAL BYTECODE f" in shown and "LOAD_GLOBAL" in shown
+    assert "def residual(x):" in shown and "graph(x)" in shown
+
+
+def test_a_breakpoint_while_compiling(capsys, monkeypatch) -> None:
+    """The commands that the document types at the prompt."""
+    stopped = []
+
+    def prompt() -> None:
+        import sys
+
+        ctx = sys._getframe(1).f_locals["ctx"]
+        stopped.append(ctx)
+        ctx.print_bt()
+        ctx.print_locals()
+        ctx.print_graph()
+        ctx.disas()
+
+    monkeypatch.setattr("builtins.breakpoint", prompt)
+
+    @dovetail.compile(backend="eager")
+    def stops(x):
+        y = x + 1
+        comptime.breakpoint()
+        y = y + 1
+        return y
+
+    torch.testing.assert_close(stops(torch.ones(3, 3)), torch.full((3, 3), 3.0))
+    stops(torch.ones(3, 3))
+    assert len(stopped) == 1
+    shown = capsys.readouterr().out
+    assert re.search(rf'File "{re.escape(__file__)}", line \d+, in stops\n    comptime.breakpoint\(\)', shown)
+    assert re.search(r"^x = .*size=\(3, 3\)", shown, re.M) and re.search(r"^y = .*size=\(3, 3\)", shown, re.M)
+    assert re.search(r'code: y = x \+ 1\n\s+add: "f32\[3, 3\]\[3, 1\]cpu" = x \+ 1', shown)
+    assert "-->" in shown and "LOAD_FAST" in shown
+
+
+def test_debug_function() -> None:
+    def wanted(x):
+        return torch.sin(x) * 2
+
+    def unwanted(x):
+        return wanted(x) + 1
+
+    graphs = Graphs()
+    with dovetail.config.patch(debug_function="wanted"):
+        compiled = dovetail.compile(unwanted, backend=graphs)
+        torch.testing.assert_close(compiled(X), unwanted(X))
+    assert graphs.operators == [["sin", "mul"]]
+
+
+# ---------------------------------------------------------------- Summary of options
+
+OPTIONS = (
+    "dynamic graph_code graph_sizes trace_bytecode trace_source bytecode guards recompiles recompiles_verbose "
+    "aot_graphs aot_joint_graphs output_code kernel_code schedule perf_hints fusion graph_breaks graph"
+).split()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_is_accepted(name: str) -> None:
+    dovetail.set_logs(**{name: True})
