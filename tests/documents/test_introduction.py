@@ -236,7 +236,7 @@ def test_explain_bar_as_printed() -> None:
     assert reason.user_stack[-1].line == "if b.sum() < 0:" and reason.user_stack[-1].filename == __file__
     assert explain_output.out_guards and explain_output.compile_times and len(explain_output.graphs) == 2
     text = str(explain_output)
-    assert text.startswith("Graph Count: 2\nGraph Break Count: 1\nOp Count: 6\nBreak Reasons:\n  Break Reason 1:\n    Reason: ")
+    assert text.startswith("Graph Count: 2\nGraph Break Count: 1\nOp Count: 6\nBreak Reasons:\n  Break Reason 1:\n")
     ops = text[text.index("Ops per Graph:") : text.index("Out Guards:")].splitlines()
     assert ops == [
         "Ops per Graph:", "  Ops 1:", f"    {torch.abs}", "    <built-in function add>",

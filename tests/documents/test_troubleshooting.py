@@ -11,6 +11,7 @@ import torch
 
 import dovetail
 from dovetail import comptime
+from dovetail.config import SETTINGS
 
 from .checking import Graphs
 
@@ -20,6 +21,8 @@ def _quiet():
     yield
     dovetail.set_logs()
 
+
+REORDERING = pytest.mark.skipif("reorderable_logging_functions" not in SETTINGS, reason="the setting is not there yet")
 
 # ---------------------------------------------------------------- Terminology
 
@@ -149,7 +152,8 @@ def test_suppress_errors() -> None:
         raise RuntimeError("the compiler crashes")
 
     with dovetail.config.patch(suppress_errors=True), pytest.warns(UserWarning, match="the compiler crashes"):
-        torch.testing.assert_close(dovetail.compile(add_one, backend=broken_backend)(torch.ones(3)), torch.full((3,), 2.0))
+        fn = dovetail.compile(add_one, backend=broken_backend)
+        torch.testing.assert_close(fn(torch.ones(3)), torch.full((3,), 2.0))
     with pytest.raises(dovetail.BackendError, match="the compiler crashes"):
         dovetail.compile(add_one, backend=broken_backend)(torch.ones(3))
 
@@ -223,6 +227,7 @@ def test_capture_scalar_outputs_is_a_setting() -> None:
 # ---------------------------------------------------------------- Printing
 
 
+@REORDERING
 def test_printing(capsys) -> None:
     with dovetail.config.patch(reorderable_logging_functions=frozenset({print})):
 
@@ -236,6 +241,7 @@ def test_printing(capsys) -> None:
     assert capsys.readouterr().out == "log!\n"
 
 
+@REORDERING
 def test_printing_where_nothing_may_be_reordered(capsys) -> None:
     with dovetail.config.patch(reorderable_logging_functions=frozenset()):
         explanation = dovetail.explain(lambda x: (print("log!"), torch.sin(x + 1))[1])(torch.ones(3, 3))
@@ -351,11 +357,12 @@ def test_logging_what_is_traced(capsys) -> None:
     assert re.fullmatch(rf"TRACE starts_line {re.escape(__file__)}:\d+ in f", traced[0])
     assert "TRACE LOAD_GLOBAL torch []" in traced
     inlined = next(k for k, line in enumerate(traced) if line.endswith("in g (inline depth: 1)"))
-    assert traced[inlined - 1].startswith("TRACE CALL 2 [NULL, FunctionValue(g), TensorValue(") or "CALL" in traced[inlined - 1]
+    assert re.match(r"TRACE CALL 2 \[(NULL, FunctionValue\(g\)|FunctionValue\(g\), NULL), TensorValue", traced[inlined - 1])
     assert sum(line.startswith("TRACE RETURN_VALUE") for line in traced) == 2
     assert lines[lines.index(traced[0]) + 1].strip() == "def f(x):"
     text = "\n".join(lines)
-    assert re.search(rf"# File: {re.escape(__file__)}:\d+ in f, code: x = torch.sin\(x\)\n\s+sin: \"f32\[3, 3\]\[3, 1\]cpu\" =", text)
+    place = rf"# File: {re.escape(__file__)}:\d+ in f, code: x = torch.sin\(x\)\n"
+    assert re.search(place + r'\s+sin: "f32\[3, 3\]\[3, 1\]cpu" =', text)
     assert re.search(rf"# File: {re.escape(__file__)}:\d+ in g, code: return x \+ y\n", text)
 
 
