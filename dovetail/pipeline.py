@@ -91,7 +91,7 @@ def _compile(
     except NumberNeeded:
         return graph  # PyTorch's operators take the number when they run
     except NotDifferentiable as error:
-        why = f"runs operator by operator, since its backward pass fails: {error}"
+        why = f"runs operator by operator, for lack of a backward graph: {error}"
         events.artifact("perf_hints", lambda: why)
         return graph
     events.artifact("aot_graphs", lambda: aten_text(aten))
@@ -108,8 +108,6 @@ def _train(
     builder: Builder,
 ) -> Compiled:  # fmt: skip
     """Forward and backward as two programs behind one differentiable callable."""
-    if any(subprograms(joint.aten)):
-        return graph  # PyTorch differentiates branches and loops
     events.artifact("aot_joint_graphs", lambda: aten_text(joint.aten))
     with events.stage("autograd"):
         pair = partition(joint)

@@ -12,7 +12,8 @@ from dovetail.ir.aten import AtenGraph
 
 
 class NotDifferentiable(Exception):
-    """The engine refuses the backward pass: in eager the program fails when `backward` is called, and no sooner."""
+    """There is no backward graph: which operators it has depends on values, or the engine refuses it, as it will when
+    the program asks for gradients, and no sooner."""
 
 
 @dataclass(frozen=True)

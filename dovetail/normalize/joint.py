@@ -19,6 +19,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Returned, ViewStep
 from dovetail.normalize.alias import Base, Handle, dense_order
+from dovetail.normalize.control import CONTROL
 from dovetail.normalize.normalize import placeholders, run_graph
 from dovetail.normalize.outputs import Ending, flat
 from dovetail.normalize.passes import simplify_joint
@@ -33,7 +34,8 @@ Node = torch.fx.Node
 def normalize_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options: Options) -> JointGraph | None:
     """The joint graph of a captured one; None if nothing that it returns has a history.
 
-    Raises Unsupported like `normalize`, and NotDifferentiable where eager's backward pass would fail.
+    Raises Unsupported like `normalize`, and NotDifferentiable where the backward pass is not
+    known yet.
     """
     joint = record_joint(graph_module, fakes)
     if joint is not None:
@@ -42,6 +44,8 @@ def normalize_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], op
 
 
 def record_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> JointGraph | None:
+    if any(node.target in CONTROL for node in graph_module.graph.nodes):
+        raise NotDifferentiable("PyTorch's engine goes through branches and loops as they were taken")
     recorder = Recorder()
     with torch.autograd.set_multithreading_enabled(False):
         leaves = placeholders(recorder, graph_module, fakes)

@@ -48,7 +48,7 @@ CASES = {
     "softmax over rows of rows": (lambda x: torch.softmax(x * 2, -1) + x, (TALL,), 1),
     "softmax over columns": (lambda x: torch.softmax(x, 0), (WIDE,), None),
     "layer norm": (lambda x, r: F.layer_norm(x.tanh(), (8,), r, r), (A, ROW), None),
-    "residual layer norm": (lambda x, y: (x + y, F.layer_norm(x + y, (16,))), (WIDE, WIDE), 1),
+    "residual layer norm": (lambda x, y: (x + y, F.layer_norm(x + y, (16,))), (WIDE, WIDE * 2), 1),
     "norm then softmax": (lambda x: torch.softmax(F.layer_norm(F.gelu(x), (16,)), -1), (WIDE,), 1),
     "reshaped between": (lambda x: (x.reshape(80, 32) + 1).reshape(4, 20, 32).sum(-1), (TALL,), None),
     "transposed": (lambda x: x.t().exp() + 1, (A,), 1),
