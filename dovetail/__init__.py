@@ -35,6 +35,7 @@ from dovetail.errors import (
     InvalidArgument,
     Unsupported,
 )
+from dovetail.marking import mark_dynamic, mark_static, mark_static_address, maybe_mark_dynamic
 
 __version__ = "0.1.0"
 
@@ -61,6 +62,10 @@ __all__ = [
     "graph_break",
     "is_compiling",
     "list_backends",
+    "mark_dynamic",
+    "mark_static",
+    "mark_static_address",
+    "maybe_mark_dynamic",
     "nested_compile_region",
     "register_backend",
     "reset",

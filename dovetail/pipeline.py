@@ -80,6 +80,8 @@ Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compil
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
+    if differentiates(graph):
+        return graph
     try:
         if needs_autograd(fakes):
             with events.stage("normalize"):
@@ -172,6 +174,16 @@ def without_history(call: Compiled) -> Compiled:
 def needs_autograd(fakes: Sequence[Any]) -> bool:
     """Would eager record this graph for a backward pass?"""
     return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
+
+
+def differentiates(graph: torch.fx.GraphModule) -> bool:
+    """Does the graph itself ask PyTorch's engine for gradients? They are left on the very tensors that it made."""
+    return any(n.op == "call_method" and n.target in _GRADIENT_METHODS for n in graph.graph.nodes) or any(
+        n.op == "call_function" and n.target is torch.autograd.backward for n in graph.graph.nodes
+    )
+
+
+_GRADIENT_METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook"))
 
 
 def other_devices(program: Program) -> list[str]:

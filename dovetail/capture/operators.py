@@ -187,6 +187,8 @@ IDENTITY = (FunctionValue, MethodValue, ClassValue, KnownValue)
 
 def equal(s: Any, left: Value, right: Value) -> bool:
     """`left is right or left == right`, as containers compare."""
+    if scalars.varies(left) or scalars.varies(right):
+        return left is right or truth(s, compare(s, "==", left, right))
     return same(s, left, right) or truth(s, compare(s, "==", left, right))
 
 
@@ -257,6 +259,9 @@ def _overrides(s: Any, value: ObjectValue, name: str) -> bool:
 
 def contains(s: Any, container: Value, item: Value) -> bool:
     if isinstance(container, (DictValue, SetValue)) and not _overrides(s, container, "__contains__"):
+        known = scalars.contains(s, container.entries, item) if scalars.varies(item) else None
+        if known is not None:
+            return known
         return hashable(s, item) in container.entries
     if isinstance(container, ViewValue) and container.kind == "keys":
         return hashable(s, item) in container.base.entries

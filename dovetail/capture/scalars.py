@@ -9,7 +9,7 @@ constant.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dovetail.capture.values.base import Const, LateConst, Value, boolean
@@ -50,6 +50,11 @@ def from_outside(s: Any, real: Any, source: Source | None) -> Value | None:
     return ScalarValue(s, real, source)
 
 
+def varies_inside(s: Any, items: tuple[Any, ...], source: Source | None) -> bool:
+    """Is this a tuple whose numbers were seen to change?"""
+    return type(items) is tuple and source is not None and s.varying is not ALL and source.name() in s.varying
+
+
 class _All:
     """Every number is an input from the first call on."""
 
@@ -80,6 +85,15 @@ def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, r
     if not _number(left) or not _number(right):
         return boolean(sign == "!=") if sign in ("==", "!=") and _literal(left) and _literal(right) else None
     return _outcome(s, f"({{}} {sign} {{}})", [left, right], function(_real(left), _real(right)))
+
+
+def contains(s: Any, keys: Iterable[Any], item: Any) -> bool | None:
+    """`item in keys`; None where something else than numbers and texts is among them."""
+    known = frozenset(keys)
+    if not all(type(k) in (int, float, str, bool, type(None)) for k in known):
+        return None
+    text = f"({{}} in {s.bind(known, 'a set of constants').expr()})"
+    return bool(_outcome(s, text, [item], item.real in known).native())
 
 
 def truth(s: Any, value: Any) -> bool | None:

@@ -21,7 +21,7 @@ import numpy
 import torch
 
 from dovetail.capture.known.table import KNOWN
-from dovetail.capture.scalars import from_outside
+from dovetail.capture.scalars import from_outside, varies_inside
 from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, LateConst, Value
 from dovetail.capture.values.callables import (
     CellValue,
@@ -258,7 +258,7 @@ def _owned(s: Any, obj: Any, source: Source | None) -> Source:
 
 def _wrap_tuple(s: Any, obj: Any, source: Source | None) -> Value:
     cls = type(obj)
-    if plain(obj):
+    if plain(obj) and not varies_inside(s, obj, source):
         if source is not None:
             s.guard(source, GuardKind.EQUAL, obj)
         return TupleValue([Const(v) for v in obj], cls, obj if source else MISSING, source)

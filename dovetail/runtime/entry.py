@@ -233,9 +233,11 @@ def _texts(failed: list[Any]) -> list[str]:
 def changed_numbers(failed: list[Any]) -> list[str]:
     """The names of the sources of ints and floats, if their values are all that keeps an entry from fitting."""
     guards = [f.guard for f in failed]
-    if not all(g is not None and g.kind is GuardKind.EQUAL and type(g.payload) in (int, float) for g in guards):
+    if not all(g is not None and g.kind is GuardKind.EQUAL and type(g.payload) in (int, float, tuple) for g in guards):
         return []
-    return [g.source.name() for g in guards]
+    names = [(g.source.name(), g.payload) for g in guards]
+    items = [f"{name}[{k}]" for name, value in names if type(value) is tuple for k in range(len(value))]
+    return [name for name, _ in names] + items
 
 
 def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ ANYTHING = None
 
 # part of the package: the parts that it may import, itself aside; None stands for all
 MAY_IMPORT: dict[str, set[str] | None] = {
-    "": {"api", "errors"},
+    "": {"api", "errors", "marking"},
     "api": ANYTHING,
     "request": ANYTHING,
     "frameless": {"bytecode", "ir"},
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "pipeline": ANYTHING,
     "codes": set(),
     "errors": {"codes"},
+    "marking": {"errors"},
     "options": {"errors"},
     "config": {"errors", "options"},
     "ir": {"errors"},

@@ -13,6 +13,7 @@ PUBLIC = {
     "get_default_backend", "graph_break", "is_compiling", "list_backends", "nested_compile_region",
     "register_backend", "reset", "run", "set_default_backend", "set_logs", "set_stance", "skip_frame",
     "substitute_in_graph",
+    "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic",
 }  # fmt: skip
 
 

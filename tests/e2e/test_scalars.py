@@ -280,3 +280,22 @@ def test_a_value_read_before_it_is_overwritten() -> None:
         assert compiled(X, float(k))[1] == expected
         expected = float(k)
     assert holder.value == 5.0
+
+
+def test_tuples_and_membership() -> None:
+    check(lambda x, pair: x * pair[0] + pair[1], [(X, (k, 2 * k)) for k in range(10)], 2)
+    check(lambda x, k: x + 1 if k in (1, 2, 3) else x - 1, [(X, k) for k in range(10)], 5)
+    check(lambda x, k: x + 1 if k in {1, 2, 3} else x - 1, [(X, k) for k in range(10)], 3)
+    check(lambda x, sizes: x.reshape(sizes), [(X, s) for s in ((2, 3), (3, 2), (6, 1), (2, 3))], 3)
+
+
+def test_gradients_asked_for_inside(backend: str) -> None:
+    def gradient(x, s):
+        y = x.detach().requires_grad_()
+        (y * s).sum().backward()
+        return y.grad
+
+    compiled = dovetail.compile(gradient, backend=backend)
+    with torch.enable_grad():
+        for s in FLOATS[:4]:
+            same(compiled(X, s), torch.full_like(X, s))
