@@ -22,6 +22,9 @@ from dovetail.ops.table import CHEAP
 Node = torch.fx.Node
 SOURCE, SINK = "source", "sink"
 
+#: Inputs that are numbers; the backward half is given all of them.
+NUMBERS = (torch.SymFloat, torch.SymInt)
+
 #: Operators in a row that may run again before one is kept all the same.
 CHAIN = 16
 
@@ -44,7 +47,7 @@ def choose(nodes: list[Node], needed: set[Node], late: set[Node], gradients: lis
     for node in candidates:
         cost = _cost(node, depth[node], written)
         network.add_edge((node, "in"), (node, "out"), **({} if cost is None else {"capacity": cost}))
-        if not depth[node] and not isinstance(node.meta.get("val"), (tuple, list)):
+        if not depth[node] and not isinstance(node.meta.get("val"), (tuple, list, *NUMBERS)):
             network.add_edge(SOURCE, (node, "in"))
         for user in node.users:
             if user in late and user in needed:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.autograd.cut import Choice, choose
+from dovetail.autograd.cut import NUMBERS, Choice, choose
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ops.schema import facts
@@ -39,9 +39,11 @@ def partition(joint: JointGraph) -> Pair:
     choice = choose(nodes, needed, late, [g for g in gradients if isinstance(g, Node)], written)
     constants = [n for n in nodes if n.name in joint.aten.constants]
     forward, saved = _forward(joint, nodes, inputs, constants, results, choice)
-    backward = _backward(joint, nodes, inputs, constants, tangents, gradients, choice)
+    numbers = tuple(k for k, n in enumerate(inputs) if isinstance(n.meta["val"], NUMBERS))
+    given = [*tangents, *(inputs[k] for k in numbers)]
+    backward = _backward(joint, nodes, inputs, constants, given, gradients, choice)
     kept = tuple(k for k, n in enumerate(inputs) if n in choice.kept)
-    return Pair(forward, backward, kept, saved)
+    return Pair(forward, backward, kept, saved, numbers)
 
 
 def _closure(nodes: list[Node], roots: list[Node]) -> set[Node]:
@@ -109,16 +111,19 @@ def _forward(
 
 
 def _backward(
-    joint: JointGraph, nodes: list[Node], inputs: list[Node], constants: list[Node], tangents: list[Node],
+    joint: JointGraph, nodes: list[Node], inputs: list[Node], constants: list[Node], given: list[Node],
     gradients: Any, choice: Choice,
 ) -> AtenGraph:  # fmt: skip
-    """Operators in the order of the joint graph; those that run again stand just before their first use."""
+    """Operators in the order of the joint graph; those that run again stand just before their first use.
+
+    `given`: tangents, then numbers.
+    """
     made = _Copy()
-    for node in (*(n for n in inputs if n in choice.kept), *choice.saved, *choice.copied, *tangents, *constants):
+    for node in (*(n for n in inputs if n in choice.kept), *choice.saved, *choice.copied, *given, *constants):
         made.placeholder(node)
     final = [g for g in gradients if isinstance(g, Node)]
     wanted = _ancestors(final)
-    late = _closure(nodes, tangents)
+    late = _closure(nodes, [n for n in given if n not in inputs])
     order = {node: k for k, node in enumerate(nodes)}
     for node in [*(n for n in nodes if n in late and n in wanted and n.op == "call_function"), *final]:
         for each in _missing(node, made.env, order):

@@ -63,10 +63,12 @@ class Pair:
     """The two graphs that a joint graph is split into.
 
     `forward` gives the results and then `saved` more values; `backward` takes the values saved (first the inputs
-    `kept`, then those) and the tangents, and gives a gradient or None for each input.
+    `kept`, then those), the tangents and the inputs at `numbers`, which are no tensors, and gives a gradient or None
+    for each input.
     """
 
     forward: AtenGraph
     backward: AtenGraph
     kept: tuple[int, ...]
     saved: tuple[torch.fx.Node, ...] = field(default=())
+    numbers: tuple[int, ...] = ()

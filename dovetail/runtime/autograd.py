@@ -23,8 +23,8 @@ _VERSION = attrgetter("_version")
 
 @dataclass(frozen=True)
 class CompiledPair:
-    """`forward` takes the inputs and gives results and saved values; `backward` takes a list of saved values and
-    tangents, which it empties, and gives gradients. `replay` does what `forward` does by differentiable operators;
+    """`forward` takes the inputs and gives results and saved values; `backward` takes a list of saved values,
+    tangents and numbers, which it empties, and gives gradients. `replay` does what `forward` does by differentiable operators;
     None if that is impossible later. `random`: it draws random numbers.
     """
 
@@ -86,7 +86,7 @@ def _steps(value: Any, returned: Returned) -> Any:
 
 
 def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
-    count, kept = joint.results, pair.kept
+    count, kept, numbers = joint.results, pair.kept, pair.numbers
     places = [position for _, position in joint.tangents]
     without = [k for k in range(count) if k not in places]
     layouts = [_layout(pair, name) for name, _ in joint.tangents]
@@ -101,6 +101,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             ctx.save_for_backward(*[inputs[k] for k in kept], *found[count:])
             ctx.mark_non_differentiable(*[results[k] for k in without if isinstance(results[k], torch.Tensor)])
             ctx.set_materialize_grads(False)
+            ctx.numbers = [inputs[k] for k in numbers]
             if replay is not None:
                 ctx.inputs, ctx.versions, ctx.state = inputs, _versions(inputs), state
             return results
@@ -114,6 +115,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             if not torch._C._autograd._get_current_graph_task_keep_graph():
                 ctx.maybe_clear_saved_tensors()
             box += [_laid_out(g, *layout) for g, layout in zip(given, layouts, strict=True)]
+            box += ctx.numbers
             return tuple(backward(box))
 
     return CompiledFunction

@@ -299,3 +299,41 @@ def test_gradients_asked_for_inside(backend: str) -> None:
     with torch.enable_grad():
         for s in FLOATS[:4]:
             same(compiled(X, s), torch.full_like(X, s))
+
+
+TRAINED: dict[str, Callable[[Any, Any], Any]] = {
+    "scaled": lambda y, s: y * s,
+    "divided": lambda y, s: s / (y.abs() + 1),
+    "power": lambda y, s: (y / s).tanh() ** s,
+    "bounds": lambda y, s: y.clamp(-s, s) + s,
+    "choice": lambda y, s: torch.where(y > s, y, y * s),
+    "slope": lambda y, s: nn.functional.leaky_relu(y, s),
+    "elu": lambda y, s: nn.functional.elu(y, s),
+    "alpha": lambda y, s: torch.add(y, y.sin(), alpha=s),
+}
+
+
+@pytest.mark.parametrize("values", [(0.5, 0.7, 0.9), (1, 2, 3)], ids=["floats", "integers"])
+@pytest.mark.parametrize("case", TRAINED)
+def test_gradients_through_numbers(case: str, values: tuple[Any, ...], backend: str) -> None:
+    layer = nn.Linear(6, 6)
+    compiled = dovetail.compile(lambda x, s: TRAINED[case](layer(x), s).sum(), backend=backend, fullgraph=True)
+    with torch.enable_grad():
+        for s in values:
+            (found,) = torch.autograd.grad(compiled(X, s), layer.weight)
+            (expected,) = torch.autograd.grad(TRAINED[case](layer(X), s).sum(), layer.weight)
+            same(found, expected)
+    assert entries(compiled) == 2
+
+
+def test_gradients_of_gradients_through_numbers(backend: str) -> None:
+    compiled = dovetail.compile(lambda x, s: (x * s).sin().sum(), backend=backend, fullgraph=True)
+
+    def second(fn: Any, s: Any) -> Any:
+        x = X.clone().requires_grad_()
+        (first,) = torch.autograd.grad(fn(x, s), x, create_graph=True)
+        return torch.autograd.grad(first.sum(), x)[0]
+
+    with torch.enable_grad():
+        for s in FLOATS[:3]:
+            same(second(compiled, s), second(lambda x, s: (x * s).sin().sum(), s))
