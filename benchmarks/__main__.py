@@ -14,7 +14,7 @@ from rich.console import Console
 
 from .collect import Result, run_case
 from .contenders import CONTENDERS, DOVETAIL, PEER
-from .overhead import call_overhead
+from .overhead import MODULES, call_overhead, guard_cost
 from .registry import CASES
 from .session import describe
 from .tables import details_table, main_table, summary
@@ -30,13 +30,16 @@ def main() -> int:
     with notes.status("starting") as status:
         for name in options.only or [name for name in CASES if name != "add-one"]:
             results.append(run_case(name, contenders, options.parts, options.repeats, status.update))
-            _write(options.json, results, {})
+            _write(options.json, results, {}, {})
     overhead = call_overhead(contenders) if "overhead" in options.parts else {}
-    _write(options.json, results, overhead)
+    guards = {n: guard_cost(n) for n in MODULES} if "overhead" in options.parts else {}
+    _write(options.json, results, overhead, guards)
     console.print(main_table(results, contenders))
     console.print(details_table(results, contenders))
     for name, figures in overhead.items():
         console.print(f"x + 1 on 4x8: {CONTENDERS[name].title} {figures['us']:.2f} us, {figures['ratio']:.2f}x eager")
+    for modules, figures in guards.items():
+        console.print(f"guards of {modules} modules: {figures['us']:.1f} us for {figures['guards']} guards")
     for line in [*summary(results, contenders), describe()]:
         console.print(line, highlight=False, markup=False)
     return 1 if any(result.failures for result in results) else 0
@@ -53,11 +56,13 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _write(path: Path | None, results: list[Result], overhead: dict[str, dict[str, float]]) -> None:
+def _write(
+    path: Path | None, results: list[Result], overhead: dict[str, dict[str, float]], guards: dict[int, dict[str, float]]
+) -> None:
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    figures = {"session": describe(), "results": [asdict(r) for r in results], "overhead": overhead}
+    figures = {"session": describe(), "results": [asdict(r) for r in results], "overhead": overhead, "guards": guards}
     path.write_text(json.dumps(figures, indent=2) + "\n")
 
 
