@@ -27,6 +27,7 @@ class Options:
     fallback_random: bool = False
     recompile_limit: int = 8
     suppress_errors: bool = False
+    capture_scalar_outputs: bool = False  # what item() and tolist() give stays in the graph
     debug_dir: str | None = None
 
     def cache_key(self) -> tuple[Any, ...]:

@@ -80,7 +80,7 @@ Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compil
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
-    if differentiates(graph):
+    if differentiates(graph) or takes_numbers_out(graph):
         return graph
     try:
         if needs_autograd(fakes):
@@ -181,6 +181,11 @@ def differentiates(graph: torch.fx.GraphModule) -> bool:
     return any(n.op == "call_method" and n.target in _GRADIENT_METHODS for n in graph.graph.nodes) or any(
         n.op == "call_function" and n.target is torch.autograd.backward for n in graph.graph.nodes
     )
+
+
+def takes_numbers_out(graph: torch.fx.GraphModule) -> bool:
+    """Does the graph compute with numbers that tensors hold? No kernels are written for that yet."""
+    return any(n.op == "call_method" and n.target == "item" for n in graph.graph.nodes)
 
 
 _GRADIENT_METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook"))

@@ -34,6 +34,11 @@ from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
 
 
+SETTINGS_OF_A_COMPILATION = (
+    "numerics", "fallback_random", "recompile_limit", "suppress_errors", "capture_scalar_outputs",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Request:
     """The arguments of one `dovetail.compile` call, checked. Makes entries; a `runtime.entry.Compiler`."""
@@ -53,9 +58,7 @@ class Request:
 
     def options(self) -> Options:
         """The choices of a compilation that starts now: the arguments, else the settings."""
-        settings = {
-            n: getattr(config, n) for n in ("numerics", "fallback_random", "recompile_limit", "suppress_errors")
-        }
+        settings = {n: getattr(config, n) for n in SETTINGS_OF_A_COMPILATION}
         return Options(
             backend=BACKENDS.resolve(self.backend), mode=self.mode or "default", fullgraph=self.fullgraph,
             dynamic=self.dynamic, debug_dir=config.debug_dir if config.compile_debug else None,

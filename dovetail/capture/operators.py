@@ -31,6 +31,7 @@ from dovetail.capture.values.containers import (
     ViewValue,
 )
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
+from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 
@@ -99,7 +100,7 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value:
 
 
 def _tensor_operand(value: Value) -> bool:
-    return isinstance(value, (TensorValue, Const, TupleValue, ListValue))
+    return isinstance(value, (TensorValue, Const, TupleValue, ListValue, GraphNumber))
 
 
 def _is_not_implemented(value: Value) -> bool:

@@ -27,6 +27,7 @@ from dovetail.capture.values.callables import CellValue, FunctionValue, KnownVal
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue, ViewValue
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue, real_dict
+from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.source import Attr, Computed, Source
 
@@ -124,6 +125,13 @@ class Rebuilder:
         text = self._remember(value, f"_o[{index}]")
         self.attributes(value, text)
         return text
+
+    def number(self, value: GraphNumber) -> str:
+        index = self._output_index.get(value.node)
+        if index is None:
+            index = self._output_index[value.node] = len(self.outputs)
+            self.outputs.append(value.node)
+        return self._remember(value, f"_o[{index}]")
 
     def tuple(self, value: TupleValue) -> str:
         if id(value) in self._building:
@@ -343,6 +351,7 @@ MAKERS: dict[type, Callable[[Rebuilder, ObjectValue], str]] = {functools.partial
 BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     Const: Rebuilder.const,
     TensorValue: Rebuilder.tensor,
+    GraphNumber: Rebuilder.number,
     TupleValue: Rebuilder.tuple,
     ListValue: Rebuilder.list,
     DictValue: Rebuilder.dict,

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from dovetail.capture import graphnumbers
 from dovetail.capture.values.base import Const, LateConst, Value, boolean
-from dovetail.capture.values.scalar import ScalarValue
+from dovetail.capture.values.scalar import GraphNumber, ScalarValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed, Source
 
@@ -64,6 +65,8 @@ ALL: Any = _All()
 
 def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
     """`left op right`; None where only constants will do."""
+    if isinstance(left, GraphNumber) or isinstance(right, GraphNumber):
+        return graphnumbers.binary(s, name, left, right)
     name = name if name in SIGNS else name[1:]
     if name not in SIGNS or not (varies(left) or varies(right)) or not (_number(left) and _number(right)):
         return None
@@ -73,6 +76,8 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
 
 
 def unary(s: Any, name: str, value: Value) -> Value | None:
+    if isinstance(value, GraphNumber):
+        return graphnumbers.unary(s, name, value)
     if not varies(value) or not _number(value):
         return None
     return _computed(s, f"({UNARY_SIGNS[name]}{{}})", [value], name != "invert")
@@ -80,6 +85,9 @@ def unary(s: Any, name: str, value: Value) -> Value | None:
 
 def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
     """The entry relies on the outcome."""
+    if isinstance(left, GraphNumber) or isinstance(right, GraphNumber):
+        both = all(isinstance(v, GraphNumber) or _number(v) for v in (left, right))
+        return graphnumbers.needed(s) if both else None
     if not (varies(left) or varies(right)):
         return None
     if not _number(left) or not _number(right):
@@ -97,6 +105,8 @@ def contains(s: Any, keys: Iterable[Any], item: Any) -> bool | None:
 
 
 def truth(s: Any, value: Any) -> bool | None:
+    if isinstance(value, GraphNumber):
+        return graphnumbers.needed(s)
     if not varies(value) or not _number(value):
         return None
     return bool(_outcome(s, "({} != 0)", [value], value.real != 0).native())
@@ -104,6 +114,9 @@ def truth(s: Any, value: Any) -> bool | None:
 
 def call(s: Any, function: Any, args: list[Value]) -> Value | None:
     """`function(*args)` for a native function of numbers."""
+    made = graphnumbers.call(s, function, args)
+    if made is not None:
+        return made
     if not any(map(varies, args)) or function not in FUNCTIONS or not all(map(_number, args)):
         return None
     text = f"{s.bind(function).expr()}({', '.join('{}' for _ in args)})"

@@ -21,6 +21,7 @@ from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ExceptionValue
+from dovetail.capture.values.scalar import GraphNumber
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.marks import STRICT
@@ -140,7 +141,7 @@ class Session:
         """Will the value look the same after the graph has run?"""
         if isinstance(value, TupleValue):
             return value.cls in (tuple, torch.Size) and all(map(self._settled, value.all(self)))
-        return isinstance(value, (Const, KnownValue))
+        return isinstance(value, (Const, KnownValue, GraphNumber))
 
     def release_replaced(self) -> None:
         for member in self.replaced:

@@ -16,12 +16,13 @@ from typing import Any
 import numpy
 import torch
 
+from dovetail.capture import graphnumbers
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Value, boolean
 from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
-from dovetail.capture.values.scalar import ScalarValue
+from dovetail.capture.values.scalar import GraphNumber, ScalarValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
@@ -213,6 +214,8 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
             return number_node(s, value), value.real
         plain = value.value.item() if isinstance(value.value, numpy.generic) else value.value
         return plain, plain
+    if isinstance(value, GraphNumber) and numbers and s.graph is s.root:
+        return value.node, value.kind(1)
     if isinstance(value, SequenceValue):
         pairs = [to_graph(s, v, numbers) for v in value.all(s)]
         kind = tuple if isinstance(value, TupleValue) else list
@@ -315,8 +318,11 @@ def _fold_method(name: str) -> Callable[..., Value]:
     return method
 
 
-def _data_dependent(name: str) -> Callable[..., Value]:
+def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | None = None) -> Callable[..., Value]:
     def method(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        number = in_graph(s, value) if in_graph is not None and s.graph is s.root else None
+        if number is not None:
+            return number
         return s.unsupported(
             "data-dependent-value", f"Tensor.{name} needs the values of a tensor while capturing",
             "Keep the computation in tensors, or move this call out of the compiled function.",
@@ -362,6 +368,8 @@ DATA_METHODS = "item tolist numpy __int__ __float__ __index__ __complex__ data_p
 METHODS: dict[str, Callable[..., Value]] = {
     **{name: _fold_method(name) for name in METADATA_METHODS},
     **{name: _data_dependent(name) for name in DATA_METHODS},
+    "item": _data_dependent("item", graphnumbers.item),
+    "tolist": _data_dependent("tolist", graphnumbers.listed),
     "__len__": _len,
     "type": _type,
     "__iter__": _iter,

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from dovetail.capture import scalars
 from dovetail.capture.calls import fold
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.stack import super_parts
@@ -205,7 +206,8 @@ def _bool(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _number(cls: type, special: str) -> Any:
     def convert(s: Any, args: Args, kwargs: Kwargs) -> Value:
         if args and isinstance(args[0], TensorValue):
-            return s.torch_method("item", [args[0]], {})
+            number = s.torch_method("item", [args[0]], {})
+            return scalars.call(s, cls, [number]) or number
         if args and isinstance(args[0], ObjectValue):
             method = s.find_special(args[0], special)
             if method is not None:

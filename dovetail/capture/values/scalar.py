@@ -1,10 +1,12 @@
-"""Numbers that differ from call to call: inputs of the compiled code, not constants in it."""
+"""Numbers that differ from call to call: inputs of the compiled code or computed by it, not constants in it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dovetail.capture.values.base import LateConst
+import torch.fx
+
+from dovetail.capture.values.base import LateConst, NotNative, Value
 from dovetail.ir.source import Source
 
 
@@ -26,3 +28,23 @@ class ScalarValue(LateConst):
 
     def __repr__(self) -> str:
         return f"<ScalarValue {self.real!r}>"
+
+
+class GraphNumber(Value):
+    """A number that the graph computes from a tensor (`t.item()`); its value is not known while capturing."""
+
+    __slots__ = ("node", "kind")
+
+    def __init__(self, node: torch.fx.Node, kind: type) -> None:
+        super().__init__()
+        self.node, self.kind = node, kind
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return self.kind
+
+    def key(self) -> Any:
+        raise NotNative(self)
+
+    def describe(self) -> str:
+        return "a number that a tensor holds"

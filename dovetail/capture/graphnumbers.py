@@ -1,0 +1,97 @@
+"""Numbers that the graph takes from tensors and computes with, where `capture_scalar_outputs` asks for it."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.containers import ListValue
+from dovetail.capture.values.scalar import GraphNumber
+from dovetail.capture.values.tensor import TensorValue
+
+LONGEST_LIST = 64
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+    "floordiv": operator.floordiv, "mod": operator.mod,
+}  # fmt: skip
+UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.pos}
+
+#: Native functions of one number, and the type that they give; None: the argument's.
+FUNCTIONS: dict[Any, type | None] = {
+    float: float, int: int, abs: None, math.floor: int, math.ceil: int, math.trunc: int,
+    **dict.fromkeys(
+        (math.sqrt, math.exp, math.log, math.log2, math.log10, math.sin, math.cos, math.tan, math.tanh, math.fabs),
+        float,
+    ),
+}  # fmt: skip
+
+
+def item(s: Any, tensor: TensorValue) -> Value | None:
+    """`tensor.item()` as a node; None where numbers do not stay in the graph, or it is no int or float."""
+    fake = tensor.fake
+    if not s.options.capture_scalar_outputs or fake.numel() != 1 or fake.dtype is torch.bool or fake.is_complex():
+        return None
+    node = s.graph.call_method("item", (tensor.node,))
+    return _number(s, node, float if fake.is_floating_point() else int)
+
+
+def listed(s: Any, tensor: TensorValue) -> Value | None:
+    """`tensor.tolist()` of a short vector or a single number."""
+    if tensor.fake.dim() == 0:
+        return item(s, tensor)
+    if not s.options.capture_scalar_outputs or tensor.fake.dim() > 1 or len(tensor.fake) > LONGEST_LIST:
+        return None
+    if tensor.fake.dtype is torch.bool or tensor.fake.is_complex():
+        return None
+    return ListValue([item(s, s.get_item(tensor, Const(k))) for k in range(len(tensor.fake))])
+
+
+def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
+    """`left op right` of numbers, one of them in the graph."""
+    function = ARITHMETIC.get(name) or ARITHMETIC.get(name[1:])
+    if function is None or not all(isinstance(v, GraphNumber) or _constant(v) for v in (left, right)):
+        return None
+    kind = float if function is operator.truediv or float in (left.cls, right.cls) else int
+    return _number(s, s.graph.call_function(function, (_argument(left), _argument(right))), kind)
+
+
+def unary(s: Any, name: str, value: GraphNumber) -> Value | None:
+    function = UNARY.get(name)
+    return None if function is None else _number(s, s.graph.call_function(function, (value.node,)), value.kind)
+
+
+def call(s: Any, function: Any, args: list[Any]) -> Value | None:
+    """`function(number)` for a native function."""
+    if len(args) != 1 or not isinstance(args[0], GraphNumber) or function not in FUNCTIONS:
+        return None
+    kind = FUNCTIONS[function] or args[0].kind
+    if function is args[0].kind:
+        return args[0]
+    return _number(s, s.graph.call_function(function, (args[0].node,)), kind)
+
+
+def needed(s: Any) -> Any:
+    """The value decides what the program does next; never returns."""
+    return s.unsupported(
+        "data-dependent-branch", "the code branches on a number that a tensor holds",
+        "Use torch.where or torch.cond, or move the branch out of the compiled function.",
+    )
+
+
+def _constant(value: Any) -> bool:
+    return isinstance(value, Const) and value.cls in (int, float)
+
+
+def _argument(value: Any) -> Any:
+    return value.node if isinstance(value, GraphNumber) else value.value
+
+
+def _number(s: Any, node: Any, kind: type) -> GraphNumber:
+    node.meta.update(fake=kind(1), stack=s.stack())
+    return GraphNumber(node, kind)

@@ -1,0 +1,102 @@
+"""`capture_scalar_outputs`: numbers taken out of tensors stay in the graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import dovetail
+
+X = torch.linspace(-1, 2, 6)
+WHOLE = torch.arange(6)
+
+
+@pytest.fixture(autouse=True)
+def _keep_numbers():
+    with dovetail.config.patch(capture_scalar_outputs=True), torch.no_grad():
+        yield
+
+
+def show(x):
+    print("loss", x.sum().item())
+    return x + 1
+
+
+WHOLE_GRAPHS: dict[str, Callable[[Any], Any]] = {
+    "item": lambda x: x * x.sum().item(),
+    "float": lambda x: x + float(x.max()),
+    "int": lambda x: (x * int(x.abs().sum()), int(x.max())),
+    "arithmetic": lambda x: x * (1 - 2 * x.mean().item()) / (x.max().item() + 3),
+    "two": lambda x: x.clamp(x.min().item() + 1, x.max().item() - 1),
+    "native functions": lambda x: x * math.sqrt(abs(x.sum().item()) + 1),
+    "returned": lambda x: (x + 1, x.sum().item(), {"max": float(x.max())}),
+    "list": lambda x: (x * x[:3].tolist()[1], x[:2].tolist()),
+    "alpha": lambda x: x.add(x, alpha=x.max().item()),
+    "is None": lambda x: x if x.sum().item() is None else x * isinstance(x.sum().item(), (int, float)),
+}
+
+
+def same(found: Any, expected: Any) -> None:
+    if isinstance(expected, torch.Tensor):
+        assert found.dtype is expected.dtype
+        torch.testing.assert_close(found, expected)
+    elif isinstance(expected, (tuple, list)):
+        assert type(found) is type(expected) and len(found) == len(expected)
+        for f, e in zip(found, expected, strict=True):
+            same(f, e)
+    else:
+        assert repr(found) == repr(expected)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "dovetail"])
+@pytest.mark.parametrize("case", WHOLE_GRAPHS)
+def test_one_graph(case: str, backend: str) -> None:
+    fn = WHOLE_GRAPHS[case]
+    compiled = dovetail.compile(fn, backend=backend, fullgraph=True)
+    for x in (X, X * 2, X.flip(0)):
+        same(compiled(x), fn(x))
+    assert len(compiled._dovetail_dispatcher.entries) == 1
+
+
+@pytest.mark.parametrize("case", sorted(WHOLE_GRAPHS.keys() - {"native functions", "arithmetic"}))
+def test_integers(case: str) -> None:
+    fn = WHOLE_GRAPHS[case]
+    compiled = dovetail.compile(fn, backend="eager", fullgraph=True)
+    for x in (WHOLE, WHOLE + 3):
+        same(compiled(x), fn(x))
+
+
+def test_printed_after_the_graph(capsys: Any) -> None:
+    compiled = dovetail.compile(show, backend="eager", fullgraph=True)
+    same(compiled(X), X + 1)
+    assert capsys.readouterr().out == f"loss {X.sum().item()}\n"
+
+
+BREAKS: dict[str, Callable[[Any], Any]] = {
+    "branch": lambda x: x + 1 if x.sum().item() > 0 else x - 1,
+    "truth": lambda x: x + 1 if int(x.max()) else x - 1,
+    "size": lambda x: x.new_zeros(int(x.max())) + x.sum(),
+    "text": lambda x: (x + 1, f"{x.sum().item():.2f}"),
+    "key": lambda x: x * {2: 3.0}.get(int(x.max()), 5.0),
+    "loop": lambda x: sum([x * k for k in range(int(x.max()))], x),
+    "flag": lambda x: x + 1 if bool(x.any().item()) else x - 1,
+}
+
+
+@pytest.mark.parametrize("case", BREAKS)
+def test_what_needs_the_value_breaks_the_graph(case: str) -> None:
+    fn = BREAKS[case]
+    with pytest.raises(dovetail.GraphBreakError):
+        dovetail.compile(fn, backend="eager", fullgraph=True)(X)
+    compiled = dovetail.compile(fn, backend="eager")
+    for x in (X, -X, X * 2, X * 0):
+        same(compiled(x), fn(x))
+
+
+def test_without_the_setting_it_breaks() -> None:
+    with dovetail.config.patch(capture_scalar_outputs=False), pytest.raises(dovetail.GraphBreakError):
+        dovetail.compile(WHOLE_GRAPHS["item"], backend="eager", fullgraph=True)(X)
