@@ -31,7 +31,8 @@ def entries(compiled: Any) -> int:
 def same(found: Any, expected: Any) -> None:
     if isinstance(expected, torch.Tensor):
         assert found.dtype is expected.dtype
-        torch.testing.assert_close(found, expected, equal_nan=True)
+        near = {"atol": 0.02, "rtol": 0.02} if expected.dtype is torch.bfloat16 else {}  # eager rounds in between
+        torch.testing.assert_close(found, expected, equal_nan=True, **near)
     elif isinstance(expected, (tuple, list)):
         assert type(found) is type(expected) and len(found) == len(expected)
         for f, e in zip(found, expected, strict=True):
@@ -51,7 +52,8 @@ def check(
     return compiled
 
 
-X, N, H = torch.randn(6), torch.arange(6) - 2, torch.randn(6).bfloat16()
+X, N = torch.linspace(-1.7, 2.1, 6), torch.arange(6) - 2
+H = X.bfloat16()
 FLOATS = [0.25 * k for k in range(1, 21)]
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
