@@ -28,7 +28,7 @@ from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Group, Program
-from dovetail.ir.text import program_text
+from dovetail.ir.text import fusion_text, program_text
 from dovetail.lower import lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
@@ -150,6 +150,7 @@ def build(
         scheduled = schedule(program, options)
         memory = plan_memory(scheduled, HAS_OUT)
     events.artifact("schedule", lambda: program_text(scheduled))
+    events.artifact("fusion", lambda: fusion_text(program, scheduled))
 
     with events.stage(f"{prefix}codegen"):
         kernels = {item.name: cpu.generate(item, options) for item in scheduled.items if isinstance(item, Group)}

@@ -27,7 +27,6 @@ from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import Unsupported
 from dovetail.frameless import Frameless, frame_of
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
-from dovetail.interop.peer import unseen
 from dovetail.ir.captured import PLAIN, Captured, Continuation
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
@@ -115,10 +114,9 @@ class Request:
         events = Events(record, [logs.LogSink(), *([dump] if dump else [])])
         _log_recompile(record)
         try:
-            with unseen():
-                entry = self._plain_entry(fn) or _compile_entry(
-                    fn, args, kwargs, options, events, self.rest, self.plain, varying
-                )
+            entry = self._plain_entry(fn) or _compile_entry(
+                fn, args, kwargs, options, events, self.rest, self.plain, varying
+            )
             for found in entry.captured.breaks:
                 message = f"graph break in {record.function}, {record.place}:\n{found.text()}"
                 BREAKS.meet(found.code, found.reason, found.stack, message)

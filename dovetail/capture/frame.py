@@ -80,7 +80,8 @@ class Frame:
                 continue
             except NotNative as missing:
                 s.unsupported(
-                    "native-value", f"{_describe(missing)} is needed while capturing", "Pass it as a constant."
+                    "native-value", f"the code needs {_describe(missing)} before the graph has run",
+                    "Pass it as a constant.",
                 )
             except UNEXPECTED as error:
                 if not s.breaks:

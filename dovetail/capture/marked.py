@@ -13,6 +13,7 @@ from typing import Any
 from dovetail.capture.comptime import ComptimeContext
 from dovetail.capture.values.base import FALSE, MISSING, NONE, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue
+from dovetail.capture.values.containers import ListValue
 from dovetail.errors import Unsupported
 from dovetail.ir.marks import Mark
 
@@ -101,14 +102,18 @@ def _nothing(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> 
 
 def _strict_enter(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """As `ErrorOnGraphBreak.__enter__`, on the flag of this capture; the manager's own book is kept in step."""
-    before = s.get_attr(args[0], "prev_error_on_graph_break")
-    s.call_method(before, "append", s.from_native(s.strict))
+    before = s.try_attr(args[0], "prev_error_on_graph_break")
+    if isinstance(before, ListValue):
+        s.call_method(before, "append", s.from_native(s.strict))
+    else:  # PyTorch before 2.13 keeps one value
+        s.set_attr(args[0], "prev_error_on_graph_break", s.from_native(s.strict))
     s.strict = s.get_attr(args[0], "error_on_graph_break").native()
     return NONE
 
 
 def _strict_exit(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
-    before = s.call_method(s.get_attr(args[0], "prev_error_on_graph_break"), "pop").native()
+    kept = s.get_attr(args[0], "prev_error_on_graph_break")
+    before = (s.call_method(kept, "pop") if isinstance(kept, ListValue) else kept).native()
     s.strict = s.strict if before is None else before
     return FALSE
 

@@ -474,6 +474,6 @@ def to_string(s: Any, value: Value, spec: str, function: Callable[[Any], str] = 
         return native_call(s, lambda v: format(function(v), spec), value.native())
     except NotNative:
         return s.unsupported(
-            "text-of-tensor", f"the text of {value.describe()} is needed while capturing",
+            "text-of-tensor", f"the code turns {value.describe()} into text, which would show values",
             "Format tensors outside the compiled function.",
         )

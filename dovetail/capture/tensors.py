@@ -255,7 +255,7 @@ def tensor_get_attr(s: Any, value: TensorValue, name: str) -> Value:
             return s.wrap(value.real.__dict__[name], s.attr_source(value, name))
         return s.throw(AttributeError, f"'Tensor' object has no attribute {name!r}")
     if name == "__dict__":
-        return s.unsupported("tensor-attribute", "the attribute dictionary of a tensor is read while capturing")
+        return s.unsupported("tensor-attribute", "the code reads the attribute dictionary of a tensor")
     method = getattr(torch.Tensor, name, None)
     if method in tensor_methods():
         return MethodValue(KnownValue(method), value)
@@ -263,7 +263,7 @@ def tensor_get_attr(s: Any, value: TensorValue, name: str) -> Value:
         return _graph_attribute(s, value, name)
     if type(static) is FUNCTION:
         return MethodValue(s.wrap(static, None), value)
-    return s.unsupported("tensor-attribute", f"attribute {name!r} of a tensor is not known while capturing")
+    return s.unsupported("tensor-attribute", f"the code reads {name!r} of a tensor, which a graph does not know")
 
 
 FUNCTION = type(lambda: None)
@@ -287,7 +287,7 @@ def _shape(s: Any, value: TensorValue) -> Value:
 def _grad(s: Any, value: TensorValue) -> Value:
     if value.source is None and not value.fake.requires_grad:
         return NONE
-    return s.unsupported("tensor-grad", "reading .grad while capturing", "Read it outside the compiled function.")
+    return s.unsupported("tensor-grad", "the code reads .grad of a tensor", "Read it outside the compiled function.")
 
 
 ATTRIBUTES: dict[str, Callable[[Any, TensorValue], Value]] = {
@@ -324,7 +324,8 @@ def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | No
         if number is not None:
             return number
         return s.unsupported(
-            "data-dependent-value", f"Tensor.{name} needs the values of a tensor while capturing",
+            "data-dependent-value",
+            f"Tensor.{name} gives Python a value of a tensor, which exists only after the graph has run",
             "Keep the computation in tensors, or move this call out of the compiled function.",
         )
 
@@ -356,7 +357,7 @@ def _contains(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, V
 
 
 def _hash(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return s.unsupported("tensor-hash", "hash() of a tensor while capturing")
+    return s.unsupported("tensor-hash", "the code hashes a tensor, as a dictionary or a set does with a key")
 
 
 METADATA_METHODS = (

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import torch
 
 Backend = Callable[..., Callable[..., Any]]
 _REGISTRY = "torch._dynamo.backends.registry"
-
-
-@contextlib.contextmanager
-def unseen() -> Iterator[None]:
-    """A block that torch.compile does not look at, where a function of ours is compiled inside one of its regions."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
-    hook = torch._C._dynamo.eval_frame.set_eval_frame
-    before = hook(None)
-    try:
-        yield
-    finally:
-        hook(before)
 
 
 def peer_names() -> list[str]:

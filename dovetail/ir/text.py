@@ -337,3 +337,16 @@ def _size_symbols(program: Program) -> list[Symbol]:
         for dim in (*buffer.sizes, *buffer.strides, buffer.offset):
             found |= dims.symbols(dim)
     return sorted(found, key=lambda s: s.name)
+
+
+def fusion_text(before: Program, after: Program) -> str:
+    """What scheduling put together: one line for each kernel."""
+    groups = [item for item in after.items if isinstance(item, Group)]
+    count = sum(isinstance(item, Group) for item in before.items)
+    lines = [f"{count} operators in {len(groups)} kernels, {len(after.items) - len(groups)} other steps"]
+    for group in groups:
+        over = " x ".join(map(str, group.outer)) or "1"
+        stores = sum(1 for _ in group.statements())
+        inside = f"{stores} stores in {len(group.loops)} loop nests, {len(group.locals)} locals"
+        lines.append(f"  {group.name}: {inside}; over {over}")
+    return "\n".join(lines)

@@ -23,6 +23,7 @@ from dovetail.ir.guard import MISS, GuardKind
 from dovetail.ir.marks import STRICT, note_original
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
 from dovetail.runtime.stance import RUN_ONLY, Stances
+from dovetail.runtime.unseen import unseen
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,10 @@ class Dispatcher:
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that the first entry does not fit."""
+        with unseen():
+            return self._miss(args, kwargs)
+
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if REGISTRY.stances.now() == "force_eager" or self.compiler.must_stay_eager(args, kwargs):
             return self.fn(*args, **kwargs)
         result = self.existing(args, kwargs)
@@ -259,6 +264,9 @@ def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return run
+
+
+Dispatcher._miss._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compile calls it as it is
 
 
 class Registry:

@@ -103,7 +103,7 @@ def _caught(s: Any, rebuilder: Rebuilder, number: int) -> tuple[Continuation | N
 def _check(s: Any) -> None:
     """Refuse where the rest could not be resumed as it was."""
     if not all(frame.direct for frame in s.frames[1:]):
-        s.unsupported("break-here", "the code is called by something that does more than call it")
+        s.unsupported("break-here", "a built-in or library function waits for this code in the middle of its own work")
     markers = [value for frame in s.frames for value in frame.stack_ if isinstance(value, Handling)]
     if s.current_exception is not (markers[-1].error if markers else None):
         s.unsupported("break-in-block", "the code is handling an exception")

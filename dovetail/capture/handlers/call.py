@@ -73,7 +73,7 @@ def _code_run(function: Any) -> Any:
 
 
 def _locals(f: Any) -> Any:
-    return f.s.unsupported("locals", "locals() is not available while capturing", "Name the variables.")
+    return f.s.unsupported("locals", "the code calls locals(), for which every variable would have to exist")
 
 
 def _globals(f: Any) -> Any:

@@ -88,7 +88,7 @@ def _issubclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _type(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1:
         return s.wrap(args[0].cls, None)
-    return s.unsupported("class-made-inside", "type(name, bases, namespace) makes a class while capturing")
+    return s.unsupported("class-made-inside", "the code makes a class by calling type(name, bases, namespace)")
 
 
 @known(super)

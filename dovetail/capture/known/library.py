@@ -266,7 +266,7 @@ def _warn(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(time.time, time.perf_counter, time.monotonic, time.perf_counter_ns, time.time_ns)
 def _time(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.unsupported("clock", "reading the clock while capturing", "Time the compiled function from outside.")
+    return s.unsupported("clock", "the code reads the clock", "Time the compiled function from outside.")
 
 
 def _log(name: str) -> Any:

@@ -21,7 +21,7 @@ def _of_numbers(function: Any) -> Any:
         result = fold(s, function, args, kwargs)
         if not isinstance(getattr(result, "value", None), NUMBERS):
             s.unsupported(
-                "numpy-array", f"numpy.{function.__name__} gives an array while capturing",
+                "numpy-array", f"numpy.{function.__name__} gives an array, which native code computes",
                 "Use the torch function that does the same, or call it outside the compiled function.",
             )
         return result

@@ -101,7 +101,7 @@ def _data_dependent_method(s: Any, value: Any, args: Args, kwargs: Kwargs) -> Va
 
 @known(torch.equal, torch.allclose, torch.is_nonzero)
 def _data_dependent_answer(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.unsupported("data-dependent-value", "the answer depends on the values of tensors")
+    return s.unsupported("data-dependent-value", "the code asks for an answer that depends on the values of tensors")
 
 
 @known(torch.tensor, torch.as_tensor, torch.asarray)
@@ -118,7 +118,7 @@ KNOWN[torch.asarray] = lambda s, args, kwargs: s.torch_call(torch.asarray, args,
 
 @known(torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state)
 def _seed(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.unsupported("random-state", "changing or reading the random state", "Seed outside the compiled function.")
+    return s.unsupported("random-state", "the code changes or reads the state of the random number generator")
 
 
 # ---------------------------------------------------------------- contexts
