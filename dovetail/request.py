@@ -25,7 +25,6 @@ from dovetail.diagnostics.events import CompileRecord, Events
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import Unsupported
-from dovetail.frameless import Frameless, frame_of
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
 from dovetail.ir.captured import PLAIN, Captured, Continuation
 from dovetail.options import Options
@@ -52,8 +51,9 @@ class Request:
     rests: dict[Any, Dispatcher] = field(default_factory=dict, compare=False, repr=False)  # what follows graph breaks
 
     @cached_property
-    def frameless(self) -> Frameless:
-        return Frameless(self.compiled)
+    def frameless(self) -> Any:
+        """Runs functions that are not compiled themselves; see `frameless.Frameless`."""
+        return _frameless().Frameless(self.compiled)
 
     def options(self) -> Options:
         """The choices of a compilation that starts now: the arguments, else the settings."""
@@ -83,7 +83,7 @@ class Request:
         """A function marked with `disable(recursive=False)`, or a method that is one, as compiled code calls it."""
         if isinstance(fn, MethodType):
             return MethodType(self.plain(fn.__func__), fn.__self__)
-        return self.frameless.plain(frame_of(fn))
+        return self.frameless.plain(_frameless().frame_of(fn))
 
     def _plain_entry(self, fn: Any) -> guards.Entry | None:
         """Under `config.debug_function`, what runs a function of another name: only functions of that name compile."""
@@ -91,7 +91,7 @@ class Request:
         target = underlying(fn)
         if name is None or hasattr(fn, "_dovetail_continuation") or getattr(target, "__name__", name) == name:
             return None
-        runs = Frameless(self.compiled, lambda found: found == name).plain(fn)
+        runs = _frameless().Frameless(self.compiled, lambda found: found == name).plain(fn)
         return guards.Entry(runs, f"runs as it is: config.debug_function is {name!r}", EMPTY_CAPTURE, lambda a, k: [])
 
     def compiled(self, fn: Any) -> Any:
@@ -208,6 +208,11 @@ def _note_failure(error: BaseException, stage: str, record: CompileRecord, failu
     elif isinstance(error, Exception):
         with contextlib.suppress(AttributeError):
             error._dovetail_stage = stage  # type: ignore[attr-defined]
+
+
+def _frameless() -> Any:
+    # It assembles bytecode, which takes a library that few programs need.
+    return importlib.import_module("dovetail.frameless")
 
 
 def _same(module: torch.nn.Module) -> torch.nn.Module:
