@@ -220,7 +220,8 @@ class Rebuilder:
     def method(self, value: MethodValue) -> str:
         function, receiver = value.function, self.expr(value.receiver)
         if isinstance(function, KnownValue):
-            return self.start(value, f"{self.known(function.real)}.__get__({receiver})")
+            # CPython crashes on a call of some native methods that were bound without their class.
+            return self.start(value, f"{self.known(function.real)}.__get__({receiver}, {self.known(type)}({receiver}))")
         return self.start(value, f"_Method({self.expr(function)}, {receiver})")
 
     def exception(self, value: ExceptionValue) -> str:
