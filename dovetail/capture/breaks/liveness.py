@@ -7,7 +7,11 @@ from typing import Any
 
 from dovetail.bytecode import Code
 
-READS = frozenset(("LOAD_FAST", "LOAD_CLOSURE", "DELETE_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_DEREF", "MAKE_CELL"))
+#: A store to a cell needs the cell.
+READS = frozenset((
+    "LOAD_FAST", "LOAD_CLOSURE", "DELETE_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_DEREF", "MAKE_CELL", "STORE_DEREF",
+    "DELETE_DEREF",
+))  # fmt: skip
 ENDS = frozenset(("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
 SEE_ALL = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"))
 

@@ -15,7 +15,11 @@ LONGEST = 4096  # so many remaining values are rebuilt one by one
 def _from(base: Any, index: int) -> Any:
     """An iterator over a sequence, from an index on."""
     iterator = iter(base)
-    iterator.__setstate__(index)
+    if hasattr(iterator, "__setstate__"):
+        iterator.__setstate__(index)
+        return iterator
+    for _ in itertools.islice(iterator, index):
+        pass
     return iterator
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import resource
 import sys
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from tests.fuzz.python.check import Outcome, TimedOut, check
 from tests.fuzz.python.generate import generate
 from tests.fuzz.python.reduce import reduced
 
+MEMORY = 6 << 30  # a program that grows without end must not take the machine along
 FULL = 50  # every so many programs, one goes through the default backend too
 
 
@@ -36,6 +38,7 @@ def main() -> int:
     parser.add_argument("--one", type=int, help="show one program and its outcome")
     parser.add_argument("--stop", type=int, default=0, help="stop after so many differences")
     options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     if options.one is not None:
         return one(options.one, options)
     return sweep(options)

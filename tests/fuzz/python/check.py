@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 import dovetail
-from dovetail import api
+from dovetail.request import Request
+from dovetail.runtime.entry import wrap_function
 from tests.fuzz.python.observe import Walk, difference
 
 CALLS = (0, 0, 1, 2, 1)  # the case of each call: the same entry again, others, and back
@@ -140,14 +141,15 @@ def _error(seen: Seen) -> str:
 def check(source: str, backend: str = "eager", calls: tuple[int, ...] = CALLS) -> Outcome:
     """Run the program both ways; the outcome names the first difference."""
     outcome = Outcome()
+    torch.set_warn_always(True)  # else the side that runs first has the warning alone
     dovetail.reset()
     records: list[Any] = []
     failures: list[Any] = []
     tolerance = 0.0 if backend == "eager" else 1e-4
 
     def compiler(program: Any) -> Any:
-        request = api.Request(False, None, backend, "default", {}, records, failures)
-        return api._compile(program, request)
+        request = Request(False, None, backend, "default", {}, records, failures)
+        return wrap_function(program, request)
 
     eager = Side(source, "<fuzz>", None, tolerance)
     compiled = Side(source, "<fuzz>", compiler, tolerance)

@@ -7,6 +7,7 @@ statements make sense. Those that fail when run are as welcome: they raise, in e
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 from contextlib import contextmanager
@@ -154,7 +155,7 @@ class Generator:
             if _parses(text, prefix):
                 break
         else:
-            text, self.pending = "pass", []
+            text, self.pending = "[]" if prefix else "pass", []
         self.joined = False
         self.emit(prefix + text + suffix)
         for name, kind in self.pending:
@@ -392,8 +393,9 @@ class Generator:
 
 def parameters_names(header: str, parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """The parameters that the body knows as variables (not `*rest`, which is a tuple)."""
-    names = [part.split("=")[0].strip() for part in header.split(", ") if part and part != "*"]
-    return [(n, k) for n, (_, k) in zip(names, parameters) if not n.startswith("*")]
+    arguments = ast.parse(f"def f({header}): pass").body[0].args  # type: ignore[attr-defined]
+    names = [a.arg for a in (*arguments.args, *([arguments.vararg] if arguments.vararg else []), *arguments.kwonlyargs)]
+    return [(n, k) for n, (how, k) in zip(names, parameters, strict=True) if how != "*"]
 
 
 def _parses(text: str, prefix: str) -> bool:

@@ -131,8 +131,8 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
           "max(<O>, <O>)", "type(<O>)(<T>, <I>)", "sorted([<O>, <O>], key=lambda o: o.n)[0]", "Node.empty()", "-<O>", "<I> + <O>"),
     "R": ("Record(<T>)", "Record(<T>, <I>, [<Q>])", "dataclasses.replace(<R>, n=<I>)", "Record(a=<T>, n=<I>)", "(<R> if <B> else <R>)",
           "Marked(<T>, <I>)"),
-    "G": ("iter(<LI>)", "numbers(<I> % 5)", "(v * 2 for v in <LI>)", "map(abs, <LI>)", "itertools.cycle([1, <I>])", "iter(range(4))",
-          "itertools.count(<I>)", "zip_first(<LI>, <LI>)", "chained(<I> % 4)", "filter(None, <LI>)", "reversed(<LI>)",
+    "G": ("iter(<LI>)", "numbers(<I> % 5)", "(v * 2 for v in <LI>)", "map(abs, <LI>)", "itertools.islice(itertools.cycle([1, <I>]), 5)", "iter(range(4))",
+          "itertools.islice(itertools.count(<I>), 4)", "zip_first(<LI>, <LI>)", "chained(<I> % 4)", "filter(None, <LI>)", "reversed(<LI>)",
           "itertools.chain(<LI>, numbers(2))", "Steps(<I> % 5)", "iter(<O>)", "itertools.repeat(<I>, 2)", "iter(sorted(<LI>))"),
 }  # fmt: skip
 
