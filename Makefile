@@ -15,7 +15,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch bench bench-compile bench-capture opdb lint format types clean
+.PHONY: demo test test-torch bench bench-compile bench-capture opdb fuzz-python lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -59,6 +59,9 @@ bench-capture: $(READY)
 
 opdb: $(READY)
 	$(BIN)/python -m tests.opdb.sweep $(ARGS)
+
+fuzz-python: $(READY)
+	$(BIN)/python -m tests.fuzz.python $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

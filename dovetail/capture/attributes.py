@@ -115,6 +115,8 @@ def _get_slot(s: Any, value: Value, static: Any, name: str) -> Value:
     if isinstance(value, TupleValue) and name in getattr(value.cls, "__match_args__", ()):
         return value.at(s, value.cls.__match_args__.index(name))  # type: ignore[attr-defined]
     found = value.attrs.get(name) if isinstance(value, ObjectValue) else None
+    if found is None and isinstance(value, ExceptionValue) and value.real is MISSING:
+        return _exception_member(s, value, static)
     if found is None and getattr(value, "real", MISSING) is not MISSING:
         try:
             real = static.__get__(value.real)  # type: ignore[attr-defined]
@@ -127,6 +129,17 @@ def _get_slot(s: Any, value: Value, static: Any, name: str) -> Value:
     if found is None or found is MISSING:
         return s.throw(AttributeError, name)
     return found
+
+
+def _exception_member(s: Any, value: ExceptionValue, static: Any) -> Value:
+    """What native exceptions keep besides `args`: the value of a StopIteration, the name of an ImportError."""
+    if static in FIRST_ARGUMENT:
+        return value.args[0] if value.args else NONE
+    made = value.original if value.original is not None else value.cls(*[a.native() for a in value.args])
+    return s.from_native(static.__get__(made))
+
+
+FIRST_ARGUMENT = (StopIteration.__dict__["value"],)
 
 
 def _get_c_attribute(s: Any, value: Value, static: Any, name: str) -> Value:

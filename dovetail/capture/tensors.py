@@ -121,9 +121,19 @@ def torch_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: di
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
     fakes, fake_kwargs = [p[1] for p in pairs], {k: p[1] for k, p in named.items()}
     versions = _versions(args, kwargs)
+    if isinstance(fake_kwargs.get("out"), torch.Tensor):
+        _check_out(s, target, fakes, fake_kwargs)
     result = run_native(s, target, fakes, fake_kwargs)
     node = s.graph.create_node("call_function", target, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
     return _record(s, node, result, versions)
+
+
+def _check_out(s: Any, target: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> None:
+    """`out=` must have the result's shape: otherwise PyTorch resizes, warns or refuses, by operator."""
+    given = kwargs["out"]
+    result = run_native(s, target, args, {k: v for k, v in kwargs.items() if k != "out"})
+    if not isinstance(result, torch.Tensor) or result.shape != given.shape:
+        s.unsupported("resized-output", "out= is a tensor of another shape than the result", "Give one of its shape.")
 
 
 def torch_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:

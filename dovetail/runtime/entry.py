@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, GuardKind
@@ -246,20 +244,16 @@ def changed_numbers(failed: list[Any]) -> list[str]:
 
 
 def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:
-    """An entry's `call` whose graph breaks: the parts are run one after the other, not one inside the other.
-
-    A part may end inside a block that has changed the grad mode; an error after it restores the mode.
-    """
+    """An entry's `call` whose graph breaks: the parts are run one after the other, not one inside the other."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        before, strict = torch.is_grad_enabled(), STRICT.on
+        strict = STRICT.on
         result = call(*args, **kwargs)
         try:
             while type(result) is Next:
                 result = result.rest.enter(result.args)
             return result
         except BaseException:
-            torch._C._set_grad_enabled(before)
             STRICT.set(strict)
             raise
 

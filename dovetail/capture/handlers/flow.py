@@ -259,7 +259,12 @@ def _match_class(s: Any, subject: Any, cls: type, names: list[str], positional: 
         if cls in SELF_MATCHING:
             found.append(subject)
         else:
-            names = [*getattr(cls, "__match_args__", ())[:positional], *names]
+            known = getattr(cls, "__match_args__", ())
+            if positional > len(known):
+                plural = "" if len(known) == 1 else "s"
+                message = f"{cls.__name__}() accepts {len(known)} positional sub-pattern{plural} ({positional} given)"
+                s.throw(TypeError, message)
+            names = [*known[:positional], *names]
     for name in names:
         value = s.try_attr(subject, name)
         if value is None:

@@ -132,6 +132,8 @@ def make_cell(f: Any, i: Any) -> None:
 @op("LOAD_DEREF", "LOAD_CLASSDEREF")
 def load_deref(f: Any, i: Any) -> None:
     value = f.locals[i.value].load(f.s)
+    if value is None and i.value in f.code.code.co_cellvars:
+        _unbound(f, i.value)
     if value is None:
         f.s.throw(NameError, f"cannot access free variable {i.value!r} where it is not associated with a value")
     f.stack_.append(value)

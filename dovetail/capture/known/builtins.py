@@ -305,7 +305,13 @@ def _next(s: Any, args: Args, kwargs: Kwargs) -> Value:
     found = s.step(args[0])
     if found is not None:
         return found
-    return args[1] if len(args) > 1 else s.throw(StopIteration)
+    return args[1] if len(args) > 1 else _exhausted(s, args[0])
+
+
+def _exhausted(s: Any, iterator: Value) -> Any:
+    """StopIteration, with what a generator returned."""
+    result = getattr(iterator, "result", NONE)
+    return s.throw(StopIteration, *([] if isinstance(result, Const) and result.value is None else [result]))
 
 
 @known(enumerate)
@@ -489,10 +495,7 @@ def _print(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _sent(s: Any, generator: GeneratorValue, found: Value | None) -> Value:
-    if found is not None:
-        return found
-    result = generator.result
-    return s.throw(StopIteration, *([] if is_singleton(result, None) else [result]))
+    return found if found is not None else _exhausted(s, generator)
 
 
 GENERATOR = GeneratorValue.cls

@@ -7,6 +7,7 @@ import multiprocessing
 import resource
 import sys
 import time
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -18,12 +19,15 @@ MEMORY = 6 << 30  # a program that grows without end must not take the machine a
 FULL = 50  # every so many programs, one goes through the default backend too
 
 
+def chosen(seed: int, backend: str) -> str:
+    return backend or ("dovetail" if seed % FULL == FULL - 1 else "eager")
+
+
 def run(seed: int, backend: str = "") -> Outcome:
     """The outcome of one program; a crash of the checker or a timeout counts as a difference."""
     source = generate(seed)
-    chosen = backend or ("dovetail" if seed % FULL == FULL - 1 else "eager")
     try:
-        return check(source, chosen)
+        return check(source, chosen(seed, backend))
     except TimedOut:
         return Outcome("it took too long", "timeout")
 
@@ -38,6 +42,7 @@ def main() -> int:
     parser.add_argument("--one", type=int, help="show one program and its outcome")
     parser.add_argument("--stop", type=int, default=0, help="stop after so many differences")
     options = parser.parse_args()
+    warnings.simplefilter("ignore", SyntaxWarning)  # the programs' own: `1 is None`
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     if options.one is not None:
         return one(options.one, options)
@@ -50,6 +55,7 @@ def one(seed: int, options: Any) -> int:
     if outcome.difference and options.reduce:
         text = small(seed, outcome, options.backend)
         print(text)
+        outcome = check(text, chosen(seed, options.backend))
     else:
         print(text[text.index("\nG_NODE = ") :])
     print(outcome.difference or "no difference", dict(outcome.codes), f"frames {outcome.frames}")
@@ -57,11 +63,9 @@ def one(seed: int, options: Any) -> int:
 
 
 def small(seed: int, outcome: Outcome, backend: str) -> str:
-    chosen = backend or ("dovetail" if seed % FULL == FULL - 1 else "eager")
-
     def fails(text: str) -> bool:
         try:
-            return check(text, chosen).kind == outcome.kind
+            return check(text, chosen(seed, backend)).kind == outcome.kind
         except TimedOut:
             return outcome.kind == "timeout"
         except Exception:  # the reduction has taken something away that the checker needs

@@ -1,4 +1,4 @@
-"""One random program, compiled and in eager: the same calls on equal inputs, and everything a caller can see compared."""
+"""One random program, compiled and in eager: the same calls on equal inputs, and all that a caller can see compared."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ def compare(ours: Seen, theirs: Seen) -> tuple[str, str] | None:
         return f"raises {ours.raised or 'nothing'}", f"raises {_error(ours)}, eager {_error(theirs)}"
     found = difference(ours.walk, theirs.walk)
     if found is not None:
-        return "state" if theirs.raised else "value", found
+        place = re.split(r"[^a-zA-Z_]", found, maxsplit=1)[0]
+        return f"{'state' if theirs.raised else 'value'} of {place}", found
     for name in ("output", "warned", "logged", "grad"):
         mine, other = getattr(ours, name), getattr(theirs, name)
         if mine != other:

@@ -17,22 +17,36 @@ from tests.fuzz.python import grammar
 from tests.fuzz.python.library import library
 
 HOLE = re.compile(r"<(new )?([A-Z]{1,2})(!?)(\w*)>")
-RISKY = re.compile(r"\['a'\]|\[-?[01]\]|\[<[IQ]>\]|pop|extra|missing|remove|index\(|next\(<G!>\)|// <I>|% 3\)|extra|ord")
+RISKY = re.compile(r"\['a'\]|\[-?[01]\]|\[<[IQ]>\]|pop|extra|missing|remove|index\(|next\(<G!>\)|// <I>|% 3\)|ord")
 
 #: Arguments by kind; `case` is 0, 1 or 2.
 INPUTS = {
-    "T": ("torch.tensor([1.0, -2.0, 0.5, 3.0]) * (1 - 2 * (case == 2))", "torch.arange(4.0) + case", "torch.full((4,), 1.5 - case)",
-          "torch.ones(8)[::2]", "torch.ones(4).requires_grad_(case == 1)"),
+    "T": (
+        "torch.tensor([1.0, -2.0, 0.5, 3.0]) * (1 - 2 * (case == 2))", "torch.arange(4.0) + case",
+        "torch.full((4,), 1.5 - case)", "torch.ones(8)[::2]", "torch.ones(4).requires_grad_(case == 1)",
+    ),
     "M": ("torch.arange(8.0).reshape(2, 4) - case", "torch.ones(4, 2).t()"),
     "S": ("torch.tensor(0.5 - case)", "torch.tensor(2.0)"),
-    "I": ("3 - case", "case", "2", "-1", "case * 5"), "F": ("0.5", "1.5 - case", "float(case)"),
-    "B": ("case != 1", "True", "case == 2"), "Q": ("'a'", "'abc'[case]", "'key'"),
-    "LI": ("[1, 2, 3][: 3 - case]", "[case, 4, 1]", "[]"), "LT": ("[torch.ones(4), torch.arange(4.0)]", "[torch.ones(4)] * (case + 1)"),
-    "DI": ("{'a': 1, 'b': case}", "{'a': 2} if case else {'b': 1}"), "DT": ("{'a': torch.ones(4), 'key': torch.zeros(4)}",),
-    "SI": ("{1, 2, case}",), "DQ": ("deque([torch.ones(4), torch.zeros(4)], maxlen=3)",), "DD": ("defaultdict(list, a=[1])",),
-    "OD": ("OrderedDict(a=torch.ones(4), b=torch.zeros(4))",), "CT": ("Counter('abca')",), "NT": ("Pair(torch.ones(4) - case, case, 'a')",),
-    "O": ("Node(torch.ones(4), 2 - case, [1, 2])", "Leaf(torch.ones(4) - case, 1)", "Node(torch.ones(4), case, child=Leaf(torch.ones(4), 2))"),
-    "R": ("Record(torch.ones(4), case, ['r'])", "Marked(torch.ones(4))"), "G": ("iter([1, 2, 3])", "iter({'a': 1}.values())", "numbers(3)", "iter(range(case + 1))"),
+    "I": ("3 - case", "case", "2", "-1", "case * 5"),
+    "F": ("0.5", "1.5 - case", "float(case)"),
+    "B": ("case != 1", "True", "case == 2"),
+    "Q": ("'a'", "'abc'[case]", "'key'"),
+    "LI": ("[1, 2, 3][: 3 - case]", "[case, 4, 1]", "[]"),
+    "LT": ("[torch.ones(4), torch.arange(4.0)]", "[torch.ones(4)] * (case + 1)"),
+    "DI": ("{'a': 1, 'b': case}", "{'a': 2} if case else {'b': 1}"),
+    "DT": ("{'a': torch.ones(4), 'key': torch.zeros(4)}",),
+    "SI": ("{1, 2, case}",),
+    "DQ": ("deque([torch.ones(4), torch.zeros(4)], maxlen=3)",),
+    "DD": ("defaultdict(list, a=[1])",),
+    "OD": ("OrderedDict(a=torch.ones(4), b=torch.zeros(4))",),
+    "CT": ("Counter('abca')",),
+    "NT": ("Pair(torch.ones(4) - case, case, 'a')",),
+    "O": (
+        "Node(torch.ones(4), 2 - case, [1, 2])", "Leaf(torch.ones(4) - case, 1)",
+        "Node(torch.ones(4), case, child=Leaf(torch.ones(4), 2))",
+    ),
+    "R": ("Record(torch.ones(4), case, ['r'])", "Marked(torch.ones(4))"),
+    "G": ("iter([1, 2, 3])", "iter({'a': 1}.values())", "numbers(3)", "iter(range(case + 1))"),
 }  # fmt: skip
 
 
@@ -288,10 +302,11 @@ class Generator:
             self.emit(f"except {kind}{f' as {name}' if name else ''}:")
             with self.block():
                 if name and rng.random() < 0.6:
-                    self.emit(rng.choice((f"print(type({name}).__name__, {name}.args)", f"G_SEEN.append(str({name}))", f"G_SEEN.append(repr({name}))")))
+                    self.emit(rng.choice(REPORTS).format(e=name))
                 self.body(depth, rng.randint(0, 2))
                 if rng.random() < 0.15:
-                    self.emit(rng.choice(("raise", f"raise Boom(3) from {name or None}", "raise RuntimeError('again')")))
+                    again = ("raise", f"raise Boom(3) from {name or None}", "raise RuntimeError('again')")
+                    self.emit(rng.choice(again))
         if handlers and rng.random() < 0.3:
             self.emit("else:")
             with self.block():
@@ -413,7 +428,15 @@ def _parses(text: str, prefix: str) -> bool:
     return True
 
 
-COMPOUND = ("branch",) * 6 + ("loop",) * 5 + ("while_loop",) * 2 + ("attempt",) * 4 + ("within",) * 3 + ("choose",) * 2 + ("nested",) * 4
+COMPOUND = (
+    *("branch",) * 6, *("loop",) * 5, *("while_loop",) * 2, *("attempt",) * 4, *("within",) * 3, *("choose",) * 2,
+    *("nested",) * 4,
+)  # fmt: skip
+#: What a handler does with its exception.
+REPORTS = (
+    "print(type({e}).__name__, {e}.args)", "G_SEEN.append(str({e}))", "G_SEEN.append(repr({e}))",
+    "G_SEEN.append(type({e}.__context__).__name__)",
+)  # fmt: skip
 
 
 def generate(seed: int) -> str:
@@ -443,7 +466,9 @@ def generate(seed: int) -> str:
     return library(rng) + "\n" + "\n".join(made.lines) + "\n" + _inputs(rng, parameters)
 
 
-def _program(made: Generator, rng: random.Random, parameters: list[tuple[str, str]], closed: list[tuple[str, str]]) -> None:
+def _program(
+    made: Generator, rng: random.Random, parameters: list[tuple[str, str]], closed: list[tuple[str, str]]
+) -> None:
     made.emit(f"def program({', '.join(n for n, _ in parameters)}):")
     made.indent += 1
     made.scopes.append(Scope())

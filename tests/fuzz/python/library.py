@@ -435,6 +435,7 @@ G_NODE = Node(torch.ones(4), 1)
 
 INIT = ("pass", "Node.made += 1", "G_SEEN.append(n)", "self.w = w * 1", "self.kept = [self.n, self.items]")
 LEAF_INIT = ("pass", "self.n = n + 1", "self.items.append(n)", "self.extra = self.kind(n)", "del self.child; self.child = None")
+# ruff: noqa: E501
 EXTRA = (
     "def __len__(self):\n        return len(self.items)",
     "def __bool__(self):\n        return self.n > 0",

@@ -63,8 +63,10 @@ def _number(walk: Walk, place: str, value: float) -> None:
 def _tensor(walk: Walk, place: str, value: torch.Tensor) -> None:
     storage = value.untyped_storage().data_ptr()
     number = walk.storages.setdefault(storage, len(walk.storages)) if value.numel() else -1
-    shape = (str(value.dtype), tuple(value.shape), value.stride(), value.storage_offset())
-    kind = ("tensor", type(value).__name__, *shape, value.requires_grad, value.is_leaf, "storage", number)
+    # Our own backend may give two views of one intermediate result memory of their own.
+    memory = ("storage", number, value.storage_offset(), value.stride()) if walk.tolerance == 0 else ()
+    shape = (str(value.dtype), tuple(value.shape), value.requires_grad, value.is_leaf)
+    kind = ("tensor", type(value).__name__, *shape, *memory)
     if walk.numbered(place, value, kind):
         walk.keep.append(value.untyped_storage())
         walk.add(f"{place} values", ("values", value.detach().clone()))
@@ -156,7 +158,8 @@ def _iterator(walk: Walk, place: str, value: Iterator[Any]) -> None:
 
 
 DESCRIBERS: dict[type, Callable[[Walk, str, Any], None]] = {
-    float: _number, torch.Tensor: _tensor, list: _sequence, deque: _sequence, tuple: _tuple, dict: _dict, OrderedDict: _dict,
+    float: _number, torch.Tensor: _tensor, list: _sequence, deque: _sequence, tuple: _tuple,
+    dict: _dict, OrderedDict: _dict,
     set: _set, frozenset: _set, types.FunctionType: _function, types.MethodType: _method, type: _class,
     BaseException: _exception, functools.partial: _partial, types.ModuleType: _plain, types.BuiltinFunctionType: _plain,
     **dict.fromkeys((int, str, bool, bytes, complex, type(None), torch.dtype, torch.device, slice, range), _plain),

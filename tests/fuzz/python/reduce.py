@@ -1,4 +1,4 @@
-"""Make a failing program small: delete and unwrap statements, then replace expressions by their parts, while it fails."""
+"""Make a failing program small: statements are deleted and unwrapped, expressions replaced by their parts."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ def reduced(source: str, fails: Test, attempts: int = 3000) -> str:
     return ast.unparse(tree)
 
 
-def _descend(tree: ast.Module, step: Callable[[ast.Module], Iterator[ast.Module]], still: Test) -> tuple[ast.Module, bool]:
+def _descend(
+    tree: ast.Module, step: Callable[[ast.Module], Iterator[ast.Module]], still: Callable[[ast.Module], bool]
+) -> tuple[ast.Module, bool]:
     """Take every improvement that a step offers, one after the other."""
     better, skip = False, 0
     while True:
         for k, candidate in enumerate(step(tree)):
             if k < skip:
                 continue
-            if still(candidate):  # type: ignore[arg-type]
+            if still(candidate):
                 tree, better, skip = candidate, True, k
                 break
         else:

@@ -1,0 +1,97 @@
+"""What random programs (`tests/fuzz/python`) found, made small: the same result, error, changes and modes as eager."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import deque
+
+import pytest
+import torch
+
+import dovetail
+from tests.fuzz.python.observe import Walk, difference
+
+CASES = {}
+
+
+def found(function):
+    CASES[function.__name__] = function
+    return function
+
+
+class Plain:
+    def __init__(self, n):
+        self.n = n
+
+
+@dovetail.disable
+def plain_python(value):
+    return value
+
+
+# fmt: off
+@found
+def native_method_bound_without_its_class(x):
+    try: return x + json.loads("1")
+    finally: x.add_(1)
+@found
+def cell_stored_but_never_read(x):
+    def read(): return x
+    x *= torch.zeros(()).item()
+    assert not 1, "always"
+@found
+def iterator_over_a_deque_in_a_break(x):
+    out = []
+    for v in deque([1, 2, 3]): out.append(plain_python(v))
+    return out
+@found
+def grad_mode_set_before_an_error(x):
+    torch.set_grad_enabled(False)
+    plain_python(x)
+    raise ValueError(torch.is_grad_enabled())
+@found
+def too_many_positional_patterns(x):
+    match Plain(1):
+        case Plain(n, 2): return x
+@found
+def value_of_stop_iteration(x):
+    def numbers():
+        yield 1
+        return x + 1
+    generator = numbers()
+    next(generator)
+    try: next(generator)
+    except StopIteration as stop: return stop.value
+@found
+def output_of_another_shape(x):
+    out = torch.ones(2)
+    torch.add(x, 1, out=out)
+    return out
+# fmt: on
+
+
+def seen(function):
+    """What a call shows, and the warnings."""
+    torch.set_warn_always(True)
+    walk, x = Walk(), torch.arange(4.0)
+    before = torch.is_grad_enabled()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            walk.root("result", function(x))
+        except Exception as error:
+            walk.root("error", error)
+    walk.root("x", x)
+    walk.root("grad", torch.is_grad_enabled())
+    torch.set_grad_enabled(before)
+    walk.root("warnings", [str(w.message) for w in caught if not str(w.message).startswith("dovetail")])
+    return walk
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_found(name):
+    compiled = dovetail.compile(CASES[name], backend="eager")
+    for _ in range(2):
+        theirs = seen(CASES[name])
+        assert difference(seen(compiled), theirs) is None
