@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import random
 import re
+import textwrap
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -78,6 +79,7 @@ class Generator:
         self.scopes: list[Scope] = []
         self.count = 0
         self.pending: list[tuple[str, str]] = []
+        self.daring = self.rng.choice((0.02, 0.1, 0.4))  # how often templates are used that easily raise
         self.joined = False  # the line goes on a statement: none may come before it
 
     # ------------------------------------------------------------ text and names
@@ -130,8 +132,11 @@ class Generator:
 
     def pick(self, templates: tuple[str, ...]) -> str:
         """A template; those that often raise, less often."""
-        found = self.rng.choice(templates)
-        return found if not RISKY.search(found) or self.rng.random() < 0.3 else self.rng.choice(templates)
+        for _ in range(3):
+            found = self.rng.choice(templates)
+            if not RISKY.search(found) or self.rng.random() < self.daring:
+                break
+        return found
 
     def call(self, function: Function, depth: int) -> str:
         parts = []
@@ -199,14 +204,29 @@ class Generator:
     def statement(self, depth: int) -> None:
         rng = self.rng
         roll = rng.random()
-        if roll < 0.42:
+        if roll < 0.38:
             self.assignment()
-        elif roll < 0.72 or depth <= 0:
+        elif roll < 0.64 or depth <= 0:
             self.line(self.pick(grammar.STATEMENTS))
-        elif roll < 0.745:
+        elif roll < 0.8:
+            self.snippet()
+        elif roll < 0.82:
             self.leave()
         else:
             getattr(self, rng.choice(COMPOUND))(depth - 1)
+
+    def snippet(self) -> None:
+        template = self.rng.choice(grammar.SNIPPETS)
+        for _ in range(5):
+            self.pending = []
+            text = self.fill(template, 1)
+            if _compiles("def f():\n" + textwrap.indent(text, "    ")):
+                for line in text.splitlines():
+                    self.emit(line)
+                for name, kind in self.pending:
+                    self.declare(name, kind)
+                break
+        self.pending = []
 
     def assignment(self) -> None:
         kind = self.some_kind()
@@ -421,8 +441,12 @@ def _parses(text: str, prefix: str) -> bool:
         probe = f"{prefix}{text}{')' if prefix.startswith('while') else ''}:{tail}"
     else:
         probe = prefix + text
+    return _compiles("def f():\n    for _ in ():\n        " + probe.replace("\n", " "))
+
+
+def _compiles(text: str) -> bool:
     try:
-        compile("def f():\n    for _ in ():\n        " + probe.replace("\n", " "), "<probe>", "exec")
+        compile(text, "<probe>", "exec")
     except SyntaxError:
         return False
     return True
