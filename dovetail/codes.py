@@ -158,6 +158,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Register a fake for the operator (torch.library.register_fake), or call it outside.",
             "y = torch.ops.mine.op(x)",
         ),
+        "resized-output": Code(
+            "gives out= a tensor of another shape",
+            "PyTorch then resizes it, warns or refuses, depending on the operator.",
+            "Give a tensor of the result's shape.",
+            "torch.add(a, b, out=small)",
+        ),
         "graph-argument": Code(
             "passes an object to a torch operation that a graph cannot hold",
             "Arguments in a graph are tensors, numbers, strings, dtypes, devices and lists of them.",

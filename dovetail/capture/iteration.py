@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from dovetail.capture.values.base import Const, Raised, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
-from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, ViewValue
-from dovetail.capture.values.iterators import CallableIterator, IteratorValue, NativeIterator, SequenceIterator
+from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue, ViewValue
+from dovetail.capture.values.iterators import (
+    CallableIterator,
+    DictIterator,
+    IteratorValue,
+    NativeIterator,
+    SequenceIterator,
+    SetIterator,
+)
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 
@@ -35,11 +41,11 @@ def _native_iterator(s: Any, value: Value) -> Value | None:
     if isinstance(value, SequenceValue):
         return SequenceIterator(value)
     if isinstance(value, DictValue):
-        return NativeIterator(_walk_dict(s, value))
+        return DictIterator(value, value, _key)
     if isinstance(value, SetValue):
-        return NativeIterator(iter(list(value.entries.values())))
+        return SetIterator(value, value.ordered(s))
     if isinstance(value, ViewValue):
-        return NativeIterator(_walk_view(s, value))
+        return DictIterator(value, value.base, PICK[value.kind])
     if isinstance(value, NamespaceValue):
         return NativeIterator(iter([k for k, _ in value.pairs(s)]))
     if isinstance(value, TensorValue):
@@ -47,6 +53,24 @@ def _native_iterator(s: Any, value: Value) -> Value | None:
     if isinstance(value, (Const, ClassValue, KnownValue)):
         return _walk_native(s, value)
     return None
+
+
+def set_entries(s: Any, values: Value) -> dict[Any, Value]:
+    """What a set takes in from any iterable."""
+    if isinstance(values, SetValue):
+        return values.entries
+    found: dict[Any, Value] = {}
+    for item in s.unpack(values):
+        found.setdefault(s.hashable(item), item)
+    return found if isinstance(values, DictValue) else _Listed(found)
+
+
+class _Listed(dict[Any, Value]):
+    """Entries that a set takes one by one; a dictionary's make it grow at once."""
+
+    @property
+    def order(self) -> list[Any]:
+        return list(self)
 
 
 def _walk_native(s: Any, value: Value) -> Value:
@@ -57,13 +81,19 @@ def _walk_native(s: Any, value: Value) -> Value:
     return NativeIterator(s.from_native(item) for item in walk)
 
 
-def _walk_dict(s: Any, value: DictValue) -> Iterator[Value]:
-    for key, _ in list(value.entries.values()):
-        yield key
+def _key(s: Any, base: DictValue, key: Any) -> Value:
+    return base.entries[key][0]
 
 
-def _walk_view(s: Any, view: ViewValue) -> Iterator[Value]:
-    yield from view.all(s)
+def _item(s: Any, base: DictValue, key: Any) -> Value | None:
+    return base.get(s, key)
+
+
+def _pair(s: Any, base: DictValue, key: Any) -> Value:
+    return TupleValue((base.entries[key][0], base.get(s, key)))
+
+
+PICK = {"keys": _key, "values": _item, "items": _pair}
 
 
 def _rows(s: Any, value: TensorValue) -> list[Value]:

@@ -32,7 +32,7 @@ from dovetail.capture.values.callables import (
     OperatorValue,
     PyModuleValue,
 )
-from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
+from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, SliceValue, TupleValue
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue, OpaqueValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -350,8 +350,7 @@ def _wrap_set(s: Any, obj: Any, source: Source | None) -> Value:
         source = _owned(s, obj, source)
         s.guard(source, GuardKind.EQUAL, type(obj)(obj))
     value = SetValue(type(obj), obj if source is not None else MISSING, source)
-    for item in obj:
-        value.entries[item] = wrap(s, item, None)
+    value.entries = SetEntries({item: wrap(s, item, None) for item in obj}, obj if isinstance(obj, frozenset) else None)
     return _remember(s, obj, value) if source is not None else value
 
 
@@ -417,8 +416,7 @@ def _fresh_dict(s: Any, obj: dict[Any, Any]) -> Value:
 
 def _fresh_set(s: Any, obj: Any) -> Value:
     value = SetValue(type(obj))
-    for item in obj:
-        value.entries[item] = from_native(s, item)
+    value.entries = SetEntries({item: from_native(s, item) for item in obj}, obj)
     return value
 
 

@@ -68,6 +68,31 @@ def output_of_another_shape(x):
     out = torch.ones(2)
     torch.add(x, 1, out=out)
     return out
+@found
+def order_of_sets(x):
+    a, b = {30, 1, 17, 9}, set(range(0, 100, 8))
+    a |= {40, 8, 16}
+    return list(a), [v for v in a & b], tuple(b - a), str(a ^ b), list(frozenset([33, int(x.sum()), 4]))
+@found
+def dictionary_that_grows_on_the_way(x):
+    table = {"a": x}
+    for key in table: table[key + "b"] = x
+@found
+def set_that_grows_on_the_way(x):
+    names = {1}
+    try:
+        for n in names: names.add(n + 1)
+    except RuntimeError as error: return str(error), len(names)
+@found
+def deque_that_grows_on_the_way(x):
+    queue = deque([1, 2])
+    for n in queue: queue.append(n)
+@found
+def view_that_grows_before_a_break(x):
+    table = {"a": 1, "b": 2}
+    for key, n in table.items():
+        table[key + "x"] = n
+        plain_python(x)
 # fmt: on
 
 

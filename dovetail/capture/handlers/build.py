@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.capture.handlers.table import op
+from dovetail.capture.iteration import set_entries
 from dovetail.capture.operators import mark
 from dovetail.capture.scalars import joined
 from dovetail.capture.values.base import NONE, Const
@@ -123,8 +124,7 @@ def list_extend(f: Any, i: Any) -> None:
 def set_update(f: Any, i: Any) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
-    for item in f.s.unpack(value):
-        target.entries.setdefault(f.s.hashable(item), item)
+    target.entries.take_in(set_entries(f.s, value))
     target.mark(f.s)
 
 

@@ -11,6 +11,7 @@ from dovetail.capture import scalars
 from dovetail.capture.calls import fold
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.stack import super_parts
+from dovetail.capture.iteration import set_entries
 from dovetail.capture.known.table import INLINE, known
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import (
@@ -259,8 +260,8 @@ def _size(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _make_set(cls: type) -> Any:
     def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
         made = SetValue(cls)
-        for item in s.unpack(args[0]) if args else []:
-            made.entries.setdefault(s.hashable(item), item)
+        if args:
+            made.entries.take_in(set_entries(s, args[0]))
         return made
 
     return make

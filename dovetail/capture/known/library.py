@@ -22,7 +22,7 @@ from dovetail.capture.known.table import FOLDED, KNOWN, known
 from dovetail.capture.operators import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
-from dovetail.capture.values.containers import DictValue, ListValue, SetValue, TupleValue
+from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import Called
@@ -194,7 +194,7 @@ def _copy_dict(s: Any, value: Any, memo: Any) -> Value:
 
 def _copy_set(s: Any, value: Any, memo: Any) -> Value:
     made = SetValue(value.cls)
-    made.entries = dict(value.entries)
+    made.entries = SetEntries(value.entries, value.entries.order.copy())
     return made
 
 

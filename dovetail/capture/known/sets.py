@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.capture.iteration import set_entries
 from dovetail.capture.known.table import methods
 from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
-from dovetail.capture.values.containers import SetValue, ViewValue
-from dovetail.capture.values.iterators import NativeIterator
+from dovetail.capture.values.containers import SetEntries, SetValue, ViewValue, orders_alike
+from dovetail.capture.values.iterators import SetIterator
 
 Method = Callable[..., Any]
 
@@ -19,24 +20,33 @@ def _entries(s: Any, values: Value) -> dict[Any, Value]:
     return {s.hashable(item): item for item in s.unpack(values)}
 
 
-def _set_algebra(choose: Callable[[Any, Any], Any], strict: bool, in_place: bool) -> Method:
+def _set_algebra(choose: Callable[[Any, Any], Any], name: str, strict: bool, in_place: bool) -> Method:
+    """`name` is the method of real sets that gives the order of the result, or brings it about."""
+
     def method(s: Any, v: Any, *others: Value) -> Value:
         if strict and not isinstance(others[0], (SetValue, ViewValue)):
             return NOT_IMPLEMENTED
         entries = _entries(s, v) if isinstance(v, SetValue) else {s.hashable(k): k for k in v.all(s)}
+        order = entries.order if isinstance(entries, SetEntries) else SetEntries(entries).order
+        found = getattr(type(order), name)(order, *(_order(_entries(s, other)) for other in others))
         for other in others:
             theirs = _entries(s, other)
             chosen = choose(dict.fromkeys(entries), dict.fromkeys(theirs))
             entries = {k: entries.get(k) or theirs[k] for k in chosen}
         if not in_place:
             made = SetValue(v.cls if v.cls in (set, frozenset) else set)
-            made.entries = dict(entries)
+            made.entries = SetEntries(entries, found)
             return made
-        v.entries = dict(entries)
+        v.entries = SetEntries(entries, order if found is None else found)
         v.mark(s)
         return v if strict else NONE
 
     return method
+
+
+def _order(entries: dict[Any, Value]) -> Any:
+    """What a real set is given in the place of these entries."""
+    return entries.order if isinstance(entries, SetEntries) else list(filter(orders_alike, entries))
 
 
 def _union(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
@@ -73,27 +83,29 @@ RELATIONS = {
 VIEWS = tuple(type(getattr({}, kind)()) for kind in ("keys", "values", "items"))
 for _cls in (set, frozenset):
     for _operator, (_choose, _name, _in_place, _update) in ALGEBRA.items():
-        methods(_cls, _operator)(_set_algebra(_choose, True, False))
-        methods(_cls, _name)(_set_algebra(_choose, False, False))
+        methods(_cls, _operator)(_set_algebra(_choose, _name, True, False))
+        methods(_cls, _name)(_set_algebra(_choose, _name, False, False))
         if _cls is set:
-            methods(set, _in_place)(_set_algebra(_choose, True, True))
-            methods(set, _update)(_set_algebra(_choose, False, True))
+            methods(set, _in_place)(_set_algebra(_choose, _update, True, True))
+            methods(set, _update)(_set_algebra(_choose, _update, False, True))
     for _name, _test in RELATIONS.items():
         methods(_cls, _name)(_relation(_test))
     methods(_cls, "__contains__")(lambda s, v, key: boolean(s.hashable(key) in v.entries))
     methods(_cls, "__len__")(lambda s, v: Const(len(v.entries)))
-    methods(_cls, "__iter__")(lambda s, v: NativeIterator(iter(list(v.entries.values()))))
-    methods(_cls, "copy")(lambda s, v: _set_algebra(_union, False, False)(s, v))
+    methods(_cls, "__iter__")(lambda s, v: SetIterator(v, v.ordered(s)))
+    methods(_cls, "copy")(lambda s, v: _set_algebra(_union, "union", False, False)(s, v))
 for _cls in (VIEWS[0], VIEWS[2]):
     for _operator, (_choose, _name, _in_place, _update) in ALGEBRA.items():
-        methods(_cls, _operator)(_set_algebra(_choose, False, False))
+        methods(_cls, _operator)(_set_algebra(_choose, _name, False, False))
     for _name in ("__eq__", "__le__", "__ge__", "isdisjoint"):
         methods(_cls, _name)(_relation(RELATIONS[_name]))
 
 
 @methods(set, "__init__")
 def _set_init(s: Any, v: Any, values: Value | None = None) -> None:
-    v.entries = dict(_entries(s, values)) if values is not None else {}
+    v.entries = SetEntries()
+    if values is not None:
+        v.entries.take_in(set_entries(s, values))
 
 
 @methods(set, "add")

@@ -7,11 +7,13 @@ entries; `changed` says that it must be written back to `real` after the graph h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType, NoneType
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, NotNative, Value
 from dovetail.capture.values.objects import Lazy, ObjectValue
+from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
 
 
@@ -114,18 +116,74 @@ class DictValue(ObjectValue):
         return {n: native(v) for n, (_, v) in self.entries.items() if native_key(n)}
 
 
+class SetEntries(dict[Any, Value]):
+    """Native key → value, in the order of insertion.
+
+    `order` is a real set that has lived through the same changes, of the keys whose places in a set are known.
+    """
+
+    def __init__(self, entries: Mapping[Any, Value] = MappingProxyType({}), order: Any = None) -> None:
+        super().__init__(entries)
+        self.order = set(filter(orders_alike, entries)) if order is None else order
+
+    def __setitem__(self, key: Any, value: Value) -> None:
+        super().__setitem__(key, value)
+        if orders_alike(key):
+            self.order.add(key)
+
+    def setdefault(self, key: Any, value: Any = None) -> Any:
+        if key not in self:
+            self[key] = value
+        return self[key]
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        if orders_alike(key):
+            self.order.discard(key)
+        return super().pop(key, default)
+
+    def popitem(self) -> tuple[Any, Value]:
+        key = next(reversed(self))
+        return key, self.pop(key)
+
+    def clear(self) -> None:
+        super().clear()
+        self.order.clear()
+
+    def take_in(self, entries: Mapping[Any, Value]) -> None:
+        """`set.update`; how a set grows depends on what the other is."""
+        known = isinstance(entries, SetEntries) or all(map(orders_alike, entries))
+        self.order.update(getattr(entries, "order", entries) if known else filter(orders_alike, entries))
+        for key, value in entries.items():
+            dict.setdefault(self, key, value)
+
+
 class SetValue(ObjectValue):
-    """A set or frozenset; `entries` maps native key to value."""
+    """A set or frozenset."""
 
     __slots__ = ("entries", "changed")
 
     def __init__(self, cls: type = set, real: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, real, source)
-        self.entries: dict[Any, Value] = {}
+        self.entries = SetEntries()
         self.changed = False
 
+    def ordered(self, s: Any) -> list[Value]:
+        """The items as iteration gives them."""
+        if len(self.entries) < 2:
+            return list(self.entries.values())
+        if self.source is not None and not self.changed:
+            s.guard(self.source, GuardKind.KEYS, tuple(self.real))
+            return [self.entries[key] for key in self.real]
+        if len(self.entries.order) != len(self.entries):
+            s.unsupported("set-order", "a set is walked in an order that capture does not know", "Use sorted().")
+        return [self.entries[key] for key in self.entries.order]
+
     def native(self) -> Any:
-        return self.cls(native(v) for v in self.entries.values())
+        items = [native(v) for v in self.entries.values()]
+        if len(self.entries.order) != len(items):
+            return self.cls(items)
+        # A copy would have another order. Nobody changes what stands for a value.
+        return self.entries.order if type(self.entries.order) is self.cls else self.cls(self.entries.order)
 
     def key(self) -> Any:
         return frozenset(self.entries)
@@ -133,6 +191,11 @@ class SetValue(ObjectValue):
     def mark(self, s: Any) -> None:
         self.changed = True
         s.effects.touch(self)
+
+
+def orders_alike(key: Any) -> bool:
+    """Does the key's hash, and so its place in a set, follow from its value?"""
+    return all(map(orders_alike, key)) if type(key) is tuple else type(key) in (int, str, float, bool, bytes, NoneType)
 
 
 class SliceValue(Value):

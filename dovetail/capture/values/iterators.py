@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from dovetail.capture.values.base import Const, Value
 
 LIST_ITERATOR = type(iter([]))
+_END = object()
 LONGEST = 4096  # so many remaining values are rebuilt one by one
 
 
@@ -25,6 +27,14 @@ def _from(base: Any, index: int) -> Any:
 
 def _over(*values: Any) -> Any:
     return iter(values)
+
+
+def _changed(a_set: bool) -> Any:
+    """An iterator whose container has changed its size."""
+    table: Any = {0} if a_set else {0: 0}
+    iterator = iter(table)
+    table.clear()
+    return iterator
 
 
 def _empty() -> Any:
@@ -48,16 +58,18 @@ class IteratorValue(Value):
 class SequenceIterator(IteratorValue):
     """Walks a sequence by index, so that growth during the loop is seen, as in Python."""
 
-    __slots__ = ("base", "index")
+    __slots__ = ("base", "index", "size")
 
     def __init__(self, base: Any) -> None:
         super().__init__()
-        self.base, self.index = base, 0
+        self.base, self.index, self.size = base, 0, len(base.items)
 
     def step(self, s: Any) -> Value | None:
-        if self.base is None or self.index >= len(self.base.items):
+        if self.base is None or self.index >= (self.size if issubclass(self.base.cls, deque) else len(self.base.items)):
             self.base = None
             return None
+        if self.size != len(self.base.items) and issubclass(self.base.cls, deque):
+            return s.throw(RuntimeError, "deque mutated during iteration")
         self.index += 1
         return self.base.at(s, self.index - 1)
 
@@ -83,6 +95,55 @@ class NativeIterator(IteratorValue):
         rest = list(itertools.islice(self.values, LONGEST + 1))
         self.values = itertools.chain(rest, self.values)
         return (_over, rest) if len(rest) <= LONGEST else None
+
+
+class DictIterator(IteratorValue):
+    """Walks a dictionary or a view of one (`given`); a change of size on the way is an error, as in Python."""
+
+    __slots__ = ("given", "base", "pick", "keys", "size", "index")
+
+    def __init__(self, given: Any, base: Any, pick: Callable[[Any, Any, Any], Value]) -> None:
+        super().__init__()
+        self.given, self.base, self.pick = given, base, pick
+        self.keys, self.size, self.index = iter(base.entries), len(base.entries), 0
+
+    def step(self, s: Any) -> Value | None:
+        try:
+            key = next(self.keys, _END)
+        except RuntimeError as error:
+            return s.throw(RuntimeError, str(error))
+        self.index += 1
+        return None if key is _END else self.pick(s, self.base, key)
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        if self.size != len(self.base.entries):
+            return _changed, [Const(False)]
+        return _from, [self.given, Const(self.index)]
+
+
+class SetIterator(IteratorValue):
+    """Walks a set, whose `items` are in its order."""
+
+    __slots__ = ("base", "items", "size")
+
+    def __init__(self, base: Any, items: list[Value]) -> None:
+        super().__init__()
+        self.base, self.items, self.size = base, items[::-1], len(items)
+
+    def step(self, s: Any) -> Value | None:
+        if self.base is None:
+            return None
+        if len(self.base.entries) != self.size:
+            return s.throw(RuntimeError, "Set changed size during iteration")
+        if self.items:
+            return self.items.pop()
+        self.base = None
+        return None
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        if self.base is not None and len(self.base.entries) != self.size:
+            return _changed, [Const(True)]
+        return _over, self.items[::-1]
 
 
 class CallableIterator(IteratorValue):

@@ -11,6 +11,7 @@ template under the name `a`. `<new T>` names a new variable of kind T. Kinds:
     R         a dataclass Record(a, n, tags)              G         an iterator of ints
 """
 
+# ruff: noqa: E501  (programs of several lines, each in one line)
 from __future__ import annotations
 
 KINDS = ("T", "M", "S", "I", "F", "B", "Q", "LI", "LT", "DI", "DT", "SI", "DQ", "DD", "OD", "CT", "NT", "O", "R", "G")
