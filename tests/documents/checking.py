@@ -7,11 +7,11 @@ from typing import Any
 import torch
 import torch.fx
 
-#: Examples on NumPy arrays, by the heading that they stand under: these wait for arrays to be captured.
+#: Examples that need `wrap_numpy`, by the heading that they stand under and what they show.
 WAITING_FOR_NUMPY = (
-    "Can I compile NumPy code using torch.compile?",
-    "Can I execute NumPy code on CUDA and compute gradients via torch.compile?",
-    "How do I debug NumPy code under torch.compile?",
+    "Can I execute NumPy code on CUDA and compute gradients via torch.compile? (tensors in, tensors out)",
+    "Can I execute NumPy code on CUDA and compute gradients via torch.compile? (gradients)",
+    "Can I execute NumPy code on CUDA and compute gradients via torch.compile? (a graph break)",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +12,7 @@ import dovetail
 from dovetail import CompileProfiler
 from dovetail.config import SETTINGS
 
-from .checking import Graphs
+from .checking import WAITING_FOR_NUMPY, Graphs
 
 
 def toy_example(a, b):
@@ -213,6 +214,28 @@ def test_the_escape_hatch_by_pytorchs_name() -> None:
 
     x = torch.randn(2, 3)
     torch.testing.assert_close(f(x), x.sum(1))
+
+
+# ---------------------------------------------------------------- NumPy: right results today, graphs later
+
+
+def test_numpy_code_gives_numpys_results() -> None:
+    def numpy_fn(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        return np.sum(X[:, :, None] * Y[:, None, :], axis=(-2, -1))
+
+    compiled = dovetail.compile(numpy_fn)
+    for trace_numpy in (True, False):
+        with dovetail.config.patch(trace_numpy=trace_numpy):
+            X, Y = np.random.randn(16, 4), np.random.randn(16, 4)
+            Z = compiled(X, Y)
+            assert isinstance(Z, np.ndarray)
+            np.testing.assert_allclose(Z, numpy_fn(X, Y))
+
+
+@pytest.mark.parametrize("example", WAITING_FOR_NUMPY)
+def test_examples_that_wait(example: str) -> None:
+    """`wrap_numpy`, which they need, is not there yet; when it is, they belong here."""
+    assert not hasattr(dovetail, "wrap_numpy"), f"add the examples of: {example}"
 
 
 # ---------------------------------------------------------------- Which API to use for fine grain tracing?
