@@ -78,13 +78,18 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def _other_object(name: str, payload: Any, value: Any) -> str:
+    plain = payload is None or isinstance(payload, bool)
+    return f"{name} is {_short(payload)} ({'actual' if plain else 'now another object:'} {_short(value)})"
+
+
 def _names(sources: Iterable[Any]) -> str:
     return ", ".join(s.name() for s in sources)
 
 
 WORDS: dict[GuardKind, Callable[[str, Any, Any], str]] = {
     GuardKind.TYPE: lambda n, p, v: f"type({n}) is {p.__qualname__} (actual {type(v).__qualname__})",
-    GuardKind.ID: lambda n, p, v: f"{n} is {_short(p)} (now another object: {_short(v)})",
+    GuardKind.ID: lambda n, p, v: _other_object(n, p, v),
     GuardKind.EQUAL: lambda n, p, v: f"{n} == {_short(p)} (actual {_short(v)})",
     GuardKind.TENSOR: lambda n, p, v: tensor.mismatch(n, v, p),
     GuardKind.LENGTH: lambda n, p, v: f"len({n}) == {p} (actual {len(v)})",
