@@ -123,7 +123,7 @@ def call(s: Any, function: Any, args: list[Value]) -> Value | None:
     result = _result(function, args)
     if type(result) is bool:
         return _outcome(s, text, args, result)
-    return _computed(s, text, args, False, result)
+    return _scalar(s, text, args, result, False) if type(result) in NUMBERS else None
 
 
 def text(s: Any, value: Any, spec: str, function: Any) -> Value | None:
@@ -177,10 +177,9 @@ def _result(function: Any, args: list[Any]) -> Any:
         return None
 
 
-def _computed(s: Any, template: str, operands: list[Any], sure: bool, result: Any = None) -> Value | None:
-    if result is None:
-        names = [f"_{k}" for k in range(len(operands))]
-        result = _result(_evaluator(template, tuple(names)), operands)
+def _computed(s: Any, template: str, operands: list[Any], sure: bool) -> Value | None:
+    names = tuple(f"_{k}" for k in range(len(operands)))
+    result = _result(_evaluator(template, names), operands)
     if type(result) not in NUMBERS:
         return None  # it raises, or gives a complex number: with constants, Python says so
     return _scalar(s, template, operands, result, sure)

@@ -171,13 +171,19 @@ class Dispatcher:
         try:
             entry = self.compiler.compile(self.fn, args, kwargs, index, list(map(_texts, found)), self.varying)
         except Exception as error:
-            self.failed += not is_users_own(error)
-            on_failure(error, Fallback(self.fn, args, kwargs, self.compiler.where(self.fn)), self.compiler.options())
-            self.eager = isinstance(error, Unsupported) and not is_users_own(error)
-            return None
-        self.publish((entry, *self.entries))
-        self._watch(entry)
-        return entry
+            reported = error
+        else:
+            self.publish((entry, *self.entries))
+            self._watch(entry)
+            return entry
+        self._give_up(reported, args, kwargs)
+        return None
+
+    def _give_up(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """No handler runs any more: what the program raises now must not have our error as its context."""
+        self.failed += not is_users_own(error)
+        on_failure(error, Fallback(self.fn, args, kwargs, self.compiler.where(self.fn)), self.compiler.options())
+        self.eager = isinstance(error, Unsupported) and not is_users_own(error)
 
     def _watch(self, entry: Entry) -> None:
         """Let the entry go with the first object that it needs. Callbacks come at any time, from any thread."""

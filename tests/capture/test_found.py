@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections import deque
 
@@ -120,3 +121,28 @@ def test_found(name):
     for _ in range(2):
         theirs = seen(CASES[name])
         assert difference(seen(compiled), theirs) is None
+
+
+def test_changing_numbers_that_a_native_function_refuses():
+    def root(x, n):
+        try:
+            return x + math.sqrt(n)
+        except ValueError as error:
+            return str(error), error.__context__
+
+    compiled = dovetail.compile(root, backend="eager")
+    for n in (4.0, 9.0, -1.0, 16.0):
+        ours, theirs = Walk(), Walk()
+        ours.root("result", compiled(torch.ones(2), n))
+        theirs.root("result", root(torch.ones(2), n))
+        assert difference(ours, theirs) is None
+
+
+def test_an_error_of_the_program_has_no_context_of_ours():
+    def root(x, n):
+        return x + math.sqrt(n)
+
+    compiled = dovetail.compile(root, backend=lambda graph, inputs: 1 / 0, options={"suppress_errors": True})
+    with pytest.raises(ValueError) as caught:
+        compiled(torch.ones(2), -1.0)
+    assert caught.value.__context__ is None
