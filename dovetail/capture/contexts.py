@@ -1,13 +1,41 @@
-"""Capture switches real thread state while it traces (grad mode, autocast); this puts it back."""
+"""Thread state that traced code changes: grad mode, autocast, context variables.
+
+Capture switches the real state while it traces, so that shapes and dtypes come out as they will, and puts it back.
+The graph changes it for its own nodes and leaves it as it was; what the program leaves changed where the graph ends,
+the residual changes after it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.amp.autocast_mode as autocast_mode
+
+from dovetail.capture.values.base import Value
+from dovetail.ir.marks import STRICT
+
+
+@dataclass(eq=False)
+class Entered:
+    """An autocast context that the graph is in. `outside`: it undoes a manager that was entered before the graph."""
+
+    manager: Any
+    context: Any
+    node: Any
+    outside: bool
+
+
+@dataclass(eq=False)
+class VariableSet:
+    """A context variable that the traced code has set and not reset."""
+
+    variable: Any
+    value: Value
+    token: Value
 
 
 @contextmanager
@@ -18,5 +46,41 @@ def preserved(session: Any) -> Iterator[None]:
         yield
     finally:
         while session.open_contexts:
-            autocast_mode._exit_autocast(session.open_contexts.pop().made_by[0])
+            autocast_mode._exit_autocast(session.open_contexts.pop().context)
         torch._C._set_grad_enabled(mode)
+
+
+def enter_autocast(s: Any, manager: Any, arguments: tuple[Any, ...], outside: bool) -> None:
+    s.changed_state.update(("autocast_cpu", "autocast_cuda"))
+    node = s.state_node(autocast_mode._enter_autocast, *arguments)
+    s.open_contexts.append(Entered(manager, autocast_mode._enter_autocast(*arguments), node, outside))
+
+
+def exit_autocast(s: Any, manager: Any) -> None:
+    """Leave a context; one that was entered before the graph is undone by one with the state from before it."""
+    found = next((e for e in reversed(s.open_contexts) if e.manager is manager and not e.outside), None)
+    if found is None:
+        names = ("device", "prev_fastdtype", "prev", "prev_cache_enabled")
+        enter_autocast(s, manager, tuple(s.get_attr(manager, n).native() for n in names), True)
+        return
+    s.open_contexts.remove(found)
+    autocast_mode._exit_autocast(found.context)
+    s.state_node(autocast_mode._exit_autocast, found.node)
+
+
+def leave_changed(s: Any, rebuilder: Any) -> list[str]:
+    """Where the graph ends: nodes that leave what it is in, and lines that make the program's changes last."""
+    for entered in reversed(s.open_contexts):
+        s.state_node(autocast_mode._exit_autocast, entered.node)
+    left = [f"{rebuilder.expr(e.manager)}.__exit__(None, None, None)" for e in s.open_contexts if e.outside]
+    in_force = [f"{rebuilder.expr(e.manager)}.__enter__()" for e in s.open_contexts if not e.outside]
+    mode = torch.is_grad_enabled()
+    grad = [f"{rebuilder.known(torch._C._set_grad_enabled)}({mode})"] if mode != s.grad_mode else []
+    strict = [f"{rebuilder.known(STRICT)}.set({s.strict})"] if s.strict != s.strict_before else []
+    return [*left, *in_force, *grad, *strict]
+
+
+def set_variables(s: Any, rebuilder: Any) -> None:
+    """Let the residual set the context variables that the traced code has left set; the tokens are the real ones."""
+    for found in s.variables_set:
+        rebuilder.start(found.token, f"{rebuilder.known(found.variable)}.set({rebuilder.expr(found.value)})")

@@ -14,9 +14,9 @@ import torch
 import torch.fx
 
 from dovetail.capture.aliasing import rely_on_separate_changes
-from dovetail.capture.breaks.stop import Ending, Stopped, modes
+from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
-from dovetail.capture.contexts import preserved
+from dovetail.capture.contexts import leave_changed, preserved, set_variables
 from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.higher import all as _higher
 from dovetail.capture.known import all as _known
@@ -283,12 +283,11 @@ def _run(s: Session, function: FunctionType, values: dict[str, Value]) -> Value:
 
 def _returning(s: Session, result: Value) -> Ending:
     """The tail of a residual that returns."""
-    if s.context_values:
-        s.unsupported("context-variable", "the code sets a context variable and leaves it set")
     s.release_replaced()
     rebuilder = Rebuilder(s)
+    set_variables(s, rebuilder)
     text = rebuilder.expr(result)
-    return Ending(rebuilder, [*rebuilder.effects(), *modes(s, rebuilder), f"return {text}"], {})
+    return Ending(rebuilder, [*rebuilder.effects(), *leave_changed(s, rebuilder), f"return {text}"], {})
 
 
 def _finish(s: Session, ending: Ending, function: Any) -> Captured:

@@ -12,9 +12,9 @@ from typing import Any
 from dovetail.bytecode import Code
 from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
 from dovetail.capture.scope import Scope
-from dovetail.capture.values.base import NONE, Const, NotNative, Raised, Value
+from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value
 from dovetail.capture.values.iterators import IteratorValue
-from dovetail.capture.values.objects import ExceptionValue
+from dovetail.capture.values.objects import ExceptionValue, Handling
 from dovetail.errors import Location, Unsupported
 
 
@@ -23,7 +23,7 @@ class Frame:
 
     __slots__ = (
         "s", "code", "scope", "function", "locals", "stack_", "ip", "at", "names", "names_table", "tick", "direct",
-        "_outer",
+        "owner", "_outer",
     )  # fmt: skip
 
     def __init__(self, s: Any, code: Code, scope: Scope, function: Any) -> None:
@@ -36,6 +36,7 @@ class Frame:
         self.names_table: Any = None  # the namespace of a class body
         self.tick = 0  # the number of the running instruction
         self.direct = False  # is what it returns, as it is, the result of its caller's call instruction?
+        self.owner: Any = None  # the generator whose body it runs
         self._outer: tuple[Location, ...] | None = None
 
     # ------------------------------------------------------------ running
@@ -152,16 +153,64 @@ def _unknown(frame: Frame, instruction: Any) -> None:
     frame.s.unsupported("opcode", f"the instruction {instruction.name} cannot be captured yet")
 
 
-class GeneratorValue(IteratorValue):
-    """A generator made inside: its frame runs one step at a time."""
+def run_frames(s: Any, suspended: list[Frame]) -> tuple[Any, Value]:
+    """Run frames that wait for one another from the innermost outwards: each gets the result or exception of the next.
 
-    __slots__ = ("frame", "state", "result")
+    Gives how the outermost one was left, and with what.
+    """
+    frames, base = s.frames, len(s.frames)
+    for frame in suspended:
+        frame._outer = None
+    frames += suspended
+    raised: Raised | None = None
+    try:
+        while True:
+            frame = frames[-1]
+            try:
+                if raised is not None:
+                    error, raised = raised, None
+                    frame.unwind(error)
+                outcome, value = frame.run()
+            except Raised as error:
+                raised = error
+                if len(frames) == base + 1:
+                    raise
+                frames.pop()
+                continue
+            if len(frames) == base + 1:
+                return outcome, value
+            frames.pop()
+            frames[-1].push(value)
+    except Unsupported as error:
+        if not error.places:
+            error.places, error.strict = tuple((f.tick, f.direct) for f in frames), s.strict
+        raise
+    finally:
+        del frames[base:]
+
+
+class GeneratorValue(IteratorValue):
+    """A generator whose frame runs one step at a time: made inside, or left behind by a graph break.
+
+    `state` is "new", "waiting" (at a yield), "inside" (a step has begun, `inner` frames in it), "running" or "done".
+    """
+
+    __slots__ = ("frame", "inner", "real", "result", "state")
     cls = type(_ for _ in ())
 
-    def __init__(self, frame: Frame) -> None:
-        super().__init__()
-        self.frame, self.state = frame, "new"
+    def __init__(self, frame: Frame | None, state: str = "new", source: Any = None, real: Any = MISSING) -> None:
+        super().__init__(source)
+        self.real, self.state = real, state
+        self.inner: list[Frame] = []
         self.result: Value = NONE
+        self.frame: Any = frame
+        if frame is not None:
+            frame.owner = self
+
+    def adopt(self, frames: list[Frame]) -> None:
+        """The frames that it was suspended with, its own first."""
+        self.frame, *self.inner = frames
+        self.frame.owner = self
 
     def step(self, s: Any) -> Value | None:
         return self.send(s, NONE)
@@ -173,13 +222,15 @@ class GeneratorValue(IteratorValue):
             return None
         if self.state == "running":
             s.throw(ValueError, "generator already executing")
-        self.frame.push(value)
-        return self._resume()
+        if self.state != "inside":
+            self.frame.push(value)
+        return self._resume(s)
 
     def throw(self, s: Any, error: Value) -> Value | None:
         """Raise at the point where the generator waits."""
         if self.state != "waiting":
             self.state = "done"
+            s.effects.touch(self)
             raise Raised(error)
         raised = Raised(error)
         self.state = "running"
@@ -187,16 +238,25 @@ class GeneratorValue(IteratorValue):
             self.frame.unwind(raised)
         except Raised:
             self.state = "done"
+            s.effects.touch(self)
             raise
-        return self._resume()
+        return self._resume(s)
 
-    def _resume(self) -> Value | None:
+    def _resume(self, s: Any) -> Value | None:
         self.state = "running"
+        s.effects.touch(self)
+        self.frame.direct, s.expected = s.expected is self, None
+        frames, self.inner = [self.frame, *self.inner], []
+        outside = s.current_exception
+        own = next((v.error for v in reversed(self.frame.stack_) if isinstance(v, Handling)), None)
+        s.current_exception = own or outside
         try:
-            outcome, value = self.frame.enter()
+            outcome, value = run_frames(s, frames)
         except BaseException:
             self.state = "done"
             raise
+        finally:
+            s.current_exception = outside
         if outcome is YIELD:
             self.state = "waiting"
             return value

@@ -8,8 +8,8 @@ from dovetail.capture.values.base import Const, Raised, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue, ViewValue
 from dovetail.capture.values.iterators import (
-    CallableIterator,
     DictIterator,
+    Indexing,
     IteratorValue,
     NativeIterator,
     SequenceIterator,
@@ -33,7 +33,7 @@ def iterate(s: Any, value: Value) -> Value:
     if method is not None:
         return s.call(method)
     if s.find_special(value, "__getitem__") is not None:
-        return CallableIterator(_by_index(s, value))
+        return Indexing(value)
     return s.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
 
 
@@ -100,23 +100,6 @@ def _rows(s: Any, value: TensorValue) -> list[Value]:
     if value.fake.dim() == 0:
         s.throw(TypeError, "iteration over a 0-d tensor")
     return s.torch_method("unbind", [value, Const(0)], {}).all(s)
-
-
-def _by_index(s: Any, value: Value) -> Any:
-    position = 0
-
-    def step(s: Any) -> Value | None:
-        nonlocal position
-        try:
-            found = s.get_item(value, Const(position))
-        except Raised as raised:
-            if issubclass(raised.value.cls, IndexError):
-                return None
-            raise
-        position += 1
-        return found
-
-    return step
 
 
 def step(s: Any, iterator: Value) -> Value | None:

@@ -20,7 +20,10 @@ from typing import Any
 
 import torch.fx
 
+from dovetail.capture.breaks.generators import NEW, fresh, paused_at, set_state
 from dovetail.capture.breaks.handled import raised_at
+from dovetail.capture.breaks.points import chain, started
+from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.tensors import reachable
 from dovetail.capture.values.base import MISSING, Const, LateConst, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
@@ -29,6 +32,7 @@ from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue, real_dict
 from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.captured import Continuation
 from dovetail.ir.source import Attr, Computed, Source
 
 LITERALS = (int, str, bytes, bool, type(None))
@@ -267,6 +271,23 @@ class Rebuilder:
             "iterator-result", "an iterator or generator leaves the compiled function", "Return a list instead."
         )
 
+    def generator(self, value: GeneratorValue) -> str:
+        """A running one stands where the graph breaks, which is said there."""
+        text = self.start(value, f"{self.known(fresh)}()")
+        if value.state != "running":
+            self.lines.append(self.generator_state(value))
+        return text
+
+    def generator_state(self, value: GeneratorValue) -> str:
+        if value.state == "done":
+            return state_line(self, value, None, [])
+        if value.state == NEW:
+            point, given = started(self, value.frame)
+            rest = Continuation((point,), (value.frame.scope.table,))
+        else:
+            rest, given = chain(self, [value.frame], value.frame.ip, value.frame.stack_, [])
+        return state_line(self, value, paused_at(value.state, rest), given)
+
     def view(self, value: ViewValue) -> str:
         return self._local(f"{self.expr(value.base)}.{value.kind}()")
 
@@ -333,6 +354,9 @@ class Rebuilder:
         items = ", ".join(self.expr(item) for item in value.entries.values())
         return [f"{target}.clear()", f"{target}.update([{items}])"]
 
+    def write_generator(self, value: GeneratorValue) -> list[str]:
+        return [] if value.source is None or value.state == "running" else [self.generator_state(value)]
+
     def write_cell(self, value: CellValue) -> list[str]:
         if value.real is MISSING:
             return []
@@ -342,12 +366,29 @@ class Rebuilder:
         return [f"{target}.cell_contents = {self.expr(value.contents)}"]
 
 
+def state_line(rebuilder: Rebuilder, value: GeneratorValue, paused: Any, given: list[str]) -> str:
+    """Put a generator where the traced one stands; `paused` is None at its end."""
+    place = "None" if paused is None else rebuilder.known(paused)
+    return f"{rebuilder.known(set_state)}({rebuilder.expr(value)}, {place}, ({''.join(f'{a}, ' for a in given)}))"
+
+
 def _partial(rebuilder: Rebuilder, value: ObjectValue) -> str:
     function, args, keywords = (rebuilder.expr(value.attrs[n]) for n in ("func", "args", "keywords"))
     return rebuilder.start(value, f"{rebuilder.known(value.cls)}({function}, *{args}, **{keywords})")
 
 
-MAKERS: dict[type, Callable[[Rebuilder, ObjectValue], str]] = {functools.partial: _partial}
+def _copied(rebuilder: Rebuilder, value: ObjectValue) -> str:
+    return rebuilder.start(value, f"{rebuilder.known(copy.copy)}({rebuilder.known(value.made_by)})")
+
+
+MAKERS: dict[type, Callable[[Rebuilder, ObjectValue], str]] = {functools.partial: _partial, torch.autocast: _copied}
+
+
+def _inference_mode(rebuilder: Rebuilder, value: ObjectValue) -> str:
+    return rebuilder.start(value, f"{rebuilder.known(value.cls)}({rebuilder.expr(value.attrs['mode'])})")
+
+
+MAKERS[torch.inference_mode] = _inference_mode
 
 BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     Const: Rebuilder.const,
@@ -364,6 +405,7 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     ExceptionValue: Rebuilder.exception,
     ObjectValue: Rebuilder.object,
     KnownValue: lambda rebuilder, value: rebuilder.known(value.real),
+    GeneratorValue: Rebuilder.generator,
     IteratorValue: Rebuilder.iterator,
     ViewValue: Rebuilder.view,
 }
@@ -374,4 +416,5 @@ WRITERS: dict[type, Callable[[Rebuilder, Any], list[str]]] = {
     SetValue: Rebuilder.write_set,
     ObjectValue: Rebuilder.write_attributes,
     CellValue: Rebuilder.write_cell,
+    GeneratorValue: Rebuilder.write_generator,
 }

@@ -55,7 +55,7 @@ class Session:
         self.current_exception: Value | None = None
         self.changed_state: set[str] = set()
         self.open_contexts: list[Any] = []
-        self.context_values: dict[Any, Value] = {}
+        self.variables_set: list[Any] = []  # context variables, in order
         self.names: dict[str, Any] = {}
         self.members: dict[Source, Value] = {}  # module members used as fixed inputs
         self.replaced: list[Member] = []  # those that the traced code assigns

@@ -473,3 +473,5 @@ WRAPPERS: dict[type, Wrapper] = {
 }
 
 __all__ = ["from_native", "function_parts", "plain", "real_dict", "wrap"]
+
+remember, wrap_object = _remember, _wrap_object

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._device import DeviceContext
 
 _C = torch._C
 
@@ -26,9 +27,10 @@ def _any_autocast() -> bool:
     return any(torch.is_autocast_enabled(d) for d in ("cpu", "cuda"))
 
 
-def _function_modes() -> tuple[int, ...]:
-    """The identities of the active torch function modes, outermost first."""
-    return tuple(id(_C._get_function_stack_at(k)) for k in range(_C._len_torch_function_stack()))
+def _function_modes() -> tuple[Any, ...]:
+    """The active torch function modes, outermost first; each `with torch.device(...)` makes another one."""
+    modes = [_C._get_function_stack_at(k) for k in range(_C._len_torch_function_stack())]
+    return tuple(str(m.device) if type(m) is DeviceContext else id(m) for m in modes)
 
 
 def _first(*names: str, default: Callable[[], Any]) -> Callable[[], Any]:

@@ -12,17 +12,7 @@ from tests.capture.break_programs import BLOCKS, STEPS, Program, arguments
 from tests.capture.harness import compare
 
 # The call at which the graph breaks runs the surroundings in plain Python.
-GAPS = frozenset((
-    "autocast", "contextmanager", "contextmanager that catches", "break in contextmanager", "in __enter__",
-    "in __exit__ after an error", "over a generator", "over a generator with try", "over a generator expression",
-    "generator left", "generator sent to", "generator thrown at", "generator closed", "generator not started",
-    "generator in a list", "in a generator", "in a generator for list", "in a generator for next",
-    "in a generator for zip", "in a generator for enumerate", "in yield from", "in a generator with finally",
-    "strict zip", "map", "filter", "chain", "islice", "product", "sequence protocol", "iter with a sentinel",
-    "list of map", "for of map", "filter function", "sum of a generator", "any of a generator", "all of a generator",
-    "tuple of a generator", "dict of a generator", "join of a generator", "extend by a generator",
-    "star of a generator", "unpacked generator", "coroutine",
-))  # fmt: skip
+GAPS: frozenset[str] = frozenset()
 THOROUGH = ("plain", "loop", "except", "finally after an error", "manager", "no_grad", "function")
 
 

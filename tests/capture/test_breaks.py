@@ -496,3 +496,102 @@ def test_what_the_error_says_is_read_again_each_time():
     compiled = dovetail.compile(reads, backend="eager")
     for k in (1, 2, 3):
         compare(compiled(torch.ones(k), "ab"[k % 2]), reads(torch.ones(k), "ab"[k % 2]))
+
+
+def entries(compiled):
+    first = compiled._dovetail_dispatcher
+    return [len(part.entries) for part in (first, *first.compiler.rests.values())]
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_a_loop_with_a_counter_compiles_the_same_few_parts(count):
+    def loop(x, n):
+        total = 0.0
+        for k in range(n):
+            x = x + 1
+            total = total + x.sum().item()
+        return x, total
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = dovetail.compile(loop, backend="eager")
+        compare(compiled(torch.zeros(2), count), loop(torch.zeros(2), count))
+    assert sum(entries(compiled)) <= 8
+
+
+def test_a_generator_over_a_break_is_traced_on():
+    ran = []
+
+    def halves(x):
+        try:
+            for k in range(3):
+                ran.append(torch.compiler.is_compiling())
+                yield x / 2 + k
+        finally:
+            ran.append("closed")
+
+    def loop(x):
+        return [(y + 1, y.sum().item()) for y in halves(x)]
+
+    compiled = dovetail.compile(loop, backend="eager")
+    compare(compiled(torch.ones(2)), loop(torch.ones(2)))
+    assert ran == [True, True, True, "closed", False, False, False, "closed"]
+
+
+def test_a_generator_that_outlives_the_call():
+    def starts(x):
+        made = (x * k for k in range(1, 4))
+        first = next(made)
+        return first, first.sum().item(), made
+
+    ours, theirs = (f(torch.ones(2)) for f in (dovetail.compile(starts, backend="eager"), starts))
+    compare(ours[:2], theirs[:2])
+    compare(list(ours[2]), list(theirs[2]))
+    assert list(ours[2]) == []
+
+
+def test_a_generator_left_waiting_is_closed_with_its_last_reference():
+    def starts(x, log):
+        def made():
+            try:
+                yield x + 1
+            finally:
+                log.append("closed")
+
+        generator = made()
+        y = next(generator)
+        log.append(y.sum().item())
+        return generator, y
+
+    compiled = dovetail.compile(starts, backend="eager")
+    compiled(torch.ones(2), [])  # compiling keeps it until the garbage is collected
+    log = []
+    generator, _ = compiled(torch.ones(2), log)
+    assert log == [4.0]
+    del generator
+    assert log == [4.0, "closed"]
+
+
+def test_effects_come_once_and_in_order(capsys):
+    class Box:
+        pass
+
+    def works(x, box, log):
+        log.append(1)
+        box.a = x + 1
+        print("one")
+        v = x.sum().item()
+        log.append(v)
+        box.b = v
+        print("two")
+        del box.a
+        if x.sum() > 0:
+            log.append(list(vars(box)))
+        return x
+
+    for function in (works, dovetail.compile(works, backend="eager")):
+        for _ in range(2):
+            box, log = Box(), []
+            function(torch.ones(2), box, log)
+            assert log == [1, 2.0, ["b"]] and vars(box) == {"b": 2.0}
+            assert capsys.readouterr().out == "one\ntwo\n"

@@ -25,6 +25,7 @@ from dovetail.errors import Location
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
 
 VARARGS = 4 | 8
+GENERATORS = 0x20 | 0x80 | 0x200
 NO_LOCATION = 15
 
 
@@ -58,10 +59,11 @@ def assembled(point: Point) -> CodeType:
         co_nlocals=len(code.co_varnames),
         co_cellvars=tuple(n for n in code.co_cellvars if n in arguments),  # super() looks into them
         co_freevars=names,
+        co_consts=(*code.co_consts, None),
         co_flags=code.co_flags & ~VARARGS,
         co_stacksize=code.co_stacksize + len(point.stack) + 2,
         co_linetable=_locations(len(prologue) // 2) + code.co_linetable,
-        co_exceptiontable=_shifted(code, len(prologue) // 2),
+        co_exceptiontable=_guarded(code, point, len(prologue) // 2) + _shifted(code, len(prologue) // 2),
     )
 
 
@@ -73,6 +75,9 @@ def _prologue(code: CodeType, point: Point, first_stack: int, free: int, target:
     out = bytearray()
     if free:
         _emit(out, "COPY_FREE_VARS", free)
+    if code.co_flags & GENERATORS:
+        _emit(out, "RETURN_GENERATOR", 0)
+        _emit(out, "POP_TOP", 0)
     _emit(out, "RESUME", 0)
     bound = {*point.locals, *point.cells}
     for index, name in enumerate(code.co_varnames):
@@ -88,8 +93,19 @@ def _prologue(code: CodeType, point: Point, first_stack: int, free: int, target:
         if kind == HANDLED:
             _emit(out, "PUSH_EXC_INFO", 0)
             _emit(out, "POP_TOP", 0)
+    for name, argument in _yielding(code, point):
+        _emit(out, name, argument)
     _emit(out, "JUMP_FORWARD", target // 2)
     return bytes(out)
+
+
+def _yielding(code: CodeType, point: Point) -> list[tuple[str, int]]:
+    """For a generator that waits at a yield: wait first, as it does there."""
+    at = decode(code).instructions[point.at]
+    if at.name != "YIELD_VALUE":
+        return []
+    after = decode(code).instructions[point.at + 1]
+    return [("LOAD_CONST", len(code.co_consts)), ("YIELD_VALUE", at.arg), (after.name, after.arg)]
 
 
 def _emit(out: bytearray, name: str, arg: int) -> None:
@@ -122,6 +138,17 @@ def _shifted(code: CodeType, units: int) -> bytes:
         for k, number in enumerate((start + units, length, target + units, depth)):
             out += _varint(number, first=k == 0)
     return bytes(out)
+
+
+def _guarded(code: CodeType, point: Point, units: int) -> bytes:
+    """What is thrown at the prologue's yield goes where it would have gone at the user's."""
+    decoded = decode(code)
+    region = decoded.region(point.at)
+    if region is None or decoded.instructions[point.at].name != "YIELD_VALUE":
+        return b""
+    target = decoded.instructions[region.target].offset // 2 + units
+    entry = (0, units, target, region.depth << 1 | region.lasti)
+    return b"".join(_varint(n, first=k == 0) for k, n in enumerate(entry))
 
 
 def _varint(value: int, first: bool) -> bytes:
@@ -175,13 +202,16 @@ class Waiting:
         return Location(code.code.co_filename, code.position(self.point.at)[0] or 0, code.code.co_name)
 
 
-def _finish(frames: list[tuple[Waiting, tuple[Any, ...]]]) -> Any:
-    """Run the frames from the innermost outwards, handing on what each returns or raises."""
+def finish(frames: list[tuple[Waiting, tuple[Any, ...]]], outside: BaseException | None = None) -> Any:
+    """Run the frames from the innermost outwards, handing on what each returns or raises.
+
+    `outside` is an exception that is being handled around them.
+    """
     returned: tuple[Any, ...] = ()
     error: BaseException | None = None
     while frames:
         frame, given = frames.pop()
-        handled = next((h for f, v in reversed(frames) if (h := f.handled(v)) is not None), None)
+        handled = next((h for f, v in reversed(frames) if (h := f.handled(v)) is not None), outside)
         enter = partial(frame.run, given, returned) if error is None else partial(frame.handle, given, error)
         try:
             returned, error = (under(handled, enter),), None
@@ -192,20 +222,39 @@ def _finish(frames: list[tuple[Waiting, tuple[Any, ...]]]) -> Any:
     return returned[0]
 
 
+@cache
+def _counts(continuation: Continuation) -> tuple[Waiting, ...]:
+    last = len(continuation.points) - 1
+    return tuple(
+        Waiting(point, scope, len(point.locals) + len(point.cells) + point.given - (number < last))
+        for number, (point, scope) in enumerate(zip(continuation.points, continuation.scopes))
+    )
+
+
+def waiting_frames(continuation: Continuation, values: tuple[Any, ...]) -> list[tuple[Waiting, tuple[Any, ...]]]:
+    """Each frame, outermost first, with its share of the continuation's arguments."""
+    position, found = 0, []
+    for frame in _counts(continuation):
+        found.append((frame, values[position : position + frame.count]))
+        position += frame.count
+    return found
+
+
+def native_generator(point: Point, scope: dict[str, Any], values: tuple[Any, ...]) -> Any:
+    """The generator of a function that has been called but has not started."""
+    code = point.code
+    plain = code.replace(
+        co_argcount=len(point.locals), co_posonlyargcount=0, co_kwonlyargcount=0, co_flags=code.co_flags & ~VARARGS
+    )
+    cells = values[len(point.locals) :]
+    return FunctionType(plain, scope, code.co_name, None, cells or None)(*values[: len(point.locals)])
+
+
 def eager(continuation: Continuation) -> Callable[..., Any]:
     """A function of the continuation's parameters that runs the rest in plain Python."""
-    waiting = []
-    for number, (point, scope) in enumerate(zip(continuation.points, continuation.scopes)):
-        inside = slots(point)
-        given = len(inside.locals) + len(inside.cells) + inside.stack
-        waiting.append(Waiting(point, scope, given - (number < len(continuation.points) - 1)))
 
     def resume(*values: Any) -> Any:
-        position, pieces = 0, []
-        for frame in waiting:
-            pieces.append(values[position : position + frame.count])
-            position += frame.count
-        return _finish(list(zip(waiting, pieces)))
+        return finish(waiting_frames(continuation, values))
 
     code = continuation.points[-1].code
     resume.__name__ = code.co_name if code.co_name.isidentifier() else "resumed"

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.breaks.points import PUSH_NULL
 from dovetail.capture.operators import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NULL, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
 from dovetail.ir import marks
 from dovetail.ir.captured import PLAIN
 
-PUSH_NULL = "NULL"  # in `Way.pushed`
 RESULT = "_r"
 
 
@@ -247,6 +247,67 @@ def _formatted(frame: Any, rebuilder: Any, value: Any, spec: str, conversion: st
     if conversion:
         text = f"{rebuilder.known(getattr(builtins, conversion))}({text})"
     return plain(frame, f"{rebuilder.known(format)}({text}, {spec})")
+
+
+# ---------------------------------------------------------------- with, raise, containers
+
+
+def special(obj: Any, name: str) -> Any:
+    """`type(obj).name` bound to the object, as the interpreter looks it up."""
+    for base in type(obj).__mro__:
+        if name in base.__dict__:
+            found = base.__dict__[name]
+            binder = getattr(type(found), "__get__", None)
+            return found if binder is None else binder(found, obj, type(obj))
+    raise TypeError(f"{type(obj).__name__!r} object does not support the context manager protocol")
+
+
+@step("BEFORE_WITH")
+def _before_with(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    look_up = rebuilder.known(special)
+    lines = [
+        f"_m = {rebuilder.expr(stack.pop())}", f"_enter = {look_up}(_m, '__enter__')",
+        f"_leave = {look_up}(_m, '__exit__')", f"{RESULT} = _enter()",
+    ]  # fmt: skip
+    return Step(lines, [Way(None, frame.at + 1, ["_leave", RESULT])])
+
+
+@step("WITH_EXCEPT_START")
+def _with_except_start(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    error, leave = rebuilder.expr(stack[-1]), rebuilder.expr(stack[-4])
+    return plain(frame, f"{leave}(type({error}), {error}, {error}.__traceback__)")
+
+
+@step("RAISE_VARARGS")
+def _raise(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    operands = texts(rebuilder, take(stack, i.arg))
+    return Step([" from ".join(["raise " + "".join(operands[:1]), *operands[1:]])], [])
+
+
+def _in_place(text: str) -> Maker:
+    """`text` with the container below and the value on top."""
+
+    def make(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+        value = rebuilder.expr(stack.pop())
+        return plain(frame, text.format(rebuilder.expr(stack[-i.arg]), value), [])
+
+    return make
+
+
+STEPS["LIST_EXTEND"] = _in_place("{}.extend({})")
+STEPS["SET_UPDATE"] = STEPS["DICT_UPDATE"] = _in_place("{}.update({})")
+STEPS["SET_ADD"] = _in_place("{}.add({})")
+
+
+@step("STORE_SLICE")
+def _store_slice(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    value, container, start, stop = texts(rebuilder, take(stack, 4))
+    return plain(frame, f"{rebuilder.known(operator.setitem)}({container}, slice({start}, {stop}), {value})", [])
+
+
+@step("BUILD_SET")
+def _build_set(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    return plain(frame, f"{{{', '.join(texts(rebuilder, take(stack, i.arg)))}}}")
 
 
 # ---------------------------------------------------------------- branches

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
+from dovetail.bytecode import decode
+from dovetail.capture.breaks.generators import INSIDE, paused_at
 from dovetail.capture.breaks.handled import placed
-from dovetail.capture.breaks.liveness import live
-from dovetail.capture.breaks.steps import PUSH_NULL, STEPS, Step, Way
-from dovetail.capture.rebuild import Rebuilder
-from dovetail.capture.values.base import NULL
-from dovetail.capture.values.callables import CellValue
+from dovetail.capture.breaks.points import chain
+from dovetail.capture.breaks.steps import STEPS, Step, Way
+from dovetail.capture.contexts import leave_changed, set_variables
+from dovetail.capture.frame import Frame
+from dovetail.capture.rebuild import Rebuilder, state_line
 from dovetail.capture.values.objects import Handling
-from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Next, Point
-from dovetail.ir.marks import STRICT
+from dovetail.ir.captured import Continuation, Next
 
 
 class Stopped(BaseException):
@@ -38,6 +37,7 @@ def stop(s: Any) -> None:
     _check(s)
     s.release_replaced()
     rebuilder = Rebuilder(s)
+    set_variables(s, rebuilder)
     frame = s.frames[-1]
     instruction = frame.code.instructions[frame.at]
     maker = STEPS.get(instruction.name)
@@ -54,8 +54,7 @@ def stop(s: Any) -> None:
     if caught[0] is not None:
         rest.append(caught)
     rebuilder.names.update(_Next=Next, _placed=placed)
-    entering = modes(s, rebuilder)
-    lines = [*replay, *entering, *_in_handler(s, rebuilder, steps)]
+    lines = [*replay, *leave_changed(s, rebuilder), *_in_handler(s, rebuilder, steps)]
     s.ending = Ending(rebuilder, lines, {f"_C{k}": c for k, (c, _) in enumerate(rest)})
     raise Stopped
 
@@ -74,15 +73,6 @@ def _in_handler(s: Any, rebuilder: Rebuilder, steps: list[str]) -> list[str]:
         "try: raise _h",
         "except BaseException:", "    _h.__traceback__, _h.__context__ = _t", *_indented(steps),
     ]  # fmt: skip
-
-
-def modes(s: Any, rebuilder: Rebuilder) -> list[str]:
-    """Lines that put the modes in force that the traced code left."""
-    mode = torch.is_grad_enabled()
-    lines = [f"{rebuilder.known(torch._C._set_grad_enabled)}({mode})"] if mode != s.grad_mode else []
-    if s.strict != s.strict_before:
-        lines.append(f"{rebuilder.known(STRICT)}.set({s.strict})")
-    return lines
 
 
 def _caught(s: Any, rebuilder: Rebuilder, number: int) -> tuple[Continuation | None, str]:
@@ -107,42 +97,43 @@ def _check(s: Any) -> None:
     markers = [value for frame in s.frames for value in frame.stack_ if isinstance(value, Handling)]
     if s.current_exception is not (markers[-1].error if markers else None):
         s.unsupported("break-in-block", "the code is handling an exception")
-    if s.open_contexts or s.context_values:
-        s.unsupported("break-in-block", "the code has changed a mode that is still in force")
 
 
 def _rest(
     s: Any, frames: list[Any], way: Way, stack: list[Any], rebuilder: Rebuilder, number: int
 ) -> tuple[Continuation, str]:
-    points, arguments = [], []
-    for frame in frames:
-        innermost = frame is frames[-1]
-        values = stack if innermost else frame.stack_
-        index = way.index if innermost else frame.ip
-        point, given = _point(s, frame, index, values, way.pushed if innermost else ["_awaited"], rebuilder)
-        points.append(point)
-        arguments += given
-    scopes = tuple(frame.scope.table for frame in frames)
-    given = "".join(f"{a}, " for a in arguments)
-    return Continuation(tuple(points), scopes), f"return _Next(_C{number}, ({given}))"
+    """What goes on after the step, and the line that hands over to it.
+
+    The frames of a generator are left in its state; who waits for the generator makes the same step again.
+    """
+    lines = [state_line(rebuilder, f.owner, None, []) for f in s.frames[len(frames) :] if f.owner is not None]
+    index, pushed = way.index, way.pushed
+    for first in range(len(frames) - 1, 0, -1):
+        owner = frames[first].owner
+        if owner is not None:
+            rest, given = chain(rebuilder, frames[first:], index, stack, pushed)
+            lines.append(state_line(rebuilder, owner, paused_at(INSIDE, rest), given))
+            frames, index, stack, pushed = _advancing(s, frames[:first], owner)
+    rest, given = chain(rebuilder, frames, index, stack, pushed)
+    arguments = "".join(f"{a}, " for a in given)
+    return rest, "; ".join([*lines, f"return _Next(_C{number}, ({arguments}))"])
 
 
-def _point(
-    s: Any, frame: Any, index: int, values: list[Any], pushed: list[str], rebuilder: Rebuilder
-) -> tuple[Point, list[str]]:
-    wanted = live(frame.code, index)
-    region = frame.code.region(frame.at)
-    if region is not None:  # what it waits for may raise
-        wanted |= live(frame.code, region.target)
-    names = [n for n in frame.code.fast_names if n in wanted and frame.locals.get(n) is not None]
-    cells = [n for n in names if isinstance(frame.locals[n], CellValue)]
-    plain = [n for n in names if n not in cells]
-    given = [rebuilder.expr(frame.locals[n]) for n in (*plain, *cells)]
-    shape = [EMPTY if v is NULL else HANDLED if isinstance(v, Handling) else VALUE for v in values]
-    given += [rebuilder.expr(v.error if isinstance(v, Handling) else v) for v in values if v is not NULL]
-    for text in pushed:
-        shape.append(EMPTY if text == PUSH_NULL else VALUE)
-        if text not in (PUSH_NULL, "_awaited"):
-            given.append(text)
-    point = Point(frame.code.code, frame.at, index, tuple(plain), tuple(cells), tuple(shape))
-    return point, given
+def advance(generator: Any) -> Any:
+    return generator.send(None)
+
+
+def _advancing(s: Any, frames: list[Any], owner: Any) -> tuple[list[Any], int, list[Any], list[str]]:
+    """Frames, place, stack and what is pushed on it for the innermost frame to advance the generator once more."""
+    frame = frames[-1]
+    name = frame.code.instructions[frame.at].name
+    if name in AGAIN:
+        if frame.stack_[-1] is not owner:
+            s.unsupported("break-here", "the graph cannot end inside what another iterator reads")
+        return frames, frame.at, frame.stack_, AGAIN[name]
+    inner = Frame(s, decode(advance.__code__), s.scope(advance.__globals__, __name__), None)
+    inner.locals["generator"] = owner
+    return [*frames, inner], 0, [], []
+
+
+AGAIN: dict[str, list[str]] = {"FOR_ITER": [], "SEND": ["None"]}  # made again as they are, with these pushed before

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import GeneratorType
 from typing import Any
 
 from dovetail.bytecode import decode
-from dovetail.capture.frame import Frame
-from dovetail.capture.values.base import NULL, Raised, Value
+from dovetail.capture.breaks.generators import state_of
+from dovetail.capture.frame import Frame, GeneratorValue, run_frames
+from dovetail.capture.values.base import NULL, Value
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.objects import Handling, Lazy
-from dovetail.errors import Unsupported
+from dovetail.capture.wrap import WRAPPERS, remember, wrap_object
 from dovetail.ir.captured import EMPTY, HANDLED, Continuation, Point
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Arg, Attr, Source
+from dovetail.ir.source import Arg, Attr, Item, Source
+
+
+@dataclass(frozen=True, slots=True)
+class StateOf(Source):
+    """The state beside a generator."""
+
+    base: Source
+
+    def expr(self) -> str:
+        return f"_state_of({self.base.expr()})"
+
+    def name(self) -> str:
+        return self.base.name()
+
 
 LATE = (int, float, complex, str, bytes)
 
@@ -21,18 +38,47 @@ def trace_continuation(s: Any, rest: Continuation, args: tuple[Any, ...]) -> Val
     """The result of the outermost frame; `args` are the continuation's real arguments."""
     names = rest.parameters()
     s.header = ", ".join(names)
-    given = iter(zip(args, map(Arg, names)))
+    return run_frames(s, suspended_frames(s, rest, list(zip(args, map(Arg, names)))))[1]
+
+
+def suspended_frames(s: Any, rest: Continuation, values: list[tuple[Any, Source]]) -> list[Frame]:
+    """The continuation's frames made anew from its arguments and where they come from."""
+    given = iter(values)
     cells: dict[int, CellValue] = {}
     last = len(rest.points) - 1
+    frames = []
     for number, (point, scope) in enumerate(zip(rest.points, rest.scopes)):
         frame = Frame(s, decode(point.code), s.scope(scope, scope.get("__name__")), None)
         frame.ip, frame.at, frame.direct = point.index, point.at, number > 0
         _fill(s, frame, point, given, cells, number < last)
-        s.frames.append(frame)
+        frames.append(frame)
     if len(cells) > 1:
         sources = [c.source.base for c in cells.values()]  # type: ignore[union-attr]
         s.guard(sources[0], GuardKind.DISTINCT, tuple(sources[1:]))
-    return _run(s)
+    return frames
+
+
+def wrap_generator(s: Any, obj: Any, source: Source | None) -> Value:
+    """A generator that a graph break left behind is traced on; the user's own are native."""
+    state = state_of(obj)
+    if source is None or state.paused is None and not state.ended:
+        return wrap_object(s, obj, source)
+    s.guard(source, GuardKind.TYPE, type(obj))
+    base = StateOf(source)
+    s.names["_state_of"] = state_of
+    s.guard(Attr(base, "paused"), GuardKind.ID, state.paused)
+    if state.paused is None:
+        s.guard(Attr(base, "ended"), GuardKind.ID, True)
+        return remember(s, obj, GeneratorValue(None, "done", source, obj))
+    place, values = state.paused, Attr(base, "values")
+    found = [(v, Item(values, k)) for k, v in enumerate(state.values)]
+    made = GeneratorValue(None, place.kind, source, obj)
+    remember(s, obj, made)
+    made.adopt(suspended_frames(s, place.rest, found))
+    return made
+
+
+WRAPPERS[GeneratorType] = wrap_generator
 
 
 def _fill(s: Any, frame: Any, point: Point, given: Any, cells: dict[int, CellValue], awaits: bool) -> None:
@@ -41,7 +87,7 @@ def _fill(s: Any, frame: Any, point: Point, given: Any, cells: dict[int, CellVal
         frame.locals[name] = _late(s, real, source)
     for name in point.cells:
         real, source = next(given)
-        found = cells.get(id(real))
+        found = cells.get(id(real)) or s.cache.get(id(real))
         if found is None:
             found = cells[id(real)] = s.cache[id(real)] = CellValue(None, real, Attr(source, "cell_contents"))
         else:
@@ -64,32 +110,3 @@ def _stacked(s: Any, kind: int, real: Any, source: Source) -> Value:
 def _late(s: Any, real: Any, source: Source) -> Any:
     """A value that the rest may never look at."""
     return s.wrap(real, source) if type(real) in LATE else Lazy(real, source)
-
-
-def _run(s: Any) -> Value:
-    """Run the innermost frame, give its result or its exception to the next one, and so on."""
-    frames = s.frames
-    raised: Raised | None = None
-    try:
-        while True:
-            frame = frames[-1]
-            try:
-                if raised is not None:
-                    raised = frame.unwind(raised)
-                _, value = frame.run()
-            except Raised as error:
-                raised = error
-                frames.pop()
-                if not frames:
-                    raise
-                continue
-            frames.pop()
-            if not frames:
-                return value
-            frames[-1].push(value)
-    except Unsupported as error:
-        if not error.places:
-            error.places, error.strict = tuple((f.tick, f.direct) for f in frames), s.strict
-        raise
-    finally:
-        frames.clear()

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.handlers.stack import implicit_super
 from dovetail.capture.handlers.table import op
@@ -57,19 +58,26 @@ def invoke(f: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> An
         frame_reader = FRAME_READERS.get(function.real) if function.real in (locals, globals) else None
         if frame_reader is not None:
             return frame_reader(f)
-    f.s.expected = _code_run(function)
+    f.s.expected = _awaited(function, args)
     return function.call(f.s, args, kwargs)
 
 
-def _code_run(function: Any) -> Any:
-    """The code whose frame's result is the call's result, if that is how such a call runs."""
+def _awaited(function: Any, args: list[Any]) -> Any:
+    """The code, or the generator, whose frame's result is the call's result, if that is how such a call runs."""
     if isinstance(function, MethodValue):
+        if type(function.receiver) is GeneratorValue and function.function.native() in ADVANCING:
+            return function.receiver
         function = function.function
+    if isinstance(function, KnownValue) and function.real is next and len(args) == 1:
+        return args[0]
     if isinstance(function, FunctionValue):
         return function.code
     if isinstance(function, ModuleValue):
         return getattr(getattr(function.cls, "forward", None), "__code__", None)
     return None
+
+
+ADVANCING = tuple(getattr(GeneratorValue.cls, n) for n in ("send", "throw", "__next__"))
 
 
 def _locals(f: Any) -> Any:

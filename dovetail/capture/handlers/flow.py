@@ -69,7 +69,8 @@ def get_iter(f: Any, i: Any) -> None:
 
 @op("FOR_ITER")
 def for_iter(f: Any, i: Any) -> None:
-    value = f.s.step(f.stack_[-1])
+    iterator = f.s.expected = f.stack_[-1]
+    value = f.s.step(iterator)
     if value is None:
         f.stack_.pop()
         f.ip = i.target
@@ -94,7 +95,7 @@ def yield_value(f: Any, i: Any) -> Any:
 def send(f: Any, i: Any) -> None:
     """Stack: receiver, value. A finished receiver is left below its result for END_SEND."""
     value = f.stack_.pop()
-    receiver = f.stack_[-1]
+    receiver = f.s.expected = f.stack_[-1]
     if hasattr(receiver, "send"):
         got = receiver.send(f.s, value)
         result = receiver.result

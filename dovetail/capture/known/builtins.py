@@ -30,7 +30,7 @@ from dovetail.capture.values.containers import (
     TupleValue,
     ViewValue,
 )
-from dovetail.capture.values.iterators import CallableIterator, Enumerating, NativeIterator, Zipping
+from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, Mapping, NativeIterator, Zipping
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -294,11 +294,7 @@ def _iter(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1:
         return s.iterate(args[0])
 
-    def step(s: Any) -> Value | None:
-        value = s.call(args[0])
-        return None if s.equal(value, args[1]) else value
-
-    return CallableIterator(step)
+    return Calling(args[0], args[1])
 
 
 @known(next)
@@ -324,52 +320,18 @@ def _enumerate(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(zip)
 def _zip(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    iterators = [s.iterate(a) for a in args]
-    if "strict" not in kwargs or not s.truth(kwargs["strict"]):
-        return Zipping(iterators, TupleValue)
-
-    def step(s: Any) -> Value | None:
-        row = []
-        for k, iterator in enumerate(iterators):
-            value = s.step(iterator)
-            if value is None:
-                if k or any(s.step(i) is not None for i in iterators[1:]):
-                    s.throw(ValueError, f"zip() argument {k + 1} is shorter than argument {k}")
-                return None
-            row.append(value)
-        return TupleValue(row) if row else None
-
-    return CallableIterator(step, zip)
+    strict = "strict" in kwargs and s.truth(kwargs["strict"])
+    return Zipping([s.iterate(a) for a in args], TupleValue, strict)
 
 
 @known(map)
 def _map(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    iterators = [s.iterate(a) for a in args[1:]]
-
-    def step(s: Any) -> Value | None:
-        row = []
-        for iterator in iterators:
-            value = s.step(iterator)
-            if value is None:
-                return None
-            row.append(value)
-        return s.call(args[0], *row)
-
-    return CallableIterator(step, map)
+    return Mapping(args[0], [s.iterate(a) for a in args[1:]])
 
 
 @known(filter)
 def _filter(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    iterator = s.iterate(args[1])
-    everything = isinstance(args[0], Const)
-
-    def step(s: Any) -> Value | None:
-        while (value := s.step(iterator)) is not None:
-            if s.truth(value if everything else s.call(args[0], value)):
-                return value
-        return None
-
-    return CallableIterator(step, filter)
+    return Filtering(args[0], s.iterate(args[1]))
 
 
 @known(reversed)

@@ -18,6 +18,7 @@ from typing import Any
 
 from dovetail.capture.calls import fold
 from dovetail.capture.classes import ALLOCATORS, allocate
+from dovetail.capture.contexts import VariableSet
 from dovetail.capture.known.table import FOLDED, KNOWN, known
 from dovetail.capture.operators import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean
@@ -225,9 +226,9 @@ def _dereference(s: Any, args: Args, kwargs: Kwargs) -> Value:
 @known(contextvars.ContextVar.get)
 def _context_get(s: Any, args: Args, kwargs: Kwargs) -> Value:
     variable = args[0].native()
-    changed = s.context_values.get(variable)
+    changed = next((v for v in reversed(s.variables_set) if v.variable is variable), None)
     if changed is not None:
-        return changed
+        return changed.value
     source = Called(s.bind(variable, variable.name), ".get(None)")
     found = variable.get(MISSING)
     if found is MISSING:
@@ -240,18 +241,17 @@ def _context_get(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _context_set(s: Any, args: Args, kwargs: Kwargs) -> Value:
     variable = args[0].native()
     token = ObjectValue(contextvars.Token)
-    token.attrs["old"] = s.context_values.get(variable, NONE)
-    s.context_values[variable] = args[1]
+    s.variables_set.append(VariableSet(variable, args[1], token))
     return token
 
 
 @known(contextvars.ContextVar.reset)
 def _context_reset(s: Any, args: Args, kwargs: Kwargs) -> Value:
     variable = args[0].native()
-    old = args[1].attrs["old"]  # type: ignore[attr-defined]
-    s.context_values.pop(variable, None)
-    if not isinstance(old, Const):
-        s.context_values[variable] = old
+    found = next((k for k, v in enumerate(s.variables_set) if v.token is args[1]), None)
+    if found is None:
+        s.unsupported("context-variable", f"the code resets {variable.name!r} to what it was before this graph")
+    s.variables_set[found:] = [v for v in s.variables_set[found:] if v.variable is not variable]
     return NONE
 
 

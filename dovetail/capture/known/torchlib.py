@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.amp.autocast_mode as autocast_mode
 import torch.compiler
 import torch.nn.functional as F
 import torch.overrides
 
 from dovetail.capture import state
 from dovetail.capture.calls import fold
+from dovetail.capture.contexts import enter_autocast, exit_autocast
 from dovetail.capture.known.table import KNOWN, known
 from dovetail.capture.scalars import varies
 from dovetail.capture.values.base import FALSE, NONE, TRUE, Const, Value, boolean
@@ -158,6 +158,8 @@ def _enter_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(torch.autograd.grad_mode.inference_mode.__exit__)
 def _exit_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if args[0].source is not None:
+        s.unsupported("inference-mode-inside", "the code leaves an inference mode that was entered before this graph")
     return NONE
 
 
@@ -179,21 +181,21 @@ def _make_autocast(s: Any, cls: type, args: Args, kwargs: Kwargs) -> Value:
 def _enter_autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
     manager = args[0]
     names = ("device", "fast_dtype", "_enabled", "_cache_enabled")
-    arguments = tuple(s.get_attr(manager, n).native() for n in names)
-    s.changed_state.update(("autocast_cpu", "autocast_cuda"))
-    node = s.state_node(autocast_mode._enter_autocast, *arguments)
-    manager.made_by = (autocast_mode._enter_autocast(*arguments), node)  # type: ignore[attr-defined]
-    s.open_contexts.append(manager)
+    enter_autocast(s, manager, tuple(s.get_attr(manager, n).native() for n in names), False)
     return manager
 
 
 @known(torch.amp.autocast_mode.autocast.__exit__)
 def _exit_autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    context, node = args[0].made_by  # type: ignore[attr-defined]
-    s.open_contexts.remove(args[0])
-    autocast_mode._exit_autocast(context)
-    s.state_node(autocast_mode._exit_autocast, node)
+    exit_autocast(s, args[0])
     return FALSE
+
+
+@known(torch.device.__enter__, torch.device.__exit__)
+def _device_context(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return s.unsupported(
+        "device-context", "the code changes the default device for a block", "Pass device= to what makes tensors there."
+    )
 
 
 def _null_context(s: Any, args: Args, kwargs: Kwargs) -> Value:

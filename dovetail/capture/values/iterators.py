@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Const, Raised, Value
 
 LIST_ITERATOR = type(iter([]))
 _END = object()
@@ -146,17 +147,97 @@ class SetIterator(IteratorValue):
         return _over, self.items[::-1]
 
 
-class CallableIterator(IteratorValue):
-    """`step` is a function from outside: zip, enumerate, map, user-defined iterators."""
+class Indexing(IteratorValue):
+    """Walks an object with `__getitem__` only, by index."""
 
-    __slots__ = ("function", "cls")
+    __slots__ = ("base", "index")
+    cls = type(iter(type("Indexed", (), {"__getitem__": int.__add__})()))
 
-    def __init__(self, function: Callable[[Any], Value | None], cls: type = LIST_ITERATOR) -> None:
+    def __init__(self, base: Value) -> None:
         super().__init__()
-        self.function, self.cls = function, cls
+        self.base: Any = base
+        self.index = 0
 
     def step(self, s: Any) -> Value | None:
-        return self.function(s)
+        if self.base is None:
+            return None
+        try:
+            found = s.get_item(self.base, Const(self.index))
+        except Raised as raised:
+            if not issubclass(raised.value.cls, (IndexError, StopIteration)):
+                raise
+            self.base = None
+            return None
+        self.index += 1
+        return found
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        return (_empty, []) if self.base is None else (_from, [self.base, Const(self.index)])
+
+
+class Calling(IteratorValue):
+    """`iter(function, sentinel)`."""
+
+    __slots__ = ("ended", "function", "sentinel")
+    cls = type(iter(int, 1))
+
+    def __init__(self, function: Value, sentinel: Value) -> None:
+        super().__init__()
+        self.function, self.sentinel, self.ended = function, sentinel, False
+
+    def step(self, s: Any) -> Value | None:
+        if self.ended:
+            return None
+        value = s.call(self.function)
+        self.ended = s.equal(value, self.sentinel)
+        return None if self.ended else value
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        return (_empty, []) if self.ended else (iter, [self.function, self.sentinel])
+
+
+class Mapping(IteratorValue):
+    """`map`."""
+
+    __slots__ = ("function", "iterators")
+    cls = map
+
+    def __init__(self, function: Value, iterators: list[Value]) -> None:
+        super().__init__()
+        self.function, self.iterators = function, iterators
+
+    def step(self, s: Any) -> Value | None:
+        row = []
+        for iterator in self.iterators:
+            value = s.step(iterator)
+            if value is None:
+                return None
+            row.append(value)
+        return s.call(self.function, *row)
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        return map, [self.function, *self.iterators]
+
+
+class Filtering(IteratorValue):
+    """`filter`; a function of None keeps what is true."""
+
+    __slots__ = ("function", "iterator")
+    cls = filter
+
+    def __init__(self, function: Value, iterator: Value) -> None:
+        super().__init__()
+        self.function, self.iterator = function, iterator
+
+    def step(self, s: Any) -> Value | None:
+        everything = isinstance(self.function, Const)
+        while (value := s.step(self.iterator)) is not None:
+            if s.truth(value if everything else s.call(self.function, value)):
+                return value
+        return None
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        return filter, [self.function, self.iterator]
 
 
 class Enumerating(IteratorValue):
@@ -181,23 +262,39 @@ class Enumerating(IteratorValue):
 
 
 class Zipping(IteratorValue):
-    """`zip` without `strict`; `make` builds the row's value."""
+    """`zip`; `make` builds the row's value."""
 
-    __slots__ = ("iterators", "make")
+    __slots__ = ("iterators", "make", "strict")
     cls = zip
 
-    def __init__(self, iterators: list[Value], make: Callable[[list[Value]], Value]) -> None:
+    def __init__(self, iterators: list[Value], make: Callable[[list[Value]], Value], strict: bool = False) -> None:
         super().__init__()
-        self.iterators, self.make = iterators, make
+        self.iterators, self.make, self.strict = iterators, make, strict
 
     def step(self, s: Any) -> Value | None:
         row = []
-        for iterator in self.iterators:
+        for k, iterator in enumerate(self.iterators):
             value = s.step(iterator)
             if value is None:
-                return None
+                return self._end(s, k) if self.strict else None
             row.append(value)
         return self.make(row) if row else None
 
+    def _end(self, s: Any, ended: int) -> None:
+        """All iterators must end together; the first to differ is named."""
+        if ended:
+            _wrong_length(s, ended + 1, "shorter")
+        for k, iterator in enumerate(self.iterators[1:], 2):
+            if s.step(iterator) is not None:
+                _wrong_length(s, k, "longer")
+
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
-        return zip, list(self.iterators)
+        return _strict_zip if self.strict else zip, list(self.iterators)
+
+
+_strict_zip = functools.partial(zip, strict=True)
+
+
+def _wrong_length(s: Any, position: int, how: str) -> None:
+    others = "argument 1" if position == 2 else f"arguments 1-{position - 1}"
+    s.throw(ValueError, f"zip() argument {position} is {how} than {others}")

@@ -1,0 +1,55 @@
+"""Running frames → points, with the text of what each slot holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.capture.breaks.liveness import live
+from dovetail.capture.values.base import NULL
+from dovetail.capture.values.callables import CellValue
+from dovetail.capture.values.objects import Handling
+from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
+
+PUSH_NULL = "NULL"  # in what is pushed
+AWAITED = "_awaited"  # what the frame inside returns
+
+
+def point(rebuilder: Any, frame: Any, index: int, values: list[Any], pushed: list[str]) -> tuple[Point, list[str]]:
+    """The frame as it goes on at `index`, `pushed` above the stack `values`; and texts for its arguments."""
+    wanted = live(frame.code, index)
+    region = frame.code.region(frame.at)
+    if region is not None:  # what it waits for may raise
+        wanted |= live(frame.code, region.target)
+    names = [n for n in frame.code.fast_names if n in wanted and frame.locals.get(n) is not None]
+    cells = [n for n in names if isinstance(frame.locals[n], CellValue)]
+    plain = [n for n in names if n not in cells]
+    given = [rebuilder.expr(frame.locals[n]) for n in (*plain, *cells)]
+    shape = [EMPTY if v is NULL else HANDLED if isinstance(v, Handling) else VALUE for v in values]
+    given += [rebuilder.expr(v.error if isinstance(v, Handling) else v) for v in values if v is not NULL]
+    for text in pushed:
+        shape.append(EMPTY if text == PUSH_NULL else VALUE)
+        if text not in (PUSH_NULL, AWAITED):
+            given.append(text)
+    return Point(frame.code.code, frame.at, index, tuple(plain), tuple(cells), tuple(shape)), given
+
+
+def started(rebuilder: Any, frame: Any) -> tuple[Point, list[str]]:
+    """A frame that has not run yet: its parameters, and the cells that it closes over."""
+    code = frame.code.code
+    given = [n for n in code.co_varnames if n in frame.locals]
+    texts = [rebuilder.expr(frame.locals[n]) for n in (*given, *code.co_freevars)]
+    return Point(code, 0, 0, tuple(given), code.co_freevars, ()), texts
+
+
+def chain(
+    rebuilder: Any, frames: list[Any], index: int, stack: list[Any], pushed: list[str]
+) -> tuple[Continuation, list[str]]:
+    """Frames that wait for one another, outermost first; the innermost goes on at `index`."""
+    points, arguments = [], []
+    for frame in frames[:-1]:
+        made, given = point(rebuilder, frame, frame.ip, frame.stack_, [AWAITED])
+        points.append(made)
+        arguments += given
+    made, given = point(rebuilder, frames[-1], index, stack, pushed)
+    scopes = tuple(frame.scope.table for frame in frames)
+    return Continuation((*points, made), scopes), [*arguments, *given]

@@ -1,0 +1,135 @@
+"""Graph breaks while a mode is in force: it stays in force over the break, and is left as eager leaves it."""
+
+from __future__ import annotations
+
+import contextvars
+import warnings
+
+import pytest
+import torch
+
+import dovetail
+from tests.capture.harness import compare
+
+VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("VARIABLE", default=0)
+
+
+def product():
+    return torch.ones(2, 2) @ torch.ones(2, 2)
+
+
+def context_variable(x):
+    token = VARIABLE.set(5)
+    before, v, after = VARIABLE.get(), x.sum().item(), VARIABLE.get()
+    VARIABLE.reset(token)
+    return before, v, after, VARIABLE.get()
+
+
+def context_variable_left_set(x):
+    VARIABLE.set(7)
+    return x.sum().item(), x + VARIABLE.get()
+
+
+def inference(x):
+    with torch.inference_mode():
+        y = x + 1
+        v = y.sum().item()
+        z = y * 2
+    return v, z, torch.is_inference_mode_enabled()
+
+
+def device(x):
+    with torch.device("meta"):
+        v = x.sum().item()
+        z = torch.zeros(3)
+    return v, z.device.type, torch.ones(1).device.type
+
+
+def default_dtype(x):
+    old = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        v = x.sum().item()
+        z = torch.zeros(3)
+    finally:
+        torch.set_default_dtype(old)
+    return v, z, torch.ones(1)
+
+
+def random_state(x):
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        y = torch.rand(2)
+    return y, x + 1
+
+
+def autocast_twice(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", enabled=False):
+            a, v, b = product(), x.sum().item(), product()
+        c, w, d = product(), x.max().item(), product()
+    return a, b, c, d, product(), v, w, torch.is_autocast_enabled("cpu")
+
+
+def autocast_left_by_an_error(x):
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            raise ValueError(x.sum().item())
+    except ValueError:
+        return torch.is_autocast_enabled("cpu"), product()
+
+
+def autocast_left_on(x):
+    stack = [torch.autocast("cpu", dtype=torch.bfloat16)]
+    stack[0].__enter__()
+    a = product()
+    v = x.sum().item()
+    b = product()
+    stack.pop().__exit__(None, None, None)
+    return a, v, b, product()
+
+
+@torch.no_grad()
+def without_grad(x):
+    return x.sum().item(), torch.is_grad_enabled(), x + 1
+
+
+@torch.inference_mode()
+def without_more(x):
+    return x.sum().item(), x + 1
+
+
+def decorated(x):
+    return without_grad(x), without_more(x), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+
+def recorded(x):
+    with torch.profiler.record_function("name"):
+        return x + x.sum().item()
+
+
+PROGRAMS = [
+    context_variable, context_variable_left_set, inference, device, default_dtype, random_state, autocast_twice,
+    autocast_left_by_an_error, autocast_left_on, decorated, recorded,
+]  # fmt: skip
+
+
+def everything():
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"), VARIABLE.get()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_mode(program):
+    def watched(function, x):
+        return function(x), everything()
+
+    compiled = dovetail.compile(program, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for scale in (1, 2, 3, 1, 2, 3, 1, 2, 3, 1):
+            x = torch.ones(2) * scale
+            expected = contextvars.copy_context().run(watched, program, x)
+            compare(contextvars.copy_context().run(watched, compiled, x), expected)
+    first = compiled._dovetail_dispatcher
+    assert first.entries[0].captured.breaks
+    assert not any(part.eager for part in (first, *first.compiler.rests.values()))
