@@ -2,13 +2,14 @@
 
 python -m benchmarks.capture [--only NAME ...] [--parts checks warm cold] [--repeats N] [--json FILE]
 
-Every measurement runs in a fresh process. Capture is timed with the backend `eager`, which runs graphs as they are.
-Exit status 1 if a model crashed or gave another result than eager.
+Every measurement runs in a process of its own. Capture is timed with the backend `eager`, which runs graphs as they
+are. Exit status 1 if a model crashed or gave another result than eager.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import subprocess
@@ -24,20 +25,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..session import describe
 from .architectures import CASES
 from .report import Result, summary, table
+from .worker import CONTENDERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PARTS = ("checks", "warm", "cold")
-TIMEOUT = 600
 
 
 def main() -> int:
     options = _arguments()
     names, results = options.only or list(CASES), []
+    servers = {part: Server(part) for part in options.parts}
     with _progress() as progress:
         task = progress.add_task("", total=len(names))
         for name in names:
             progress.update(task, description=name)
-            results.append(run_case(name, options.parts, options.repeats))
+            results.append(run_case(name, servers, options.repeats))
             _write(options.json, results)
             progress.advance(task)
     console = Console(width=190)
@@ -47,16 +49,16 @@ def main() -> int:
     return 1 if any(r.crashed or r.wrong for r in results) else 0
 
 
-def run_case(name: str, parts: list[str], repeats: int) -> Result:
+def run_case(name: str, servers: dict[str, Server], repeats: int) -> Result:
     """Everything about one model; times are medians over fresh processes."""
     result = Result(name, CASES[name].kind)
-    if "checks" in parts:
-        result.checks = worker("checks", name)
-    if "warm" in parts:
-        result.warm = _medians([worker("warm", name) for _ in range(repeats)])
-    if "cold" in parts:
-        runs = [worker("cold", name, c) for _ in range(repeats) for c in ("ours", "peer")]
-        result.cold = _medians([a | b for a, b in zip(runs[::2], runs[1::2], strict=True)])
+    if "checks" in servers:
+        result.checks = servers["checks"].ask(name)
+    if "warm" in servers:
+        result.warm = _medians([servers["warm"].ask(name) for _ in range(repeats)])
+    if "cold" in servers:
+        runs = [[servers["cold"].ask(name, contender) for contender in CONTENDERS] for _ in range(repeats)]
+        result.cold = _medians([ours | peer for ours, peer in runs])
     return result
 
 
@@ -65,21 +67,27 @@ def _medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return failed[0] if failed else {key: median(run[key] for run in runs) for key in runs[0]}
 
 
-def worker(part: str, *arguments: str) -> dict[str, Any]:
-    """What the child process printed, or {"error": its last line}."""
-    environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.capture.worker", part, *arguments]
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=TIMEOUT,
+class Server:
+    """The process that measures one part; it starts with its first question."""
+
+    def __init__(self, part: str) -> None:
+        self.command = [sys.executable, "-W", "ignore", "-m", "benchmarks.capture.server", part]
+
+    @functools.cached_property
+    def process(self) -> subprocess.Popen[str]:
+        environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        return subprocess.Popen(
+            self.command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return {"error": f"no result after {TIMEOUT} s"}
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        return {"error": lines[-1].strip() if lines else f"exit status {done.returncode}"}
-    return json.loads(done.stdout.splitlines()[-1])
+
+    def ask(self, *words: str) -> dict[str, Any]:
+        """What was measured, or {"error": why not}."""
+        asking, answering = self.process.stdin, self.process.stdout
+        assert asking is not None and answering is not None
+        asking.write(" ".join(words) + "\n")
+        asking.flush()
+        return json.loads(answering.readline() or '{"error": "the measuring process ended"}')
 
 
 def _progress() -> Progress:

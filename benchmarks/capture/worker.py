@@ -1,4 +1,4 @@
-"""The child process: `python -m benchmarks.capture.worker PART CASE [CONTENDER]` prints one line of JSON.
+"""The measurements of one model; each runs in a process of its own (see `server`).
 
     checks   graphs and why they end, equality with eager (inference, a training step, generating), guard time
     warm     seconds of capturing, ours and torch.compile's, in one process that has compiled another model
@@ -11,17 +11,17 @@ import copy
 import dataclasses
 import gc
 import importlib
-import json
-import sys
+import random
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
 
+import numpy
 import torch
 
-from .architectures import CASES, Case
+from .architectures import Case
 from .outputs import difference, largest_error
 
 TOLERANCE = 1e-4  # of the default backend, relative to an output's largest value
@@ -30,9 +30,16 @@ TOKENS = 4
 Program = Callable[..., Any]
 
 
-def call(model: Program, inputs: dict[str, Any]) -> Any:
-    """One inference call; the seed is for what draws random numbers even then (masks of masked auto-encoders)."""
+def seed() -> None:
+    """Every generator that models draw from: dropout and masks, also those made with NumPy."""
     torch.manual_seed(0)
+    numpy.random.seed(0)
+    random.seed(0)
+
+
+def call(model: Program, inputs: dict[str, Any]) -> Any:
+    """One inference call; masked auto-encoders draw random numbers even then."""
+    seed()
     with torch.no_grad():
         return model(**inputs)
 
@@ -119,7 +126,7 @@ def _step(compiled: Program, model: torch.nn.Module, inputs: dict[str, Any], exp
 
 
 def _forward_backward(program: Program, model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[Any, Any]:
-    torch.manual_seed(0)
+    seed()
     result = program(**copy.deepcopy(inputs))
     first = result if isinstance(result, torch.Tensor) else result[0]
     first.float().square().mean().backward()
@@ -190,18 +197,22 @@ CONTENDERS = {"ours": ours, "peer": peer}
 
 
 def warm(case: Case) -> dict[str, Any]:
-    """Seconds of the first call less those of an eager one; both contenders have compiled a small model before."""
+    """Seconds of the first call less those of an eager one."""
     model, inputs = case.make()
-    small = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.Dropout())
     eager = median(_seconds(model, inputs) for _ in range(3))
     found: dict[str, Any] = {"eager": eager}
-    for contender in CONTENDERS.values():
-        call(contender(small, []), {"input": torch.ones(2, 4)})
     for name, contender in CONTENDERS.items():
         graphs: list[int] = []
         found[name] = max(_seconds(contender(model, graphs), inputs) - eager, 0.0)
         found[f"{name}_graphs"] = len(graphs)
     return found
+
+
+def warm_up(names: Iterable[str]) -> None:
+    """Let contenders import what they need and compile a small model."""
+    small = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.Dropout())
+    for name in names:
+        call(CONTENDERS[name](small, []), {"input": torch.ones(2, 4)})
 
 
 def cold(case: Case, name: str) -> dict[str, Any]:
@@ -221,13 +232,3 @@ def _seconds(model: Program, inputs: dict[str, Any]) -> float:
 
 
 PARTS = {"checks": checks, "warm": warm, "cold": cold}
-
-
-def main() -> None:
-    warnings.simplefilter("ignore")
-    part, case, *names = sys.argv[1:]
-    print(json.dumps(PARTS[part](CASES[case], *names)), flush=True)
-
-
-if __name__ == "__main__":
-    main()

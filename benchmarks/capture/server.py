@@ -1,0 +1,68 @@
+"""`python -m benchmarks.capture.server PART`: reads lines "CASE [CONTENDER]", answers each with a line of JSON.
+
+Importing PyTorch and transformers takes far longer than capturing a small model. One process does it, and every
+measurement runs in a fork of it: in a fresh process for all that the compilers keep, without the wait.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import sys
+import warnings
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from .architectures import CASES
+from .worker import PARTS, warm_up
+
+TIMEOUT = 600  # seconds for one measurement
+MODULES = "modeling_utils generation models.llama.modeling_llama models.t5.modeling_t5 models.vit.modeling_vit".split()
+THREADS = torch.get_num_threads()
+
+#: Which contenders the process has used before a measurement begins.
+USED = {"checks": ("ours",), "warm": ("ours", "peer"), "cold": ()}
+
+
+def isolated(part: str, case: str, names: list[str]) -> dict[str, Any]:
+    """The measurement, or {"error": what happened}."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_measure, args=(part, case, names, theirs))
+    child.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(TIMEOUT) else {"error": f"no result after {TIMEOUT} s"}
+    except EOFError:
+        child.join()
+        return {"error": f"the process ended with status {child.exitcode}"}
+    finally:
+        child.kill()
+        child.join()
+
+
+def _measure(part: str, case: str, names: list[str], answer: Connection) -> None:
+    torch.set_num_threads(THREADS)
+    try:
+        answer.send(PARTS[part](CASES[case], *names))
+    except Exception as error:  # goes into the report
+        answer.send({"error": f"{type(error).__name__}: {error}"[:500]})
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    part = sys.argv[1]
+    torch.set_num_threads(1)  # OpenMP's threads do not survive a fork: there must be none yet
+    for name in MODULES:
+        importlib.import_module(f"transformers.{name}")
+    warm_up(USED[part])
+    for line in sys.stdin:
+        case, *names = line.split()
+        print(json.dumps(isolated(part, case, names)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

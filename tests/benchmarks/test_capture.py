@@ -1,0 +1,62 @@
+"""The capture benchmark: its models, its checks, its comparison of results."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+import dovetail
+from benchmarks.capture import worker
+from benchmarks.capture.architectures import CASES
+from benchmarks.capture.outputs import difference, largest_error
+from benchmarks.capture.report import Result, remark, summary, table
+
+pytest.importorskip("transformers")
+
+# One of each kind whose code is unlike the others': relative positions, state space, a cache, windows, convolutions.
+SAMPLE = ("DebertaV2Model", "MambaForCausalLM", "GemmaForCausalLM", "T5Model", "SwinModel", "Wav2Vec2Model")
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_one_graph_equal_to_eager(name):
+    case = CASES[name]
+    model, inputs = case.make()
+    expected = worker.call(model, inputs)
+    assert worker._graphs(dovetail, model, inputs) == {"whole": True, "graphs": 1, "breaks": []}
+    assert worker._output(dovetail, model, inputs, expected) == ""
+    if case.generates:
+        assert worker._generating(dovetail, model, inputs) == ""
+
+
+@pytest.mark.parametrize("name", SAMPLE[::2])
+def test_training_step_equal_to_eager(name):
+    assert worker._training(dovetail, CASES[name]) == ""
+
+
+def test_there_are_forty_architectures_of_every_kind():
+    assert len([c for c in CASES.values() if c.kind != "own"]) >= 40
+    assert {c.kind for c in CASES.values()} == {"encoder", "decoder", "encoder-decoder", "vision", "audio", "own"}
+
+
+def test_differences_are_found():
+    first = {"a": torch.ones(2, 3), "b": [torch.arange(3)]}
+    other = copy.deepcopy(first)
+    assert difference(first, other) == "" and largest_error(first, other) == 0
+    other["b"][0] = other["b"][0].float()
+    assert "dtype" in difference(first, other)
+    other = copy.deepcopy(first)
+    other["a"][0, 0] = 2
+    assert "values" in difference(first, other) and largest_error(first, other) == 0.5
+    assert "stride" in difference(first["a"].t().contiguous().t(), first["a"])
+    assert "other tensors" in difference({"a": first["a"]}, first)
+
+
+def test_a_report_names_what_is_wrong():
+    fine = Result("A", "own", {"whole": True, "graphs": 1, "output": "", "guard_us": 3.0}, {"ours": 1.0, "peer": 4.0})
+    wrong = Result("B", "own", {"whole": False, "graphs": 2, "breaks": ["[opaque-call] f"], "output": "x differs"})
+    crashed = Result("C", "own", {"error": "TypeError: no"})
+    assert (fine.ratio("warm"), remark(wrong), remark(crashed)) == (0.25, "output: x differs", "TypeError: no")
+    assert "3 models: 1 crashed, 1 differ from eager, 1 (33%) are one graph" in summary([fine, wrong, crashed])[0]
+    assert table([fine, wrong, crashed]).row_count == 3
