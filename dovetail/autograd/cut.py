@@ -7,14 +7,13 @@ of a minimum cut are kept; what lies between them and the sink is computed again
 
 from __future__ import annotations
 
+import importlib
 import operator
 from dataclasses import dataclass
 from typing import Any
 
-import networkx
 import torch
 import torch.fx
-from networkx.algorithms.flow import boykov_kolmogorov
 
 from dovetail.ops.schema import facts
 from dovetail.ops.table import CHEAP
@@ -41,6 +40,7 @@ class Choice:
 def choose(nodes: list[Node], needed: set[Node], late: set[Node], gradients: list[Node], written: set[Node]) -> Choice:
     """`needed` are the ancestors of gradients, `late` the nodes that depend on tangents."""
     candidates = [n for n in nodes if n in needed and n not in late]
+    networkx = importlib.import_module("networkx")  # 0.3 s that only a program with a backward pass should pay
     network = networkx.DiGraph()
     network.add_nodes_from((SOURCE, SINK))
     depth = _depths(candidates)
@@ -56,7 +56,7 @@ def choose(nodes: list[Node], needed: set[Node], late: set[Node], gradients: lis
                 network.add_edge((node, "out"), (user, "in"))
         if node in gradients:
             network.add_edge((node, "out"), SINK)
-    _, (reached, _) = networkx.minimum_cut(network, SOURCE, SINK, flow_func=boykov_kolmogorov)
+    _, (reached, _) = networkx.minimum_cut(network, SOURCE, SINK, flow_func=networkx.algorithms.flow.boykov_kolmogorov)
     cut = [n for n in candidates if (n, "in") in reached and (n, "out") not in reached]
     return Choice(
         tuple(n for n in cut if n.op == "placeholder" and n not in written),
