@@ -126,5 +126,6 @@ def _pick(s: Any, node: torch.fx.Node, key: Any) -> torch.fx.Node:
 def outside(s: Any, native: Any) -> None:
     """Tensors that a region made are from now on results of the node that runs it."""
     for leaf in pytree.tree_leaves(native):
-        if isinstance(leaf, torch.Tensor):
-            s.by_fake.pop(id(leaf), None)
+        found = s.by_fake.get(id(leaf))
+        if found is not None and found.node.graph not in s.open_graphs:
+            del s.by_fake[id(leaf)]

@@ -31,11 +31,11 @@ class Region:
         self.modules: dict[str, Any] = {}
         self.last: torch.fx.Node | None = None
         self.changes: list[Value] = []
-        self.grad_mode = torch.is_grad_enabled()
 
     def __enter__(self) -> Region:
         s = self.s
         self.outer = s.graph, s.subgraphs
+        self.grad_mode = torch.is_grad_enabled()
         s.graph, s.subgraphs = self.nodes, self.modules
         s.open_graphs.append(self.nodes)
         s.effects.watchers.append(self)
@@ -48,8 +48,7 @@ class Region:
         s.open_graphs.remove(self.nodes)
         s.effects.watchers.remove(self)
         if kind is not None:  # the program may go on without this graph
-            for node in self.nodes.nodes:
-                node.args, node.kwargs = (), {}
+            self.discard()
 
     def saw(self, change: Value | None, born: int) -> None:
         """Something has changed that was there before the region: None for a variable, or a call made later."""
@@ -88,7 +87,7 @@ class Region:
         end = self.nodes.output(output)
         end.meta["stack"] = s.stack()
         remove_dead(self.nodes)
-        self.impure = any(n.op.startswith("call") and impure(n) for n in self.nodes.nodes)
+        self.impure = self.is_impure()
         lifted = self.lift()
         module = torch.fx.GraphModule(self.modules, self.nodes, class_name=self.name)
         outer, modules = self.outer
@@ -97,6 +96,15 @@ class Region:
         node = outer.create_node("get_attr", name)
         node.meta["stack"] = s.stack()
         return node, lifted
+
+    def is_impure(self) -> bool:
+        """Does the graph do anything but compute its results?"""
+        return any(n.op.startswith("call") and impure(n) for n in self.nodes.nodes)
+
+    def discard(self) -> None:
+        """The graph will not be used; what it took from graphs around is not used by it."""
+        for node in self.nodes.nodes:
+            node.args, node.kwargs = (), {}
 
     def lift(self) -> list[torch.fx.Node]:
         """Parameters for the values of graphs around; gives those values' nodes in the order of the parameters."""

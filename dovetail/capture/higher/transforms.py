@@ -30,10 +30,14 @@ Kwargs = dict[str, Value]
 
 
 class Traced:
-    """The function that a transform is given while capturing: traced at its first call, run as a graph at others."""
+    """The function that a transform is given while capturing: traced at its first call, run as a graph at others.
 
-    def __init__(self, s: Any, function: Value, name: str) -> None:
-        self.s, self.function, self.region = s, function, Region(s, name)
+    `pure`: what to call it when it may run more than once and so must change nothing.
+    """
+
+    def __init__(self, s: Any, function: Value, name: str, pure: str = "") -> None:
+        self.s, self.function, self.region, self.pure = s, function, Region(s, name), pure
+        s.changed_state.add("grad_mode")  # transforms turn it on and off
         self.given: list[int] = []
         self.module: torch.fx.Node | None = None
         self.lifted: list[torch.fx.Node] = []
@@ -50,6 +54,8 @@ class Traced:
             mine = list(self.region.nodes.nodes)
             self.given = [self._position(node, leaves) for node in mine]
             result = self.function.call(self.s, values.all(self.s), {k.native(): v for k, v in named.pairs(self.s)})
+            if self.pure:
+                region.refuse_changes(self.pure)
             output, fakes = structure.pair(self.s, result)
             self.module, self.lifted = region.finish(output)
         return fakes
@@ -92,6 +98,7 @@ def record(
         "call_function", target, (traced.module, traced.given, settings, given, named, traced.lifted)
     )
     node.meta.update(stack=s.stack(), mutates=traced.region.impure)
+    structure.outside(s, native)
     return structure.result(s, node, native)
 
 

@@ -227,25 +227,6 @@ def _handle_torch_function(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("tensor-subclass", "__torch_function__ of a tensor subclass")
 
 
-_NATIVE_APPLY: Any = torch.autograd.Function.__dict__["apply"]  # before PyTorch 2.15 a classmethod in Python
-
-
-@known(getattr(_NATIVE_APPLY, "__func__", _NATIVE_APPLY))
-def _apply(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    """A custom autograd function, where nothing will be differentiated, is its forward."""
-    cls, inputs = args[0], args[1:]
-    tracked = torch.is_grad_enabled() and any(isinstance(a, TensorValue) and a.fake.requires_grad for a in inputs)
-    if tracked:
-        return s.unsupported("autograd-function", f"{cls.describe()}.apply with inputs that require grad")
-    setup = s.static(cls.native(), "setup_context")
-    context = ObjectValue(torch.autograd.function.FunctionCtx)
-    context.attrs["needs_input_grad"] = TupleValue([FALSE for _ in inputs])
-    forward = s.get_attr(cls, "forward")
-    if setup is not s.static(torch.autograd.Function, "setup_context"):
-        return forward.call(s, list(inputs), kwargs)
-    return forward.call(s, [context, *inputs], kwargs)
-
-
 @known(torch.get_default_device)
 def _get_default_device(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return Const(torch.get_default_device())

@@ -1,0 +1,45 @@
+"""`torch.utils.checkpoint.checkpoint` inside the region: a node that checkpoints a graph.
+
+Where no gradient will be asked for, checkpointing changes nothing, and the function is traced like other code.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+
+from dovetail.capture.higher.transforms import Traced, record
+from dovetail.capture.known.table import known
+from dovetail.capture.values.base import Const, Value
+from dovetail.ops import higher
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+SETTINGS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+
+WARNING = (
+    "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. In version 2.9 we will raise an "
+    "exception if use_reentrant is not passed."
+)
+
+
+@known(torch.utils.checkpoint.checkpoint)
+def _checkpoint(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    function, *given = args
+    settings = {n: kwargs[n].native() for n in SETTINGS if n in kwargs}
+    named = {n: v for n, v in kwargs.items() if n not in SETTINGS}
+    if not torch.is_grad_enabled() and "context_fn" not in settings:
+        if settings.get("use_reentrant") is None:
+            s.call_later(s.wrap(warnings.warn, None), [Const(WARNING)], {})
+        return function.call(s, given, named)
+    traced = Traced(s, function, "checkpointed", "a checkpointed function")
+
+    def run(*fakes: Any, **more: Any) -> Any:
+        return higher.checkpoint_function(traced, *fakes, **{**settings, "preserve_rng_state": False}, **more)
+
+    return record(s, higher.Checkpoint(settings), run, traced, {}, given, named)
+
+

@@ -1,0 +1,151 @@
+"""`torch.autograd.Function.apply` inside the region.
+
+Where nothing will be differentiated, a custom function is its forward, traced like other code. Elsewhere the node is
+the call itself, so that PyTorch's engine uses the function's own backward; forward is traced for what it would give,
+and for what else it does: code that changes Python objects is left to a graph break.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+from torch.autograd.function import FunctionCtx
+
+from dovetail.capture.higher import structure
+from dovetail.capture.higher.subgraph import Region
+from dovetail.capture.known.table import known
+from dovetail.capture.tensors import run_native
+from dovetail.capture.values.base import MISSING, NotNative, Value, boolean
+from dovetail.capture.values.containers import TupleValue
+from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import GuardKind
+from dovetail.ops import higher
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+_NATIVE_APPLY: Any = torch.autograd.Function.__dict__["apply"]  # before PyTorch 2.15 a classmethod in Python
+
+
+@known(getattr(_NATIVE_APPLY, "__func__", _NATIVE_APPLY))
+def _apply(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    cls, inputs = args[0], args[1:]
+    if kwargs:
+        return s.unsupported("autograd-function", f"{cls.describe()}.apply is called with keyword arguments")
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return _in_transform(s, cls, inputs)
+    if torch.is_grad_enabled() and any(isinstance(a, TensorValue) and a.fake.requires_grad for a in inputs):
+        return _tracked(s, cls, inputs)
+    return _forward(s, cls, inputs, [False for _ in inputs])[0]
+
+
+def _forward(s: Any, cls: Value, inputs: Args, needed: Any) -> tuple[Value, ObjectValue]:
+    """Trace forward, and setup_context if the class has one: the result and the context."""
+    context = ObjectValue(FunctionCtx)
+    context.attrs["needs_input_grad"] = TupleValue([boolean(n) for n in needed])
+    forward, setup = s.get_attr(cls, "forward"), s.static(cls.native(), "setup_context")
+    if setup is s.static(torch.autograd.Function, "setup_context"):
+        result = forward.call(s, [context, *inputs], {})
+    else:
+        result = forward.call(s, list(inputs), {})
+        s.get_attr(cls, "setup_context").call(s, [context, TupleValue(inputs), result], {})
+    dirty = _noted(s, context, "dirty_tensors")
+    return _apart(s, result, [v for v in inputs if v not in dirty]), context
+
+
+def _apart(s: Any, result: Value, inputs: Args) -> Value:
+    """An input that forward returns as it is comes out of `apply` as a view of itself."""
+    if isinstance(result, TupleValue):
+        return TupleValue([_apart(s, v, inputs) for v in result.all(s)], result.cls)
+    if isinstance(result, TensorValue) and any(result is v for v in inputs):
+        return s.torch_method("view_as", [result, result], {})
+    return result
+
+
+def _noted(s: Any, context: ObjectValue, name: str) -> list[Value]:
+    """The tensors that forward gave to `mark_dirty` and the like."""
+    found = context.attrs.get(name)
+    return found.all(s) if isinstance(found, TupleValue) else []
+
+
+def _tracked(s: Any, cls: Value, inputs: Args) -> Value:
+    """A node that calls `apply`, where inputs require grad."""
+    region = Region(s, "forward")
+    s.changed_state.add("grad_mode")  # off while forward runs
+
+    def traced(context: Any, *fakes: Any) -> Any:
+        with region:
+            result, noted = _forward(s, cls, inputs, context.needs_input_grad[1:])
+            region.refuse_changes(f"{cls.describe()}.forward")
+            native = structure.pair(s, result)[1]
+            dirty, constant = (_fakes(_noted(s, noted, n)) for n in ("dirty_tensors", "non_differentiable"))
+        region.impure = region.is_impure()
+        region.discard()
+        if dirty:
+            context.mark_dirty(*dirty)
+        if constant:
+            context.mark_non_differentiable(*constant)
+        return native
+
+    parts = [_argument(s, v) for v in inputs]
+    native = run_native(s, _Probe.apply, [traced, *(p[1] for p in parts)], {})
+    return _node(s, cls, parts, native, region.impure)
+
+
+def _fakes(values: list[Value]) -> list[Any]:
+    return [v.fake for v in values if isinstance(v, TensorValue)]
+
+
+class _Probe(torch.autograd.Function):
+    """On fakes it gives what the traced function would: who requires grad, which outputs are inputs."""
+
+    @staticmethod
+    def forward(ctx: Any, traced: Any, *fakes: Any) -> Any:
+        return traced(ctx, *fakes)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise NotImplementedError("the gradient of a custom function is needed while capturing")
+
+
+def _in_transform(s: Any, cls: Value, inputs: Args) -> Value:
+    """Under torch.func the call itself is the node too; forward's own derivative has the right shapes."""
+    region = Region(s, "forward")
+    with region:
+        result, _ = _forward(s, cls, inputs, [True for _ in inputs])
+        region.refuse_changes(f"{cls.describe()}.forward")
+        native = structure.pair(s, result)[1]
+    impure = region.is_impure()
+    region.discard()
+    return _node(s, cls, [_argument(s, v) for v in inputs], native, impure)
+
+
+def _node(s: Any, cls: Value, parts: list[tuple[Any, Any]], native: Any, impure: bool) -> Value:
+    fixed = {k: p[1] for k, p in enumerate(parts) if p[0] is _HELD}
+    target = higher.Apply(cls.native(), fixed)
+    node = s.graph.create_node("call_function", target, tuple(p[0] for p in parts if p[0] is not _HELD))
+    node.meta.update(stack=s.stack(), mutates=impure)
+    structure.outside(s, native)
+    return structure.result(s, node, native)
+
+
+def _argument(s: Any, value: Value) -> tuple[Any, Any]:
+    """(argument of the node, argument of the call on fakes). The target holds objects that a graph cannot name."""
+    real = getattr(value, "real", MISSING)
+    if real is MISSING or isinstance(value, (TensorValue, TupleValue)):
+        return structure.pair(s, value)
+    try:
+        native = value.native()
+    except NotNative:
+        return structure.pair(s, value)
+    if value.source is not None:
+        s.guard(value.source, GuardKind.ID, native)
+    return _HELD, native
+
+
+_HELD = object()
+
+
