@@ -31,6 +31,7 @@ _SHARING = {
     aten.unsafe_split.Tensor: aten.split.Tensor,
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
 }
+_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
 _RESIZING = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_"))
 
 
@@ -99,12 +100,19 @@ class Recorder(FakeMode):
             form = silent(func, bound(func, args, kwargs))
             if form is not None:
                 return self.apply(form, func, args, kwargs, run(func, args, kwargs))
+        if (known.view or func is aten._to_copy.default) and type(args[0]) in _NUMBERS:
+            args = (self.number(args[0]), *args[1:])
         result = run(func, args, kwargs)
         if known.view:
             self.bind_view(func, args, kwargs, result)
         else:
             self.bind(self.record(func, args, kwargs, result), result)
         return result
+
+    def number(self, value: Any) -> FakeTensor:
+        """A number in the place of the tensor that an operator works on, as torch.func passes it on."""
+        dtype = torch.get_default_dtype() if type(value) is float else None
+        return self.dispatch(aten.scalar_tensor.default, (value,), {"dtype": dtype or _NUMBERS[type(value)]})
 
     def same_memory(self, func: Any, tensor: torch.Tensor) -> FakeTensor:
         """detach, alias, lift: another tensor object; nothing in the graph."""

@@ -57,9 +57,20 @@ TRANSFORMS: dict[Any, Callable[..., Any]] = {
     )
 }  # fmt: skip
 
+
+
+def linearize(function: Callable[..., Any], *primals: Any) -> Any:
+    """`torch.func.linearize`, whose own tracing is not needed for a function that is a graph already."""
+
+    def tangents_map(*tangents: Any) -> Any:
+        return torch.func.jvp(function, primals, tangents)[1]
+
+    return function(*primals), tangents_map
+
+
 #: Those that are called with the function and its arguments at once.
 IMMEDIATE: dict[Any, Callable[..., Any]] = {
-    transform: _immediate(transform) for transform in (torch.func.vjp, torch.func.jvp)
+    transform: _immediate(transform) for transform in (torch.func.vjp, torch.func.jvp, linearize)
 }
 
 

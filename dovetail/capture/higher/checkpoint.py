@@ -5,6 +5,7 @@ Where no gradient will be asked for, checkpointing changes nothing, and the func
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -13,7 +14,8 @@ import torch.utils.checkpoint
 
 from dovetail.capture.higher.transforms import Traced, record
 from dovetail.capture.known.table import known
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import MISSING, Const, Value
+from dovetail.capture.values.objects import ObjectValue
 from dovetail.ops import higher
 
 Args = list[Value]
@@ -26,10 +28,18 @@ WARNING = (
 )
 
 
+def _native(value: Value) -> Any:
+    """The object itself; a partial made inside the region is made anew."""
+    if value.cls is functools.partial and isinstance(value, ObjectValue) and value.real is MISSING:
+        function, args, keywords = (value.attrs[n].native() for n in ("func", "args", "keywords"))
+        return functools.partial(function, *args, **keywords)
+    return value.native()
+
+
 @known(torch.utils.checkpoint.checkpoint)
 def _checkpoint(s: Any, args: Args, kwargs: Kwargs) -> Value:
     function, *given = args
-    settings = {n: kwargs[n].native() for n in SETTINGS if n in kwargs}
+    settings = {n: _native(kwargs[n]) for n in SETTINGS if n in kwargs}
     named = {n: v for n, v in kwargs.items() if n not in SETTINGS}
     if not torch.is_grad_enabled() and "context_fn" not in settings:
         if settings.get("use_reentrant") is None:

@@ -30,7 +30,7 @@ def _functional_call(s: Any, args: Args, kwargs: Kwargs) -> Value:
     given = {**dict(zip(names, args)), **kwargs}
     module, tensors = given["module"], given["parameters_and_buffers"]
     if not isinstance(module, ModuleValue) or not isinstance(tensors, DictValue):
-        return s.unsupported("functional-call", "functional_call is given something else than a module and a dictionary")
+        return s.unsupported("functional-call", "functional_call is given no module, or tensors in no dictionary")
     positional, named = given.get("args"), given.get("kwargs")
     values = {k.native(): v for k, v in tensors.pairs(s)}
     tie, strict = (_flag(given, name, default) for name, default in (("tie_weights", True), ("strict", False)))
@@ -54,7 +54,8 @@ def _named(s: Any, value: Value | None) -> Kwargs:
 
 def _complete(s: Any, module: torch.nn.Module, values: Kwargs, tie: bool, strict: bool) -> Kwargs:
     """The given tensors, and those that the module ties to them under other names. PyTorch says what is wrong."""
-    own = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
+    own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    own.update(module.named_buffers(remove_duplicate=False))
     if not values.keys() <= own.keys() or strict and values.keys() != own.keys():
         s.unsupported("functional-call", "functional_call is given other names than the module has")
     if not all(isinstance(v, TensorValue) for v in values.values()):

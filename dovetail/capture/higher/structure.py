@@ -47,10 +47,10 @@ def pairs(s: Any, args: list[Value], kwargs: dict[str, Value]) -> tuple[Any, Any
 
 
 def inside(region: Region, native: Any) -> Value:
-    """The value, in the region, of an argument that native code passes: its new tensors become parameters."""
+    """The value, in the region, of an argument that native code passes: its tensors become parameters."""
     s = region.s
     if isinstance(native, torch.Tensor):
-        return s.by_fake.get(id(native)) or region.placeholder(native)
+        return region.placeholder(native)
     if isinstance(native, dict):
         value = DictValue(type(native))
         for key, item in native.items():

@@ -31,6 +31,7 @@ class Region:
         self.modules: dict[str, Any] = {}
         self.last: torch.fx.Node | None = None
         self.changes: list[Value] = []
+        self.hidden: dict[int, TensorValue | None] = {}  # what fakes of parameters stand for outside
 
     def __enter__(self) -> Region:
         s = self.s
@@ -47,6 +48,7 @@ class Region:
         s.graph, s.subgraphs = self.outer
         s.open_graphs.remove(self.nodes)
         s.effects.watchers.remove(self)
+        s.by_fake.update({fake: value for fake, value in self.hidden.items() if value is not None})
         if kind is not None:  # the program may go on without this graph
             self.discard()
 
@@ -57,8 +59,9 @@ class Region:
 
     def placeholder(self, fake: torch.Tensor, name: str = "arg") -> TensorValue:
         """A parameter of the graph."""
-        node = self._placeholder(name, fake)
-        value = self.s.by_fake[id(fake)] = TensorValue(node, fake)
+        node, known = self._placeholder(name, fake), self.s.by_fake
+        self.hidden.setdefault(id(fake), known.get(id(fake)))
+        value = known[id(fake)] = TensorValue(node, fake)
         return value
 
     def _placeholder(self, name: str, fake: Any) -> torch.fx.Node:

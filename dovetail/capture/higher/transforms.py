@@ -75,10 +75,12 @@ def transformed(s: Any, transform: Any, function: Value, settings: dict[str, Any
     return record(s, target, run, traced, settings, args, kwargs)
 
 
-def immediate(s: Any, transform: Any, function: Value, settings: dict[str, Any], args: Args) -> Value:
+def immediate(
+    s: Any, transform: Any, function: Value, settings: dict[str, Any], args: Args, pure: str = ""
+) -> Value:
     """A node that calls `transform(function, *args, **settings)`."""
     target = higher.IMMEDIATE[transform]
-    traced = Traced(s, function, _name(function, target))
+    traced = Traced(s, function, _name(function, target), pure)
 
     def run(*fakes: Any) -> Any:
         return transform(traced, *fakes, **settings)
@@ -136,6 +138,15 @@ def _keyword(kwargs: Kwargs, name: str, default: Any) -> Any:
 def _vjp(s: Any, args: Args, kwargs: Kwargs) -> Value:
     """The second result is a function of the graph's, called by nodes of its own."""
     return immediate(s, torch.func.vjp, args[0], {"has_aux": _keyword(kwargs, "has_aux", False)}, args[1:])
+
+
+@known(torch.func.linearize)
+def _linearize(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """The second result runs the function again, which therefore must change nothing."""
+    result = immediate(s, higher.linearize, args[0], {}, args[1:], "the function of linearize")
+    if any(t.requires_grad for t in pytree.tree_leaves(result.at(s, 0).node.meta["fake"])):
+        return s.unsupported("linearize-gradients", "linearize cuts gradients, and one of its inputs requires grad")
+    return result
 
 
 @known(torch.func.jvp)
