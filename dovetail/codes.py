@@ -563,6 +563,18 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Return the new value instead, and store it after the call.",
             "torch.cond(p, lambda: results.append(x), ...)",
         ),
+        "linearize-gradients": Code(
+            "uses torch.func.linearize on tensors that require grad",
+            "PyTorch's linearize gives results without gradients, which a graph of the same operators would have.",
+            "Use torch.func.jvp, or call linearize on detached tensors.",
+            "torch.func.linearize(f, x.requires_grad_())",
+        ),
+        "loop-carries": Code(
+            "has a loop operator whose function does not give back what it was given",
+            "What a loop carries must have the same structure, shapes, dtypes and devices after each step.",
+            "Return the same kinds of tensors as the loop starts with.",
+            "while_loop(lambda x: x.sum() < 9, lambda x: (x[0],), (x,))",
+        ),
         "transform-without-call": Code(
             "applies a transform that does not call its function",
             "The transform's result cannot be told without calling the function that it is given.",
