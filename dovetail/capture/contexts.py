@@ -45,6 +45,8 @@ def preserved(session: Any) -> Iterator[None]:
     try:
         yield
     finally:
+        while session.undo:
+            session.undo.pop()()
         while session.open_contexts:
             autocast_mode._exit_autocast(session.open_contexts.pop().context)
         torch._C._set_grad_enabled(mode)

@@ -56,6 +56,7 @@ class Session:
         self.changed_state: set[str] = set()
         self.open_contexts: list[Any] = []
         self.variables_set: list[Any] = []  # context variables, in order
+        self.undo: list[Any] = []  # calls that put back what capture has switched in the process
         self.names: dict[str, Any] = {}
         self.members: dict[Source, Value] = {}  # module members used as fixed inputs
         self.replaced: list[Member] = []  # those that the traced code assigns

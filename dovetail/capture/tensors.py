@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy
 import torch
+from torch._library.custom_ops import OPDEFS
+from torch._library.utils import can_generate_trivial_fake_impl
 
 from dovetail.capture import graphnumbers
 from dovetail.capture.scalars import is_representable, varies
@@ -114,8 +116,25 @@ def _placeholder(s: Any, source: Source) -> torch.fx.Node:
 # ---------------------------------------------------------------- calls
 
 
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def lacks_fake(target: Any) -> bool:
+    """A user's operator without a description of its result. (Others fail where they are asked for it.)"""
+    name = target._schema.name if isinstance(target, torch._ops.OpOverload) else target._qualified_op_name
+    defined = OPDEFS.get(name)
+    if defined is None or defined._abstract_fn is not None:
+        return False
+    return not can_generate_trivial_fake_impl(defined._opoverload)
+
+
 def torch_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """One `call_function` node."""
+    if isinstance(target, OPERATORS) and lacks_fake(target):
+        s.unsupported(
+            "no-shape-rule", f"the operator {target} has no fake implementation, so its result cannot be predicted",
+            "Register one with torch.library.register_fake.",
+        )  # fmt: skip
     takes = number_places(target.__name__) if hasattr(target, "__name__") else NO_PLACE
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
@@ -155,8 +174,14 @@ def torch_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value])
 
 
 def _versions(args: list[Value], kwargs: dict[str, Value]) -> list[tuple[Any, int]]:
-    found = [v.fake for v in (*args, *kwargs.values()) if isinstance(v, TensorValue)]
+    found = [t.fake for v in (*args, *kwargs.values()) for t in _tensors(v)]
     return [(f, f._version) for f in found if not f.is_inference()]
+
+
+def _tensors(value: Any) -> list[TensorValue]:
+    if isinstance(value, TensorValue):
+        return [value]
+    return [t for item in value.items for t in _tensors(item)] if isinstance(value, SequenceValue) else []
 
 
 def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:

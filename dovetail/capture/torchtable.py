@@ -81,6 +81,8 @@ def impure(node: Any) -> bool:
     if node.meta.get("mutates") or node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
         return True
     target = node.target
+    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+        return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if node.op == "call_method":
         return name in IMPURE_METHODS or (name.endswith("_") and not name.endswith("__"))

@@ -133,7 +133,7 @@ def _contains(v: str, guard: Guard, writer: Writer) -> list[str]:
 
 def _state(v: str, guard: Guard, writer: Writer) -> list[str]:
     name, value = guard.payload
-    reader = state.PIECES.get(name)
+    reader = state.PIECES.get(name) or state.RARE.get(name)
     if reader is None:
         raise InternalError("guards", f"no such piece of state: {name!r}; known: {', '.join(state.PIECES)}")
     return [f"{writer.constant(reader, name)}() == {writer.constant(value, 'state')}"]

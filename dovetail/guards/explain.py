@@ -65,7 +65,7 @@ def _value(guard: Guard, residual: Residual, namespace: Mapping[str, Any], args:
 def _describe(guard: Guard, residual: Residual, namespace: Mapping[str, Any], args: Any, kwargs: Any) -> str:
     if guard.source is None:
         name, value = guard.payload
-        return f"{name} changed. expected {value}, actual {state.PIECES[name]()}"
+        return f"{name} changed. expected {value}, actual {(state.PIECES | state.RARE)[name]()}"
     name = guard.source.name()
     try:
         return WORDS[guard.kind](name, guard.payload, _value(guard, residual, namespace, args, kwargs))

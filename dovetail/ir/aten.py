@@ -31,10 +31,10 @@ class AtenGraph:
 
 
 class Subprogram:
-    """An operator that runs graphs of its own, as branches or loops do; stands where an OpOverload would.
+    """An operator of ours, which may run graphs, as branches or loops do; stands where an OpOverload would.
 
-    `run(callables, *args)` does what the operator does, given a callable for each of `graphs`; it returns a list.
-    Every tensor in the list has memory of its own. Each of `callables` takes its graph's inputs and gives its outputs.
+    `run(callables, *args, **kwargs)` does what the operator does, given a callable for each of `graphs`, which takes
+    the graph's inputs and gives its outputs. It returns a list; every tensor in it has memory of its own.
     """
 
     def __init__(self, name: str, graphs: tuple[AtenGraph, ...], run: Callable[..., list[Any]]) -> None:
@@ -44,8 +44,8 @@ class Subprogram:
         self._schema = torch._C.parse_schema(f"dovetail::{name}(Tensor[] inputs) -> Tensor[]")
         self.tags: list[Any] = []
 
-    def __call__(self, *args: Any) -> list[Any]:
-        return self.run(self.callables, *args)
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+        return self.run(self.callables, *args, **kwargs)
 
     def __str__(self) -> str:
         return self._name.replace("::", ".")

@@ -176,3 +176,13 @@ def _map(recorder: Recorder, record: Record, body: Any, xs: Any, lifted: Any) ->
 CONTROL: dict[Any, Callable[..., Any]] = {
     higher.cond: _cond, higher.while_loop: _while_loop, higher.scan: _scan, higher.map_rows: _map,
 }  # fmt: skip
+
+
+def left_to_engine(module: torch.fx.GraphModule) -> bool:
+    """Does a backward pass through the graph depend on which way it went, or run code of the user's own?"""
+    return any(
+        node.target in CONTROL or isinstance(node.target, (higher.Apply, higher.Checkpoint))
+        or node.op == "get_attr" and isinstance(inner := getattr(module, node.target, None), torch.fx.GraphModule)
+        and left_to_engine(inner)
+        for node in module.graph.nodes
+    )  # fmt: skip

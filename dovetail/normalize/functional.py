@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.ops.schema import facts
+from dovetail.ir.aten import Subprogram
+from dovetail.ops.schema import bound, facts
 
 aten = torch.ops.aten
 
@@ -77,6 +78,28 @@ def functional(operator: Any) -> Functional:
         if found is not None:
             return Functional(found, (), _writes(known, found))
     raise _no_form(operator)
+
+
+def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list[Any]]:
+    """An operator that calls `operator` on copies of the arguments in `written` and gives those last.
+
+    Also the tensors written to, in the order of their copies.
+    """
+    targets = [t for value in written.values() for t in (value if isinstance(value, (list, tuple)) else [value])]
+
+    def call(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        named, copies = bound(operator, args, kwargs), []
+        for name in written:
+            value = named[name]
+            made = [t.clone() for t in (value if isinstance(value, (list, tuple)) else [value])]
+            named[name] = made if isinstance(value, (list, tuple)) else made[0]
+            copies += made
+        result = operator(**named)
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        own = [r for r, owner in zip(results, facts(operator).returned) if owner is None]
+        return [*own, *copies]
+
+    return Subprogram(operator._schema.name.replace("::", "_"), (), call), targets
 
 
 def _no_form(operator: Any) -> Unsupported:

@@ -19,7 +19,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Returned, ViewStep
 from dovetail.normalize.alias import Base, Handle, dense_order
-from dovetail.normalize.control import CONTROL
+from dovetail.normalize.control import left_to_engine
 from dovetail.normalize.normalize import placeholders, run_graph
 from dovetail.normalize.outputs import Ending, flat
 from dovetail.normalize.passes import simplify_joint
@@ -44,8 +44,8 @@ def normalize_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], op
 
 
 def record_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> JointGraph | None:
-    if any(node.target in CONTROL for node in graph_module.graph.nodes):
-        raise NotDifferentiable("PyTorch's engine goes through branches and loops as they were taken")
+    if left_to_engine(graph_module):
+        raise NotDifferentiable("PyTorch's engine goes through branches as they were taken, and runs users' own")
     recorder = Recorder()
     with torch.autograd.set_multithreading_enabled(False):
         leaves = placeholders(recorder, graph_module, fakes)

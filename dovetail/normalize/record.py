@@ -16,7 +16,7 @@ import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
 from dovetail.normalize.alias import Base, Handle, View, dense_order, same_layout
-from dovetail.normalize.functional import SILENT, Functional, functional, silent
+from dovetail.normalize.functional import SILENT, Functional, copying, functional, silent
 from dovetail.normalize.rewrites import REWRITES
 from dovetail.normalize.scatter import scatter
 from dovetail.ops.schema import IDENTITY, Facts, bound, facts
@@ -32,6 +32,7 @@ _SHARING = {
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
 }
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
+_BUILT_IN = frozenset(("aten", "prims"))
 _RESIZING = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_"))
 
 
@@ -284,13 +285,40 @@ class Recorder(FakeMode):
             raise Unsupported("metadata-mutation", f"{func} changes the memory of a tensor in place",
                               "make a new tensor instead")
         result = run(func, args, kwargs)
-        if func is aten.copy_.default:
+        if func.namespace not in _BUILT_IN:
+            self.apply_to_copies(func, args, kwargs, result)
+        elif func is aten.copy_.default:
             self.write(args[0], self.copied(args[0], args[1]))
         elif func in (aten.fill_.Scalar, aten.zero_.default):
             self.write(args[0], self.filled(args[0], args[1] if len(args) > 1 else kwargs.get("value", 0)))
         else:
             self.apply(functional(func), func, args, kwargs, result)
         return result
+
+    def apply_to_copies(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """A user's operator gets copies of what it writes to; their values become those of the originals."""
+        named = bound(func, args, kwargs)
+        form, written = copying(func, {n: named[n] for n in facts(func).written if named.get(n) is not None})
+        own = _own(facts(func), result)
+        copies = [run(aten.clone.default, (self.node_of(self.handle(t)).meta["val"],), {}) for t in written]
+        node = self.create(form, *self.nodes(args, kwargs), [*own, *copies])
+        for k, item in enumerate(own):
+            if isinstance(item, torch.Tensor):
+                self.own(item, node, k)
+        for k, target in enumerate(written):
+            self.write(target, self.picked(node, len(own) + k))
+
+    def nodes(self, *values: Any) -> Any:
+        """The arguments with a node for each tensor."""
+
+        def convert(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return self.node_of(self.handle(value))
+            if isinstance(value, dict):
+                return {k: convert(v) for k, v in value.items()}
+            return type(value)([convert(v) for v in value]) if isinstance(value, (tuple, list)) else value
+
+        return tuple(map(convert, values))
 
     def apply(self, form: Functional, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Record the functional form; what it returns for written arguments becomes their value."""

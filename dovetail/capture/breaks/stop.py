@@ -97,6 +97,8 @@ def _check(s: Any) -> None:
     markers = [value for frame in s.frames for value in frame.stack_ if isinstance(value, Handling)]
     if s.current_exception is not (markers[-1].error if markers else None):
         s.unsupported("break-in-block", "the code is handling an exception")
+    if s.undo:
+        s.unsupported("break-in-block", "the code has switched attention kernels, and back later")
 
 
 def _rest(

@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
+    UnsupportedOperatorException,
 )
 
 from dovetail.errors import Unsupported
@@ -40,3 +41,5 @@ def infer(func: Any, args: Any, kwargs: Any, cls: type, to_fake: Callable[..., A
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported("data-dependent-output", f"the result of {func} depends on the values in a tensor",
                           "move this step out of the compiled function") from error
+    except UnsupportedOperatorException as error:
+        raise NotImplementedError(f"{func} has no fake implementation") from error

@@ -1,0 +1,15 @@
+"""`torch.autograd.grad` inside the region: a node like any other, since the engine works on fakes too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dovetail.capture.known.table import known
+from dovetail.capture.values.base import Value
+
+
+@known(torch.autograd.grad)
+def _grad(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return s.torch_call(torch.autograd.grad, args, kwargs)
