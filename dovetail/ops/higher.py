@@ -18,11 +18,11 @@ import torch.utils.checkpoint
 
 
 def closed(graph: Any, given: Sequence[int], lifted: Sequence[Any]) -> Callable[..., Any]:
-    """The captured function, as a callable of its own arguments."""
+    """The captured function, as a callable of its own arguments. Its graph gives a list; `structure` is the nest."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
         leaves = pytree.tree_leaves((args, kwargs))
-        return graph.forward(*(leaves[k] for k in given), *lifted)
+        return pytree.tree_unflatten(graph.forward(*(leaves[k] for k in given), *lifted), graph.structure)
 
     return function
 

@@ -57,7 +57,9 @@ class Traced:
             if self.pure:
                 region.refuse_changes(self.pure)
             output, fakes = structure.pair(self.s, result)
-            self.module, self.lifted = region.finish(output)
+            leaves, structured = pytree.tree_flatten(output)
+            self.module, self.lifted = region.finish(leaves)
+            region.outer[1][self.module.target].structure = structured
         return fakes
 
     def _position(self, node: torch.fx.Node, leaves: list[Any]) -> int:
