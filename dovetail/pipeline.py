@@ -177,7 +177,6 @@ def needs_autograd(fakes: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
 
 
-<<<<<<< HEAD
 def differentiates(graph: torch.fx.GraphModule) -> bool:
     """Does the graph itself ask PyTorch's engine for gradients? They are left on the very tensors that it made."""
     return any(n.op == "call_method" and n.target in _GRADIENT_METHODS for n in graph.graph.nodes) or any(
@@ -191,14 +190,14 @@ def takes_numbers_out(graph: torch.fx.GraphModule) -> bool:
 
 
 _GRADIENT_METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook"))
-=======
+
+
 def makes_leaves(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> bool:
     """Does the graph return tensors that require gradients which no input asked for?"""
     end = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
     made = [node.meta.get("fake") for node in end.all_input_nodes if node.op != "placeholder"]
     wanted = [f for f in made if isinstance(f, torch.Tensor) and f.requires_grad]
     return any(f.is_leaf for f in wanted) or bool(wanted) and not needs_autograd(fakes)
->>>>>>> a58e963 (Call users' operators on copies of what they write; capture kernel switches and inner gradients)
 
 
 def other_devices(program: Program) -> list[str]:
