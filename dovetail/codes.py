@@ -104,6 +104,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Use torch.stack.",
             "torch.tensor([x, y], requires_grad=True)",
         ),
+        "copied-leaf": Code(
+            "copies a tensor that requires grad with copy.deepcopy",
+            "The copy of a leaf is a leaf; what a graph computes is not.",
+            "Use tensor.clone(), or copy outside.",
+            "w = copy.deepcopy(self.weight)",
+        ),
         "resized-output": Code(
             "gives out= a tensor of another shape",
             "PyTorch would resize it, which changes the tensor that others see.",

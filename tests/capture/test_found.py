@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import warnings
@@ -69,6 +70,9 @@ def output_of_another_shape(x):
     out = torch.ones(2)
     torch.add(x, 1, out=out)
     return out
+@found
+def deep_copy_of_a_leaf(x):
+    return copy.deepcopy([x.requires_grad_()])[0].is_leaf
 @found
 def order_of_sets(x):
     a, b = {30, 1, 17, 9}, set(range(0, 100, 8))

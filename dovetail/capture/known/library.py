@@ -150,12 +150,18 @@ def copied(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
     if memo is not None and id(value) in memo:
         return memo[id(value)]
     if isinstance(value, TensorValue):
-        return s.torch_method("clone", [value], {}) if memo is not None else value
+        return value if memo is None else _copy_tensor(s, value)
     special = "__deepcopy__" if memo is not None else "__copy__"
     if type(s.static(value.cls, special)) is types.FunctionType:
         return s.call_method(value, special, *([DictValue()] if memo is not None else []))
     copier = next((c for kind, c in COPIERS.items() if isinstance(value, kind)), None)
     return copier(s, value, memo) if copier is not None else value
+
+
+def _copy_tensor(s: Any, value: TensorValue) -> Value:
+    if value.fake.requires_grad:  # a copied leaf is a leaf, which no operation of a graph gives; others refuse
+        s.unsupported("copied-leaf", f"copy.deepcopy of {value.describe()}, which requires grad")
+    return s.torch_method("clone", [value], {})
 
 
 def _inner(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
