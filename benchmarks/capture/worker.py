@@ -15,7 +15,6 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from statistics import median
 from typing import Any
 
 import numpy
@@ -199,7 +198,7 @@ CONTENDERS = {"ours": ours, "peer": peer}
 def warm(case: Case) -> dict[str, Any]:
     """Seconds of the first call less those of an eager one."""
     model, inputs = case.make()
-    eager = median(_seconds(model, inputs) for _ in range(3))
+    eager = min(_seconds(model, inputs) for _ in range(3))
     found: dict[str, Any] = {"eager": eager}
     for name, contender in CONTENDERS.items():
         graphs: list[int] = []
@@ -218,7 +217,7 @@ def warm_up(names: Iterable[str]) -> None:
 def cold(case: Case, name: str) -> dict[str, Any]:
     """Seconds from before the compiler's import to the first result, less those of an eager call."""
     model, inputs = case.make()
-    eager = median(_seconds(model, inputs) for _ in range(3))
+    eager = min(_seconds(model, inputs) for _ in range(3))
     start = time.perf_counter()
     call(CONTENDERS[name](model, []), inputs)
     return {name: time.perf_counter() - start - eager}
