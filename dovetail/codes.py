@@ -53,10 +53,11 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "rows = torch.unique(labels)",
         ),
         "text-of-tensor": Code(
-            "turns a tensor into text",
-            "The text of a tensor shows its numbers, which exist only after the graph has run.",
-            "Format tensors outside the compiled function.",
-            'message = f"loss {loss}"\nmessages.append(message)',
+            "looks into the text of a tensor",
+            "The text of a tensor shows its numbers, which exist only after the graph has run. It can be printed, logged, "
+            "kept or returned, but not measured, compared or cut.",
+            "Only print, log or return it, or format tensors outside the compiled function.",
+            "width = len(str(loss))",
         ),
         "late-call": Code(
             "prints or logs something that exists only in the graph",
@@ -319,12 +320,6 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Everything called is part of one graph, and calls nest deeper than the limit.",
             "Compile the inner function instead.",
             "def f(x): return f(x - 1) if x.shape[0] < 10**6 else x",
-        ),
-        "class-made-inside": Code(
-            "makes a class by calling type()",
-            "Classes are made by class statements in traced code, not by type with three arguments.",
-            "Make the class outside the compiled function.",
-            'Pair = type("Pair", (), {})',
         ),
         "class-subscript": Code(
             "subscripts a class with something made inside",

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import InvalidArgument
+from dovetail.options import REORDERABLE
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,10 @@ SETTINGS: dict[str, Setting] = {
         Setting("repro_after", None, (str, type(None)), "What is cut down to a repro.", (None, "capture", "aot")),
         Setting("repro_level", 2, (int,), "How far a repro is cut down; 4 compares values too.", (0, 1, 2, 3, 4)),
         Setting("trace_numpy", True, (bool,), "Take NumPy's functions into graphs."),
+        Setting(
+            "reorderable_logging_functions", REORDERABLE, (set, frozenset),
+            "Functions that are called after the graph, in order, instead of ending it.",
+        ),
         Setting("verbose", False, (bool,), "Recompile messages list every failed guard, not the first only."),
     )
 }
@@ -96,7 +101,7 @@ class Config:
     __slots__ = ("_values",)
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        values = {s.name: s.default for s in SETTINGS.values()}
+        values = {s.name: set(s.default) if set in s.accepts else s.default for s in SETTINGS.values()}
         for setting in SETTINGS.values():
             text = environment.get(f"DOVETAIL_{setting.name.upper()}")
             if text is not None:

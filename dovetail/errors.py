@@ -69,12 +69,13 @@ class Unsupported(DovetailError):
     """
 
     def __init__(
-        self, code: str, reason: str, remedy: str = "", stack: tuple[Location, ...] = (), refusals: tuple[str, ...] = ()
-    ) -> None:
+        self, code: str, reason: str, remedy: str = "", stack: tuple[Location, ...] = (),
+        refusals: tuple[str, ...] = (), places: tuple[tuple[int, bool], ...] = (),
+    ) -> None:  # fmt: skip
         super().__init__(reason)
         self.code, self.reason, self.stack, self.refusals = code, reason, stack, refusals
         self.remedy = remedy or (CODES[code].remedy if code in CODES else "")
-        self.places: tuple[tuple[int, bool], ...] = ()  # capture's: where the graph could end instead
+        self.places = places  # capture's: where the graph could end instead
         self.strict = False  # does the program ask for an error instead of a graph break here?
 
     def __str__(self) -> str:

@@ -6,11 +6,21 @@ cache is derived from it.
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from dovetail.errors import InvalidArgument
+
+#: What may be called after the graph instead of ending it, unless the user says otherwise.
+REORDERABLE: frozenset[Any] = frozenset(
+    (
+        print, warnings.warn, logging.Logger.debug, logging.Logger.info, logging.Logger.warning, logging.Logger.error,
+        logging.Logger.exception, logging.Logger.critical, logging.Logger.log,
+    )
+)  # fmt: skip
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -29,13 +39,16 @@ class Options:
     suppress_errors: bool = False
     capture_scalar_outputs: bool = False  # what item() and tolist() give stays in the graph
     debug_dir: str | None = None
+    reorderable_logging_functions: frozenset[Any] = REORDERABLE
 
     def cache_key(self) -> tuple[Any, ...]:
         """Equal keys promise equal code from equal graphs."""
         return tuple((f.name, getattr(self, f.name)) for f in fields(self) if f.name not in _NO_EFFECT_ON_CODE)
 
 
-_NO_EFFECT_ON_CODE = frozenset({"debug_dir", "recompile_limit", "suppress_errors", "fullgraph"})
+_NO_EFFECT_ON_CODE = frozenset(
+    {"debug_dir", "recompile_limit", "suppress_errors", "fullgraph", "reorderable_logging_functions"}
+)
 
 #: What `dovetail.compile(options={...})` may set, and the types accepted.
 USER_OPTIONS: dict[str, tuple[type, ...]] = {

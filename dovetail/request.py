@@ -60,6 +60,7 @@ class Request:
         settings = {n: getattr(config, n) for n in SETTINGS_OF_A_COMPILATION}
         return Options(
             backend=BACKENDS.resolve(self.backend), mode=self.mode or "default", fullgraph=self.fullgraph,
+            reorderable_logging_functions=frozenset(config.reorderable_logging_functions),
             dynamic=self.dynamic, debug_dir=config.debug_dir if config.compile_debug else None,
             **{**settings, **(self.user_options or {})},
         )  # fmt: skip

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import collections
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from dovetail.capture.classstores import HEAP_TYPE, class_set_attr
 from dovetail.capture.definitions import rely_on_class, rely_on_no_shadow
 from dovetail.capture.scope import trusted
-from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value
+from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, boolean
 from dovetail.capture.values.callables import (
     ClassValue,
     FunctionValue,
@@ -26,11 +28,12 @@ from dovetail.capture.values.callables import (
     SuperValue,
 )
 from dovetail.capture.values.containers import DictValue, TupleValue
-from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, real_dict
+from dovetail.capture.values.descriptors import Placeholder, kind_of
+from dovetail.capture.values.objects import ExceptionValue, Lazy, ModuleValue, ObjectValue, TracebackValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Member, OwnDict
+from dovetail.ir.source import Attr, Global, Member, OwnDict
 
 FUNCTION = types.FunctionType
 MODULE_GETATTR = torch.nn.Module.__getattr__
@@ -83,7 +86,9 @@ def _no_attribute(s: Any, value: Value, name: str) -> Any:
             s.guard(value.source, GuardKind.HAS_ATTR, (name, False))
         elif value.cls.__dictoffset__:
             s.guard(OwnDict(value.source), GuardKind.CONTAINS, (name, False))
-    return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
+    error = ExceptionValue(AttributeError, [Const(f"{value.cls.__name__!r} object has no attribute {name!r}")])
+    error.attrs = {"name": Const(name), "obj": value}
+    raise s.raising(error)
 
 
 def computes(s: Any, cls: type, name: str) -> bool:
@@ -95,7 +100,7 @@ def computes(s: Any, cls: type, name: str) -> bool:
 
 
 def is_data_descriptor(static: Any) -> bool:
-    kind = type(static)
+    kind = kind_of(static)
     return kind is property or hasattr(kind, "__set__")
 
 
@@ -114,6 +119,8 @@ def _get_data(s: Any, value: Value, static: Any, name: str) -> Value:
 def _get_slot(s: Any, value: Value, static: Any, name: str) -> Value:
     if isinstance(value, TupleValue) and name in getattr(value.cls, "__match_args__", ()):
         return value.at(s, value.cls.__match_args__.index(name))  # type: ignore[attr-defined]
+    if isinstance(value, (Const, KnownValue)) or (static.__objclass__, name) in NATIVE_ATTRIBUTES:
+        return _get_c_attribute(s, value, static, name)
     found = value.attrs.get(name) if isinstance(value, ObjectValue) else None
     if found is None and isinstance(value, ExceptionValue) and value.real is MISSING:
         return _exception_member(s, value, static)
@@ -143,11 +150,16 @@ FIRST_ARGUMENT = (StopIteration.__dict__["value"],)
 
 
 def _get_c_attribute(s: Any, value: Value, static: Any, name: str) -> Value:
+    reader = NATIVE_ATTRIBUTES.get((static.__objclass__, name))
+    if reader is not None:
+        return reader(s, value)
     try:
         found = static.__get__(value.native())
         if isinstance(value, ObjectValue) and value.source is not None and not isinstance(value, FunctionValue):
             return s.wrap(found, s.attr_source(value, name))
         return s.from_native(found)
+    except AttributeError as error:
+        return s.throw_native(error)
     except NotNative:
         pass
     return s.unsupported(
@@ -163,6 +175,8 @@ def bind_descriptor(s: Any, value: Value, static: Any, name: str) -> Value:
         return binder(s, value, static, name)
     getter = s.static(type(static), "__get__")
     if getter is MISSING:
+        if value.cls in s.made_classes:
+            return s.wrap(static, None)
         return s.wrap(static, _class_constant_source(s, value, name))
     if type(getter) is not FUNCTION:
         return s.unsupported(
@@ -173,9 +187,21 @@ def bind_descriptor(s: Any, value: Value, static: Any, name: str) -> Value:
 
 
 def _class_constant_source(s: Any, value: Value, name: str) -> Any:
-    if trusted(value.cls.__module__):
+    if trusted(value.cls.__module__) or _stored(s, value.cls, name):
         return None
     return s.attr_source(value, name)
+
+
+def _bind_placeholder(s: Any, value: Value, static: Placeholder, name: str) -> Value:
+    inner = static.value
+    if inner.cls is functools.cached_property:
+        result = s.call(s.get_attr(inner, "func"), value)
+        value.set_instance_attr(s, name, result)
+        return result
+    getter = s.static(inner.cls, "__get__")
+    if type(getter) is not FUNCTION:
+        return inner
+    return s.call(s.wrap(getter, None), inner, value, ClassValue(value.cls))
 
 
 def _cached_property(s: Any, value: Value, static: Any, name: str) -> Value:
@@ -183,6 +209,9 @@ def _cached_property(s: Any, value: Value, static: Any, name: str) -> Value:
     value.set_instance_attr(s, static.attrname, result)
     return result
 
+
+# Attributes of native types whose objects live in the trace: (class, name) → reader; filled by the folder `known`.
+NATIVE_ATTRIBUTES: dict[tuple[type, str], Callable[[Any, Any], Value]] = {}
 
 BINDERS: dict[type, Callable[[Any, Value, Any, str], Value]] = {
     FUNCTION: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
@@ -195,6 +224,7 @@ BINDERS: dict[type, Callable[[Any, Value, Any, str], Value]] = {
     property: lambda s, v, static, name: s.call(s.wrap(static.fget, None), v),
     functools.cached_property: _cached_property,
     functools._lru_cache_wrapper: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
+    Placeholder: _bind_placeholder,
     type(Position.x): lambda s, v, static, name: v.at(s, static.__reduce__()[1][0]),  # type: ignore[attr-defined]
 }
 
@@ -215,7 +245,8 @@ def _class_of(s: Any, value: Value) -> Value:
 
 
 def _dict_of(s: Any, value: Value) -> Value | None:
-    return NamespaceValue(value) if isinstance(value, ObjectValue) else None
+    has_one = isinstance(value, ObjectValue) and (value.cls.__dictoffset__ != 0 or isinstance(value, FunctionValue))
+    return NamespaceValue(value) if has_one else None  # type: ignore[arg-type]
 
 
 def _receiver(s: Any, value: Value) -> Value | None:
@@ -232,9 +263,7 @@ def _function_part(name: str) -> Callable[[Any, Value], Value | None]:
             return value.attrs[name]
         if value.real is not MISSING:
             return s.from_native(getattr(value.real, name))
-        module = value.globals.get("__name__")
-        parts = {"__name__": value.name, "__qualname__": value.code.co_qualname, "__module__": module}
-        return Const(parts[name]) if name in parts else NONE
+        return MADE_PARTS[name](value)
 
     return get
 
@@ -243,17 +272,53 @@ def _exception_args(s: Any, value: Value) -> Value | None:
     return TupleValue(value.args) if isinstance(value, ExceptionValue) else None
 
 
-def _exception_link(s: Any, value: Value) -> Value | None:
-    return (value.cause or NONE) if isinstance(value, ExceptionValue) else None
+def _exception_link(name: str) -> Callable[[Any, Value], Value | None]:
+    return lambda s, v: (getattr(v, name) or NONE) if isinstance(v, ExceptionValue) else None
 
 
 def _traceback(s: Any, value: Value) -> Value | None:
     if not issubclass(value.cls, BaseException):
         return None
+    if isinstance(value, ExceptionValue) and not value.raised:
+        return NONE
+    if s.frames and s.frames[-1].scope.trusted:
+        return TracebackValue()  # the library hands it on
     return s.unsupported("traceback", f"the traceback of {value.describe()} is read, which exists only when it runs")
 
 
-FUNCTION_PARTS = ("__name__", "__qualname__", "__doc__", "__module__", "__code__", "__annotations__", "__closure__")
+def _annotations(value: FunctionValue) -> Value:
+    made = DictValue()
+    flat = value.annotations.items if isinstance(value.annotations, TupleValue) else []
+    made.entries = {k.native(): (k, v) for k, v in zip(flat[::2], flat[1::2])}
+    value.attrs["__annotations__"] = made
+    return made
+
+
+def _doc(value: FunctionValue) -> Value:
+    first = value.code.co_consts[0] if value.code.co_consts else None
+    return Const(first if isinstance(first, str) else None)
+
+
+def _keyword_defaults(value: FunctionValue) -> Value:
+    made = DictValue()
+    made.entries = {k: (Const(k), v) for k, v in value.kwdefaults.items()}
+    return made if made.entries else NONE
+
+
+# Attributes of functions made inside.
+MADE_PARTS: dict[str, Callable[[FunctionValue], Value]] = {
+    "__name__": lambda v: Const(v.name),
+    "__qualname__": lambda v: Const(v.code.co_qualname),
+    "__module__": lambda v: Const(v.globals.get("__name__")),
+    "__doc__": _doc,
+    "__code__": lambda v: Const(v.code),
+    "__annotations__": _annotations,
+    "__closure__": lambda v: TupleValue(list(v.closure)) if v.closure else NONE,
+    "__defaults__": lambda v: TupleValue(list(v.defaults)) if v.defaults else NONE,
+    "__kwdefaults__": _keyword_defaults,
+    "__type_params__": lambda v: TupleValue([]),
+}
+FUNCTION_PARTS = tuple(n for n in MADE_PARTS if n in FUNCTION.__dict__ or n == "__module__")
 
 SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
     "__class__": _class_of,
@@ -262,8 +327,9 @@ SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
     "__func__": lambda s, v: v.function if isinstance(v, MethodValue) else None,
     **{n: _function_part(n) for n in FUNCTION_PARTS},
     "args": _exception_args,
-    "__cause__": _exception_link,
-    "__context__": lambda s, v: (v.context or NONE) if isinstance(v, ExceptionValue) else None,
+    "__cause__": _exception_link("cause"),
+    "__context__": _exception_link("context"),
+    "__suppress_context__": lambda s, v: boolean(v.suppress) if isinstance(v, ExceptionValue) else None,
     "__traceback__": _traceback,
 }
 
@@ -298,14 +364,16 @@ def class_get_attr(s: Any, value: ClassValue, name: str) -> Value:
     meta = s.static(type(cls), name)
     static = s.static(cls, name)
     if meta is not MISSING and is_data_descriptor(meta):
+        if isinstance(meta, property):
+            return s.call(s.wrap(meta.fget, None), value)
         return s.from_native(getattr(cls, name))
     if static is MISSING:
         if meta is not MISSING:
             return bind_descriptor(s, value, meta, name)
         fallback = s.static(type(cls), "__getattr__")
-        if type(fallback) is FUNCTION and not hasattr(cls, name):
+        if type(fallback) is FUNCTION and not (name[:2] == "__" and hasattr(type, name)):
             return s.call(s.wrap(fallback, None), value, Const(name))
-        if hasattr(cls, name):
+        if cls not in s.class_stores and hasattr(cls, name):
             return s.wrap(getattr(cls, name), None)
         return s.throw(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
     kind = type(static)
@@ -315,10 +383,18 @@ def class_get_attr(s: Any, value: ClassValue, name: str) -> Value:
         return s.wrap(static.__func__, None)
     if kind is types.ClassMethodDescriptorType or kind is types.BuiltinFunctionType:
         return s.wrap(getattr(cls, name), None)
-    if kind in BINDERS or hasattr(kind, "__get__"):
+    getter = s.static(kind_of(static), "__get__")
+    if type(getter) is FUNCTION:
+        return s.call(s.wrap(getter, None), s.wrap(static, None), NONE, value)
+    if kind in BINDERS or hasattr(kind, "__get__") or cls in s.made_classes or _stored(s, cls, name):
         return s.wrap(static, None)
     source = None if trusted(cls.__module__) else Attr(value.source or s.bind(cls), name)
     return s.wrap(static, source)
+
+
+def _stored(s: Any, cls: type, name: str) -> bool:
+    """Has traced code stored the attribute?"""
+    return any(name in s.class_stores[base].table for base in cls.__mro__ if base in s.class_stores)
 
 
 CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
@@ -336,6 +412,9 @@ CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
 def pymodule_get_attr(s: Any, value: PyModuleValue, name: str) -> Value:
     module = value.real
     table = module.__dict__
+    special = MODULE_ATTRIBUTES.get((module.__name__, name))
+    if special is not None:
+        return special(s)
     if name in table:
         found = s.scope(table, module.__name__).load(s, name)
         if found is not None:
@@ -347,6 +426,32 @@ def pymodule_get_attr(s: Any, value: PyModuleValue, name: str) -> Value:
     return s.wrap(real, None)
 
 
+def _modules(s: Any) -> Value:
+    """`sys.modules`: grows at any time, so only what is looked up is relied on."""
+    made = DictValue()
+    source = Global("modules", "sys")
+    made.entries = {k: (Const(k), Lazy(m, source.item(k))) for k, m in sys.modules.items()}
+    return made
+
+
+def _stream(name: str) -> Callable[[Any], Value]:
+    """A standard stream, whichever it is when the program runs."""
+
+    def get(s: Any) -> Value:
+        stored = s.scope(sys.__dict__, "sys").values.get(name)
+        real = getattr(sys, name)
+        return stored if stored is not None else ObjectValue(type(real), real, Global(name, "sys"))
+
+    return get
+
+
+MODULE_ATTRIBUTES: dict[tuple[str, str], Callable[[Any], Value]] = {
+    ("sys", "modules"): _modules,
+    ("sys", "stdout"): _stream("stdout"),
+    ("sys", "stderr"): _stream("stderr"),
+}
+
+
 def super_get_attr(s: Any, value: SuperValue, name: str) -> Value:
     mro = value.owner.__mro__
     rest = mro[mro.index(value.start) + 1 :]
@@ -354,7 +459,7 @@ def super_get_attr(s: Any, value: SuperValue, name: str) -> Value:
         if name in cls.__dict__:
             static = cls.__dict__[name]
             rely_on_class(s, rest, name, static)
-            if isinstance(value.receiver, ClassValue):
+            if isinstance(value.receiver, ClassValue) and value.owner is value.receiver.real:
                 return _super_on_class(s, value, static)
             if static is MODULE_GETATTR and isinstance(value.receiver, ModuleValue):
                 return MethodValue(KnownValue(MODULE_GETATTR), value.receiver)
@@ -367,6 +472,8 @@ def _super_on_class(s: Any, value: SuperValue, static: Any) -> Value:
         return MethodValue(s.wrap(static.__func__, None), value.receiver)
     if type(static) is staticmethod:
         return s.wrap(static.__func__, None)
+    if type(static) is types.ClassMethodDescriptorType:
+        return MethodValue(s.wrap(static, None), value.receiver)
     return s.wrap(static, None)
 
 
@@ -376,9 +483,18 @@ def _super_on_class(s: Any, value: SuperValue, static: Any) -> Value:
 def set_attr(s: Any, value: Value, name: str, new: Value) -> None:
     """`setattr(value, name, new)`, `__setattr__` overrides included."""
     if isinstance(value, PyModuleValue):
+        if (value.real.__name__, name) in MODULE_ATTRIBUTES:
+            s.unsupported("stream-replaced", f"the code replaces sys.{name}", "Redirect output outside.")
         s.scope(value.real.__dict__, value.real.__name__).store(s, name, new)
         return
     override = s.static(value.cls, "__setattr__")
+    if isinstance(value, ClassValue) and type(override) is not FUNCTION:
+        meta = s.static(value.cls, name)
+        if isinstance(meta, property) and meta.fset is not None:
+            s.call(s.wrap(meta.fset, None), value, new)
+        else:
+            class_set_attr(s, value, name, new)
+        return
     if type(override) is FUNCTION and not isinstance(value, TensorValue):
         if override is torch.nn.Module.__setattr__ and isinstance(value, ModuleValue):
             _set_module_attr(s, value, name, new)
@@ -396,12 +512,14 @@ def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
                 s.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no setter")
             s.call(s.wrap(static.fset, None), value, new)
             return
-        setter = s.static(type(static), "__set__")
+        setter = s.static(kind_of(static), "__set__")
         if type(setter) is FUNCTION:
             s.call(s.wrap(setter, None), s.wrap(static, None), value, new)
             return
         if not isinstance(value, ExceptionValue):
             s.unsupported("attribute-store", f"cannot set {name!r} of {value.describe()}: native code stores it")
+    if static is MISSING and value.cls.__flags__ & HEAP_TYPE and value.cls.__dictoffset__ == 0:
+        _no_attribute(s, value, name)
     value.set_instance_attr(s, name, new)
 
 
@@ -427,5 +545,22 @@ def del_attr(s: Any, value: Value, name: str) -> None:
     override = s.static(value.cls, "__delattr__")
     if type(override) is FUNCTION:
         s.call(s.wrap(override, None), value, Const(name))
+    elif isinstance(value, ClassValue):
+        class_set_attr(s, value, name, None)
+    else:
+        object_del_attr(s, value, name)
+
+
+def object_del_attr(s: Any, value: Value, name: str) -> None:
+    """`object.__delattr__`."""
+    static = s.static(value.cls, name)
+    if isinstance(static, property):
+        if static.fdel is None:
+            s.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no deleter")
+        s.call(s.wrap(static.fdel, None), value)
+        return
+    deleter = s.static(kind_of(static), "__delete__") if static is not MISSING else MISSING
+    if type(deleter) is FUNCTION:
+        s.call(s.wrap(deleter, None), s.wrap(static, None), value)
     elif not value.del_instance_attr(s, name):
-        s.throw(AttributeError, name)
+        _no_attribute(s, value, name)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from functools import cache
-from types import CodeType
+from types import CodeType, FunctionType, GenericAlias
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from dovetail.bytecode.decode import flags
 from dovetail.capture import scalars
 from dovetail.capture.definitions import rely_on_function
 from dovetail.capture.frame import Frame, GeneratorValue
-from dovetail.capture.known.table import CLOSURES, FOLDED, FOLDED_METHOD_TYPES, INLINE, KNOWN, STANDINS
+from dovetail.capture.known.table import CALL_LATER, CLOSURES, FOLDED, FOLDED_METHOD_TYPES, INLINE, KNOWN, STANDINS
 from dovetail.capture.marked import call_marked
 from dovetail.capture.modules import call_module
 from dovetail.capture.torchtable import graph_functions, tensor_methods
@@ -47,6 +47,8 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
             result = handler(s, args, kwargs)
             if result is not INLINE:
                 return result
+        if real in s.options.reorderable_logging_functions:
+            return KNOWN[CALL_LATER](s, [function, *args], kwargs)
         if real in graph_functions():
             return s.torch_call(real, args, kwargs)
         standin = STANDINS.get(real)
@@ -57,6 +59,8 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
             return s.torch_method(name, args, kwargs)
         if real in FOLDED:
             return fold(s, real, args, kwargs)
+        if real.__module__ in OPAQUE_MODULES:
+            return _opaque(s, function)
         inner = PEER_WRAPPERS.get((real.__module__, real.__name__))
         if inner is not None:
             cells = dict(zip(real.__code__.co_freevars, real.__closure__, strict=True))
@@ -64,8 +68,14 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
         original = marks.original_of(real)
         if original is not real:  # a compiled function inside another is traced as what it was made from
             return s.call(s.wrap(original, s.attr_source(function, "_dovetail_original")), *args, **kwargs)
+        by_code = KNOWN.get(real.__code__) if real.__dict__ else None
+        if by_code is not None:
+            return by_code(s, [function, *args], kwargs)
     return call_python(s, function, args, kwargs)
 
+
+#: Modules whose functions look at the running program or leave it: they are called, not traced.
+OPAQUE_MODULES = frozenset(("traceback", "linecache", "pdb", "bdb", "subprocess", "tempfile", "faulthandler"))
 
 #: torch.compile, once used in a process, wraps methods of nn.Module with book-keeping of its own: the
 #: free variable that holds the method itself.
@@ -127,20 +137,23 @@ def bind_arguments(
     for name, value in zip(positional, args):
         out[name] = value
     if len(args) > count and star is None:
-        s.throw(TypeError, f"{function.name}() takes {count} positional arguments but {len(args)} were given")
+        _refuse_arguments(s, function, args, kwargs)
     extra = _bind_keywords(s, function, kwargs, out)
+    if extra is None:
+        _refuse_arguments(s, function, args, kwargs)
+        return
     first_default = count - len(function.defaults)
     for k in range(min(len(args), count), count):
         name = positional[k]
         if name in out:
             continue
         if k < first_default:
-            s.throw(TypeError, f"{function.name}() missing 1 required positional argument: {name!r}")
+            _refuse_arguments(s, function, args, kwargs)
         out[name] = function.defaults[k - first_default]
     for name in keyword_only:
         if name not in out:
             if name not in function.kwdefaults:
-                s.throw(TypeError, f"{function.name}() missing 1 required keyword-only argument: {name!r}")
+                _refuse_arguments(s, function, args, kwargs)
             out[name] = function.kwdefaults[name]
     if star is not None:
         out[star] = TupleValue(args[count:])
@@ -150,16 +163,40 @@ def bind_arguments(
         out[double] = rest
 
 
-def _bind_keywords(s: Any, function: FunctionValue, kwargs: dict[str, Value], out: dict[str, Any]) -> dict[str, Value]:
+def _refuse_arguments(s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """Raise what Python raises: an empty function of the same signature is called in vain."""
+    code = function.code
+    hollow = code.replace(
+        co_code=EMPTY.co_code, co_consts=EMPTY.co_consts, co_names=(), co_cellvars=(), co_freevars=(),
+        co_exceptiontable=b"", co_linetable=EMPTY.co_linetable, co_stacksize=1, co_flags=code.co_flags & (3 | 4 | 8),
+    )  # fmt: skip
+    native = FunctionType(hollow, {}, code.co_name, tuple(map(id, function.defaults)))
+    native.__kwdefaults__ = dict.fromkeys(function.kwdefaults)
+    if function.real is not MISSING:
+        native.__qualname__ = function.real.__qualname__
+    try:
+        native(*args, **kwargs)
+    except TypeError as error:
+        s.throw_native(error)
+    raise AssertionError(f"the arguments of {function.name} fit after all")
+
+
+EMPTY = (lambda: None).__code__
+
+
+def _bind_keywords(
+    s: Any, function: FunctionValue, kwargs: dict[str, Value], out: dict[str, Any]
+) -> dict[str, Value] | None:
+    """Assign keyword arguments; what is left over goes to **kwargs. None: they do not fit."""
     positional, keyword_only, posonly, _, double = _parameters(function.code)
     extra = {}
     for name, value in kwargs.items():
         if name in positional[posonly:] or name in keyword_only:
             if name in out:
-                s.throw(TypeError, f"{function.name}() got multiple values for argument {name!r}")
+                return None
             out[name] = value
         elif double is None:
-            s.throw(TypeError, f"{function.name}() got an unexpected keyword argument {name!r}")
+            return None
         else:
             extra[name] = value
     return extra
@@ -187,6 +224,8 @@ def call_known(s: Any, function: KnownValue, args: list[Value], kwargs: dict[str
             return s.torch_method(name, args, kwargs)
         if real in FOLDED or getattr(real, "__objclass__", None) in FOLDED_METHOD_TYPES:
             return fold(s, real, args, kwargs)
+    if isinstance(real, GenericAlias):
+        return s.call(s.wrap(real.__origin__, None), *args, **kwargs)
     call = s.static(type(real), "__call__")
     if type(call).__name__ == "function":
         return s.call_function(s.wrap(call, None), [function, *args], kwargs)
@@ -202,7 +241,7 @@ def _opaque(s: Any, function: Value) -> Value:
     name = getattr(getattr(function, "real", None), "__qualname__", None) or function.describe()
     module = getattr(getattr(function, "real", None), "__module__", None)
     return s.unsupported(
-        "opaque-call", f"{f'{module}.' if module else ''}{name} is native code that capture knows nothing about",
+        "opaque-call", f"{f'{module}.' if module else ''}{name} is code that capture cannot look into",
         "Call it outside the compiled function.",
     )
 

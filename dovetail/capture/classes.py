@@ -20,6 +20,7 @@ from dovetail.capture.values.containers import DictValue, ListValue, SetValue, T
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
 
 FUNCTION = types.FunctionType
+ABSTRACT = 1 << 20
 
 
 def call_class(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -70,6 +71,11 @@ def _native_init(s: Any, made: Value, init: Any, args: list[Value], kwargs: dict
 
 def allocate(s: Any, cls: type, new: Any, args: list[Value]) -> Value:
     """A fresh instance of `cls` from a native `__new__`."""
+    if cls.__flags__ & ABSTRACT and new is object.__new__:
+        try:
+            object.__new__(cls)
+        except TypeError as error:
+            s.throw_native(error)
     maker = ALLOCATORS.get(new)
     if maker is None:
         if issubclass(cls, BaseException):
@@ -85,7 +91,7 @@ def _new_tuple(s: Any, cls: type, args: list[Value]) -> Value:
 def _new_frozenset(s: Any, cls: type, args: list[Value]) -> Value:
     made = SetValue(cls)
     for item in s.unpack(args[0]) if args else []:
-        made.entries.setdefault(s.hashable(item), item)
+        made.add(s, item)
     return made
 
 
@@ -98,6 +104,7 @@ def _new_dict(s: Any, cls: type, args: list[Value]) -> Value:
 
 
 ALLOCATORS = {
+    types.SimpleNamespace.__new__: lambda s, cls, args: ObjectValue(cls),
     object.__new__: lambda s, cls, args: ObjectValue(cls),
     list.__new__: _new_list,
     deque.__new__: _new_list,

@@ -31,6 +31,8 @@ def rely_on_class(s: Any, classes: Iterable[type], name: str, found: Any) -> Non
     if found is MISSING or not hasattr(type(found), "__get__"):
         return
     for base in classes:
+        if base in s.made_classes:
+            continue  # traced code made it
         raw = base.__dict__.get(name, ABSENT)
         if not trusted(base.__module__):
             s.guard(s.bind(base), GuardKind.CLASS_DICT, (name, raw))

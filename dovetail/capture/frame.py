@@ -7,9 +7,11 @@ as the interpreter does it; see Objects/exception_handling_notes.txt in the CPyt
 
 from __future__ import annotations
 
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from dovetail.bytecode import Code
+from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value
@@ -189,6 +191,9 @@ def run_frames(s: Any, suspended: list[Frame]) -> tuple[Any, Value]:
         del frames[base:]
 
 
+KINDS = {0x80: CoroutineType, 0x200: AsyncGeneratorType}  # by the code's flags
+
+
 class GeneratorValue(IteratorValue):
     """A generator whose frame runs one step at a time: made inside, or left behind by a graph break.
 
@@ -196,7 +201,6 @@ class GeneratorValue(IteratorValue):
     """
 
     __slots__ = ("frame", "inner", "real", "result", "state")
-    cls = type(_ for _ in ())
 
     def __init__(self, frame: Frame | None, state: str = "new", source: Any = None, real: Any = MISSING) -> None:
         super().__init__(source)
@@ -211,6 +215,11 @@ class GeneratorValue(IteratorValue):
         """The frames that it was suspended with, its own first."""
         self.frame, *self.inner = frames
         self.frame.owner = self
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        flags = self.frame.code.code.co_flags if self.frame is not None else 0
+        return next((kind for bit, kind in KINDS.items() if flags & bit), GeneratorType)
 
     def step(self, s: Any) -> Value | None:
         return self.send(s, NONE)
@@ -235,12 +244,51 @@ class GeneratorValue(IteratorValue):
         raised = Raised(error)
         self.state = "running"
         try:
+            inner = self._awaits()
+            if inner is not None:
+                return self._delegate(s, inner, error)
             self.frame.unwind(raised)
-        except Raised:
+        except Raised as left:
             self.state = "done"
             s.effects.touch(self)
-            raise
+            raise self._outside(left) from None
         return self._resume(s)
+
+    def _awaits(self) -> Any:
+        """The generator that this one waits for in `yield from` or `await`."""
+        frame = self.frame
+        waits = frame.code.instructions[frame.ip].arg & 3 >= 2
+        return frame.stack_[-1] if waits and isinstance(frame.stack_[-1], GeneratorValue) else None
+
+    def _delegate(self, s: Any, inner: GeneratorValue, error: Value) -> Value | None:
+        """The exception goes to the generator waited for; what that one does then is what this one sees."""
+        try:
+            found = inner.throw(s, error)
+        except Raised as raised:
+            self.frame.unwind(raised)
+            return self._resume(s)
+        if found is not None:
+            self.state = "waiting"
+            s.effects.touch(self)
+            return found
+        frame = self.frame
+        start = next(k for k in range(frame.at, -1, -1) if frame.code.instructions[k].name == "SEND")
+        frame.ip = frame.code.instructions[start].target
+        if DIALECT.send_keeps_receiver:
+            frame.push(inner.result)
+        else:
+            frame.stack_[-1] = inner.result
+        return self._resume(s)
+
+    def _outside(self, raised: Raised) -> Raised:
+        """A StopIteration may not leave a generator by accident."""
+        error = raised.value
+        if error.cls is not StopIteration:
+            return raised
+        made = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])
+        made.cause = made.context = error
+        made.suppress = True
+        return Raised(made)
 
     def _resume(self, s: Any) -> Value | None:
         self.state = "running"
@@ -252,6 +300,9 @@ class GeneratorValue(IteratorValue):
         s.current_exception = own or outside
         try:
             outcome, value = run_frames(s, frames)
+        except Raised as raised:
+            self.state = "done"
+            raise self._outside(raised) from None
         except BaseException:
             self.state = "done"
             raise

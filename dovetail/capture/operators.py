@@ -30,7 +30,7 @@ from dovetail.capture.values.containers import (
     TupleValue,
     ViewValue,
 )
-from dovetail.capture.values.objects import ExceptionValue, ObjectValue
+from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -87,7 +87,8 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value:
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         if name in IN_PLACE and not isinstance(left, TensorValue):
             name = name[1:]
-        if _tensor_operand(left) and _tensor_operand(right):
+        text = isinstance(left, Const) and issubclass(left.cls, (str, bytes))
+        if _tensor_operand(left) and _tensor_operand(right) and not text:
             return s.torch_call(BINARY[name], [left, right], {})
     if name in IN_PLACE:
         method = s.find_special(left, f"__{name}__")
@@ -110,19 +111,33 @@ def _is_not_implemented(value: Value) -> bool:
 def _protocol(s: Any, left: Value, right: Value, name: str, reflected: str, sign: str) -> Value:
     attempts = [(left, right, name), (right, left, reflected)]
     if left.cls is right.cls:
-        attempts.pop()
+        if sign not in COMPARE:
+            attempts.pop()
     elif issubclass(right.cls, left.cls) and s.static(right.cls, reflected) is not s.static(left.cls, reflected):
         attempts.reverse()
     for receiver, other, method_name in attempts:
         method = s.find_special(receiver, method_name)
-        if method is not None:
+        if method is not None and not _of_object(s, receiver, method_name):
             result = s.call(method, other)
             if not _is_not_implemented(result):
                 return result
+    if sign in COMPARE:
+        return s.throw(
+            TypeError,
+            f"{sign!r} not supported between instances of {left.cls.__name__!r} and {right.cls.__name__!r}",
+        )
+    if sign == "+" and issubclass(left.cls, (list, tuple, str)):
+        kind = next(c.__name__ for c in (list, tuple, str) if issubclass(left.cls, c))
+        return s.throw(TypeError, f'can only concatenate {kind} (not "{right.cls.__name__}") to {kind}')
     return s.throw(
         TypeError,
         f"unsupported operand type(s) for {sign}: {left.cls.__name__!r} and {right.cls.__name__!r}",
     )
+
+
+def _of_object(s: Any, value: Value, name: str) -> bool:
+    """Is the comparison `object`'s own, which never knows?"""
+    return s.static(value.cls, name) is s.static(object, name)
 
 
 def unary(s: Any, name: str, value: Value) -> Value:
@@ -161,6 +176,8 @@ def _tensor_to_none(left: Value, right: Value) -> bool:
 
 def _equality(s: Any, sign: str, left: Value, right: Value) -> Value:
     want = sign == "=="
+    if isinstance(left, MethodValue) and isinstance(right, MethodValue):
+        return boolean((same(s, left.function, right.function) and same(s, left.receiver, right.receiver)) is want)
     if type(left) is KnownValue and isinstance(right, (KnownValue, Const)):
         return native_call(s, COMPARE[sign][0], left.real, right.native())
     name = "__eq__" if want else "__ne__"
@@ -294,6 +311,8 @@ def get_item(s: Any, container: Value, index: Value) -> Value:
             pass
     if isinstance(container, ClassValue):
         return _class_item(s, container, index)
+    if container.cls.__module__ == "typing" and getattr(container, "real", MISSING) is not MISSING:
+        return native_call(s, operator.getitem, container.native(), index.native())
     method = s.find_special(container, "__getitem__")
     if method is None:
         if isinstance(container, KnownValue):
@@ -377,8 +396,10 @@ def sequence_store(s: Any, container: ListValue, index: Value, value: Value | No
     """Assign to (or, with None, delete) an item or a slice of a list."""
     items = list(container.all(s))
     try:
-        if isinstance(index, SliceValue):
-            items[index.native()] = s.unpack(value) if value is not None else []
+        if isinstance(index, SliceValue) and value is not None:
+            items[index.native()] = s.unpack(value)
+        elif isinstance(index, SliceValue):
+            del items[index.native()]
         elif value is None:
             del items[_index(s, index)]
         else:
@@ -442,38 +463,3 @@ class UserKey:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UserKey) and equal(self.session, self.value, other.value)
-
-
-def _native_exception(value: ExceptionValue) -> BaseException:
-    if value.original is not None:
-        return value.original
-    made = value.cls.__new__(value.cls, *[a.native() for a in value.args])
-    assert isinstance(made, BaseException)
-    return made
-
-
-def to_string(s: Any, value: Value, spec: str, function: Callable[[Any], str] = str) -> Value:
-    """`format(value, spec)` after `str` or `repr`; tensors have no text while capturing."""
-    if isinstance(value, Const):
-        made = scalars.text(s, value, spec, function)
-        if made is not None:
-            return made
-        return native_call(s, lambda v: format(v if spec else function(v), spec), value.value)
-    if isinstance(value, ExceptionValue):
-        return native_call(s, lambda: format(function(_native_exception(value)), spec))
-    name = "__repr__" if function is repr else "__str__"
-    method = s.static(value.cls, name)
-    if type(method).__name__ == "function" and not isinstance(value, TensorValue):
-        text = s.call(s.find_special(value, name))
-        return native_call(s, format, text.native(), spec)
-    if name == "__str__" and type(s.static(value.cls, "__repr__")).__name__ == "function":
-        return to_string(s, value, spec, repr)
-    try:
-        if type(value) is ObjectValue and value.source is not None:
-            raise NotNative(value)  # its contents are not guarded
-        return native_call(s, lambda v: format(function(v), spec), value.native())
-    except NotNative:
-        return s.unsupported(
-            "text-of-tensor", f"the code turns {value.describe()} into text, which would show values",
-            "Format tensors outside the compiled function.",
-        )

@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
+import types
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
+import torch
 import torch.fx
 
 from dovetail.capture.breaks.generators import NEW, fresh, paused_at, set_state
@@ -25,13 +29,18 @@ from dovetail.capture.breaks.handled import raised_at
 from dovetail.capture.breaks.points import chain, started
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.tensors import reachable
+from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import MISSING, Const, LateConst, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue, ViewValue
+from dovetail.capture.values.descriptors import ClassStore, quiet_class
 from dovetail.capture.values.iterators import IteratorValue
+from dovetail.capture.values.late import LateText, Snapshot
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue, real_dict
 from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.views import NamespaceValue
+from dovetail.errors import Unsupported
 from dovetail.ir.captured import Continuation
 from dovetail.ir.source import Attr, Computed, Source
 
@@ -94,6 +103,10 @@ class Rebuilder:
 
     def known(self, obj: Any) -> str:
         """Text for an object that the entry keeps."""
+        if isinstance(obj, type) and obj in self.s.made_classes:
+            return self.made_class(obj)
+        if id(obj) in self.s.private:
+            return self.private(obj)
         return self.s.bind(obj).expr()
 
     def _remember(self, value: Value, text: str) -> str:
@@ -197,6 +210,9 @@ class Rebuilder:
         if value.real is not MISSING:
             return self.known(value.real)
         cells = [self.expr(c) for c in value.closure]
+        found = self._memo.get(id(value))
+        if found is not None:
+            return found  # one of the cells holds the function itself
         defaults = ", ".join(self.expr(d) for d in value.defaults)
         closure = f"({', '.join(cells)},)" if cells else "None"
         text = self.start(
@@ -207,6 +223,7 @@ class Rebuilder:
         if value.kwdefaults:
             pairs = ", ".join(f"{k!r}: {self.expr(v)}" for k, v in value.kwdefaults.items())
             self.lines.append(f"{text}.__kwdefaults__ = {{{pairs}}}")
+        self.attributes(value, text)
         return text
 
     def cell(self, value: CellValue) -> str:
@@ -232,13 +249,16 @@ class Rebuilder:
         if value.original is not None:
             text = self.start(value, f"{self.known(copy.copy)}({self.known(value.original)})")
         else:
-            args = ", ".join(self.expr(a) for a in value.args)
-            text = self.start(value, f"{self.known(value.cls)}.__new__({self.known(value.cls)}, {args})")
+            args, cls = ", ".join(self.expr(a) for a in value.args), self.known(value.cls)
+            text = self.start(value, f"{cls}.__new__({cls}, {args})")
+            self.lines.append(f"{self.known(_native_init(value.cls))}({text}, {args})")
         self.attributes(value, text)
         if value.cause is not None:
             self.lines.append(f"{text}.__cause__ = {self.expr(value.cause)}")
         if value.context is not None:
             self.lines.append(f"{text}.__context__ = {self.expr(value.context)}")
+        if value.cause is not None or value.suppress:
+            self.lines.append(f"{text}.__suppress_context__ = {value.suppress}")
         if value.places:
             self.lines.append(f"{self.known(raised_at)}({text}, {self.known(value.places)})")
         return text
@@ -251,7 +271,9 @@ class Rebuilder:
             return self.known(value.real)
         if value.made_by is not None or not value.attrs.keys() <= value.written.keys():
             return self.s.unsupported("result", f"a {value.cls.__name__} cannot be returned from the compiled function")
-        text = self.start(value, f"_new({self.known(value.cls)})")
+        cls = self.known(value.cls)
+        plain = value.cls.__new__ is object.__new__ or isinstance(value.cls.__new__, FunctionType)
+        text = self.start(value, f"_new({cls})" if plain else f"{cls}.__new__({cls})")
         self.attributes(value, text)
         return text
 
@@ -271,8 +293,37 @@ class Rebuilder:
             "iterator-result", "an iterator or generator leaves the compiled function", "Return a list instead."
         )
 
+    def snapshot(self, value: Snapshot) -> str:
+        """The tensor as it was: a copy, made at that place in the graph, if something has changed since."""
+        later = itertools.takewhile(lambda n: n is not value.after, reversed(self.s.graph.nodes))
+        if not any(node.op.startswith("call") and impure(node) for node in later):
+            return self.expr(value.tensor)
+        if value.tensor.fake.requires_grad:
+            raise Unsupported(
+                "late-call", "a tensor that requires grad is shown and may be changed later",
+                "Show it outside the compiled function.", places=value.places,
+            )
+        copy = value.tensor.fake
+        with self.s.graph.inserting_after(value.after):
+            node = self.s.graph.call_method("clone", (value.node,))
+            node.meta.update(fake=copy.clone(), stack=())
+        return self.tensor(TensorValue(node, node.meta["fake"]))
+
+    def late_text(self, value: LateText) -> str:
+        parts = [self._part(part) for part in value.parts]
+        return self.start(value, parts[0] if len(parts) == 1 else f"''.join(({', '.join(parts)},))")
+
+    def _part(self, part: Any) -> str:
+        if isinstance(part, Const):
+            return self.expr(part)
+        function, snapshot, spec = part
+        tensor = self.expr(snapshot)
+        return f"{self.known(function)}({tensor}, {spec!r})" if spec else f"{self.known(function)}({tensor})"
+
     def generator(self, value: GeneratorValue) -> str:
         """A running one stands where the graph breaks, which is said there."""
+        if value.cls is not types.GeneratorType:
+            return self.s.unsupported("iterator-result", "a coroutine leaves the compiled function")
         text = self.start(value, f"{self.known(fresh)}()")
         if value.state != "running":
             self.lines.append(self.generator_state(value))
@@ -287,6 +338,47 @@ class Rebuilder:
         else:
             rest, given = chain(self, [value.frame], value.frame.ip, value.frame.stack_, [])
         return state_line(self, value, paused_at(value.state, rest), given)
+
+    def made_class(self, cls: type) -> str:
+        """A class that traced code made, made anew in every call."""
+        found = self._memo.get(id(cls))
+        if found is not None:
+            return found
+        meta, name = self.s.made_classes[cls]
+        if meta is not type and type(cls).__new__ is not type.__new__ or issubclass(cls, torch.nn.Module):
+            return self.s.unsupported("class-result", f"the class {name}, made inside, leaves the compiled function")
+        bases = "".join(f"{self.known(b)}, " for b in cls.__bases__ if b is not object)
+        early = {"__qualname__": cls.__qualname__}
+        early |= {k: v for k, v in cls.__dict__.items() if k in ("__slots__", "__module__", "__doc__")}
+        maker = self.known(quiet_class if bases else type.__new__)
+        text = self._local(f"{maker}({self.known(meta)}, {name!r}, ({bases}), {self.known(early)})")
+        self._memo[id(cls)] = text
+        self._keep.append(self.s.cache[id(cls)])
+        cell = self.s.class_cells.get(cls)
+        if cell is not None:
+            self.expr(cell)
+        for key, item in cls.__dict__.items():
+            if key not in early and type(item) not in AUTOMATIC:
+                self.lines.append(f"type.__setattr__({text}, {key!r}, {self.expr(self.s.wrap(item, None))})")
+        return text
+
+    def private(self, obj: Any) -> str:
+        """A descriptor made inside, around stand-ins."""
+        parts = (obj.fget, obj.fset, obj.fdel) if isinstance(obj, property) else (obj.__func__,)
+        values = ", ".join("None" if p is None else self.expr(self.s.wrap(p, None)) for p in parts)
+        return self._local(f"{self.known(type(obj))}({values})")
+
+    def write_class(self, store: ClassStore) -> list[str]:
+        target, out = self.known(store.real), []
+        for name, item in store.table.items():
+            if item is not MISSING:
+                out.append(f"type.__setattr__({target}, {name!r}, {self.expr(self.s.wrap(item, None))})")
+            elif name in store.real.__dict__:
+                out.append(f"type.__delattr__({target}, {name!r})")
+        return out
+
+    def namespace(self, value: NamespaceValue) -> str:
+        return self._local(f"{self.expr(value.base)}.__dict__")
 
     def view(self, value: ViewValue) -> str:
         return self._local(f"{self.expr(value.base)}.{value.kind}()")
@@ -313,11 +405,13 @@ class Rebuilder:
         if value.real is MISSING and value.source is None or not value.written:
             return []
         target = self.expr(value)
+        own = value.cls.__setattr__  # a native one of its own is the only way to store
+        store = "_set" if own is object.__setattr__ or isinstance(own, FunctionType) else self.known(setattr)
         out = []
         for name in value.written:
             found = value.attrs[name]
             if found is not MISSING:
-                out.append(f"_set({target}, {name!r}, {self.expr(found)})")
+                out.append(f"{store}({target}, {name!r}, {self.expr(found)})")
             elif name in real_dict(value.real):
                 out.append(f"_del({target}, {name!r})")
         return out
@@ -372,6 +466,15 @@ def state_line(rebuilder: Rebuilder, value: GeneratorValue, paused: Any, given: 
     return f"{rebuilder.known(set_state)}({rebuilder.expr(value)}, {place}, ({''.join(f'{a}, ' for a in given)}))"
 
 
+def _native_init(cls: type) -> Any:
+    """The `__init__` in native code that the class's own ones end at."""
+    inits = (base.__dict__.get("__init__") for base in cls.__mro__)
+    return next(init for init in inits if init is not None and not isinstance(init, FunctionType))
+
+
+AUTOMATIC = (types.GetSetDescriptorType, types.MemberDescriptorType)  # Python makes these for a class itself
+
+
 def _partial(rebuilder: Rebuilder, value: ObjectValue) -> str:
     function, args, keywords = (rebuilder.expr(value.attrs[n]) for n in ("func", "args", "keywords"))
     return rebuilder.start(value, f"{rebuilder.known(value.cls)}({function}, *{args}, **{keywords})")
@@ -389,6 +492,13 @@ def _inference_mode(rebuilder: Rebuilder, value: ObjectValue) -> str:
 
 
 MAKERS[torch.inference_mode] = _inference_mode
+
+
+def _reference(rebuilder: Rebuilder, value: ObjectValue) -> str:
+    return rebuilder.start(value, f"{rebuilder.known(value.cls)}({rebuilder.expr(value.attrs['target'])})")
+
+
+MAKERS[weakref.ref] = _reference
 
 BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     Const: Rebuilder.const,
@@ -408,6 +518,9 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     GeneratorValue: Rebuilder.generator,
     IteratorValue: Rebuilder.iterator,
     ViewValue: Rebuilder.view,
+    NamespaceValue: Rebuilder.namespace,
+    Snapshot: Rebuilder.snapshot,
+    LateText: Rebuilder.late_text,
 }
 
 WRITERS: dict[type, Callable[[Rebuilder, Any], list[str]]] = {
@@ -417,4 +530,5 @@ WRITERS: dict[type, Callable[[Rebuilder, Any], list[str]]] = {
     ObjectValue: Rebuilder.write_attributes,
     CellValue: Rebuilder.write_cell,
     GeneratorValue: Rebuilder.write_generator,
+    ClassStore: Rebuilder.write_class,
 }

@@ -10,7 +10,7 @@ from dovetail.capture.values.base import MISSING, Value
 from dovetail.ir.source import Global, Source
 
 # Code of these packages is taken to be constant: their globals are not guarded.
-TRUSTED = frozenset({"torch", *sys.stdlib_module_names}) - {"__main__"}
+TRUSTED = frozenset({"torch", "dovetail", *sys.stdlib_module_names}) - {"__main__"}
 
 
 def trusted(module: str) -> bool:

@@ -11,17 +11,15 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.capture import attributes, calls, classes, iteration, operators, tensors
+from dovetail.capture import attributes, calls, classes, iteration, operators, tensors, texts
 from dovetail.capture import wrap as wrapping
 from dovetail.capture.breaks import stop as stopping
 from dovetail.capture.definitions import rely_on_class
 from dovetail.capture.effects import Effects
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
-from dovetail.capture.values.callables import FunctionValue, KnownValue
-from dovetail.capture.values.containers import TupleValue
+from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.objects import ExceptionValue
-from dovetail.capture.values.scalar import GraphNumber
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.marks import STRICT
@@ -51,6 +49,11 @@ class Session:
         self.frames: list[Any] = []
         self.effects = Effects()
         self.scopes: dict[int, Scope] = {id(root_globals): Scope(root_globals, "")}
+        self.class_stores: dict[type, Any] = {}  # what traced code stored to classes from outside
+        self.made_classes: dict[type, Any] = {}  # classes that it made
+        self.class_cells: dict[type, Any] = {}  # their `__class__` cells
+        self.stand_ins: dict[int, Any] = {}  # by the identity of the value
+        self.private: set[int] = set()  # real objects that hold stand-ins
         self.statics: dict[tuple[type, str], Any] = {}
         self.current_exception: Value | None = None
         self.changed_state: set[str] = set()
@@ -67,6 +70,7 @@ class Session:
         self.ending: Any = None
         self.breaks = False  # may a graph end before the program does?
         self.expected: Any = None  # the code whose frame the running call instruction makes
+        self.writing: set[int] = set()  # containers whose text is being made
         self.grad_mode = torch.is_grad_enabled()
         self.strict = self.strict_before = STRICT.on  # is a graph break an error?
         self.constants: dict[Any, Any] = {}  # results of functions marked as constant
@@ -125,24 +129,9 @@ class Session:
             "Please report it; the program goes on in plain Python.", self.stack(),
         ) from error
 
-    def call_later(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
-        """Make a call for its effect (print, a log record) after the graph has run.
-
-        Its arguments must look the same then as they do now.
-        """
-        for value in (*args, *kwargs.values()):
-            if not self._settled(value):
-                self.unsupported(
-                    "late-call", f"{function.describe()} shows {value.describe()}, which exists only in the graph",
-                    "Pass strings and numbers, or call it outside the compiled function.",
-                )
-        self.effects.call(function, args, kwargs)
-
-    def _settled(self, value: Value) -> bool:
-        """Will the value look the same after the graph has run?"""
-        if isinstance(value, TupleValue):
-            return value.cls in (tuple, torch.Size) and all(map(self._settled, value.all(self)))
-        return isinstance(value, (Const, KnownValue, GraphNumber))
+    def places(self) -> tuple[tuple[int, bool], ...]:
+        """Where the graph could end now, outermost frame first; see `Unsupported.places`."""
+        return tuple((f.tick, f.direct) for f in self.frames)
 
     def release_replaced(self) -> None:
         for member in self.replaced:
@@ -156,21 +145,27 @@ class Session:
 
     def throw(self, cls: type[BaseException], *args: Any) -> Any:
         """Raise `cls(*args)` inside the traced program; never returns."""
-        self._raise(ExceptionValue(cls, [a if isinstance(a, Value) else Const(a) for a in args]), None)
+        raise self.raising(ExceptionValue(cls, [a if isinstance(a, Value) else Const(a) for a in args]))
+
+    def raising(self, error: Any) -> Raised:
+        """What to raise so that the traced program sees `error`, linked to the one that it is handling."""
+        handled = self.current_exception
+        if isinstance(error, ExceptionValue):
+            error.raised = True
+            if handled is not None and handled is not error:
+                link = handled
+                while isinstance(link, ExceptionValue) and link.context is not None:
+                    if link.context is error:
+                        link.context = None
+                        break
+                    link = link.context
+                error.context = handled
+        return Raised(error)
 
     def throw_native(self, error: BaseException) -> Any:
         """Raise inside the traced program what native code raised on its behalf."""
         args = [Const(a) if isinstance(a, (str, int, float, type(None))) else Const(str(a)) for a in error.args]
-        self._raise(ExceptionValue(type(error), args, error), error)
-
-    def _raise(self, error: ExceptionValue, original: BaseException | None) -> Any:
-        error.context = self.handled_before(error)
-        raise Raised(error) from original
-
-    def handled_before(self, error: Value) -> Value | None:
-        """The `__context__` that raising `error` here gives it."""
-        handled = self.current_exception
-        return error.context if handled is error and isinstance(error, ExceptionValue) else handled
+        raise self.raising(ExceptionValue(type(error), args, error)) from error
 
     # ------------------------------------------------------------ names
 
@@ -189,7 +184,12 @@ class Session:
             found = MISSING
             for base in cls.__mro__:
                 table = base.__dict__
-                if name in table:
+                store = self.class_stores.get(base)
+                if store is not None and name in store.table:
+                    found = store.table[name]
+                    if found is not MISSING:
+                        break
+                elif name in table:
                     found = table[name]
                     break
             self.statics[key] = found
@@ -236,6 +236,7 @@ class Session:
     set_attr = attributes.set_attr
     object_set_attr = attributes.object_set_attr
     del_attr = attributes.del_attr
+    object_del_attr = attributes.object_del_attr
     find_special = attributes.find_special
     bind_descriptor = attributes.bind_descriptor
     call_function = calls.call_function
@@ -256,7 +257,7 @@ class Session:
     set_item = operators.set_item
     del_item = operators.del_item
     hashable = operators.hashable
-    to_string = operators.to_string
+    to_string = texts.to_string
     iterate = iteration.iterate
     unpack = iteration.unpack
     step = iteration.step

@@ -37,7 +37,7 @@ def raises(x):
 
 
 def text(x):
-    return f"{x}"
+    return len(f"{x}")
 
 
 CASES = [
@@ -46,7 +46,7 @@ CASES = [
     (outer, "data-dependent-value", "x.tolist()"),
     (wrong, "user-exception", "x @ torch.zeros(7, 7)"),
     (raises, "user-exception", 'raise ValueError("no good")'),
-    (text, "text-of-tensor", "{x}"),
+    (text, "text-of-tensor", 'len(f"{x}")'),
 ]
 
 

@@ -7,11 +7,12 @@ from typing import Any
 from dovetail.capture.handlers.table import op
 from dovetail.capture.iteration import set_entries
 from dovetail.capture.operators import mark
-from dovetail.capture.scalars import joined
+from dovetail.capture.scalars import joined as scalar_text
 from dovetail.capture.values.base import NONE, Const
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
+from dovetail.capture.values.late import joined
 
-CONVERSIONS = {0: str, 1: str, 2: repr, 3: ascii}
+CONVERSIONS = {0: format, 1: str, 2: repr, 3: ascii}
 
 
 @op("BUILD_TUPLE")
@@ -28,7 +29,7 @@ def build_list(f: Any, i: Any) -> None:
 def build_set(f: Any, i: Any) -> None:
     made = SetValue()
     for value in f.popn(i.arg):
-        made.entries.setdefault(f.s.hashable(value), value)
+        made.add(f.s, value)
     f.push(made)
 
 
@@ -59,7 +60,7 @@ def build_slice(f: Any, i: Any) -> None:
 @op("BUILD_STRING")
 def build_string(f: Any, i: Any) -> None:
     parts = f.popn(i.arg)
-    f.push(joined(f.s, parts) or Const("".join(part.native() for part in parts)))
+    f.push(scalar_text(f.s, parts) or joined(f.s, parts))
 
 
 @op("FORMAT_VALUE")
@@ -76,13 +77,13 @@ def _formatted(f: Any, value: Any, spec: str, conversion: int) -> Any:
 
 @op("FORMAT_SIMPLE")
 def format_simple(f: Any, i: Any) -> None:
-    f.push(f.s.to_string(f.pop(), "", str))
+    f.push(f.s.to_string(f.pop(), "", format))
 
 
 @op("FORMAT_WITH_SPEC")
 def format_with_spec(f: Any, i: Any) -> None:
     value, spec = f.popn(2)
-    f.push(f.s.to_string(value, spec.native(), str))
+    f.push(f.s.to_string(value, spec.native(), format))
 
 
 @op("CONVERT_VALUE")
@@ -102,8 +103,7 @@ def list_append(f: Any, i: Any) -> None:
 def set_add(f: Any, i: Any) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
-    target.entries.setdefault(f.s.hashable(value), value)
-    target.mark(f.s)
+    target.add(f.s, value)
 
 
 @op("MAP_ADD")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import importlib
 import sys
+import types
 from typing import Any
 
+from dovetail.bytecode import decode
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.frame import GeneratorValue
+from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.handlers.stack import implicit_super
 from dovetail.capture.handlers.table import op
+from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import NULL, Const
-from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
-from dovetail.capture.values.objects import ModuleValue
+from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.containers import DictValue
+from dovetail.capture.values.objects import Lazy, ModuleValue
 
 
 @op("KW_NAMES")
@@ -55,6 +59,8 @@ def invoke(f: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> An
     if isinstance(function, KnownValue):
         if function.real is super and not args:
             return implicit_super(f)
+        if function.real is eval and not kwargs:
+            return _eval(f, args, kwargs)
         frame_reader = FRAME_READERS.get(function.real) if function.real in (locals, globals) else None
         if frame_reader is not None:
             return frame_reader(f)
@@ -77,11 +83,50 @@ def _awaited(function: Any, args: list[Any]) -> Any:
     return None
 
 
-ADVANCING = tuple(getattr(GeneratorValue.cls, n) for n in ("send", "throw", "__next__"))
+ADVANCING = tuple(getattr(types.GeneratorType, n) for n in ("send", "throw", "__next__"))
 
 
 def _locals(f: Any) -> Any:
-    return f.s.unsupported("locals", "the code calls locals(), for which every variable would have to exist")
+    """A snapshot, as later Pythons promise it."""
+    made = DictValue()
+    for name, value in _variables(f).items():
+        made.put(f.s, Const(name), value)
+    return made
+
+
+def _variables(f: Any) -> dict[str, Any]:
+    """The frame's variables by name."""
+    if f.names_table is not None:
+        return dict(f.names_table)
+    found = {}
+    for name in f.code.fast_names:
+        value = f.locals.get(name)
+        if type(value) is Lazy:
+            value = f.locals[name] = f.s.wrap(value.real, value.source)
+        if isinstance(value, CellValue):
+            value = value.load(f.s)
+        if value is not None and not name.startswith("."):
+            found[name] = value
+    return found
+
+
+def _eval(f: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`eval` of an expression; one with functions of its own is left to Python."""
+    source = args[0].native()
+    try:
+        code = compile(source, "<string>", "eval") if isinstance(source, str) else source
+    except SyntaxError as error:
+        return f.s.throw_native(error)
+    if any(isinstance(c, types.CodeType) for c in code.co_consts):
+        f.s.unsupported("eval", "eval of an expression with a lambda or comprehension", "Write it as code.")
+    table = _variables(f) if len(args) == 1 else {}
+    for space in args[1:]:
+        table.update({k.native(): v for k, v in mapping_pairs(f.s, space)})
+    inner = Frame(f.s, decode(code), f.scope, None)
+    inner.names_table = table
+    if len(args) > 1:
+        inner.scope = Scope({"__builtins__": f.scope.builtins}, None)
+    return inner.run_call()
 
 
 def _globals(f: Any) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.groups import match_group, to_raise
+from dovetail.capture.handlers.coroutines import async_gen_wrap
 from dovetail.capture.handlers.table import YIELD, op
 from dovetail.capture.values.base import NONE, Const, Raised, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue
@@ -144,7 +146,7 @@ def _list_to_tuple(f: Any, i: Any) -> None:
     f.stack_[-1] = TupleValue(f.stack_[-1].items)
 
 
-INTRINSICS = {3: _stop_iteration_error, 5: _positive, 6: _list_to_tuple}
+INTRINSICS = {3: _stop_iteration_error, 4: async_gen_wrap, 5: _positive, 6: _list_to_tuple}
 
 
 # ---------------------------------------------------------------- exceptions
@@ -169,6 +171,38 @@ def check_exc_match(f: Any, i: Any) -> None:
     f.stack_.append(boolean(issubclass(f.stack_[-1].cls, wanted.native())))
 
 
+@op("CHECK_EG_MATCH")
+def check_eg_match(f: Any, i: Any) -> None:
+    wanted = f.stack_.pop().native()
+    match, rest = match_group(f.s, f.stack_[-1], wanted)
+    f.stack_[-1] = rest or NONE
+    f.stack_.append(match or NONE)
+    if match is not None:
+        f.s.current_exception = match
+
+
+@op("PREP_RERAISE_STAR")
+def prep_reraise_star(f: Any, i: Any) -> None:
+    raised = f.stack_.pop()
+    f.stack_[-1] = to_raise(f.s, f.stack_[-1], raised.all(f.s)) or NONE
+
+
+@op("CALL_INTRINSIC_2")
+def call_intrinsic_2(f: Any, i: Any) -> None:
+    if i.arg != 1:  # type parameters
+        _no_intrinsic(f, i)
+    prep_reraise_star(f, i)
+
+
+@op("CLEANUP_THROW")
+def cleanup_throw(f: Any, i: Any) -> None:
+    """Stack: receiver, value last sent, exception; a finished receiver's result goes on as SEND's does."""
+    error = f.stack_.pop()
+    if error.cls is not StopIteration:
+        raise Raised(error)
+    f.stack_[-2:] = [NONE, f.s.get_attr(error, "value")]
+
+
 @op("RERAISE")
 def reraise(f: Any, i: Any) -> None:
     raise Raised(f.stack_.pop())
@@ -187,12 +221,14 @@ def raise_varargs(f: Any, i: Any) -> None:
         error = f.s.call(error)
     if not issubclass(error.cls, BaseException):
         f.s.throw(TypeError, "exceptions must derive from BaseException")
+    if isinstance(cause, ClassValue):
+        cause = f.s.call(cause)
     if isinstance(error, ExceptionValue):
-        error.cause = cause
-        error.context = f.s.handled_before(error)
+        if cause is not None:
+            error.cause, error.suppress = None if is_singleton(cause, None) else cause, True
     elif cause is not None or f.s.current_exception not in (None, error):
         f.s.unsupported("outside-exception", f"raising {error.describe()} changes its __context__ or __cause__")
-    raise Raised(error)
+    raise f.s.raising(error)
 
 
 # ---------------------------------------------------------------- with

@@ -7,15 +7,15 @@ from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.handlers.table import RETURN, op
-from dovetail.capture.values.base import FALSE, NULL, TRUE, Const, boolean
+from dovetail.capture.values.base import FALSE, MISSING, NULL, TRUE, Const, boolean
 from dovetail.capture.values.callables import CellValue, KnownValue, SuperValue
-from dovetail.capture.values.containers import SliceValue
+from dovetail.capture.values.containers import DictValue, SliceValue
 from dovetail.capture.values.objects import Lazy
 
 UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}
 
 
-@op("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "END_FOR_UNUSED", "EXIT_INIT_CHECK", "SETUP_ANNOTATIONS")
+@op("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "END_FOR_UNUSED", "EXIT_INIT_CHECK")
 def nop(f: Any, i: Any) -> None:
     pass
 
@@ -129,7 +129,7 @@ def make_cell(f: Any, i: Any) -> None:
     f.locals[i.value] = CellValue(f.locals.get(i.value))
 
 
-@op("LOAD_DEREF", "LOAD_CLASSDEREF")
+@op("LOAD_DEREF")
 def load_deref(f: Any, i: Any) -> None:
     value = f.locals[i.value].load(f.s)
     if value is None and i.value in f.code.code.co_cellvars:
@@ -182,6 +182,50 @@ def load_name(f: Any, i: Any) -> None:
     if value is None:
         f.s.throw(NameError, f"name {i.value!r} is not defined")
     f.stack_.append(value)
+
+
+@op("DELETE_NAME")
+def delete_name(f: Any, i: Any) -> None:
+    if f.names_table.pop(i.value, None) is None:
+        f.s.throw(NameError, f"name {i.value!r} is not defined")
+
+
+@op("SETUP_ANNOTATIONS")
+def setup_annotations(f: Any, i: Any) -> None:
+    f.names_table.setdefault("__annotations__", DictValue())
+
+
+@op("LOAD_LOCALS")
+def load_locals(f: Any, i: Any) -> None:
+    f.stack_.append(NULL)  # the next instruction looks in `names_table` itself
+
+
+@op("LOAD_FROM_DICT_OR_GLOBALS")
+def load_from_dict_or_globals(f: Any, i: Any) -> None:
+    f.stack_.pop()
+    load_name(f, i)
+
+
+@op("LOAD_CLASSDEREF")
+def load_classderef(f: Any, i: Any) -> None:
+    value = f.names_table.get(i.value)
+    if value is not None:
+        f.stack_.append(value)
+    else:
+        load_deref(f, i)
+
+
+@op("LOAD_FROM_DICT_OR_DEREF")
+def load_from_dict_or_deref(f: Any, i: Any) -> None:
+    f.stack_.pop()
+    load_classderef(f, i)
+
+
+@op("DELETE_GLOBAL")
+def delete_global(f: Any, i: Any) -> None:
+    if f.scope.load(f.s, i.value) is None or i.value not in f.scope.table and i.value not in f.scope.values:
+        f.s.throw(NameError, f"name {i.value!r} is not defined")
+    f.scope.store(f.s, i.value, MISSING)
 
 
 @op("STORE_NAME")
@@ -241,8 +285,9 @@ def implicit_super(f: Any) -> Any:
 
 def super_parts(cls: Any, receiver: Any) -> tuple[Any, Any, Any]:
     start = cls.native()
-    owner = receiver.native() if isinstance(receiver.cls, type) and issubclass(receiver.cls, type) else receiver.cls
-    return start, receiver, owner
+    if issubclass(receiver.cls, type) and issubclass(receiver.native(), start):
+        return start, receiver, receiver.native()
+    return start, receiver, receiver.cls
 
 
 # ---------------------------------------------------------------- operators

@@ -1,5 +1,39 @@
 """Importing this module fills the tables of known callables."""
 
-from dovetail.capture.known import builtins, library, mappings, numbers, pure, sequences, sets, standins, torchlib
+from dovetail.capture.known import (
+    builtins,
+    exceptions,
+    functional,
+    inspection,
+    library,
+    logs,
+    made,
+    mappings,
+    numbers,
+    pure,
+    purelib,
+    sequences,
+    sets,
+    standins,
+    text,
+    torchlib,
+)
 
-__all__ = ["builtins", "library", "mappings", "numbers", "pure", "sequences", "sets", "standins", "torchlib"]
+__all__ = [
+    "builtins",
+    "exceptions",
+    "functional",
+    "inspection",
+    "library",
+    "logs",
+    "made",
+    "mappings",
+    "numbers",
+    "pure",
+    "purelib",
+    "sequences",
+    "sets",
+    "standins",
+    "text",
+    "torchlib",
+]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import operator
+import types
 from typing import Any
 
 import torch
 
 from dovetail.capture import scalars
+from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.calls import fold
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.stack import super_parts
 from dovetail.capture.iteration import set_entries
+from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import (
@@ -89,7 +92,7 @@ def _issubclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _type(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1:
         return s.wrap(args[0].cls, None)
-    return s.unsupported("class-made-inside", "the code makes a class by calling type(name, bases, namespace)")
+    return make_class(s, args, kwargs)
 
 
 @known(super)
@@ -154,9 +157,15 @@ def _object_setattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@known(delattr, object.__delattr__)
+@known(delattr)
 def _delattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
     s.del_attr(args[0], args[1].native())
+    return NONE
+
+
+@known(object.__delattr__)
+def _object_delattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    s.object_del_attr(args[0], args[1].native())
     return NONE
 
 
@@ -170,7 +179,7 @@ def _module_getattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return s.module_member(args[0], args[1].native()) if isinstance(args[0], ModuleValue) else INLINE
 
 
-@known(object.__init__)
+@known(object.__init__, object.__init_subclass__, object.__dict__["__init_subclass__"])
 def _object_init(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
@@ -193,7 +202,11 @@ def _vars(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(dir)
 def _dir(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue([Const(n) for n in dir(args[0].native())])
+    value = args[0]
+    if isinstance(value, ObjectValue) and type(s.static(value.cls, "__dir__")) is not type(_dir):
+        own = value.attr_names() if value.cls.__dictoffset__ or isinstance(value, FunctionValue) else []
+        return ListValue([Const(n) for n in sorted({*dir(value.cls), *own})])
+    return ListValue([Const(n) for n in dir(value.native())])
 
 
 # ---------------------------------------------------------------- conversions
@@ -230,14 +243,19 @@ def _str(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return s.to_string(args[0], "") if args else Const("")
 
 
-@known(repr, ascii)
+@known(repr)
 def _repr(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return s.to_string(args[0], "", repr)
 
 
+@known(ascii)
+def _ascii(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return Const(s.to_string(args[0], "", repr).native().encode("ascii", "backslashreplace").decode())
+
+
 @known(format)
 def _format(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.to_string(args[0], args[1].native() if len(args) > 1 else "")
+    return s.to_string(args[0], args[1].native() if len(args) > 1 else "", format)
 
 
 @known(list)
@@ -283,6 +301,7 @@ def _range(s: Any, args: Args, kwargs: Kwargs) -> Value:
     for arg in args:
         if isinstance(arg, TensorValue):
             s.torch_method("item", [arg], {})
+    args = [s.call(s.find_special(a, "__index__")) if isinstance(a, ObjectValue) else a for a in args]
     return fold(s, range, args, kwargs)
 
 
@@ -420,12 +439,17 @@ class _Ordered:
 
 @known(divmod)
 def _divmod(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    for value, other, name in ((*args, "__divmod__"), (*args[::-1], "__rdivmod__")):
+        if type(s.static(value.cls, name)) is type(_divmod) and not isinstance(value, TensorValue):
+            result = s.call(s.find_special(value, name), other)
+            if not (isinstance(result, Const) and result.value is NotImplemented):
+                return result
     return TupleValue([s.binary("floordiv", *args), s.binary("mod", *args)])
 
 
 @known(pow)
 def _pow(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.binary("pow", *args) if len(args) == 2 else fold(s, pow, args, kwargs)
+    return s.binary("pow", *args) if len(args) == 2 else _special_or_fold(s, pow, "__pow__", args)
 
 
 @known(abs)
@@ -448,12 +472,6 @@ def _special_or_fold(s: Any, function: Any, special: str, args: Args) -> Value:
     return fold(s, function, args, {})
 
 
-@known(print)
-def _print(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    s.call_later(KnownValue(print), args, kwargs)
-    return NONE
-
-
 # ---------------------------------------------------------------- generators
 
 
@@ -461,10 +479,11 @@ def _sent(s: Any, generator: GeneratorValue, found: Value | None) -> Value:
     return found if found is not None else _exhausted(s, generator)
 
 
-GENERATOR = GeneratorValue.cls
+GENERATOR = types.GeneratorType
+COROUTINE = types.CoroutineType
 
 
-@known(GENERATOR.send)  # type: ignore[attr-defined]
+@known(GENERATOR.send, COROUTINE.send)  # type: ignore[attr-defined]
 def _generator_send(s: Any, args: Args, kwargs: Kwargs) -> Value:
     generator = args[0]
     return _sent(s, generator, generator.send(s, args[1]))  # type: ignore[arg-type, attr-defined]
@@ -475,7 +494,23 @@ def _generator_next(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return _sent(s, args[0], s.step(args[0]))  # type: ignore[arg-type]
 
 
-@known(GENERATOR.throw)  # type: ignore[attr-defined]
+ITERATORS = (
+    type(iter([])), type(iter(())), type(iter(range(0))), type(iter({})), type(iter({}.values())),
+    type(iter({}.items())), type(iter(set())), type(iter("")), type(iter(b"")), enumerate, zip, map, filter, reversed,
+    type(reversed([])), type(iter(int, 0)),
+)  # fmt: skip
+
+
+@known(*(cls.__next__ for cls in ITERATORS))  # type: ignore[attr-defined]
+def _iterator_next(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    found = s.step(args[0])
+    return found if found is not None else s.throw(StopIteration)
+
+
+known(*(cls.__iter__ for cls in (*ITERATORS, GENERATOR)))(lambda s, args, kwargs: args[0])  # type: ignore[attr-defined]
+
+
+@known(GENERATOR.throw, COROUTINE.throw)  # type: ignore[attr-defined]
 def _generator_throw(s: Any, args: Args, kwargs: Kwargs) -> Value:
     generator, error = args[0], args[-1] if not isinstance(args[-1], ClassValue) else s.call(args[-1])
     if len(args) > 2 and isinstance(args[2], ObjectValue):
@@ -483,7 +518,12 @@ def _generator_throw(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return _sent(s, generator, generator.throw(s, error))  # type: ignore[arg-type, attr-defined]
 
 
-@known(GENERATOR.close)  # type: ignore[attr-defined]
+for _kind in (GENERATOR, COROUTINE):
+    NATIVE_ATTRIBUTES[(_kind, "__name__")] = lambda s, v: Const(v.frame.code.code.co_name)
+    NATIVE_ATTRIBUTES[(_kind, "__qualname__")] = lambda s, v: Const(v.frame.code.code.co_qualname)
+
+
+@known(GENERATOR.close, COROUTINE.close)  # type: ignore[attr-defined]
 def _generator_close(s: Any, args: Args, kwargs: Kwargs) -> Value:
     generator = args[0]
     try:

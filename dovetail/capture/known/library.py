@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import builtins
 import contextvars
 import copy
 import dataclasses
 import functools
 import inspect
-import logging
 import operator
 import time
 import types
 import typing
-import warnings
 import weakref
 from typing import Any
+
+import torch
 
 from dovetail.capture.calls import fold
 from dovetail.capture.classes import ALLOCATORS, allocate
@@ -22,9 +23,9 @@ from dovetail.capture.contexts import VariableSet
 from dovetail.capture.known.table import FOLDED, KNOWN, known
 from dovetail.capture.operators import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean
-from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.callables import FunctionValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, TupleValue
-from dovetail.capture.values.objects import ExceptionValue, ObjectValue
+from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import Called
 from dovetail.ir.guard import GuardKind
@@ -43,6 +44,7 @@ def _register_operators() -> None:
 
 
 _register_operators()
+KNOWN[operator.inv] = KNOWN[operator.invert]
 KNOWN[operator.not_] = lambda s, args, kwargs: boolean(not s.truth(args[0]))
 KNOWN[operator.truth] = lambda s, args, kwargs: boolean(s.truth(args[0]))
 KNOWN[operator.is_] = lambda s, args, kwargs: boolean(s.same(*args))
@@ -54,6 +56,17 @@ KNOWN[operator.abs] = KNOWN[abs]
 KNOWN[operator.itemgetter] = lambda s, args, kwargs: fold(s, operator.itemgetter, args, kwargs)
 KNOWN[operator.attrgetter] = lambda s, args, kwargs: fold(s, operator.attrgetter, args, kwargs)
 KNOWN[operator.methodcaller] = lambda s, args, kwargs: fold(s, operator.methodcaller, args, kwargs)
+
+
+@known(operator.methodcaller.__call__)
+def _call_method(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    maker, given = args[0].native().__reduce__()
+    name, *rest = given if maker is operator.methodcaller else (maker.args[0], *given)
+    named = {} if maker is operator.methodcaller else maker.keywords
+    method = s.get_attr(args[1], name)
+    return method.call(s, [s.from_native(v) for v in rest], {k: s.from_native(v) for k, v in named.items()})
+
+
 FOLDED.update((operator.itemgetter.__reduce__, operator.attrgetter.__reduce__))
 
 
@@ -65,7 +78,10 @@ for _new_method in ALLOCATORS:
     KNOWN.setdefault(_new_method, _new(_new_method))
 
 
-@known(BaseException.__init__, Exception.__init__)
+EXCEPTIONS = tuple(c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, BaseException))
+
+
+@known(*(c.__init__ for c in EXCEPTIONS))
 def _exception_init(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], ExceptionValue):
         args[0].args = list(args[1:])
@@ -94,37 +110,8 @@ def _partial(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return made
 
 
-@known(functools.wraps, functools.update_wrapper)
-def _wraps(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    """The names a wrapper carries do not matter to what it computes."""
-    if len(args) > 1 and isinstance(args[1], FunctionValue):
-        return args[0]
-    return KnownValue(_identity)
-
-
-def _identity(value: Any) -> Any:
-    return value
-
-
-known(_identity)(lambda s, args, kwargs: args[0])
 known(typing.cast)(lambda s, args, kwargs: args[1])
 known(inspect.unwrap)(lambda s, args, kwargs: args[0])
-
-
-def _lru_cache_call(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    """Inlined; but one that shows something (a warning given once) is called itself: its cache knows whether to."""
-    wrapper, *rest = args
-    later = s.effects.calls
-    before = len(later)
-    result = s.call_function(s.wrap(wrapper.native().__wrapped__, None), rest, kwargs)
-    settled = not any(isinstance(a, TensorValue) for a in (*rest, *kwargs.values()))
-    if len(later) > before and settled and isinstance(result, Const) and result.value is None:
-        del later[before:]
-        s.effects.call(wrapper, rest, kwargs)
-    return result
-
-
-known(type(functools.lru_cache(_identity)).__call__)(_lru_cache_call)
 
 
 @known(types.MappingProxyType)
@@ -150,7 +137,7 @@ def copied(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
     if memo is not None and id(value) in memo:
         return memo[id(value)]
     if isinstance(value, TensorValue):
-        return value if memo is None else _copy_tensor(s, value)
+        return _copy_tensor(s, value, memo)
     special = "__deepcopy__" if memo is not None else "__copy__"
     if type(s.static(value.cls, special)) is types.FunctionType:
         return s.call_method(value, special, *([DictValue()] if memo is not None else []))
@@ -158,10 +145,29 @@ def copied(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
     return copier(s, value, memo) if copier is not None else value
 
 
-def _copy_tensor(s: Any, value: TensorValue) -> Value:
-    if value.fake.requires_grad:  # a copied leaf is a leaf, which no operation of a graph gives; others refuse
+def _copy_tensor(s: Any, value: TensorValue, memo: dict[int, Value] | None) -> Value:
+    """A new tensor; tensors that are copied together and share memory are left to Python."""
+    fake = value.fake
+    if memo is not None and fake.requires_grad:
+        # a copied leaf is a leaf, which no operation of a graph gives; others refuse
         s.unsupported("copied-leaf", f"copy.deepcopy of {value.describe()}, which requires grad")
-    return s.torch_method("clone", [value], {})
+    others = [] if memo is None else [v for v in memo.values() if isinstance(v, TensorValue)]
+    plain = value.cls is torch.Tensor and not fake.requires_grad and not value.written
+    whole = memo is None or not fake._is_view() or not others and _dense(fake)
+    if not plain or not whole or memo is not None and any(v.fake._is_view() for v in others):
+        s.unsupported(
+            "deepcopy", f"{value.describe()} is copied with its history or its memory shared", "Use clone()."
+        )
+    if memo is None:
+        return s.torch_method("detach", [value], {})
+    # kept: what else is copied may be a view of the same memory
+    made = memo[id(value)] = s.torch_method("clone", [value], {})
+    memo[-1 - id(value)] = value
+    return made
+
+
+def _dense(fake: Any) -> bool:
+    return bool(fake.is_contiguous() and fake.untyped_storage().nbytes() == fake.numel() * fake.itemsize)
 
 
 def _inner(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
@@ -206,6 +212,8 @@ def _copy_set(s: Any, value: Any, memo: Any) -> Value:
 
 
 def _copy_object(s: Any, value: Any, memo: Any) -> Value:
+    if type(value) is ModuleValue:
+        return s.unsupported("deepcopy", f"{value.describe()} is copied", "Copy modules outside.")
     if isinstance(value, FunctionValue) or type(value) is not ObjectValue:
         return value
     return _copy_attributes(s, value, ObjectValue(value.cls), memo)
@@ -225,6 +233,8 @@ COPIERS: dict[type, Any] = {
 
 @known(weakref.ref.__call__)
 def _dereference(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], ObjectValue):
+        return args[0].attrs["target"]
     reference = args[0].native()
     return s.wrap(reference(), Called(args[0].source or s.bind(reference), "()"))
 
@@ -264,32 +274,9 @@ def _context_reset(s: Any, args: Args, kwargs: Kwargs) -> Value:
 # ---------------------------------------------------------------- effects on the outside world
 
 
-@known(warnings.warn)
-def _warn(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    s.call_later(KnownValue(warnings.warn), args, kwargs)
-    return NONE
-
-
 @known(time.time, time.perf_counter, time.monotonic, time.perf_counter_ns, time.time_ns)
 def _time(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("clock", "the code reads the clock", "Time the compiled function from outside.")
-
-
-def _log(name: str) -> Any:
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
-        logger = args[0].native()
-        if logger.isEnabledFor(LEVELS[name]):
-            s.call_later(MethodValue(KnownValue(getattr(logging.Logger, name)), args[0]), args[1:], kwargs)
-        return NONE
-
-    return handler
-
-
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
-for _name in LEVELS:
-    known(getattr(logging.Logger, _name))(_log(_name))
-known(logging.Logger.isEnabledFor)(lambda s, args, kwargs: boolean(args[0].native().isEnabledFor(args[1].native())))
-known(logging.Logger.getEffectiveLevel)(lambda s, args, kwargs: Const(args[0].native().getEffectiveLevel()))
 
 
 def _class_of(value: Value) -> Any:

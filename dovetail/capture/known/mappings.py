@@ -6,11 +6,12 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.known.table import known, methods
 from dovetail.capture.operators import dict_item
 from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
-from dovetail.capture.values.containers import DictValue, ListValue, TupleValue, ViewValue
+from dovetail.capture.values.containers import DictValue, TupleValue, ViewValue
 from dovetail.capture.values.views import NamespaceValue
 
 Args = list[Value]
@@ -153,9 +154,15 @@ def _del_item(s: Any, v: Any, key: Value) -> None:
 def _same_dict(s: Any, v: Any, other: Value) -> Value:
     if not isinstance(other, DictValue) or not isinstance(v, DictValue):
         return NOT_IMPLEMENTED
-    if list(v.entries) != list(other.entries) and set(v.entries) != set(other.entries):
+    in_order = issubclass(v.cls, OrderedDict) and issubclass(other.cls, OrderedDict)
+    if list(v.entries) != list(other.entries) and (in_order or set(v.entries) != set(other.entries)):
         return boolean(False)
     return boolean(all(s.equal(v.get(s, k), other.get(s, k)) for k in v.entries))
+
+
+def _other_dict(s: Any, v: Any, other: Value) -> Value:
+    same = _same_dict(s, v, other)
+    return same if same is NOT_IMPLEMENTED else boolean(not s.truth(same))
 
 
 def _merge(s: Any, v: Any, other: Value) -> Value:
@@ -174,9 +181,7 @@ def _imerge(s: Any, v: Any, other: Value) -> Value:
 def _view(kind: str) -> Method:
     def view(s: Any, v: Any) -> Value:
         if isinstance(v, NamespaceValue):
-            part = {"keys": 0, "values": 1}.get(kind)
-            rows = v.pairs(s)
-            return ListValue([TupleValue(r) if part is None else r[part] for r in rows])
+            v = _dict_copy(s, v)
         return ViewValue(v, kind)
 
     return view
@@ -187,11 +192,13 @@ for _cls in (dict, OrderedDict):
     methods(_cls, "__setitem__")(lambda s, v, key, value: _raw_put(s, v, key, value))
     methods(_cls, "__delitem__")(_del_item)
     methods(_cls, "__eq__")(_same_dict)
+    methods(_cls, "__ne__")(_other_dict)
     methods(_cls, "__or__")(_merge)
     methods(_cls, "__ior__")(_imerge)
     methods(_cls, "__iter__")(lambda s, v: s.iterate(_view("keys")(s, v)))
     for _kind in ("keys", "values", "items"):
         methods(_cls, _kind)(_view(_kind))
+NATIVE_ATTRIBUTES[(defaultdict, "default_factory")] = lambda s, v: v.default_factory or NONE
 methods(dict, "__len__")(lambda s, v: Const(len(v.pairs(s))))
 methods(OrderedDict, "pop")(_dict_pop)
 methods(OrderedDict, "setdefault")(_setdefault)

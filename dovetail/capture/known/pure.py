@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import importlib.metadata
 import importlib.util
 import inspect
+import json
 import keyword
 import math
 import os
 import platform
+import posixpath
 import re
 import string
+import struct
 import sys
+import textwrap
 import types
 import typing
 from typing import Any
@@ -33,7 +38,7 @@ FOLDED.update(
         sys.getrecursionlimit, sys.intern,
         os.path.join, os.path.basename, os.path.dirname, platform.system, platform.machine,
         re.compile, re.escape, keyword.iskeyword, string.capwords, importlib.util.find_spec,
-        importlib.metadata.version, inspect.isclass, inspect.isfunction, inspect.ismethod, inspect.signature,
+        importlib.metadata.version, inspect.isclass,
         inspect.ismodule, inspect.isbuiltin, inspect.isroutine,
         inspect.getmodule, typing.get_origin, typing.get_args, typing.get_type_hints,
         torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.result_type, torch.can_cast,
@@ -44,10 +49,15 @@ FOLDED.update(
         torch._C._get_flash_sdp_enabled, torch._C._get_mem_efficient_sdp_enabled, torch._C._get_math_sdp_enabled,
         torch._C._get_cudnn_sdp_enabled, torch._C._get_cudnn_benchmark, torch._C._get_cudnn_deterministic,
         torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack,
-        torch._C._is_torch_function_enabled, datetime.timedelta,
+        torch._C._is_torch_function_enabled, datetime.timedelta, datetime.date, datetime.datetime, datetime.time,
+        datetime.timezone, decimal.Decimal, json.dumps, json.loads, re.match, re.search, re.fullmatch, re.findall,
+        re.split, os.fspath, struct.calcsize, struct.pack, struct.unpack, struct.unpack_from, typing.TypeVar,
+        inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.getfullargspec, textwrap.dedent,
     )
 )  # fmt: skip
+FOLDED.update(f for f in vars(posixpath).values() if getattr(f, "__name__", "").startswith("_path_splitroot"))
 FOLDED_METHOD_TYPES |= {
     re.Pattern, re.Match, torch.dtype, torch.device, torch.finfo, torch.iinfo, type, bytearray, datetime.timedelta,
+    datetime.date, datetime.datetime, datetime.time, datetime.timezone, decimal.Decimal,
     inspect.Signature, types.CodeType, types.GenericAlias, types.UnionType, slice,
 }  # fmt: skip

@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
+from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.known.builtins import sort_values
 from dovetail.capture.known.table import KNOWN, known, methods
 from dovetail.capture.operators import COMPARE, mark, sequence_item, sequence_store
 from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator, SequenceIterator
+from dovetail.capture.values.late import joined
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -73,6 +75,13 @@ def _iadd(s: Any, v: Any, values: Value) -> Value:
 
 
 methods(deque, "__iadd__")(_iadd)
+NATIVE_ATTRIBUTES[(deque, "maxlen")] = lambda s, v: Const(v.maxlen)
+
+
+@methods(deque, "extendleft")
+def _extendleft(s: Any, v: Any, values: Value) -> None:
+    for value in s.unpack(values):
+        _appendleft(s, v, value)
 
 
 @methods(deque, "appendleft")
@@ -89,7 +98,7 @@ def _popleft(s: Any, v: Any) -> Value:
 
 def _pop(s: Any, v: Any, index: Value = LAST) -> Value:
     if not v.items:
-        s.throw(IndexError, f"pop from empty {v.cls.__name__}")
+        s.throw(IndexError, "pop from an empty deque" if issubclass(v.cls, deque) else "pop from empty list")
     found = sequence_item(s, v, index)
     del v.items[index.native()]
     mark(s, v)
@@ -116,15 +125,13 @@ def _reverse(s: Any, v: Any) -> None:
 
 
 def _remove(s: Any, v: Any, value: Value) -> None:
-    del v.items[_position(s, v, value)]
-    mark(s, v)
-
-
-def _position(s: Any, v: Any, value: Value) -> int:
     for k, item in enumerate(v.all(s)):
         if s.equal(item, value):
-            return k
-    return s.throw(ValueError, f"value is not in {v.cls.__name__}")
+            del v.items[k]
+            mark(s, v)
+            return
+    name = "deque" if issubclass(v.cls, deque) else "list"
+    s.throw(ValueError, f"{name}.remove(x): x not in {name}")
 
 
 def _index(s: Any, v: Any, value: Value, start: Value = ZERO, stop: Value = NONE) -> Value:
@@ -132,7 +139,11 @@ def _index(s: Any, v: Any, value: Value, start: Value = ZERO, stop: Value = NONE
     for k in range(*slice(start.native(), stop.native()).indices(len(items))):
         if s.equal(items[k], value):
             return Const(k)
-    return s.throw(ValueError, f"value is not in {v.cls.__name__}")
+    if isinstance(v, TupleValue):
+        return s.throw(ValueError, "tuple.index(x): x not in tuple")
+    shown = s.to_string(value, "", repr)
+    kind = "deque" if issubclass(v.cls, deque) else "list"
+    return s.throw(ValueError, joined(s, [shown, Const(f" is not in {kind}")]))
 
 
 def _count(s: Any, v: Any, value: Value) -> Value:
@@ -171,11 +182,16 @@ def _sequence_add(s: Any, v: Any, other: Value) -> Value:
     kind = TupleValue if isinstance(v, TupleValue) else ListValue
     if not isinstance(other, kind):
         return NOT_IMPLEMENTED
-    return kind([*v.all(s), *other.all(s)], _plain_class(v))
+    made = kind([*v.all(s), *other.all(s)], _plain_class(v))
+    made.maxlen = v.maxlen
+    _trim(made)
+    return made
 
 
 def _plain_class(v: Any) -> type:
-    return v.cls if v.cls.__name__ == "Size" else tuple if isinstance(v, TupleValue) else list
+    if issubclass(v.cls, deque) or v.cls.__name__ == "Size":
+        return v.cls  # type: ignore[no-any-return]
+    return tuple if isinstance(v, TupleValue) else list
 
 
 def _sequence_mul(s: Any, v: Any, count: Value) -> Value:

@@ -7,8 +7,8 @@ from typing import Any
 
 from dovetail.capture.iteration import set_entries
 from dovetail.capture.known.table import methods
-from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
-from dovetail.capture.values.containers import SetEntries, SetValue, ViewValue, orders_alike
+from dovetail.capture.values.base import MISSING, NONE, NOT_IMPLEMENTED, Const, Value, boolean
+from dovetail.capture.values.containers import SetEntries, SetValue, TupleValue, ViewValue, orders_alike
 from dovetail.capture.values.iterators import SetIterator
 
 Method = Callable[..., Any]
@@ -131,13 +131,42 @@ def _set_remove(s: Any, v: Any, value: Value) -> None:
 def _set_pop(s: Any, v: Any) -> Value:
     if not v.entries:
         s.throw(KeyError, "pop from an empty set")
-    if len(v.entries) > 1:
+    if len(v.entries) > 1 and (v.real is not MISSING or len(v.entries.order) != len(v.entries)):
         s.unsupported("set-order", "set.pop() takes an item in an order that capture does not know", "Use sorted().")
+    order = v.entries.order
+    key = order.pop() if order else next(iter(v.entries))  # a set remembers where it took the last one
+    found = dict.pop(v.entries, key)
     v.mark(s)
-    return v.entries.popitem()[1]
+    return found  # type: ignore[no-any-return]
 
 
 @methods(set, "clear")
 def _set_clear(s: Any, v: Any) -> None:
     v.entries.clear()
     v.mark(s)
+
+
+# ---------------------------------------------------------------- what the operators above do not have
+
+
+def _differs(s: Any, v: Any, other: Value) -> Value:
+    if not isinstance(other, (SetValue, ViewValue)):
+        return NOT_IMPLEMENTED
+    return boolean(set(_entries(s, v)) != set(_entries(s, other)))
+
+
+for _cls in (set, frozenset, VIEWS[0], VIEWS[2]):
+    methods(_cls, "__ne__")(_differs)
+for _cls in VIEWS:
+    methods(_cls, "__len__")(lambda s, v: s.length(v))
+    methods(_cls, "__iter__")(lambda s, v: s.iterate(v))
+methods(VIEWS[0], "__contains__")(lambda s, v, key: boolean(s.hashable(key) in v.base.entries))
+
+
+@methods(VIEWS[2], "__contains__")
+def _items_contain(s: Any, v: Any, pair: Value) -> Value:
+    if not isinstance(pair, TupleValue) or len(pair.items) != 2:
+        return boolean(False)
+    key, value = pair.all(s)
+    found = v.base.get(s, s.hashable(key))
+    return boolean(found is not None and s.equal(found, value))

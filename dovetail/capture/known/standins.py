@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import re
 from collections import Counter
 
 from dovetail.capture.known.table import standin
@@ -184,6 +185,26 @@ def pairwise(iterable):
         previous = item
 
 
+@standin(itertools.combinations_with_replacement)
+def combinations_with_replacement(iterable, r):
+    pool = tuple(iterable)
+    for indices in product(range(len(pool)), repeat=r):
+        if all(a <= b for a, b in zip(indices, indices[1:])):
+            yield tuple(pool[i] for i in indices)
+
+
+def batched(iterable, n):
+    if n < 1:
+        raise ValueError("n must be at least one")
+    iterator = iter(iterable)
+    while batch := tuple(islice(iterator, n)):
+        yield batch
+
+
+if hasattr(itertools, "batched"):
+    standin(itertools.batched)(batched)
+
+
 @standin(itertools.compress)
 def compress(data, selectors):
     for item, chosen in zip(data, selectors):
@@ -222,6 +243,52 @@ def contains(a, b):
 @standin(operator.countOf)
 def count_of(a, b):
     return sum(1 for item in a if item is b or item == b)
+
+
+@standin(operator.indexOf)
+def index_of(a, b):
+    for k, item in enumerate(a):
+        if item is b or item == b:
+            return k
+    raise ValueError("sequence.index(x): x not in sequence")
+
+
+@standin(operator.length_hint)
+def length_hint(obj, default=0):
+    return len(obj) if hasattr(obj, "__len__") else default
+
+
+@standin(re.Pattern.sub)
+def pattern_sub(self, repl, string, count=0):
+    return self.subn(repl, string, count)[0]
+
+
+@standin(re.Pattern.subn)
+def pattern_subn(self, repl, string, count=0):
+    out, at, done = [], 0, 0
+    for match in self.finditer(string):
+        if count and done == count:
+            break
+        out.append(string[at : match.start()])
+        out.append(repl(match) if callable(repl) else match.expand(repl))
+        at, done = match.end(), done + 1
+    out.append(string[at:])
+    return string[:0].join(out), done
+
+
+@standin(re.sub)
+def re_sub(pattern, repl, string, count=0, flags=0):
+    return re.compile(pattern, flags).sub(repl, string, count)
+
+
+@standin(re.subn)
+def re_subn(pattern, repl, string, count=0, flags=0):
+    return re.compile(pattern, flags).subn(repl, string, count)
+
+
+@standin(re.finditer)
+def re_finditer(pattern, string, flags=0):
+    return re.compile(pattern, flags).finditer(string)
 
 
 @standin(operator.concat)

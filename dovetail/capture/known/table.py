@@ -19,6 +19,9 @@ Handler = Callable[[Any, list[Any], dict[str, Any]], Any]
 # A handler of a Python function returns this to have the call inlined after all.
 INLINE: Any = object()
 
+# Under this key lies the handler of functions that the user lets run after the graph.
+CALL_LATER = "call later"
+
 KNOWN: dict[Any, Handler] = {}
 CLOSURES: dict[Any, Callable[[Any, Any, list[Any], dict[str, Any]], Any]] = {}
 STANDINS: dict[Any, Any] = {}

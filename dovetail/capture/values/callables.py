@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, NotNative, Value, serial
@@ -14,6 +14,7 @@ class CellValue(Value):
     """A closure cell. `real` and `source` are those of a cell that existed before."""
 
     __slots__ = ("contents", "real", "changed", "born")
+    cls = CellType
 
     def __init__(self, contents: Value | None = None, real: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(source)
@@ -55,6 +56,11 @@ class FunctionValue(ObjectValue):
         if self.real is MISSING:
             raise NotNative(self)
         return self.real
+
+    def instance_attr(self, s: Any, name: str) -> Value | None:
+        if self.source is None and self.real is not MISSING and not s.scope(self.globals, None).trusted:
+            self.source = s.bind(self.real)
+        return super().instance_attr(s, name)
 
     def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return s.call_function(self, args, kwargs)

@@ -178,6 +178,12 @@ class SetValue(ObjectValue):
             s.unsupported("set-order", "a set is walked in an order that capture does not know", "Use sorted().")
         return [self.entries[key] for key in self.entries.order]
 
+    def add(self, s: Any, value: Value) -> None:
+        key = s.hashable(value)
+        if key not in self.entries:
+            self.entries[key] = value
+            self.mark(s)
+
     def native(self) -> Any:
         items = [native(v) for v in self.entries.values()]
         if len(self.entries.order) != len(items):

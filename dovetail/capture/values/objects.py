@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from types import TracebackType
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, NotNative, Value, serial
@@ -80,6 +82,8 @@ class ObjectValue(Value):
 def real_dict(obj: Any) -> dict[str, Any]:
     """The object's own `__dict__`, without running user code; empty if it has none."""
     try:
+        if isinstance(obj, threading.local):
+            return obj.__dict__  # this thread's
         return object.__getattribute__(obj, "__dict__")
     except AttributeError:
         return {}
@@ -106,16 +110,35 @@ class ModuleValue(ObjectValue):
 
 
 class ExceptionValue(ObjectValue):
-    """An exception object made inside; `args` is a list of values."""
+    """An exception object made inside; `args` is a list of values.
 
-    __slots__ = ("args", "cause", "context", "original", "places")
+    `cause`, `context` and `suppress` are its links, `raised` says that it has a traceback, whose frames, from the one
+    that caught it inwards, are `places`; `origin` is the group that it is a part of.
+    """
+
+    __slots__ = ("args", "cause", "original", "context", "suppress", "raised", "origin", "places")
 
     def __init__(self, cls: type, args: list[Value], original: BaseException | None = None) -> None:
         super().__init__(cls)
         self.args, self.original = args, original
         self.cause: Value | None = None
         self.context: Value | None = None
-        self.places: tuple[Any, ...] = ()  # the traceback: frames from the one that caught it inwards
+        self.suppress = self.raised = False
+        self.origin: Value | None = None
+        self.places: tuple[Any, ...] = ()
+
+
+class TracebackValue(ObjectValue):
+    """The traceback of the exception being handled: not None, and that is all that is known while capturing."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(TracebackType)
+        self.made_by = "the interpreter"
+
+    def get_attr(self, s: Any, name: str) -> Value:
+        return s.unsupported("traceback", "a traceback is read, which exists only when the program runs")  # type: ignore[no-any-return]
 
 
 class Handling(Value):

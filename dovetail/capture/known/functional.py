@@ -1,0 +1,263 @@
+"""functools and types: caches, dispatch by type, ordering, methods and functions as objects."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import threading
+import types
+import weakref
+from typing import Any
+
+from dovetail.capture.attributes import NATIVE_ATTRIBUTES
+from dovetail.capture.calls import fold
+from dovetail.capture.known.table import KNOWN, known
+from dovetail.capture.values.base import MISSING, NONE, Const, Value
+from dovetail.capture.values.callables import MethodValue
+from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.wrap import Called
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+# ---------------------------------------------------------------- functions and methods as objects
+
+
+@known(types.MethodType)
+def _method(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return MethodValue(args[0], args[1])
+
+
+@known(types.SimpleNamespace.__init__)
+def _namespace(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    for name, value in kwargs.items():
+        args[0].set_instance_attr(s, name, value)
+    return NONE
+
+
+@known(types.FunctionType.__get__)
+def _bind(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    function, receiver = args[0], args[1]
+    unbound = isinstance(receiver, Const) and receiver.value is None
+    return function if unbound else MethodValue(function, receiver)
+
+
+def _cell_contents(s: Any, cell: Any) -> Value:
+    found = cell.load(s)
+    return found if found is not None else s.throw(ValueError, "Cell is empty")  # type: ignore[no-any-return]
+
+
+NATIVE_ATTRIBUTES[(types.CellType, "cell_contents")] = _cell_contents
+
+
+@known(functools.update_wrapper)
+def _update_wrapper(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    wrapper, wrapped = args[0], kwargs.get("wrapped") or args[1]
+    if not isinstance(wrapper, ObjectValue) or wrapper.real is not MISSING:
+        return s.unsupported("function-changed", f"{wrapper.describe()} is given another function's name")  # type: ignore[no-any-return]
+    for name in functools.WRAPPER_ASSIGNMENTS:
+        found = s.try_attr(wrapped, name)
+        if found is not None:
+            wrapper.set_instance_attr(s, name, found)
+    if isinstance(wrapped, ObjectValue):
+        for name in wrapped.attr_names():
+            wrapper.set_instance_attr(s, name, wrapped.instance_attr(s, name))  # type: ignore[arg-type]
+    wrapper.set_instance_attr(s, "__wrapped__", wrapped)
+    return wrapper
+
+
+@known(functools.wraps)
+def _wraps(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    made = ObjectValue(Wraps)
+    made.attrs["wrapped"] = args[0] if args else kwargs["wrapped"]
+    return made
+
+
+class Wraps:
+    """`functools.wraps(wrapped)`, waiting for the wrapper."""
+
+    def __call__(self, wrapper: Any) -> Any:
+        raise NotImplementedError
+
+
+known(Wraps.__call__)(lambda s, args, kwargs: _update_wrapper(s, [args[1], args[0].attrs["wrapped"]], {}))  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- caches
+
+CACHE = type(functools.lru_cache(lambda: None))
+
+
+@known(CACHE)
+def _make_cache(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    made = ObjectValue(CACHE)
+    made.attrs["__wrapped__"] = args[0]
+    made.made_by = {}
+    return made
+
+
+@known(CACHE.__call__)
+def _call_cached(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    cache, *given = args
+    if cache.real is not MISSING:  # type: ignore[attr-defined]
+        return _inlined(s, cache, given, kwargs)
+    key = (tuple(s.hashable(a) for a in given), tuple((k, s.hashable(v)) for k, v in kwargs.items()))
+    if key not in cache.made_by:
+        cache.made_by[key] = cache.attrs["__wrapped__"].call(s, given, kwargs)
+    return cache.made_by[key]  # type: ignore[no-any-return]
+
+
+def _inlined(s: Any, cache: Value, args: Args, kwargs: Kwargs) -> Value:
+    """A cache from outside: its function is inlined; but one that shows something (a warning given once) is called
+    itself: its cache knows whether to."""
+    later = s.effects.calls
+    before = len(later)
+    result = s.call_function(s.wrap(cache.native().__wrapped__, None), args, kwargs)
+    settled = not any(isinstance(a, TensorValue) for a in (*args, *kwargs.values()))
+    if len(later) > before and settled and isinstance(result, Const) and result.value is None:
+        del later[before:]
+        s.effects.call(cache, args, kwargs)
+    return result  # type: ignore[no-any-return]
+
+
+@known(CACHE.cache_clear)
+def _clear(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if args[0].real is not MISSING:  # type: ignore[attr-defined]
+        s.unsupported("cache-state", "the code clears a cache", "Do it outside the compiled function.")
+    args[0].made_by.clear()
+    return NONE
+
+
+# ---------------------------------------------------------------- dispatch by type, ordering
+
+
+@functools.singledispatch
+def _example(value: Any) -> Any:
+    return value
+
+
+def _dispatch(s: Any, function: Value, cls: type) -> Value:
+    return s.wrap(function.native().dispatch(cls), None)  # type: ignore[no-any-return]
+
+
+@known(_example.__code__)  # type: ignore[attr-defined]
+def _single_dispatch(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    function, *given = args
+    if not given:
+        s.throw(TypeError, f"{function.native().__name__} requires at least 1 positional argument")
+    return _dispatch(s, function, given[0].cls).call(s, given, kwargs)
+
+
+@known(functools.singledispatchmethod.__get__)
+def _dispatch_method(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    made = ObjectValue(DispatchMethod)
+    made.attrs = {"table": s.get_attr(args[0], "dispatcher"), "receiver": args[1]}
+    return made
+
+
+class DispatchMethod:
+    """A bound single-dispatch method."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+@known(DispatchMethod.__call__)
+def _call_dispatch_method(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    made, *given = args
+    chosen = _dispatch(s, made.attrs["table"], given[0].cls)  # type: ignore[attr-defined]
+    bound = s.bind_descriptor(made.attrs["receiver"], chosen.native(), "")  # type: ignore[attr-defined]
+    return bound.call(s, given, kwargs)  # type: ignore[no-any-return]
+
+
+class Key:
+    """What `cmp_to_key` makes of a value."""
+
+    def __init__(self, value: Any, compare: Any) -> None:
+        self.value, self.compare = value, compare
+
+    def __lt__(self, other: Any) -> Any:
+        return self.compare(self.value, other.value) < 0
+
+    def __gt__(self, other: Any) -> Any:
+        return self.compare(self.value, other.value) > 0
+
+    def __eq__(self, other: object) -> Any:
+        return self.compare(self.value, other.value) == 0  # type: ignore[attr-defined]
+
+    def __le__(self, other: Any) -> Any:
+        return self.compare(self.value, other.value) <= 0
+
+    def __ge__(self, other: Any) -> Any:
+        return self.compare(self.value, other.value) >= 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def key_of(compare: Any) -> Any:
+    return lambda value: Key(value, compare)
+
+
+known(functools.cmp_to_key)(lambda s, args, kwargs: s.call(s.wrap(key_of, None), *args, *kwargs.values()))
+
+
+# ---------------------------------------------------------------- classes that library functions make
+
+for _maker in (collections.namedtuple, dataclasses.make_dataclass):
+    KNOWN[_maker] = lambda s, args, kwargs, maker=_maker: fold(s, maker, args, kwargs)
+
+
+@known(dataclasses.dataclass)
+def _dataclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if not args:
+        made = ObjectValue(Decorator)
+        made.attrs = dict(kwargs)
+        return made
+    cls = args[0].native()
+    if cls not in s.made_classes:
+        s.unsupported("class-changed", f"dataclass changes {cls.__name__} from outside", "Decorate it outside.")
+    options = {k: v.native() for k, v in kwargs.items()}
+    try:
+        made = dataclasses.dataclass(**options)(cls)
+    except (TypeError, ValueError) as error:
+        s.throw_native(error)
+    s.statics.clear()
+    if made is cls:
+        return args[0]
+    s.made_classes[made] = s.made_classes[cls]  # with slots it is another class
+    if cls in s.class_cells:
+        s.class_cells[made] = s.class_cells[cls]
+        s.class_cells[made].contents = s.wrap(made, None)
+    return s.wrap(made, None)  # type: ignore[no-any-return]
+
+
+class Decorator:
+    """`dataclass(...)` with options, waiting for its class."""
+
+    def __call__(self, cls: Any) -> Any:
+        raise NotImplementedError
+
+
+@known(Decorator.__call__)
+def _decorate(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return _dataclass(s, args[1:], args[0].attrs)  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- identity of the thread, weak references
+
+known(threading.get_ident)(
+    lambda s, args, kwargs: s.wrap(threading.get_ident(), Called(s.bind(threading.get_ident, "get_ident"), "()"))
+)
+
+
+@known(weakref.ref)
+def _weak_reference(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    target = args[0]
+    if getattr(target, "real", MISSING) is MISSING or len(args) > 1:
+        s.unsupported("weak-reference", f"a weak reference to {target.describe()} is made", "Make it outside.")
+    made = ObjectValue(weakref.ref)
+    made.attrs["target"] = target
+    return made

@@ -1,0 +1,41 @@
+"""Questions about functions, methods and classes."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+from dovetail.capture.calls import fold
+from dovetail.capture.classstores import stand_in
+from dovetail.capture.known.table import KNOWN, known
+from dovetail.capture.values.base import Value, boolean
+from dovetail.capture.values.callables import FunctionValue, MethodValue
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+def _is(kind: type) -> Any:
+    return lambda s, args, kwargs: boolean(issubclass(args[0].cls, kind))
+
+
+KNOWN[inspect.isfunction] = _is(types.FunctionType)
+KNOWN[inspect.ismethod] = _is(types.MethodType)
+KNOWN[inspect.isgenerator] = _is(types.GeneratorType)
+KNOWN[inspect.iscoroutine] = _is(types.CoroutineType)
+
+
+@known(inspect.signature)
+def _signature(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """Also of functions made inside, and of methods of objects made inside."""
+    target = args[0]
+    bound = isinstance(target, MethodValue)
+    if bound:
+        target = target.function  # type: ignore[attr-defined]
+    if not isinstance(target, FunctionValue):
+        return fold(s, inspect.signature, args, kwargs)
+    found = inspect.signature(stand_in(s, target), **{k: v.native() for k, v in kwargs.items()})
+    if bound:
+        found = found.replace(parameters=list(found.parameters.values())[1:])
+    return s.wrap(found, None)  # type: ignore[no-any-return]

@@ -1,0 +1,55 @@
+"""What a class holds for a value that only tracing knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.capture.values.base import Value
+
+
+class Placeholder:
+    """Takes the place of `value` in a class's dictionary; `kind` is the class of what it stands for."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class ClassStore(Value):
+    """What traced code stored to a class from outside: names to stand-ins, MISSING where it deleted."""
+
+    __slots__ = ("real", "table")
+
+    def __init__(self, real: type) -> None:
+        super().__init__()
+        self.real = real
+        self.table: dict[str, Any] = {}
+
+
+def kind_of(static: Any) -> type:
+    """The type of what a class holds."""
+    return static.value.cls if type(static) is Placeholder else type(static)
+
+
+class QuietSlots:
+    """First among the bases while a class is made: keeps Python from running `__init_subclass__` by itself."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        pass
+
+
+class Quiet:
+    """The same where the bases have instance dictionaries: the layouts must agree."""
+
+    __init_subclass__ = QuietSlots.__dict__["__init_subclass__"]
+
+
+def quiet_class(meta: type, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
+    """A class made without any hook of its bases."""
+    first = Quiet if any(base.__dictoffset__ for base in bases) else QuietSlots
+    made = type.__new__(meta, name, (first, *bases), dict(space))
+    made.__bases__ = bases
+    return made
