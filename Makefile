@@ -15,7 +15,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch bench bench-compile bench-capture opdb fuzz-python lint format types clean
+.PHONY: demo test test-torch bench bench-compile bench-capture opdb modules fuzz-python lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -56,6 +56,10 @@ bench-compile: $(READY)
 bench-capture: $(READY)
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.capture --json build/capture.json $(ARGS)
+
+# Every module of PyTorch's own database; `make test` takes one configuration of each.
+modules: $(READY)
+	$(BIN)/python -m tests.capture.module_sweep $(ARGS)
 
 opdb: $(READY)
 	$(BIN)/python -m tests.opdb.sweep $(ARGS)

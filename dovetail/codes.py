@@ -147,6 +147,24 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Convert it with .to_dense(), or keep this code in a function marked with dovetail.disable.",
             "y = x.to_sparse() @ w",
         ),
+        "nested-tensor": Code(
+            "uses a nested tensor",
+            "A nested tensor has no sizes as a whole, and the compiler describes tensors by theirs.",
+            "Keep this code in a function marked with dovetail.disable.",
+            "y = torch.nested.nested_tensor([a, b]) * 2",
+        ),
+        "quantized-tensor": Code(
+            "uses a quantized tensor",
+            "Scales and zero points belong to the tensor, and the compiler describes tensors by type and layout only.",
+            "Keep this code in a function marked with dovetail.disable.",
+            "y = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)",
+        ),
+        "generator": Code(
+            "draws from a random generator of its own",
+            "The graph draws from PyTorch's default generator; it cannot hold another one's state.",
+            "Draw from it outside the compiled function, or use the default generator.",
+            "noise = torch.randn(3, generator=generator)",
+        ),
         "metadata-mutation": Code(
             "changes the shape or the memory of a tensor in place",
             "The caller would see a tensor of another shape; a graph only replaces contents.",

@@ -32,6 +32,7 @@ from dovetail.ir.text import fusion_text, program_text
 from dovetail.lower import lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
+from dovetail.normalize.steering import steers_engine
 from dovetail.normalize.text import aten_text
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.options import Options
@@ -80,7 +81,7 @@ Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compil
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
-    if differentiates(graph) or takes_numbers_out(graph) or makes_leaves(graph, fakes):
+    if steers_engine(graph.graph) or takes_numbers_out(graph) or makes_leaves(graph, fakes):
         return graph  # the engine gives what it returns its history
     try:
         if needs_autograd(fakes):
@@ -177,19 +178,9 @@ def needs_autograd(fakes: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
 
 
-def differentiates(graph: torch.fx.GraphModule) -> bool:
-    """Does the graph itself ask PyTorch's engine for gradients? They are left on the very tensors that it made."""
-    return any(n.op == "call_method" and n.target in _GRADIENT_METHODS for n in graph.graph.nodes) or any(
-        n.op == "call_function" and n.target is torch.autograd.backward for n in graph.graph.nodes
-    )
-
-
 def takes_numbers_out(graph: torch.fx.GraphModule) -> bool:
     """Does the graph compute with numbers that tensors hold? No kernels are written for that yet."""
     return any(n.op == "call_method" and n.target == "item" for n in graph.graph.nodes)
-
-
-_GRADIENT_METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook"))
 
 
 def makes_leaves(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> bool:

@@ -351,7 +351,7 @@ def module_member(s: Any, value: ModuleValue, name: str) -> Value:
             members = own.get(table)
             if members is not None and name in members:
                 found = s.wrap(members[name], Member(value.source, table, name))  # type: ignore[arg-type]
-                value.attrs[name] = found
+                value.attrs[name], value.members[name] = found, table
                 return found
     return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
 
@@ -516,11 +516,27 @@ def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
         if type(setter) is FUNCTION:
             s.call(s.wrap(setter, None), s.wrap(static, None), value, new)
             return
-        if not isinstance(value, ExceptionValue):
+        if isinstance(value, TensorValue):
+            store = TENSOR_STORES.get(name)
+            if store is not None and store(s, value, new):
+                return
+        if not isinstance(value, ExceptionValue) and not (isinstance(value, TensorValue) and name == "grad"):
             s.unsupported("attribute-store", f"cannot set {name!r} of {value.describe()}: native code stores it")
     if static is MISSING and value.cls.__flags__ & HEAP_TYPE and value.cls.__dictoffset__ == 0:
         _no_attribute(s, value, name)
     value.set_instance_attr(s, name, new)
+
+
+def _set_requires_grad(s: Any, value: TensorValue, new: Value) -> bool:
+    s.torch_method("requires_grad_", [value, new], {})
+    return True
+
+
+#: Attributes of tensors that native code stores; False: not this way.
+TENSOR_STORES: dict[str, Callable[[Any, TensorValue, Value], bool]] = {
+    "requires_grad": _set_requires_grad,
+    "data": lambda s, value, new: value is new,  # what `module.to(...)` does where nothing has to move
+}
 
 
 def _set_module_attr(s: Any, value: ModuleValue, name: str, new: Value) -> None:
@@ -530,15 +546,12 @@ def _set_module_attr(s: Any, value: ModuleValue, name: str, new: Value) -> None:
         if name in own.get(table, ()):
             members = s.get_attr(value, table)
             members.put(s, Const(name), new)
-            value.attrs[name] = new
             s.replaced.append(Member(value.source, table, name))  # type: ignore[arg-type]
             return
-    if isinstance(new, ModuleValue) or new.cls is torch.nn.Parameter:
-        s.unsupported(
-            "module-registration", f"assigning a parameter or submodule to {value.describe()}.{name} while compiled",
-            "Register parameters and submodules in __init__.",
-        )
-    object_set_attr(s, value, name, new)
+    if issubclass(new.cls, (torch.nn.Module, torch.nn.Parameter, torch.nn.Buffer)):
+        s.call(s.wrap(torch.nn.Module.__setattr__, None), value, Const(name), new)
+    else:
+        object_set_attr(s, value, name, new)
 
 
 def del_attr(s: Any, value: Value, name: str) -> None:

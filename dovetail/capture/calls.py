@@ -20,7 +20,7 @@ from dovetail.capture.definitions import rely_on_function
 from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.known.table import CALL_LATER, CLOSURES, FOLDED, FOLDED_METHOD_TYPES, INLINE, KNOWN, STANDINS
 from dovetail.capture.marked import call_marked
-from dovetail.capture.modules import call_module
+from dovetail.capture.modules import SCRIPT_REMEDY, call_module
 from dovetail.capture.torchtable import graph_functions, tensor_methods
 from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue
@@ -226,10 +226,12 @@ def call_known(s: Any, function: KnownValue, args: list[Value], kwargs: dict[str
             return fold(s, real, args, kwargs)
     if isinstance(real, GenericAlias):
         return s.call(s.wrap(real.__origin__, None), *args, **kwargs)
+    if isinstance(real, torch._C.ScriptFunction):
+        s.unsupported("script-code", f"{real.name} is a ScriptFunction: it does not run as Python", SCRIPT_REMEDY)
     call = s.static(type(real), "__call__")
     if type(call).__name__ == "function":
         return s.call_function(s.wrap(call, None), [function, *args], kwargs)
-    if call in STANDINS or call in KNOWN:
+    if type(call).__hash__ is not None and (call in STANDINS or call in KNOWN):
         return s.wrap(call, None).call(s, [function, *args], kwargs)
     return _opaque(s, function)
 

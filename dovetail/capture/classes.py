@@ -10,8 +10,6 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
-import torch
-
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import FOLDED, KNOWN, STANDINS
 from dovetail.capture.values.base import Value
@@ -33,8 +31,6 @@ def call_class(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, V
         return s.call_function(s.wrap(standin, None), args, kwargs)
     if cls in FOLDED or isinstance(cls, enum.EnumMeta):
         return fold(s, cls, args, kwargs)
-    if issubclass(cls, torch.Tensor):
-        return s.unsupported("tensor-subclass", f"{cls.__name__}(...) creates a tensor subclass")
     call = s.static(type(cls), "__call__")
     if type(call) is FUNCTION:
         return s.call_function(s.wrap(call, None), [value, *args], kwargs)
@@ -49,6 +45,8 @@ def instantiate(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, 
         made = s.call_function(s.wrap(new, None), [value, *args], kwargs)
         if not issubclass(made.cls, cls):
             return made
+    elif new in KNOWN:
+        made = KNOWN[new](s, [value, *args], kwargs)
     else:
         made = allocate(s, cls, new, args)
     init = s.static(cls, "__init__")

@@ -134,7 +134,7 @@ def _capture(
         aside.comptime = False
     if rest is None:
         _refuse_disabled(target)
-    with preserved(session), FakeMode():
+    with preserved(session), FakeMode() as session.fakes:
         try:
             if rest is not None:
                 result = trace_continuation(session, rest, args)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 from torch.nn.modules import module as torch_module
 
 from dovetail.capture.values.base import Value
+from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import ModuleValue, real_dict
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Global
@@ -17,6 +19,35 @@ GLOBAL_HOOKS = (
     "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
 )  # fmt: skip
 PLAIN_CALL = torch.nn.Module.__call__
+PEER_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule")
+SCRIPT_REMEDY = "Use the Python module or function that it was made from."
+
+
+@cache
+def scripted(cls: type) -> bool:
+    return any((c.__module__, c.__name__) == ("torch.jit._script", "ScriptModule") for c in cls.__mro__)
+
+
+def _hooked(s: Any, value: ModuleValue) -> bool:
+    """Has the module, or every module, a hook now? The traced program may have added or removed some."""
+    own, shared = real_dict(value.real), torch_module.__dict__
+    return any(_filled(s, own[h]) for h in HOOKS) or any(_filled(s, shared[h]) for h in GLOBAL_HOOKS)
+
+
+def _filled(s: Any, table: dict[Any, Any]) -> bool:
+    known = s.cache.get(id(table))
+    return bool(known.entries if isinstance(known, DictValue) else table)
+
+
+def _rely_on_no_hooks(s: Any, value: ModuleValue) -> None:
+    """A table that the traced program has read is guarded already, as it was at the call."""
+    own, shared = real_dict(value.real), torch_module.__dict__
+    for hook in HOOKS:
+        if id(own[hook]) not in s.cache:
+            s.guard(Attr(value.source, hook), GuardKind.LENGTH, 0)  # type: ignore[arg-type]
+    for hook in GLOBAL_HOOKS:
+        if id(shared[hook]) not in s.cache:
+            s.guard(Global(hook, torch_module.__name__), GuardKind.LENGTH, 0)
 
 
 def call_module(s: Any, value: ModuleValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -24,16 +55,17 @@ def call_module(s: Any, value: ModuleValue, args: list[Value], kwargs: dict[str,
 
     Each module called relies on its four hook tables being empty, and once on the global ones.
     """
+    if scripted(value.cls):
+        s.unsupported("script-code", f"{value.describe()} is a ScriptModule: it does not run as Python", SCRIPT_REMEDY)
     method = s.static(value.cls, "__call__")
     if method is PLAIN_CALL:
-        own = real_dict(value.real)
-        if not any(own[h] for h in HOOKS) and not any(getattr(torch_module, h) for h in GLOBAL_HOOKS):
-            for hook in HOOKS:
-                s.guard(Attr(value.source, hook), GuardKind.LENGTH, 0)  # type: ignore[arg-type]
-            for hook in GLOBAL_HOOKS:
-                s.guard(Global(hook, torch_module.__name__), GuardKind.LENGTH, 0)
+        if not _hooked(s, value):
+            _rely_on_no_hooks(s, value)
             return s.get_attr(value, "forward").call(s, args, kwargs)
         return s.get_attr(value, "_call_impl").call(s, args, kwargs)
+    if (value.cls.__module__, value.cls.__name__) == PEER_MODULE:  # compiled by torch.compile: its original is traced
+        original = s.wrap(value.real._orig_mod, Attr(value.source, "_orig_mod"))  # type: ignore[arg-type]
+        return call_module(s, original, args, kwargs)
     if hasattr(value.cls, "_dovetail_dispatcher"):  # a compiled module inside another is traced as its original
         original = s.wrap(value.real._orig_mod, Attr(value.source, "_orig_mod"))  # type: ignore[arg-type]
         return call_module(s, original, args, kwargs)

@@ -180,6 +180,9 @@ def _equality(s: Any, sign: str, left: Value, right: Value) -> Value:
         return boolean((same(s, left.function, right.function) and same(s, left.receiver, right.receiver)) is want)
     if type(left) is KnownValue and isinstance(right, (KnownValue, Const)):
         return native_call(s, COMPARE[sign][0], left.real, right.native())
+    if isinstance(left, MethodValue) and isinstance(right, MethodValue):
+        equal_parts = same(s, left.function, right.function) and same(s, left.receiver, right.receiver)
+        return boolean(equal_parts is want)
     name = "__eq__" if want else "__ne__"
     for receiver, other in ((left, right), (right, left)):
         if type(receiver) in IDENTITY:

@@ -28,6 +28,7 @@ from dovetail.capture.breaks.generators import NEW, fresh, paused_at, set_state
 from dovetail.capture.breaks.handled import raised_at
 from dovetail.capture.breaks.points import chain, started
 from dovetail.capture.frame import GeneratorValue
+from dovetail.capture.overrides import PLAIN
 from dovetail.capture.tensors import reachable
 from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import MISSING, Const, LateConst, Value
@@ -139,7 +140,10 @@ class Rebuilder:
             reachable(self.s, value)
             index = self._output_index[value.node] = len(self.outputs)
             self.outputs.append(value.node)
-        text = self._remember(value, f"_o[{index}]")
+        text = f"_o[{index}]"
+        if value.cls not in PLAIN:
+            text = self._local(f"{text}.as_subclass({self.known(value.cls)})")
+        text = self._remember(value, text)
         self.attributes(value, text)
         return text
 

@@ -16,6 +16,7 @@ from dovetail.capture import wrap as wrapping
 from dovetail.capture.breaks import stop as stopping
 from dovetail.capture.definitions import rely_on_class
 from dovetail.capture.effects import Effects
+from dovetail.capture.overrides import Overrides
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
@@ -48,6 +49,10 @@ class Session:
         self.by_fake: dict[int, Value] = {}
         self.frames: list[Any] = []
         self.effects = Effects()
+        self.overrides = Overrides()
+        self.fakes: Any = None  # the FakeMode that operators run under
+        self.drawn = 0  # of its draws, those that belong to recorded nodes
+        self.backward_ran = False  # inside the graph
         self.scopes: dict[int, Scope] = {id(root_globals): Scope(root_globals, "")}
         self.class_stores: dict[type, Any] = {}  # what traced code stored to classes from outside
         self.made_classes: dict[type, Any] = {}  # classes that it made
@@ -263,6 +268,7 @@ class Session:
     step = iteration.step
     torch_call = tensors.torch_call
     torch_method = tensors.torch_method
+    recorded_method = tensors.recorded_method
     tensor_get_attr = tensors.tensor_get_attr
     wrap_tensor = tensors.wrap_tensor
     tensor_result = tensors.tensor_result

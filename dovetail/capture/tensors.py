@@ -10,7 +10,7 @@ import operator
 import re
 import types
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -18,7 +18,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
 
-from dovetail.capture import graphnumbers
+from dovetail.capture import grads, graphnumbers, overrides
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Value, boolean
@@ -30,7 +30,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
 from dovetail.ir.source import Member, Source
-from dovetail.ops.fake import to_fake
+from dovetail.ops.fake.tensor import refuse_unusual, to_fake
 
 # ---------------------------------------------------------------- inputs
 
@@ -38,21 +38,24 @@ from dovetail.ops.fake import to_fake
 def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     """A graph input for a tensor from outside."""
     cls = type(real)
-    if cls not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        s.unsupported(
-            "tensor-subclass", f"{source.name()} is a {cls.__name__}, a subclass of torch.Tensor",
-            "Pass a plain tensor.",
-        )
-    static = isinstance(source, Member)
-    member = source
+    if cls not in overrides.PLAIN:
+        _check_class(s, cls, source)
+    run_native(s, refuse_unusual, [real], {})
+    own, static, member = source, isinstance(source, Member), source
     if static:
         s.guard(source, GuardKind.ID, real)
-        source = s.bind(real, source.name())
-    s.guard(source, GuardKind.TENSOR, tensor_facts(real))
+        own = source = s.bind(real, source.name())
+    if s.static(cls, "__torch_function__") in (overrides.DISABLED, MISSING) or cls is torch.Tensor:
+        s.guard(source, GuardKind.TENSOR, tensor_facts(real))
+    else:  # the graph computes with the plain tensor that shares its memory
+        s.guard(source, GuardKind.TYPE, cls)
+        source = PlainTensor(source, s.bind(torch.Tensor).index)
+        s.guard(source, GuardKind.TENSOR, tensor_facts(real.as_subclass(torch.Tensor)))
     fake = to_fake(real)
     node = _placeholder(s, source)
     node.meta["fake"] = fake
-    value = TensorValue(node, fake, cls, source)
+    value = TensorValue(node, fake, cls, own)
+    value.origin = real
     if static:
         s.members[member] = value
     s.inputs.append((node, GraphInput(source, fake, static)))
@@ -62,6 +65,34 @@ def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     if real.__dict__:
         value.real = real
     return value
+
+
+def _check_class(s: Any, cls: type, source: Source) -> None:
+    if issubclass(cls, torch.nn.parameter.UninitializedTensorMixin):
+        s.unsupported(
+            "lazy-module", f"{source.name()} gets its shape from the first input",
+            "Call the model once before it is compiled.",
+        )
+    if overrides.keeps_python_keys(cls):
+        s.unsupported(
+            "tensor-subclass",
+            f"{source.name()} is a {cls.__name__}, a tensor class that handles operators itself (__torch_dispatch__)",
+            "Pass a plain tensor.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTensor(Source):
+    """`base.as_subclass(K[index])`, which is torch.Tensor: no class's `__torch_function__` sees it."""
+
+    base: Source
+    index: int
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}.as_subclass(K[{self.index}])"
+
+    def name(self) -> str:
+        return self.base.name()
 
 
 def release_member(s: Any, member: Member) -> None:
@@ -130,6 +161,12 @@ def lacks_fake(target: Any) -> bool:
 
 def torch_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """One `call_function` node."""
+    if overrides.active(s, (*args, *kwargs.values())):
+        return overrides.overridden(s, target, args, kwargs, lambda: _plain_call(s, target, args, kwargs))
+    return _plain_call(s, target, args, kwargs)
+
+
+def _plain_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(target, OPERATORS) and lacks_fake(target):
         s.unsupported(
             "no-shape-rule", f"the operator {target} has no fake implementation, so its result cannot be predicted",
@@ -160,9 +197,21 @@ def torch_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value])
     receiver = args[0]
     if not isinstance(receiver, TensorValue):
         return s.throw(TypeError, f"descriptor {name!r} requires a tensor, not {receiver.cls.__name__}")
+    if overrides.active(s, (*args, *kwargs.values())):
+        function = overrides.method_function(name)
+        return overrides.overridden(s, function, args, kwargs, lambda: plain_method(s, name, args, kwargs))
+    return plain_method(s, name, args, kwargs)
+
+
+def plain_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    receiver: Any = args[0]
     handler = METHODS.get(name)
     if handler is not None:
         return handler(s, receiver, args[1:], kwargs)
+    return recorded_method(s, name, args, kwargs)
+
+
+def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     takes = number_places(name)
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
@@ -193,11 +242,20 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
         name = getattr(function, "__name__", str(function))
         return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
+        if any(word in str(error) for word in NO_MEMORY):
+            name = getattr(function, "__name__", str(function))
+            return s.unsupported("no-shape-rule", f"{name} needs more than metadata: {error}")
         return s.throw_native(error)
+
+
+#: In messages that only tensors without memory cause.
+NO_MEMORY = ("data is not allocated yet", " meta ", "'Meta'", "FakeTensor")
 
 
 def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:
     node.meta["stack"] = s.stack()
+    if s.fakes.drawn != s.drawn:
+        node.meta["random"], s.drawn = True, s.fakes.drawn
     if any(fake._version != before for fake, before in versions):
         node.meta["mutates"] = True
     return tensor_result(s, node, result)
@@ -240,6 +298,12 @@ def reachable(s: Any, value: TensorValue) -> TensorValue:
     return value
 
 
+#: Python's types where a dtype is wanted; the graph's text has no name for them.
+ELEMENT_TYPES: dict[Any, Any] = {
+    float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128,
+}  # fmt: skip
+
+
 def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     """(graph argument, fake argument). `numbers`: may the operation take a number that varies here?"""
     if isinstance(value, TensorValue):
@@ -261,7 +325,15 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     if isinstance(value, DictValue):
         entries = {k.native(): to_graph(s, v) for k, v in value.pairs(s)}
         return {k: p[0] for k, p in entries.items()}, {k: p[1] for k, p in entries.items()}
-    if isinstance(value, (ClassValue, KnownValue)):
+    if isinstance(value, ClassValue):
+        named = ELEMENT_TYPES.get(value.real, value.real)
+        return named, named
+    if isinstance(value, KnownValue):
+        if isinstance(value.real, torch.Generator):
+            s.unsupported(
+                "generator", f"{value.describe()} is a random generator, whose state the graph would have to keep",
+                "Draw from it outside the compiled function, or use the default generator.",
+            )
         return value.real, value.real
     if hasattr(value, "all"):
         return to_graph(s, ListValue(value.all(s)))
@@ -278,6 +350,13 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
 
 
 def tensor_get_attr(s: Any, value: TensorValue, name: str) -> Value:
+    if (s.overrides.modes or value.cls not in overrides.PLAIN) and name in OVERRIDABLE and overrides.active(s, [value]):
+        getter = getattr(torch.Tensor, name).__get__
+        return overrides.overridden(s, getter, [value], {}, lambda: _plain_attribute(s, value, name))
+    return _plain_attribute(s, value, name)
+
+
+def _plain_attribute(s: Any, value: TensorValue, name: str) -> Value:
     reader = ATTRIBUTES.get(name)
     if reader is not None:
         return reader(s, value)
@@ -288,20 +367,25 @@ def tensor_get_attr(s: Any, value: TensorValue, name: str) -> Value:
     if static is MISSING:
         if value.real is not MISSING and name in value.real.__dict__:
             return s.wrap(value.real.__dict__[name], s.attr_source(value, name))
+        if value.source is not None:
+            s.guard(value.source, GuardKind.HAS_ATTR, (name, False))
         return s.throw(AttributeError, f"'Tensor' object has no attribute {name!r}")
     if name == "__dict__":
         return s.unsupported("tensor-attribute", "the code reads the attribute dictionary of a tensor")
     method = getattr(torch.Tensor, name, None)
-    if method in tensor_methods():
+    own = static is next((c.__dict__[name] for c in torch.Tensor.__mro__ if name in c.__dict__), None)
+    if own and method in tensor_methods():
         return MethodValue(KnownValue(method), value)
     if name in GRAPH_ATTRIBUTES:
         return _graph_attribute(s, value, name)
-    if type(static) is FUNCTION:
-        return MethodValue(s.wrap(static, None), value)
+    if type(static) in BOUND:
+        return s.bind_descriptor(value, static, name)
+    if not own and not hasattr(type(static), "__get__"):
+        return s.wrap(static, s.attr_source(value, name))
     return s.unsupported("tensor-attribute", f"the code reads {name!r} of a tensor, which a graph does not know")
 
 
-FUNCTION = type(lambda: None)
+BOUND = (types.FunctionType, property, classmethod, staticmethod)
 GRAPH_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
 
 
@@ -319,26 +403,26 @@ def _shape(s: Any, value: TensorValue) -> Value:
     return TupleValue([Const(n) for n in value.fake.shape], torch.Size)
 
 
-def _grad(s: Any, value: TensorValue) -> Value:
-    if value.source is None and not value.fake.requires_grad:
-        return NONE
-    return s.unsupported("tensor-grad", "the code reads .grad of a tensor", "Read it outside the compiled function.")
-
-
 ATTRIBUTES: dict[str, Callable[[Any, TensorValue], Value]] = {
     "shape": _shape,
-    "grad": _grad,
+    "grad": grads.grad,
+    "is_leaf": grads.is_leaf,
+    "grad_fn": grads.grad_fn,
     "__class__": lambda s, v: s.wrap(v.cls, None),
-    "grad_fn": lambda s, v: NONE if not v.fake.requires_grad else s.unsupported("grad-fn", "reading .grad_fn"),
     **{
         n: _metadata(n)
         for n in (
-            "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "is_cuda", "is_cpu", "is_mps", "is_meta",
+            "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "is_cpu", "is_mps", "is_meta",
             "is_sparse", "is_quantized", "is_nested", "itemsize", "nbytes", "is_xpu", "is_mkldnn", "is_xla",
             "is_sparse_csr", "names", "output_nr",
         )
     },
 }  # fmt: skip
+
+
+OVERRIDABLE = frozenset(
+    n for n in (*ATTRIBUTES, *GRAPH_ATTRIBUTES) if type(getattr(torch.Tensor, n, None)) is types.GetSetDescriptorType
+)
 
 
 def _fold_method(name: str) -> Callable[..., Value]:
@@ -373,10 +457,13 @@ def _len(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]
     return Const(value.fake.shape[0])
 
 
-def _type(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if not args and not kwargs:
-        return Const(value.fake.type())
-    return s.torch_method("to", [value, *args], kwargs)
+def _new(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`x.new(sizes)` is memory without contents, `x.new(data)` a tensor of the data."""
+    if args and isinstance(args[0], SequenceValue) and args[0].cls is not torch.Size:
+        return s.torch_method("new_tensor", [value, *args], kwargs)
+    if args and isinstance(args[0], TensorValue):
+        return s.torch_method("detach", [args[0]], {})
+    return s.torch_method("new_empty", [value, *(args or [Const(0)])], kwargs)
 
 
 def _iter(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -388,7 +475,8 @@ def _bool(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value
 
 
 def _contains(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return boolean(s.contains(value, args[0]))
+    found = s.torch_call(operator.eq, [value, args[0]], {})
+    return boolean(s.truth(s.torch_method("any", [found], {})))
 
 
 def _hash(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -407,7 +495,8 @@ METHODS: dict[str, Callable[..., Value]] = {
     "item": _data_dependent("item", graphnumbers.item),
     "tolist": _data_dependent("tolist", graphnumbers.listed),
     "__len__": _len,
-    "type": _type,
+    "new": _new,
+    "backward": lambda s, v, args, kw: grads.backward(s, [v, *args], kw),
     "__iter__": _iter,
     "__bool__": _bool,
     "__contains__": _contains,

@@ -78,7 +78,9 @@ def impure(node: Any) -> bool:
     """Must the node stay even when nobody uses its result?"""
     if node.op in ("placeholder", "output"):
         return True
-    if node.meta.get("mutates") or node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
+    if node.meta.get("mutates") or node.meta.get("random"):
+        return True
+    if node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
         return True
     target = node.target
     if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:

@@ -468,6 +468,7 @@ WRAPPERS: dict[type, Wrapper] = {
     types.MappingProxyType: _wrap_mapping_proxy,
     **dict.fromkeys((set, frozenset), _wrap_set),
     functools.partial: _wrap_partial,
+    torch._C.ScriptFunction: _wrap_known,
     torch.nn.Module: _wrap_module,
     torch.Tensor: _wrap_tensor,
 }

@@ -129,6 +129,7 @@ def _write_all(
     kept = set(map(id, below))
     above = [g for g in guards if id(g) not in kept]
     on_arguments = [g for g in above if _on_argument(g.source)]
+    writer.require([state.function_modes(taken, writer.constant)], "torch function modes")
     for guard in on_arguments:
         write(guard, writer)
     writer.require(state.conditions(taken, writer.constant), "process-wide state")

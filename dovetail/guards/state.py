@@ -33,6 +33,12 @@ def _function_modes() -> tuple[Any, ...]:
     return tuple(str(m.device) if type(m) is DeviceContext else id(m) for m in modes)
 
 
+def _users_function_mode() -> bool:
+    """Is a torch function mode active, other than the one of `torch.set_default_device`, whose effects are traced?"""
+    modes = (_C._get_function_stack_at(k) for k in range(_C._len_torch_function_stack()))
+    return any(type(m) is not DeviceContext for m in modes)
+
+
 def _first(*names: str, default: Callable[[], Any]) -> Callable[[], Any]:
     """The first of torch._C's functions that this version has."""
     return next((getattr(_C, n) for n in names if hasattr(_C, n)), default)
@@ -89,7 +95,17 @@ def snapshot() -> Snapshot:
 
 def outside_reason() -> str | None:
     """Why neither compiling nor compiled code is possible now, if so."""
+    if _users_function_mode():  # entries check which modes are active, so they need not ask this
+        return "a torch function mode is active"
     return next((why for why, read in OUTSIDE if read()), None)
+
+
+def function_modes(taken: Snapshot, constant: Callable[[Any, str], str]) -> str:
+    """The text to check before anything else: reading a tensor's attributes calls these modes."""
+    if taken.values["torch_function_modes"]:
+        reader = constant(PIECES["torch_function_modes"], "function_modes")
+        return f"{reader}() == {taken.values['torch_function_modes']!r}"
+    return f"not {constant(_C._len_torch_function_stack, 'function_modes')}()"
 
 
 def conditions(taken: Snapshot, constant: Callable[[Any, str], str]) -> list[str]:
@@ -105,11 +121,6 @@ def conditions(taken: Snapshot, constant: Callable[[Any, str], str]) -> list[str
         ("" if values["deterministic"] else "not ") + f"{constant(PIECES['deterministic'], 'deterministic')}()"
     )
     texts += _autocast_conditions(values, constant)
-    if values["torch_function_modes"]:
-        reader = constant(PIECES["torch_function_modes"], "function_modes")
-        texts.append(f"{reader}() == {values['torch_function_modes']!r}")
-    else:
-        texts.append(f"not {constant(_C._len_torch_function_stack, 'function_modes')}()")
     texts += [f"not {constant(read, 'outside')}()" for _, read in OUTSIDE]
     return texts
 

@@ -56,6 +56,12 @@ def placeholders(recorder: Recorder, graph_module: torch.fx.GraphModule, fakes: 
 
 
 def run_graph(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> Any:
+    """What the graph returns. It may leave another grad mode behind, which is for the program to set when it runs."""
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        return _run_nodes(graph_module, inputs, recorder)
+
+
+def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> Any:
     env: dict[torch.fx.Node, Any] = {}
     given = iter(inputs)
     for node in graph_module.graph.nodes:

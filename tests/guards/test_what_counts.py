@@ -252,11 +252,6 @@ def test_does_not(case: str, monkeypatch: Any) -> None:
     assert graphs_before_and_after(DOES_NOT[case], monkeypatch) == (1, 1)
 
 
-class Passing(torch.overrides.TorchFunctionMode):
-    def __torch_function__(self, function, kinds, args=(), kwargs=None):
-        return function(*args, **(kwargs or {}))
-
-
 class Switched:
     """A process-wide setting for a block."""
 
@@ -277,7 +272,6 @@ MODES: dict[str, Callable[[], Any]] = {
     "default dtype": lambda: Switched(torch.set_default_dtype, torch.float64, torch.float32),
     "default device": lambda: Switched(torch.set_default_device, "cpu", None),
     "deterministic": lambda: Switched(torch.use_deterministic_algorithms, True, False),
-    "torch function mode": Passing,
 }
 
 

@@ -99,6 +99,8 @@ def _check(s: Any) -> None:
         s.unsupported("break-in-block", "the code is handling an exception")
     if s.undo:
         s.unsupported("break-in-block", "the code has switched attention kernels, and back later")
+    if s.overrides.changed():
+        s.unsupported("break-in-block", "the code has entered a torch function mode that is still in force")
 
 
 def _rest(

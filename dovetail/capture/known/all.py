@@ -2,6 +2,8 @@
 
 from dovetail.capture.known import (
     builtins,
+    constructors,
+    distributions,
     exceptions,
     functional,
     inspection,
@@ -10,6 +12,7 @@ from dovetail.capture.known import (
     made,
     mappings,
     numbers,
+    overriding,
     pure,
     purelib,
     sequences,
@@ -21,6 +24,8 @@ from dovetail.capture.known import (
 
 __all__ = [
     "builtins",
+    "constructors",
+    "distributions",
     "exceptions",
     "functional",
     "inspection",
@@ -29,6 +34,7 @@ __all__ = [
     "made",
     "mappings",
     "numbers",
+    "overriding",
     "pure",
     "purelib",
     "sequences",

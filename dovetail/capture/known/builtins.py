@@ -66,7 +66,8 @@ def _instance_of(s: Any, value: Value, cls: Any) -> bool:
     if cls is torch.nn.Parameter:
         return isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter)
     if isinstance(value, TensorValue):
-        return issubclass(value.cls, cls) if _plain_meta(cls) else isinstance(value.fake, cls)
+        own = _plain_meta(cls) or isinstance(cls, type) and issubclass(cls, torch.Tensor)
+        return issubclass(value.cls, cls) if own else isinstance(value.fake, cls)
     if isinstance(value, LateConst):
         return isinstance(value.real, cls)  # its type is guarded
     if isinstance(value, (Const, KnownValue)):
@@ -444,6 +445,9 @@ def _divmod(s: Any, args: Args, kwargs: Kwargs) -> Value:
             result = s.call(s.find_special(value, name), other)
             if not (isinstance(result, Const) and result.value is NotImplemented):
                 return result
+    if any(isinstance(a, TensorValue) for a in args):
+        names = " and ".join(repr(a.cls.__name__) for a in args)
+        s.throw(TypeError, f"unsupported operand type(s) for divmod(): {names}")
     return TupleValue([s.binary("floordiv", *args), s.binary("mod", *args)])
 
 
@@ -461,8 +465,8 @@ def _abs(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(round)
 def _round(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], TensorValue):
-        return s.torch_method("round", args, kwargs)
+    if isinstance(args[0], TensorValue) and not hasattr(torch.Tensor, "__round__"):
+        s.throw(TypeError, f"type {args[0].cls.__name__} doesn't define __round__ method")
     return _special_or_fold(s, round, "__round__", args)
 
 

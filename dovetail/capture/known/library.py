@@ -23,7 +23,7 @@ from dovetail.capture.contexts import VariableSet
 from dovetail.capture.known.table import FOLDED, KNOWN, known
 from dovetail.capture.operators import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean
-from dovetail.capture.values.callables import FunctionValue, KnownValue
+from dovetail.capture.values.callables import KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
@@ -146,23 +146,29 @@ def copied(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
 
 
 def _copy_tensor(s: Any, value: TensorValue, memo: dict[int, Value] | None) -> Value:
-    """A new tensor; tensors that are copied together and share memory are left to Python."""
-    fake = value.fake
-    if memo is not None and fake.requires_grad:
-        # a copied leaf is a leaf, which no operation of a graph gives; others refuse
-        s.unsupported("copied-leaf", f"copy.deepcopy of {value.describe()}, which requires grad")
+    """A new tensor, deeply a leaf like the original; tensors copied together that share memory are left to Python."""
+    fake, deep = value.fake, memo is not None
+    if deep and s.get_attr(value, "grad_fn") is not NONE:
+        s.throw(RuntimeError, "Only Tensors created explicitly by the user support the deepcopy protocol")
     others = [] if memo is None else [v for v in memo.values() if isinstance(v, TensorValue)]
-    plain = value.cls is torch.Tensor and not fake.requires_grad and not value.written
-    whole = memo is None or not fake._is_view() or not others and _dense(fake)
-    if not plain or not whole or memo is not None and any(v.fake._is_view() for v in others):
+    known = value.cls is torch.Tensor and (deep or not fake.requires_grad) or deep and value.cls is torch.nn.Parameter
+    kept = deep and value.cls is torch.Tensor and s.get_attr(value, "grad") is not NONE
+    whole = not deep or not fake._is_view() or not others and _dense(fake)
+    if not known or kept or value.written or not whole or deep and any(v.fake._is_view() for v in others):
         s.unsupported(
             "deepcopy", f"{value.describe()} is copied with its history or its memory shared", "Use clone()."
         )
     if memo is None:
         return s.torch_method("detach", [value], {})
-    # kept: what else is copied may be a view of the same memory
-    made = memo[id(value)] = s.torch_method("clone", [value], {})
-    memo[-1 - id(value)] = value
+    made = s.torch_method("clone", [s.torch_method("detach", [value], {})], {})
+    if made.fake.stride() != fake.stride():
+        s.unsupported("deepcopy", f"{value.describe()} is copied with the gaps in its memory", "Use clone().")
+    if value.cls is torch.nn.Parameter:
+        made = s.call(s.wrap(torch.nn.Parameter, None), made, Const(fake.requires_grad))
+    elif fake.requires_grad:
+        made = s.torch_method("requires_grad_", [made], {})
+    memo[id(value)] = made
+    memo[-1 - id(value)] = value  # kept: what else is copied may be a view of the same memory
     return made
 
 
@@ -212,9 +218,7 @@ def _copy_set(s: Any, value: Any, memo: Any) -> Value:
 
 
 def _copy_object(s: Any, value: Any, memo: Any) -> Value:
-    if type(value) is ModuleValue:
-        return s.unsupported("deepcopy", f"{value.describe()} is copied", "Copy modules outside.")
-    if isinstance(value, FunctionValue) or type(value) is not ObjectValue:
+    if type(value) not in (ObjectValue, ModuleValue):
         return value
     return _copy_attributes(s, value, ObjectValue(value.cls), memo)
 

@@ -8,16 +8,15 @@ from typing import Any
 
 import torch
 import torch.compiler
-import torch.nn.functional as F
 import torch.overrides
 
 from dovetail.capture import state
 from dovetail.capture.calls import fold
 from dovetail.capture.contexts import enter_autocast, exit_autocast
+from dovetail.capture.known.constructors import element_type
 from dovetail.capture.known.table import KNOWN, known
-from dovetail.capture.scalars import varies
 from dovetail.capture.values.base import FALSE, NONE, TRUE, Const, Value, boolean
-from dovetail.capture.values.containers import TupleValue
+from dovetail.capture.values.containers import DictValue, ListValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -44,8 +43,6 @@ KNOWN[torch._C._len_torch_dispatch_stack] = constant(0)  # capture's own mode is
 KNOWN[torch._C._log_api_usage_once] = constant(None)
 KNOWN[torch._C._functorch.peek_interpreter_stack] = constant(None)
 KNOWN[torch._C._are_functorch_transforms_active] = constant(False)
-for _name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
-    KNOWN[getattr(torch.overrides, _name)] = constant(False)
 KNOWN[torch.overrides.is_tensor_like] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
 KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
 KNOWN[torch._assert] = lambda s, args, kwargs: NONE if s.truth(args[0]) else s.throw(AssertionError, args[1])
@@ -79,6 +76,18 @@ def _get_autocast_dtype(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return fold(s, torch.get_autocast_dtype, args, kwargs)
 
 
+def _type(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """`x.type()` is a name, `x.type(dtype)` a conversion; old tensor classes name dtypes."""
+    receiver: Any = args[0]
+    wanted = [element_type(a) for a in (*args[1:], *([kwargs["dtype"]] if "dtype" in kwargs else []))]
+    if not wanted:
+        return Const(receiver.fake.type())
+    return s.torch_method("to", [receiver, *wanted[:1]], {})
+
+
+KNOWN[torch.Tensor.type] = _type
+
+
 def _method_alias(name: str) -> Callable[..., Value]:
     return lambda s, args, kwargs: s.torch_method(name, args, kwargs)
 
@@ -102,18 +111,6 @@ def _data_dependent_method(s: Any, value: Any, args: Args, kwargs: Kwargs) -> Va
 @known(torch.equal, torch.allclose, torch.is_nonzero)
 def _data_dependent_answer(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("data-dependent-value", "the code asks for an answer that depends on the values of tensors")
-
-
-@known(torch.tensor, torch.as_tensor, torch.asarray)
-def _tensor(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    """A tensor from Python data; data that is tensors itself is stacked."""
-    if len(args) == 1 and varies(args[0]):
-        return s.torch_call(torch.full, [TupleValue([]), args[0]], kwargs)
-    return s.torch_call(torch.tensor, args, kwargs)
-
-
-KNOWN[torch.as_tensor] = lambda s, args, kwargs: s.torch_call(torch.as_tensor, args, kwargs)
-KNOWN[torch.asarray] = lambda s, args, kwargs: s.torch_call(torch.asarray, args, kwargs)
 
 
 @known(torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state)
@@ -191,13 +188,6 @@ def _exit_autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return FALSE
 
 
-@known(torch.device.__enter__, torch.device.__exit__)
-def _device_context(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.unsupported(
-        "device-context", "the code changes the default device for a block", "Pass device= to what makes tensors there."
-    )
-
-
 def _null_context(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
@@ -222,14 +212,29 @@ def _enter_record(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return args[0]
 
 
-@known(F.handle_torch_function)
-def _handle_torch_function(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.unsupported("tensor-subclass", "__torch_function__ of a tensor subclass")
 
 
 @known(torch.get_default_device)
 def _get_default_device(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return Const(torch.get_default_device())
+
+
+@known(torch._C._group_tensors_by_device_and_dtype)
+def _group_tensors(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """Columns of the lists, grouped by what the first list's tensor is."""
+    lists = [row.all(s) for row in s.unpack(args[0])]
+    indexed = len(args) > 1 and s.truth(args[1])
+    groups: dict[Any, tuple[list[list[Value]], list[Value]]] = {}
+    for k, first in enumerate(lists[0]):
+        rows, indices = groups.setdefault((first.fake.device, first.fake.dtype), ([[] for _ in lists], []))
+        for row, values in zip(rows, lists):
+            row.extend(values[k : k + 1])
+        indices.extend([Const(k)] if indexed else [])
+    made = DictValue()
+    for (device, dtype), (rows, indices) in groups.items():
+        contents = TupleValue([ListValue([ListValue(row) for row in rows]), ListValue(indices)])
+        made.entries[device, dtype] = (TupleValue([Const(device), Const(dtype)]), contents)
+    return made
 
 
 @known(torch.Size.numel)

@@ -99,9 +99,19 @@ class OpaqueValue(ObjectValue):
 
 
 class ModuleValue(ObjectValue):
-    """An `nn.Module` from outside, known by identity."""
+    """An `nn.Module` from outside, known by identity. `members` are names that `attrs` has from the module's tables."""
 
-    __slots__ = ()
+    __slots__ = ("members",)
+
+    def __init__(self, cls: type, real: Any = MISSING, source: Source | None = None) -> None:
+        super().__init__(cls, real, source)
+        self.members: dict[str, str] = {}
+
+    def instance_attr(self, s: Any, name: str) -> Value | None:
+        table = self.members.get(name)
+        if table is not None and getattr(self.attrs.get(table), "changed", False):
+            del self.members[name], self.attrs[name]  # the table says what it is now
+        return super().instance_attr(s, name)
 
     def native(self) -> Any:
         if self.real is MISSING:

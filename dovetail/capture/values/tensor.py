@@ -18,11 +18,12 @@ class TensorValue(ObjectValue):
     `source` is set while the value is an input object itself, so returning it returns that object.
     """
 
-    __slots__ = ("node", "fake")
+    __slots__ = ("node", "fake", "origin")
 
     def __init__(self, node: torch.fx.Node, fake: Any, cls: type = torch.Tensor, source: Source | None = None) -> None:
         super().__init__(cls, source=source)
         self.node, self.fake = node, fake
+        self.origin: torch.Tensor | None = None  # an input's own tensor, whose metadata may be looked at
 
     def native(self) -> Any:
         raise NotNative(self)

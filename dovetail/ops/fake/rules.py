@@ -43,8 +43,10 @@ def elementwise(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     for t in tensors:
         if t.layout is not torch.strided:
             return NotImplemented
-    _common_device(tensors)
     dtype, device = probe(operator, args, kwargs)
+    if not tensors:  # numbers only
+        return Spec((), (), dtype, device)
+    _common_device(tensors)
     sizes = broadcast([tuple(t.shape) for t in tensors])
     return Spec(sizes, elementwise_strides(sizes, tensors), dtype, device)
 

@@ -9,6 +9,7 @@ by PyTorch's own FakeTensorMode, whose import alone takes 0.6 s.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import torch
@@ -53,7 +54,12 @@ class FakeTensor(torch.Tensor):
 
 
 class FakeMode(TorchDispatchMode):
-    """Inside it every operator, factory functions included, gives FakeTensors and computes nothing."""
+    """Inside it every operator, factory functions included, gives FakeTensors and computes nothing.
+
+    `drawn` counts the operators that would have taken random numbers.
+    """
+
+    drawn = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -70,7 +76,13 @@ class FakeMode(TorchDispatchMode):
         self.marks.close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.drawn += draws(func)
         return run(func, args, kwargs or {})
+
+
+@cache
+def draws(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 
 def marked(tensor: Any, like: torch.Tensor) -> Any:
@@ -99,11 +111,7 @@ def to_fake(real: torch.Tensor, leaf: bool = True) -> FakeTensor:
 
     Raises Unsupported for a tensor that strides do not describe.
     """
-    if real.layout is not torch.strided:
-        raise Unsupported(
-            "sparse-tensor", f"a tensor has the layout {real.layout}, and only strided tensors are compiled",
-            "convert it with .to_dense(), or keep this code in a function marked with dovetail.disable",
-        )
+    refuse_unusual(real)
     made = FakeTensor(
         real.size(), real.stride(), real.dtype, real.device, real.storage_offset(),
         leaf and real.requires_grad,
@@ -111,8 +119,24 @@ def to_fake(real: torch.Tensor, leaf: bool = True) -> FakeTensor:
     return marked(made, real)
 
 
+def refuse_unusual(real: torch.Tensor) -> None:
+    """Raise Unsupported for a tensor that sizes, strides and a type do not describe."""
+    if real.is_nested or real.is_quantized:
+        kind = "nested" if real.is_nested else "quantized"
+        raise Unsupported(
+            f"{kind}-tensor", f"a {kind} tensor takes part, and only plain ones are compiled",
+            "keep this code in a function marked with dovetail.disable",
+        )
+    if real.layout is not torch.strided:
+        raise Unsupported(
+            "sparse-tensor", f"a tensor has the layout {real.layout}, and only strided tensors are compiled",
+            "convert it with .to_dense(), or keep this code in a function marked with dovetail.disable",
+        )
+
+
 def from_meta(meta: torch.Tensor, device: Any) -> FakeTensor:
     """Wrap the result of a meta kernel."""
+    refuse_unusual(meta)
     made = FakeTensor(meta.size(), meta.stride(), meta.dtype, device, meta.storage_offset())
     made._meta = meta
     return marked(made, meta)

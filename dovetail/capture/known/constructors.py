@@ -1,0 +1,103 @@
+"""Tensors from Python data, and element types by name."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import torch
+
+from dovetail.capture.known.table import known
+from dovetail.capture.scalars import varies
+from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
+from dovetail.capture.values.tensor import TensorValue
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+@known(torch.tensor)
+def _tensor(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return _from_data(s, torch.tensor, args, kwargs)
+
+
+@known(torch.as_tensor)
+def _as_tensor(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return _from_data(s, torch.as_tensor, args, kwargs)
+
+
+@known(torch.asarray)
+def _asarray(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return _from_data(s, torch.asarray, args, kwargs)
+
+
+def _from_data(s: Any, function: Any, args: Args, kwargs: Kwargs) -> Value:
+    """Data in which tensors are nested becomes a stack of its elements."""
+    data = args[0] if args else kwargs["data"]
+    if varies(data):
+        rest = {n: v for n, v in kwargs.items() if n != "data"}
+        return s.torch_call(torch.full, [TupleValue([]), data, *args[1:]], rest)
+    if isinstance(data, SequenceValue):
+        leaves: Args = []
+        sizes = _walk(s, data, leaves)
+        if any(isinstance(leaf, TensorValue) for leaf in leaves):
+            data = _stacked(s, leaves, sizes)
+            return s.torch_call(torch.as_tensor, [data, *args[1:]], _without_grad(s, kwargs))
+    return s.torch_call(function, args, kwargs)
+
+
+def _without_grad(s: Any, kwargs: Kwargs) -> Kwargs:
+    if "requires_grad" in kwargs and s.truth(kwargs["requires_grad"]):
+        s.unsupported("nested-data", "a tensor that requires grad is made from a list of tensors", "Use torch.stack.")
+    return {n: v for n, v in kwargs.items() if n in ("dtype", "device")}
+
+
+def _walk(s: Any, data: Value, leaves: Args) -> list[int]:
+    """Append the elements; the sizes of the nesting."""
+    if not isinstance(data, SequenceValue):
+        leaves.append(data)
+        return []
+    inner = [_walk(s, item, leaves) for item in data.all(s)]
+    if any(sizes != inner[0] for sizes in inner):
+        s.throw(ValueError, "expected sequences of equal length")
+    return [len(inner), *(inner[0] if inner else [])]
+
+
+def _stacked(s: Any, leaves: Args, sizes: list[int]) -> Value:
+    if any(isinstance(leaf, TensorValue) and leaf.fake.dim() for leaf in leaves):
+        return s.unsupported(
+            "nested-data", "a tensor is made from a list of tensors that have dimensions", "Use torch.stack."
+        )
+    dtype = Const(reduce(torch.promote_types, [_dtype(leaf) for leaf in leaves]))
+    made = [
+        s.torch_method("to", [s.torch_method("detach", [leaf], {}), dtype], {})
+        if isinstance(leaf, TensorValue)
+        else s.torch_call(torch.tensor, [leaf], {"dtype": dtype})
+        for leaf in leaves
+    ]
+    flat = s.call(s.wrap(torch.stack, None), ListValue(made))
+    return s.torch_method("view", [flat, *map(Const, sizes)], {})
+
+
+def _dtype(leaf: Value) -> torch.dtype:
+    if isinstance(leaf, TensorValue):
+        return leaf.fake.dtype
+    return torch.tensor(leaf.native(), device="meta").dtype
+
+
+#: PyTorch's old names of tensor classes and the types of their elements.
+LEGACY = {
+    torch.FloatTensor: torch.float32, torch.DoubleTensor: torch.float64, torch.HalfTensor: torch.float16,
+    torch.BFloat16Tensor: torch.bfloat16, torch.LongTensor: torch.int64, torch.IntTensor: torch.int32,
+    torch.ShortTensor: torch.int16, torch.CharTensor: torch.int8, torch.ByteTensor: torch.uint8,
+    torch.BoolTensor: torch.bool,
+}  # fmt: skip
+LEGACY_NAMES = {f"torch.{cls.__name__}": dtype for cls, dtype in LEGACY.items()}
+
+
+def element_type(value: Value) -> Value:
+    """The dtype that `Tensor.type(value)` names."""
+    native = value.native()
+    found = LEGACY_NAMES.get(native) if isinstance(native, str) else LEGACY.get(native) if native in LEGACY else None
+    return value if found is None else Const(found)

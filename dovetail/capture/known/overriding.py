@@ -1,0 +1,208 @@
+"""PyTorch's `__torch_function__` machinery, tensor subclasses and torch function modes inside traced code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import torch.overrides
+import torch.utils._device
+
+from dovetail.capture import overrides
+from dovetail.capture.known.constructors import LEGACY
+from dovetail.capture.known.table import known
+from dovetail.capture.values.base import FALSE, NONE, Const, Value, boolean
+from dovetail.capture.values.callables import ClassValue
+from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+@known(torch.overrides.has_torch_function)
+def _has_torch_function(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(overrides.active(s, s.unpack(args[0])))
+
+
+@known(torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic)
+def _has_torch_function_variadic(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(overrides.active(s, args))
+
+
+@known(F.handle_torch_function)
+def _handle_torch_function(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    function, _, *rest = args
+    return overrides.overridden(s, function.native(), rest, kwargs, lambda: s.call(function, *rest, **kwargs))
+
+
+known(overrides.DEFAULT)(overrides.default_implementation)
+
+
+@known(torch._C._disabled_torch_function_impl)
+def _disabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    function, _, *rest = args
+    named = {k.native(): v for k, v in rest[1].pairs(s)} if len(rest) > 1 else {}  # type: ignore[attr-defined]
+    with s.overrides.without_subclasses():
+        return s.call(function, *s.unpack(rest[0]), **named)
+
+
+# ---------------------------------------------------------------- modes
+
+
+@known(torch._C._push_on_torch_function_stack)
+def _push_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    s.overrides.modes.append(args[0])
+    return NONE
+
+
+@known(torch._C._pop_torch_function_stack)
+def _pop_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if not s.overrides.modes:
+        return s.unsupported("function-mode", "the code leaves a torch function mode that was entered outside")
+    return s.overrides.modes.pop()
+
+
+@known(torch._C._len_torch_function_stack)
+def _count_modes(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return Const(torch._C._len_torch_function_stack() + len(s.overrides.modes))
+
+
+@known(torch._C._is_torch_function_enabled)
+def _enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(not s.overrides.subclasses_off and not s.overrides.all_off)
+
+
+@known(torch._C._is_torch_function_mode_enabled)
+def _modes_enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(bool(s.overrides.modes) and not s.overrides.all_off)
+
+
+def _switch(cls: type, slot: str) -> None:
+    """A context manager in native code that switches overriding off."""
+
+    def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        return ObjectValue(cls)
+
+    def enter(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        setattr(s.overrides, slot, getattr(s.overrides, slot) + 1)
+        return NONE
+
+    def leave(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        setattr(s.overrides, slot, getattr(s.overrides, slot) - 1)
+        return FALSE
+
+    known(cls)(make)
+    known(cls.__enter__)(enter)  # type: ignore[attr-defined]
+    known(cls.__exit__)(leave)  # type: ignore[attr-defined]
+
+
+_switch(torch._C.DisableTorchFunctionSubclass, "subclasses_off")
+_switch(torch._C.DisableTorchFunction, "all_off")
+
+
+def _device_mode(step: str) -> Callable[..., Value]:
+    """`with torch.device(...)`: the mode that PyTorch makes for it."""
+
+    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        if s.breaks:  # a graph cannot end inside the block, so where it may have to, the block is not entered
+            return s.unsupported(
+                "device-context", "the code changes the default device for a block",
+                "Pass device= to what makes tensors there.",
+            )
+        if step == "__exit__":
+            s.call(s.get_attr(s.overrides.modes[-1], step), NONE, NONE, NONE)
+            return FALSE
+        mode = s.call(ClassValue(torch.utils._device.DeviceContext), args[0])
+        s.call(s.get_attr(mode, step))
+        return args[0]
+
+    return handler
+
+
+known(torch.device.__enter__)(_device_mode("__enter__"))  # type: ignore[attr-defined]
+known(torch.device.__exit__)(_device_mode("__exit__"))  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- making subclasses
+
+
+@known(torch.Tensor._make_subclass)
+def _make_subclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """A detached tensor of the class. The graph itself makes Parameters; other classes are put on at the end."""
+    names = ("cls", "data", "require_grad")
+    given = dict(zip(names, args)) | kwargs
+    cls, data = given["cls"].native(), given["data"]
+    tracked = bool(given["require_grad"].native()) if "require_grad" in given else False
+    refuse(s, cls)
+    with s.overrides.without_subclasses():
+        if cls is torch.nn.Parameter:
+            made = s.torch_call(torch.nn.Parameter, [plain(s, data), Const(tracked)], {})
+        else:
+            made = s.torch_method("detach", [data], {})
+            if tracked:
+                made = s.torch_method("requires_grad_", [made], {})
+    made.cls = cls
+    return made
+
+
+def plain(s: Any, value: Any) -> Value:
+    """The same memory as a plain tensor."""
+    return value if value.cls is torch.Tensor else overrides.as_class(s, value, torch.Tensor)
+
+
+def refuse(s: Any, cls: type) -> None:
+    if overrides.keeps_python_keys(cls):
+        s.unsupported(
+            "tensor-subclass", f"{cls.__name__} is a tensor class that handles operators itself (__torch_dispatch__)",
+            "Use such tensors outside the compiled function.",
+        )
+
+
+@known(torch.Tensor.as_subclass)
+def _as_subclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    cls = (args[1] if len(args) > 1 else kwargs["cls"]).native()
+    refuse(s, cls)
+    if not isinstance(args[0], TensorValue):
+        return s.throw(TypeError, "as_subclass needs a tensor")
+    return overrides.as_class(s, args[0], cls)
+
+
+def construct(s: Any, cls: type, args: Args, kwargs: Kwargs) -> Value:
+    """`torch.Tensor(...)`: sizes make memory without contents, data becomes the default type, a tensor is shared."""
+    dtype = LEGACY.get(cls, torch.get_default_dtype())
+    device = {"device": kwargs["device"]} if "device" in kwargs else {}
+    if args and isinstance(args[0], TensorValue):
+        if args[0].fake.dtype is not dtype:
+            return s.throw(TypeError, f"expected {dtype} (got {args[0].fake.dtype})")
+        return s.torch_method("detach", [args[0]], {})
+    sizes = not args or all(isinstance(a, Const) for a in args) or getattr(args[0], "cls", None) is torch.Size
+    function = torch.empty if sizes else torch.tensor
+    given = list(args) if args else [Const(0)]
+    return s.torch_call(function, given, {"dtype": Const(dtype), **device})
+
+
+for _cls in (torch.Tensor, *LEGACY):
+    known(_cls)(lambda s, args, kwargs, cls=_cls: construct(s, cls, args, kwargs))
+
+
+@known(torch.Tensor.__new__)
+def _new(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    cls = args[0].native()
+    refuse(s, cls)
+    made = construct(s, torch.Tensor, args[1:], kwargs)
+    return overrides.converted(s, made, cls, None)
+
+
+_GETTER = type(torch.Tensor.__dict__.get("shape", torch._C.TensorBase.__dict__["shape"]))
+
+
+@known(_GETTER.__get__)
+def _get(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """`torch.Tensor.shape.__get__(x)`, which implementations are told for attributes."""
+    descriptor, value = args[0].native(), args[1]
+    if isinstance(value, TensorValue):
+        return s.tensor_get_attr(value, descriptor.__name__)
+    return s.from_native(descriptor.__get__(value.native()))
