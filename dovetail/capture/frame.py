@@ -14,7 +14,7 @@ from dovetail.bytecode import Code
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
 from dovetail.capture.scope import Scope
-from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value
+from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, serial
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Handling
 from dovetail.errors import Location, Unsupported
@@ -200,11 +200,11 @@ class GeneratorValue(IteratorValue):
     `state` is "new", "waiting" (at a yield), "inside" (a step has begun, `inner` frames in it), "running" or "done".
     """
 
-    __slots__ = ("frame", "inner", "real", "result", "state")
+    __slots__ = ("born", "frame", "inner", "real", "result", "state")
 
     def __init__(self, frame: Frame | None, state: str = "new", source: Any = None, real: Any = MISSING) -> None:
         super().__init__(source)
-        self.real, self.state = real, state
+        self.real, self.state, self.born = real, state, serial()
         self.inner: list[Frame] = []
         self.result: Value = NONE
         self.frame: Any = frame
