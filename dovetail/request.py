@@ -24,9 +24,10 @@ from dovetail.diagnostics.dump import DumpSink
 from dovetail.diagnostics.events import CompileRecord, Events
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
+from dovetail.entered import Entered
 from dovetail.errors import Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
-from dovetail.ir.captured import PLAIN, Captured, Continuation
+from dovetail.ir.captured import ENTERED, PLAIN, Captured, Continuation
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
@@ -48,12 +49,18 @@ class Request:
     user_options: Mapping[str, Any] | None = None
     records: list[CompileRecord] | None = None  # where explain wants this request's compilations listed
     failures: list[Unsupported] | None = None
+    quiet: bool = False  # is what runs eagerly after all not worth a warning?
     rests: dict[Any, Dispatcher] = field(default_factory=dict, compare=False, repr=False)  # what follows graph breaks
 
     @cached_property
     def frameless(self) -> Any:
         """Runs functions that are not compiled themselves; see `frameless.Frameless`."""
         return _frameless().Frameless(self.compiled)
+
+    @cached_property
+    def entered(self) -> Entered:
+        """What a graph break calls, compiled on entry. Why the graph could not go on inside has been told already."""
+        return Entered(self.compiled) if self.quiet else replace(self, quiet=True).entered
 
     def options(self) -> Options:
         """The choices of a compilation that starts now: the arguments, else the settings."""
@@ -116,7 +123,7 @@ class Request:
         _log_recompile(record)
         try:
             entry = self._plain_entry(fn) or _compile_entry(
-                fn, args, kwargs, options, events, self.rest, self.plain, varying
+                fn, args, kwargs, options, events, self.rest, {PLAIN: self.plain, ENTERED: self.entered}, varying
             )
             for found in entry.captured.breaks:
                 message = f"graph break in {record.function}, {record.place}:\n{found.text()}"
@@ -138,15 +145,14 @@ class Request:
 
 def _compile_entry(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
-    rest: Callable[[Continuation], Dispatcher], plain: Callable[[Any], Any], varying: frozenset[str],
+    rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any], varying: frozenset[str],
 ) -> guards.Entry:  # fmt: skip
     # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
     pipeline = importlib.import_module("dovetail.pipeline")
     taken = guards.snapshot()
     captured = pipeline.trace(fn, args, kwargs, options, events, varying)
     rests = {name: rest(found) for name, found in captured.continuations.items()}
-    if PLAIN in captured.names:
-        rests[PLAIN] = plain
+    rests |= {name: made for name, made in callables.items() if name in captured.names}
     captured = replace(captured, names={**captured.names, **rests})
     if options.backend in BUILT_IN:
         fakes = [given.fake for given in captured.inputs]

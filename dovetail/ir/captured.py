@@ -80,6 +80,7 @@ class Continuation:
 
 
 PLAIN = "_plain"  # in a residual: gives a function that runs as it is, but calls compiled counterparts
+ENTERED = "_entered"  # in a residual: gives what to call instead of a callable, a user's function compiled on entry
 
 
 class Next:

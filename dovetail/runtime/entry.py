@@ -49,6 +49,10 @@ class Entry(Protocol):
 class Compiler(Protocol):
     """What the callable needs from above: the pipeline, the options, the reports."""
 
+    @property
+    def quiet(self) -> bool:
+        """Is falling back to eager not worth a warning?"""
+
     def compile(
         self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
         varying: frozenset[str],
@@ -182,8 +186,11 @@ class Dispatcher:
     def _give_up(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """No handler runs any more: what the program raises now must not have our error as its context."""
         self.failed += not is_users_own(error)
-        on_failure(error, Fallback(self.fn, args, kwargs, self.compiler.where(self.fn)), self.compiler.options())
+        on_failure(error, self._fallback(args, kwargs), self.compiler.options())
         self.eager = isinstance(error, Unsupported) and not is_users_own(error)
+
+    def _fallback(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fallback:
+        return Fallback(self.fn, args, kwargs, self.compiler.where(self.fn), self.compiler.quiet)
 
     def _watch(self, entry: Entry) -> None:
         """Let the entry go with the first object that it needs. Callbacks come at any time, from any thread."""
@@ -208,7 +215,7 @@ class Dispatcher:
             self.publish(tuple(e for e in self.entries if e is not entry))
         why = "; ".join(map(str, entry.failures(args, kwargs))) or "no guard fails on a second look"
         error = InternalError("guards", f"the new entry does not accept the call it was made for: {why}")
-        on_failure(error, Fallback(self.fn, args, kwargs, self.compiler.where(self.fn)), self.compiler.options())
+        on_failure(error, self._fallback(args, kwargs), self.compiler.options())
 
     def _may_compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         stance = REGISTRY.stances.now()

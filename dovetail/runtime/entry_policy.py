@@ -27,6 +27,7 @@ class Fallback:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     where: str
+    quiet: bool = False  # has what is to be told been told?
 
     def run(self) -> Any:
         return self.fn(*self.args, **self.kwargs)
@@ -41,7 +42,8 @@ def on_failure(error: Exception, call: Fallback, options: Any) -> None:
     if isinstance(error, Unsupported) and _asked_for(error):
         return  # what the author of the compiled function asks for
     if options.suppress_errors or isinstance(error, Unsupported):
-        warnings.warn(f"dovetail runs {call.where} eagerly, since it could not compile it: {error}", stacklevel=6)
+        if not call.quiet:
+            warnings.warn(f"dovetail runs {call.where} eagerly, since it could not compile it: {error}", stacklevel=6)
         return
     if isinstance(error, DovetailError):
         raise error

@@ -16,6 +16,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "": {"api", "errors", "marking"},
     "api": ANYTHING,
     "request": ANYTHING,
+    "entered": {"ir"},
     "frameless": {"bytecode", "ir"},
     "control": ANYTHING,
     "comptime": {"ir"},

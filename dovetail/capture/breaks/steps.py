@@ -17,8 +17,9 @@ from dovetail.capture.breaks.points import PUSH_NULL
 from dovetail.capture.operators import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NULL, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir import marks
-from dovetail.ir.captured import PLAIN
+from dovetail.ir.captured import ENTERED, PLAIN
 
 RESULT = "_r"
 
@@ -83,6 +84,9 @@ def _call(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
     _needs_no_frame(frame, function)
     parts = texts(rebuilder, args)
     split = len(parts) - len(names)
+    if "key" in names and isinstance(function, KnownValue) and any(function.real is known for known in SORTING):
+        place = split + names.index("key")
+        parts[place] = _called(args[place], rebuilder)
     keywords = [f"{n}={t}" for n, t in zip(names, parts[split:])]
     return plain(frame, f"{_called(function, rebuilder)}({', '.join([*parts[:split], *keywords])})")
 
@@ -103,15 +107,26 @@ def _call_ex(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 
 
 def _called(function: Any, rebuilder: Any) -> str:
-    """The callable; what a function marked with `disable(recursive=False)` calls is compiled, by whoever runs this."""
+    """The callable, or its compiled counterpart.
+
+    What a function marked with `disable(recursive=False)` calls is compiled, by whoever runs this.
+    """
     target = function.function if isinstance(function, MethodValue) else function
+    if not isinstance(target, (FunctionValue, ObjectValue)):
+        return rebuilder.expr(function)
     real = target.real if isinstance(target, FunctionValue) else MISSING
     found = None if real is MISSING else marks.of_function(real)
-    if found is None or found.mark is not marks.Mark.DISABLE or found.detail[1]:
+    if found is None:
+        name = ENTERED
+    elif found.mark is marks.Mark.DISABLE and not found.detail[1]:
+        name = PLAIN
+    else:
         return rebuilder.expr(function)
-    rebuilder.names.setdefault(PLAIN, lambda fn: fn)
-    return f"{PLAIN}({rebuilder.expr(function)})"
+    rebuilder.names.setdefault(name, lambda fn: fn)
+    return f"{name}({rebuilder.expr(function)})"
 
+
+SORTING = (max, min, sorted)  # they call their `key`, and show it to nobody
 
 FRAME_READERS = (locals, globals, vars, dir, super, eval, exec, __import__)
 
