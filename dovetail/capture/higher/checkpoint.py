@@ -43,7 +43,7 @@ def _checkpoint(s: Any, args: Args, kwargs: Kwargs) -> Value:
     named = {n: v for n, v in kwargs.items() if n not in SETTINGS}
     if not torch.is_grad_enabled() and "context_fn" not in settings:
         if settings.get("use_reentrant") is None:
-            s.call_later(s.wrap(warnings.warn, None), [Const(WARNING)], {})
+            s.call(s.wrap(warnings.warn, None), Const(WARNING))
         return function.call(s, given, named)
     traced = Traced(s, function, "checkpointed", "a checkpointed function")
 
