@@ -369,6 +369,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Read it outside the compiled function, or mark this one with dovetail.disable.",
             "except ValueError as error:\n    frame = error.__traceback__.tb_frame",
         ),
+        "abandoned-generator": Code(
+            "drops a generator that raises or yields while Python closes it",
+            "Python closes a generator with its last reference; an error in its `finally` block is printed, not raised.",
+            "Close the generator, or let it run to its end.",
+            "try: yield x\nfinally: raise ValueError",
+        ),
         "iterator-result": Code(
             "returns an iterator or a generator",
             "What it will give has not been computed when the graph is done.",

@@ -23,6 +23,10 @@ class Effects:
     def touch(self, value: Any) -> None:
         """Called at every change: `watchers` hear of each, `touched` remembers the first."""
         self.touched.setdefault(id(value), value)
+        self.tell(value)
+
+    def tell(self, value: Any) -> None:
+        """A change that nothing has to be replayed for."""
         for watcher in self.watchers:
             watcher.saw(value, value.born if value.real is MISSING else 0)
 

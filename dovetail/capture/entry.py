@@ -144,7 +144,10 @@ def _capture(
             raise _escaped(raised) from getattr(raised.value, "original", None)
         except Stopped:
             return _finish(session, session.ending, function)
-        return _finish(session, _returning(session, result), function)
+        else:
+            return _finish(session, _returning(session, result), function)
+        finally:
+            vars(session).clear()  # its values refer to it and to the caller's objects, which must not wait for the gc
 
 
 def _refuse_disabled(target: Target) -> None:

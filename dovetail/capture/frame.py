@@ -7,11 +7,13 @@ as the interpreter does it; see Objects/exception_handling_notes.txt in the CPyt
 
 from __future__ import annotations
 
+import weakref
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from dovetail.bytecode import Code
 from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture import abandoned
 from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, serial
@@ -25,7 +27,7 @@ class Frame:
 
     __slots__ = (
         "s", "code", "scope", "function", "locals", "stack_", "ip", "at", "names", "names_table", "tick", "direct",
-        "owner", "_outer",
+        "_owner", "_outer",
     )  # fmt: skip
 
     def __init__(self, s: Any, code: Code, scope: Scope, function: Any) -> None:
@@ -38,8 +40,17 @@ class Frame:
         self.names_table: Any = None  # the namespace of a class body
         self.tick = 0  # the number of the running instruction
         self.direct = False  # is what it returns, as it is, the result of its caller's call instruction?
-        self.owner: Any = None  # the generator whose body it runs
+        self._owner: Any = None
         self._outer: tuple[Location, ...] | None = None
+
+    @property
+    def owner(self) -> Any:
+        """The generator whose body it runs: it holds the frame, not the other way round."""
+        return None if self._owner is None else self._owner()
+
+    @owner.setter
+    def owner(self, generator: Any) -> None:
+        self._owner = weakref.ref(generator)
 
     # ------------------------------------------------------------ running
 
@@ -67,6 +78,8 @@ class Frame:
         if s.watch is not None:
             instructions = s.watch.instructions(self)
         while True:
+            if s.waiting:
+                abandoned.close(s)
             self.at = self.ip
             self.tick = s.tick = s.tick + 1
             if self.tick == s.stop:
@@ -79,7 +92,8 @@ class Frame:
             try:
                 outcome = handler(self, instruction)
             except Raised as raised:
-                self.unwind(raised)
+                if not self.unwind(raised):
+                    raise
                 continue
             except NotNative as missing:
                 s.unsupported(
@@ -91,14 +105,18 @@ class Frame:
                     raise
                 s.failure(error)
             if outcome is not None:
+                if s.waiting and outcome[0] is RETURN:
+                    abandoned.leave(s, self)
                 return outcome
 
-    def unwind(self, raised: Raised) -> None:
-        """Go to the handler of the innermost protected region, or leave the frame."""
+    def unwind(self, raised: Raised) -> bool:
+        """Go to the handler of the innermost protected region; False if there is none, so that the frame is left."""
         region = self.code.region(self.at)
         if region is None:
             raised.stack = raised.stack or self.s.stack()
-            raise raised
+            if self.s.waiting and isinstance(raised.value, ExceptionValue):
+                raised.value.left.append(self.locals)
+            return False
         if isinstance(raised.value, ExceptionValue) and not raised.value.places:
             raised.value.places = (raised.stack or self.s.stack())[len(self.stack()) - 1 :]
         del self.stack_[region.depth :]
@@ -106,6 +124,7 @@ class Frame:
             self.stack_.append(Const(self.at))
         self.stack_.append(raised.value)
         self.ip = region.target
+        return True
 
     # ------------------------------------------------------------ the stack
 
@@ -171,7 +190,9 @@ def run_frames(s: Any, suspended: list[Frame]) -> tuple[Any, Value]:
             try:
                 if raised is not None:
                     error, raised = raised, None
-                    frame.unwind(error)
+                    if not frame.unwind(error):
+                        raise error
+                    del error  # whose traceback holds this frame
                 outcome, value = frame.run()
             except Raised as error:
                 raised = error
@@ -183,6 +204,7 @@ def run_frames(s: Any, suspended: list[Frame]) -> tuple[Any, Value]:
                 return outcome, value
             frames.pop()
             frames[-1].push(value)
+            del value
     except Unsupported as error:
         if not error.places:
             error.places, error.strict = tuple((f.tick, f.direct) for f in frames), s.strict
@@ -200,7 +222,7 @@ class GeneratorValue(IteratorValue):
     `state` is "new", "waiting" (at a yield), "inside" (a step has begun, `inner` frames in it), "running" or "done".
     """
 
-    __slots__ = ("born", "frame", "inner", "real", "result", "state")
+    __slots__ = ("__weakref__", "born", "frame", "inner", "real", "result", "state")
 
     def __init__(self, frame: Frame | None, state: str = "new", source: Any = None, real: Any = MISSING) -> None:
         super().__init__(source)
@@ -236,49 +258,44 @@ class GeneratorValue(IteratorValue):
         return self._resume(s)
 
     def throw(self, s: Any, error: Value) -> Value | None:
-        """Raise at the point where the generator waits."""
+        """Raise at the point where the generator waits, or where what it waits for does."""
         if self.state != "waiting":
             self.state = "done"
-            s.effects.touch(self)
+            self._changed(s)
             raise Raised(error)
-        raised = Raised(error)
         self.state = "running"
         try:
-            inner = self._awaits()
-            if inner is not None:
-                return self._delegate(s, inner, error)
-            self.frame.unwind(raised)
-        except Raised as left:
-            self.state = "done"
-            s.effects.touch(self)
-            raise self._outside(left) from None
-        return self._resume(s)
-
-    def _awaits(self) -> Any:
-        """The generator that this one waits for in `yield from` or `await`."""
-        frame = self.frame
-        waits = frame.code.instructions[frame.ip].arg & 3 >= 2
-        return frame.stack_[-1] if waits and isinstance(frame.stack_[-1], GeneratorValue) else None
-
-    def _delegate(self, s: Any, inner: GeneratorValue, error: Value) -> Value | None:
-        """The exception goes to the generator waited for; what that one does then is what this one sees."""
-        try:
-            found = inner.throw(s, error)
+            got, finished = delegate(s, self.frame, error)
         except Raised as raised:
-            self.frame.unwind(raised)
-            return self._resume(s)
-        if found is not None:
+            return self._raise_here(s, raised)
+        except BaseException:
+            self.state = "done"
+            raise
+        if got is not None:
             self.state = "waiting"
-            s.effects.touch(self)
-            return found
-        frame = self.frame
-        start = next(k for k in range(frame.at, -1, -1) if frame.code.instructions[k].name == "SEND")
-        frame.ip = frame.code.instructions[start].target
-        if DIALECT.send_keeps_receiver:
-            frame.push(inner.result)
-        else:
-            frame.stack_[-1] = inner.result
+            return got
+        return self._resume(s) if finished else self._raise_here(s, Raised(error))
+
+    def _raise_here(self, s: Any, raised: Raised) -> Value | None:
+        self.state = "running"
+        if not self.frame.unwind(raised):
+            self.state = "done"
+            self._changed(s)
+            raise self._outside(raised) from None
         return self._resume(s)
+
+    def close(self, s: Any) -> Value | None:
+        """Raise GeneratorExit inside; gives what a generator yields that ignores it."""
+        try:
+            return self.throw(s, ExceptionValue(GeneratorExit, []))
+        except Raised as raised:
+            if not issubclass(raised.value.cls, (GeneratorExit, StopIteration)):
+                raise
+            return None
+
+    def _changed(self, s: Any) -> None:
+        """Where one from outside stands has to be replayed."""
+        (s.effects.tell if self.source is None else s.effects.touch)(self)
 
     def _outside(self, raised: Raised) -> Raised:
         """A StopIteration may not leave a generator by accident."""
@@ -292,7 +309,8 @@ class GeneratorValue(IteratorValue):
 
     def _resume(self, s: Any) -> Value | None:
         self.state = "running"
-        s.effects.touch(self)
+        abandoned.running(s, self)
+        self._changed(s)
         self.frame.direct, s.expected = s.expected is self, None
         frames, self.inner = [self.frame, *self.inner], []
         outside = s.current_exception
@@ -310,6 +328,49 @@ class GeneratorValue(IteratorValue):
             s.current_exception = outside
         if outcome is YIELD:
             self.state = "waiting"
+            abandoned.waits(s, self)
             return value
         self.state, self.result = "done", value
         return None
+
+
+def delegate(s: Any, frame: Frame, error: Value) -> tuple[Value | None, bool]:
+    """Raise in what the frame waits for in `yield from` or `await`.
+
+    Gives what that yields, and whether it has ended and the frame goes on behind. Neither: raise it in the frame.
+    """
+    before = frame.code.instructions[frame.at - 1]
+    if before.name != "SEND":
+        return None, False
+    receiver = frame.stack_[-1]
+    if issubclass(error.cls, GeneratorExit):
+        if isinstance(receiver, IteratorValue):
+            if getattr(receiver, "state", None) == "waiting" and receiver.close(s) is not None:
+                s.throw(RuntimeError, "generator ignored GeneratorExit")
+        elif (closing := s.try_attr(receiver, "close")) is not None:
+            s.call(closing)
+        return None, False
+    try:
+        if hasattr(receiver, "throw"):
+            got, result = receiver.throw(s, error), receiver.result
+        elif not isinstance(receiver, IteratorValue) and (throwing := s.try_attr(receiver, "throw")) is not None:
+            got, result = s.call(throwing, error), NONE
+        else:
+            return None, False
+    except Raised as raised:
+        got, result = None, stopped_with(raised)
+    if got is not None:
+        return got, False
+    frame.stack_[-1] = result
+    if DIALECT.send_keeps_receiver:
+        frame.stack_[-1:] = [receiver, result]
+    frame.ip = before.target
+    return None, True
+
+
+def stopped_with(raised: Raised) -> Value:
+    """What an iterator returned, if StopIteration is what it raised; any other exception goes on."""
+    if not issubclass(raised.value.cls, StopIteration):
+        raise raised
+    args = getattr(raised.value, "args", ())
+    return args[0] if args else NONE

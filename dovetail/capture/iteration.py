@@ -106,6 +106,16 @@ def step(s: Any, iterator: Value) -> Value | None:
     """`next(iterator)`; None when it is exhausted."""
     if isinstance(iterator, IteratorValue):
         return iterator.step(s)
+    try:
+        return step_or_raise(s, iterator)
+    except Raised as raised:
+        if raised.value.cls is StopIteration:
+            return None
+        raise
+
+
+def step_or_raise(s: Any, iterator: Value) -> Value:
+    """`next(iterator)` of a user's iterator."""
     method = s.find_special(iterator, "__next__")
     if method is None:
         return s.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
@@ -113,12 +123,7 @@ def step(s: Any, iterator: Value) -> Value | None:
         return s.unsupported(
             "outside-iterator", f"a {iterator.cls.__name__} from outside is advanced", "Loop over a list or tuple."
         )
-    try:
-        return s.call(method)
-    except Raised as raised:
-        if raised.value.cls is StopIteration:
-            return None
-        raise
+    return s.call(method)
 
 
 def unpack(s: Any, value: Value) -> list[Value]:

@@ -48,6 +48,7 @@ class Session:
         self.keep: list[Any] = []
         self.by_fake: dict[int, Value] = {}
         self.frames: list[Any] = []
+        self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
         self.effects = Effects()
         self.overrides = Overrides()
         self.fakes: Any = None  # the FakeMode that operators run under
@@ -266,6 +267,7 @@ class Session:
     iterate = iteration.iterate
     unpack = iteration.unpack
     step = iteration.step
+    step_or_raise = iteration.step_or_raise
     torch_call = tensors.torch_call
     torch_method = tensors.torch_method
     recorded_method = tensors.recorded_method

@@ -437,6 +437,14 @@ def _fold_method(name: str) -> Callable[..., Value]:
     return method
 
 
+def _is_inference(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A tensor from outside is asked itself, each time; the fake beside it is made in a mode of its own."""
+    return s.unsupported(
+        "inference-tensor", f"the code asks whether {value.describe()} is an inference tensor",
+        "Ask outside the compiled function, or ask torch.is_inference_mode_enabled().",
+    )
+
+
 def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | None = None) -> Callable[..., Value]:
     def method(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
         number = in_graph(s, value) if in_graph is not None and s.graph is s.root else None
@@ -491,6 +499,7 @@ DATA_METHODS = "item tolist numpy __int__ __float__ __index__ __complex__ data_p
 
 METHODS: dict[str, Callable[..., Value]] = {
     **{name: _fold_method(name) for name in METADATA_METHODS},
+    "is_inference": _is_inference,
     **{name: _data_dependent(name) for name in DATA_METHODS},
     "item": _data_dependent("item", graphnumbers.item),
     "tolist": _data_dependent("tolist", graphnumbers.listed),

@@ -180,7 +180,10 @@ class Dispatcher:
             self.publish((entry, *self.entries))
             self._watch(entry)
             return entry
-        self._give_up(reported, args, kwargs)
+        try:
+            self._give_up(reported, args, kwargs)
+        finally:
+            del reported  # its traceback holds this frame
         return None
 
     def _give_up(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -65,7 +65,9 @@ def invoke(f: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> An
         if frame_reader is not None:
             return frame_reader(f)
     f.s.expected = _awaited(function, args)
-    return function.call(f.s, args, kwargs)
+    result = function.call(f.s, args, kwargs)
+    f.s.expected = None
+    return result
 
 
 def _awaited(function: Any, args: list[Any]) -> Any:

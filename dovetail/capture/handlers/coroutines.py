@@ -37,7 +37,12 @@ class AsyncStep(IteratorValue):
         return self.send(s, NONE)
 
     def send(self, s: Any, value: Value) -> Value | None:
-        got = self.generator.send(s, value)
+        return self._outcome(s, self.generator.send(s, value))
+
+    def throw(self, s: Any, error: Value) -> Value | None:
+        return self._outcome(s, self.generator.throw(s, error))
+
+    def _outcome(self, s: Any, got: Value | None) -> Value | None:
         if got is None:
             return s.throw(StopAsyncIteration)  # type: ignore[no-any-return]
         if isinstance(got, Wrapped):

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.frame import stopped_with
 from dovetail.capture.groups import match_group, to_raise
 from dovetail.capture.handlers.coroutines import async_gen_wrap
 from dovetail.capture.handlers.table import YIELD, op
 from dovetail.capture.values.base import NONE, Const, Raised, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import TupleValue
+from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Handling
 
 
@@ -73,6 +75,7 @@ def get_iter(f: Any, i: Any) -> None:
 def for_iter(f: Any, i: Any) -> None:
     iterator = f.s.expected = f.stack_[-1]
     value = f.s.step(iterator)
+    f.s.expected = iterator = None
     if value is None:
         f.stack_.pop()
         f.ip = i.target
@@ -102,12 +105,25 @@ def send(f: Any, i: Any) -> None:
         got = receiver.send(f.s, value)
         result = receiver.result
     else:
-        got, result = f.s.step(receiver), NONE
+        got, result = _sent(f.s, receiver, value)
+    f.s.expected = None
     if got is not None:
         f.stack_.append(got)
         return
     finish_send(f, result)
     f.ip = i.target
+
+
+def _sent(s: Any, receiver: Any, value: Any) -> tuple[Any, Any]:
+    """What an iterator that is no generator yields, or None and what it returns at its end."""
+    if isinstance(receiver, IteratorValue):
+        return receiver.step(s), NONE
+    try:
+        if _is_none(value):
+            return s.step_or_raise(receiver), NONE
+        return s.call_method(receiver, "send", value), NONE
+    except Raised as raised:
+        return None, stopped_with(raised)
 
 
 def finish_send(f: Any, result: Any) -> None:

@@ -16,7 +16,7 @@ from dovetail.capture.handlers.stack import super_parts
 from dovetail.capture.iteration import set_entries
 from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
-from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Raised, Value, boolean, is_singleton
+from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Value, boolean, is_singleton
 from dovetail.capture.values.callables import (
     ClassValue,
     FunctionValue,
@@ -34,7 +34,7 @@ from dovetail.capture.values.containers import (
     ViewValue,
 )
 from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, Mapping, NativeIterator, Zipping
-from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
+from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 
@@ -529,11 +529,5 @@ for _kind in (GENERATOR, COROUTINE):
 
 @known(GENERATOR.close, COROUTINE.close)  # type: ignore[attr-defined]
 def _generator_close(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    generator = args[0]
-    try:
-        found = generator.throw(s, ExceptionValue(GeneratorExit, []))  # type: ignore[attr-defined]
-    except Raised as raised:
-        if raised.value.cls not in (GeneratorExit, StopIteration):
-            raise
-        return NONE
+    found = args[0].close(s)  # type: ignore[attr-defined]
     return NONE if found is None else s.throw(RuntimeError, "generator ignored GeneratorExit")

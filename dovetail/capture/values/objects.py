@@ -126,7 +126,7 @@ class ExceptionValue(ObjectValue):
     that caught it inwards, are `places`; `origin` is the group that it is a part of.
     """
 
-    __slots__ = ("args", "cause", "original", "context", "suppress", "raised", "origin", "places")
+    __slots__ = ("args", "cause", "original", "context", "suppress", "raised", "origin", "places", "left")
 
     def __init__(self, cls: type, args: list[Value], original: BaseException | None = None) -> None:
         super().__init__(cls)
@@ -136,6 +136,7 @@ class ExceptionValue(ObjectValue):
         self.suppress = self.raised = False
         self.origin: Value | None = None
         self.places: tuple[Any, ...] = ()
+        self.left: list[Any] = []  # variables of the frames that it has left, which its traceback keeps
 
 
 class TracebackValue(ObjectValue):

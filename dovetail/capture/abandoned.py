@@ -1,0 +1,70 @@
+"""Generators that nothing refers to any more: Python closes them at once, which runs their `finally` blocks.
+
+A value of the traced program is referred to by the frames, containers and objects that stand for the program's own, so
+the interpreter's count of references to a generator's value falls to ours alone when the program drops its last one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from dovetail.capture.values.base import Raised
+
+_LISTED = [[]]
+_OURS = sys.getrefcount(_LISTED[0])  # what a value counts that only a list refers to
+
+
+def waits(s: Any, generator: Any) -> None:
+    """It has yielded; remember it if closing it could be noticed."""
+    if generator.source is None and _cleans_up(generator.frame):
+        s.waiting.append(generator)
+
+
+def running(s: Any, generator: Any) -> None:
+    s.waiting[:] = [g for g in s.waiting if g is not generator]
+
+
+def _cleans_up(frame: Any) -> bool:
+    """Is there a handler of the user's around the place where it waits?"""
+    code = frame.code
+    region = code.region(frame.at)
+    while region is not None and code.instructions[region.target].name in _BY_THE_COMPILER:
+        region = code.region(region.target)
+    return region is not None
+
+
+#: What handlers begin with that a compiler puts around every generator and every `yield from`.
+_BY_THE_COMPILER = frozenset(("CALL_INTRINSIC_1", "CLEANUP_THROW"))
+
+
+def close(s: Any) -> None:
+    """Close those that the last instruction dropped."""
+    waiting = s.waiting
+    for k in range(len(waiting)):
+        if sys.getrefcount(waiting[k]) == _OURS:
+            generator = waiting.pop(k)
+            _close(s, generator)
+            del generator
+            return close(s)  # which may have dropped others
+    return None
+
+
+def _close(s: Any, generator: Any) -> None:
+    try:
+        ignored = generator.close(s) is not None
+    except Raised:
+        ignored = True
+    if ignored:
+        name = generator.frame.code.code.co_name
+        s.unsupported(
+            "abandoned-generator", f"the generator {name}() raises or yields while Python closes it unfinished",
+            "Close the generator, or let it run to its end.",
+        )
+
+
+def leave(s: Any, frame: Any) -> None:
+    """The frame returns: its variables go one by one, in their order."""
+    for name in [*frame.code.code.co_varnames, *frame.locals]:
+        if frame.locals.pop(name, None) is not None and s.waiting:
+            close(s)
