@@ -67,6 +67,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Pass strings and numbers, or call it outside the compiled function.",
             "logger.info(some_object_made_here)",
         ),
+        "inference-tensor": Code(
+            "asks whether a tensor made inside is an inference tensor",
+            "Under inference mode, that depends on which tensors share its memory.",
+            "Ask outside the compiled function, or ask torch.is_inference_mode_enabled().",
+            "with torch.inference_mode(): (x + 1).is_inference()",
+        ),
         "tensor-hash": Code(
             "uses a tensor as a key or in a set",
             "Tensors hash by identity, and a tensor inside the graph is no object yet.",

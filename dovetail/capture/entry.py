@@ -134,20 +134,22 @@ def _capture(
         aside.comptime = False
     if rest is None:
         _refuse_disabled(target)
-    with preserved(session), FakeMode() as session.fakes:
-        try:
-            if rest is not None:
-                result = trace_continuation(session, rest, args)
-            else:
-                result = _trace(session, target, args, kwargs)
-        except Raised as raised:
-            raise _escaped(raised) from getattr(raised.value, "original", None)
-        except Stopped:
-            return _finish(session, session.ending, function)
-        else:
-            return _finish(session, _returning(session, result), function)
-        finally:
-            vars(session).clear()  # its values refer to it and to the caller's objects, which must not wait for the gc
+    try:
+        with preserved(session), FakeMode() as session.fakes:
+            return _traced(session, target, rest, args, kwargs)
+    finally:
+        vars(session).clear()  # its values refer to it and to the caller's objects, which must not wait for the gc
+
+
+def _traced(s: Session, target: Target, rest: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Captured:
+    function = target.function or underlying(target.root)
+    try:
+        result = trace_continuation(s, rest, args) if rest is not None else _trace(s, target, args, kwargs)
+    except Raised as raised:
+        raise _escaped(raised) from getattr(raised.value, "original", None)
+    except Stopped:
+        return _finish(s, s.ending, function)
+    return _finish(s, _returning(s, result), function)
 
 
 def _refuse_disabled(target: Target) -> None:

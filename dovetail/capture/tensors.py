@@ -21,11 +21,12 @@ from torch._library.utils import can_generate_trivial_fake_impl
 from dovetail.capture import grads, graphnumbers, overrides
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
-from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Value, boolean
+from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, NotNative, Value, boolean
 from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.scalar import GraphNumber, ScalarValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.wrap import Called
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
@@ -438,11 +439,22 @@ def _fold_method(name: str) -> Callable[..., Value]:
 
 
 def _is_inference(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A tensor from outside is asked itself, each time; the fake beside it is made in a mode of its own."""
+    """Tensors from outside are asked themselves, each time; outside inference mode they make only their kind."""
+    outside = [v for v in s.cache.values() if isinstance(v, TensorValue) and v.source is not None]
+    if value.source is not None:
+        return boolean(_made_in_inference_mode(s, value))
+    if not torch.is_inference_mode_enabled() and not any([_made_in_inference_mode(s, v) for v in outside]):
+        return FALSE
     return s.unsupported(
         "inference-tensor", f"the code asks whether {value.describe()} is an inference tensor",
         "Ask outside the compiled function, or ask torch.is_inference_mode_enabled().",
     )
+
+
+def _made_in_inference_mode(s: Any, value: TensorValue) -> bool:
+    found = next(real for real in s.keep if s.cache.get(id(real)) is value).is_inference()
+    s.guard(Called(value.source, ".is_inference()"), GuardKind.ID, found)
+    return found
 
 
 def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | None = None) -> Callable[..., Value]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -306,3 +308,120 @@ def test_an_error_while_a_generator_is_closed_is_not_the_programs(recwarn: Any) 
         patch.setattr("sys.unraisablehook", seen.append)
         torch.testing.assert_close(dovetail.compile(fn, backend="eager")(X), X * 2)
     assert len(seen) == 1
+
+
+class Thing:
+    def __init__(self):
+        self.n = 2
+
+
+def changes_an_object(o, x):
+    o.seen = True
+    return x + o.n
+
+
+def breaks(o, x):
+    dovetail.graph_break()
+    return x + o.n
+
+
+def reads_values(o, x):
+    return x.tolist()[0] + o.n
+
+
+def raises(o, x):
+    raise ValueError("no")
+
+
+def runs_eagerly(o, x):
+    with open("/dev/null"):
+        return x + len(locals())
+
+
+def trains(o, x):
+    (x * x.requires_grad_()).sum().backward()
+    return x.grad
+
+
+@pytest.fixture
+def no_collector() -> Any:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+LET_GO = [changes_an_object, breaks, reads_values, raises, runs_eagerly, trains]
+
+
+@pytest.mark.parametrize("fn", LET_GO, ids=lambda fn: fn.__name__)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_arguments_go_with_their_last_reference(fn: Any, no_collector: Any) -> None:
+    """The first call compiles, and a failure to compile is no reason to keep them either."""
+    compiled = dovetail.compile(fn)
+    for _ in range(2):
+        o, x = Thing(), torch.randn(3)
+        seen = [weakref.ref(o), weakref.ref(x)]
+        with contextlib.suppress(ValueError):
+            compiled(o, x)
+        del o, x
+        assert [ref() for ref in seen] == [None, None]
+
+
+def test_recompiling_leaves_nothing_behind() -> None:
+    """Objects of every kind are counted after 20 compilations and after 60 more."""
+    x = torch.randn(3)
+
+    def compile_often(times: int) -> int:
+        for k in range(times):
+            compiled = dovetail.compile(lambda x, k=k: (x + k).relu() if k % 2 else x.tolist()[0] + k, backend="eager")
+            compiled(x)
+        gc.collect()
+        return len(gc.get_objects())
+
+    first = compile_often(20)
+    assert compile_often(60) - first < 60 * 20
+    assert not gc.garbage
+
+
+def test_a_model_and_what_it_closes_over_can_go() -> None:
+    class Held(torch.nn.Linear):
+        pass
+
+    def build() -> tuple[Any, list[Any]]:
+        model, thing = Held(3, 3), Thing()
+
+        @dovetail.compile
+        def step(x):
+            y = model(x) * thing.n
+            dovetail.graph_break()
+            return y.sum() + model(x).sum()
+
+        step(X).backward()
+        return step, [weakref.ref(model), weakref.ref(thing), weakref.ref(step), weakref.ref(model.weight)]
+
+    step, seen = build()
+    assert all(ref() is not None for ref in seen)
+    del step
+    gc.collect()
+    assert [ref() for ref in seen] == [None] * 4
+
+
+def asks(x):
+    return x + (1 if x.is_inference() else 2)
+
+
+def asks_of_a_result(x):
+    y = x + 1
+    return y * (3 if y.is_inference() else 5)
+
+
+@pytest.mark.parametrize("fn", [asks, asks_of_a_result], ids=lambda fn: fn.__name__)
+def test_what_is_an_inference_tensor(fn: Any) -> None:
+    with torch.inference_mode():
+        made = torch.ones(3)
+    compiled = dovetail.compile(fn, backend="eager")
+    for x in (torch.ones(3), made, torch.ones(3)):
+        torch.testing.assert_close(compiled(x), fn(x))
+        with torch.inference_mode():
+            torch.testing.assert_close(compiled(x), fn(x))
