@@ -443,7 +443,7 @@ def _is_inference(s: Any, value: TensorValue, args: list[Value], kwargs: dict[st
     outside = [v for v in s.cache.values() if isinstance(v, TensorValue) and v.source is not None]
     if value.source is not None:
         return boolean(_made_in_inference_mode(s, value))
-    if not torch.is_inference_mode_enabled() and not any([_made_in_inference_mode(s, v) for v in outside]):
+    if not torch.is_inference_mode_enabled() and not any(_made_in_inference_mode(s, v) for v in outside):
         return FALSE
     return s.unsupported(
         "inference-tensor", f"the code asks whether {value.describe()} is an inference tensor",
