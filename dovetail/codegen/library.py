@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from dovetail.ops.calls import CALLEES
+
 aten = torch.ops.aten
 
 #: Operators with a variant that writes a result of ours, in the memory plan, instead of allocating.
@@ -30,7 +32,7 @@ HAS_OUT = frozenset(OUT_VARIANTS)
 
 def callee(operator: Any) -> Any:
     """What to call for `operator`; an overload's own C function skips a Python frame."""
-    direct = DIRECT.get(operator)
+    direct = DIRECT.get(operator) or CALLEES.get(operator)
     if direct is not None:
         return direct
     return getattr(operator, "_op", operator)

@@ -31,7 +31,7 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
             if node.op == "placeholder":
                 env[node] = next(feed)
             elif node.op == "call_function":
-                env[node] = node.target(*_load(node.args, env), **_load(node.kwargs, env))
+                env[node] = CALLEES.get(node.target, node.target)(*_load(node.args, env), **_load(node.kwargs, env))
             else:
                 return _end(aten, node, given, env)
             for dead in last.get(node, ()):

@@ -135,6 +135,23 @@ def test_models(name, backend):
             torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5)
 
 
+def test_library_operators_that_keep_a_workspace(backend):
+    lstm = nn.LSTM(8, 16, 2, batch_first=True, bidirectional=True)
+    other = copy.deepcopy(lstm)
+    x = torch.randn(3, 5, 8)
+    for call in (lstm, dovetail.compile(other, backend=backend, fullgraph=True)):
+        out, (h, c) = call(x)
+        (out.sum() + h.sum() + c.sin().sum()).backward()
+    torch.testing.assert_close([p.grad for p in other.parameters()], [p.grad for p in lstm.parameters()])
+
+
+def test_bags_of_embeddings(backend):
+    for mode in ("sum", "mean", "max"):
+        bag = nn.EmbeddingBag(10, 4, mode=mode)
+        check(lambda weight: F.embedding_bag(torch.arange(6), weight, torch.tensor([0, 2, 4]), mode=mode),  # noqa: B023
+              bag.weight.detach().requires_grad_(), backend=backend)
+
+
 # ---------------------------------------------------------------- the engine's features
 
 
