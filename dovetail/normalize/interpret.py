@@ -9,6 +9,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph, subprograms
+from dovetail.ops.calls import CALLEES
 
 Node = torch.fx.Node
 
