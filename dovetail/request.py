@@ -32,7 +32,6 @@ from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
 
-
 SETTINGS_OF_A_COMPILATION = (
     "numerics", "fallback_random", "recompile_limit", "suppress_errors", "capture_scalar_outputs",
 )  # fmt: skip

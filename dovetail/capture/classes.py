@@ -10,6 +10,8 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
+from dovetail.capture.awaited import remaining
+from dovetail.capture.breaks.remainders import construct
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import FOLDED, KNOWN, STANDINS
 from dovetail.capture.values.base import Value
@@ -39,6 +41,7 @@ def call_class(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, V
 
 def instantiate(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls = value.real
+    instruction, s.expected = s.expected is value, None
     new = s.static(cls, "__new__")
     new = new.__func__ if isinstance(new, staticmethod) else new
     if type(new) is FUNCTION:
@@ -51,7 +54,12 @@ def instantiate(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, 
         made = allocate(s, cls, new, args)
     init = s.static(cls, "__init__")
     if type(init) is FUNCTION:
-        s.call_function(s.wrap(init, None), [made, *args], kwargs)
+        function = s.wrap(init, None)
+        if instruction:
+            values = {"made": made}
+            remaining(s, construct, values, function, lambda: s.call_function(function, [made, *args], kwargs))
+        else:
+            s.call_function(function, [made, *args], kwargs)
     elif init is not object.__init__:
         _native_init(s, made, init, args, kwargs)
     elif (args or kwargs) and new is object.__new__:

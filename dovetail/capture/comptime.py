@@ -86,7 +86,8 @@ class ComptimeContext:
         self._s, self._depth = s, depth
 
     def _frame(self, stacklevel: int = 0) -> Any:
-        return self._s.frames[len(self._s.frames) - 1 - self._depth - stacklevel]
+        frames = self._s.user_frames()
+        return frames[len(frames) - 1 - self._depth - stacklevel]
 
     def parent(self) -> ComptimeContext:
         return ComptimeContext(self._s, self._depth + 1)

@@ -115,7 +115,7 @@ def _break_places(error: Unsupported) -> list[int]:
     places = error.places
     reach = next((k for k, (_, direct) in enumerate(places) if k and not direct), len(places))
     inside = list(itertools.takewhile(bool, (tick for tick, _ in reversed(places[:reach]))))
-    return inside  # frames that wait for a continuation's inner ones have executed nothing: 0
+    return list(dict.fromkeys(inside))  # frames that wait for a continuation's inner ones have executed nothing: 0
 
 
 def _capture(

@@ -14,6 +14,7 @@ from typing import Any
 from dovetail.bytecode import Code
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture import abandoned
+from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, serial
@@ -158,7 +159,7 @@ class Frame:
             frames = self.s.frames
             index = next((k for k in range(len(frames) - 1, -1, -1) if frames[k] is self), 0)
             self._outer = frames[index - 1].stack() if index else ()
-        return (*self._outer, self.location())
+        return self._outer if self.code.code in HIDDEN else (*self._outer, self.location())
 
 
 # What a mistake in a handler raises; where breaks are allowed, plain Python takes the instruction over.

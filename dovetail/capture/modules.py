@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
+from dovetail.capture.awaited import of_forward, of_method
 from dovetail.capture.values.base import Value
 from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import ModuleValue, real_dict
@@ -62,13 +63,20 @@ def call_module(s: Any, value: ModuleValue, args: list[Value], kwargs: dict[str,
         if not _hooked(s, value):
             _rely_on_no_hooks(s, value)
             return s.get_attr(value, "forward").call(s, args, kwargs)
-        return s.get_attr(value, "_call_impl").call(s, args, kwargs)
+        return _instead_of_forward(s, value, s.get_attr(value, "_call_impl")).call(s, args, kwargs)
     if (value.cls.__module__, value.cls.__name__) == PEER_MODULE:  # compiled by torch.compile: its original is traced
         original = s.wrap(value.real._orig_mod, Attr(value.source, "_orig_mod"))  # type: ignore[arg-type]
         return call_module(s, original, args, kwargs)
     if hasattr(value.cls, "_dovetail_dispatcher"):  # a compiled module inside another is traced as its original
         original = s.wrap(value.real._orig_mod, Attr(value.source, "_orig_mod"))  # type: ignore[arg-type]
         return call_module(s, original, args, kwargs)
-    return s.find_special(value, "__call__").call(s, args, kwargs)
+    return _instead_of_forward(s, value, s.find_special(value, "__call__")).call(s, args, kwargs)
+
+
+def _instead_of_forward(s: Any, value: ModuleValue, method: Value) -> Value:
+    """If the module is what an instruction calls, so is the method."""
+    if s.expected is not None and s.expected is of_forward(value.cls):
+        s.expected = of_method(method)
+    return method
 
 

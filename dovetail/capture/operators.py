@@ -12,8 +12,11 @@ from typing import Any
 
 from dovetail.capture import scalars
 from dovetail.capture.aliasing import rely_on_difference
+from dovetail.capture.awaited import OPERATOR, remaining
+from dovetail.capture.breaks.remainders import operate
 from dovetail.capture.values.base import (
     MISSING,
+    NONE,
     Const,
     NotNative,
     Value,
@@ -79,6 +82,7 @@ def native_call(s: Any, function: Callable[..., Any], *args: Any) -> Value:
 
 def binary(s: Any, name: str, left: Value, right: Value) -> Value:
     """`left op right`; in-place names ("iadd") fall back to the plain operator."""
+    instruction, s.expected = s.expected is OPERATOR, None
     made = scalars.binary(s, name, left, right)
     if made is not None:
         return made
@@ -97,7 +101,7 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value:
             if not _is_not_implemented(result):
                 return result
         name = name[1:]
-    return _protocol(s, left, right, f"__{name}__", f"__r{name}__", SIGNS[name])
+    return _protocol(s, left, right, f"__{name}__", f"__r{name}__", SIGNS[name], instruction)
 
 
 def _tensor_operand(value: Value) -> bool:
@@ -108,17 +112,22 @@ def _is_not_implemented(value: Value) -> bool:
     return is_singleton(value, NotImplemented)
 
 
-def _protocol(s: Any, left: Value, right: Value, name: str, reflected: str, sign: str) -> Value:
+def _protocol(
+    s: Any, left: Value, right: Value, name: str, reflected: str, sign: str, instruction: bool = False
+) -> Value:
+    """`instruction`: is it all that the running instruction does?"""
     attempts = [(left, right, name), (right, left, reflected)]
     if left.cls is right.cls:
         if sign not in COMPARE:
             attempts.pop()
     elif issubclass(right.cls, left.cls) and s.static(right.cls, reflected) is not s.static(left.cls, reflected):
         attempts.reverse()
-    for receiver, other, method_name in attempts:
+    message = f"unsupported operand type(s) for {sign}: {left.cls.__name__!r} and {right.cls.__name__!r}"
+    for number, (receiver, other, method_name) in enumerate(attempts, 1):
         method = s.find_special(receiver, method_name)
         if method is not None and not _of_object(s, receiver, method_name):
-            result = s.call(method, other)
+            second = attempts[number:]
+            result = _attempt(s, method, other, second, message) if instruction else s.call(method, other)
             if not _is_not_implemented(result):
                 return result
     if sign in COMPARE:
@@ -129,10 +138,14 @@ def _protocol(s: Any, left: Value, right: Value, name: str, reflected: str, sign
     if sign == "+" and issubclass(left.cls, (list, tuple, str)):
         kind = next(c.__name__ for c in (list, tuple, str) if issubclass(left.cls, c))
         return s.throw(TypeError, f'can only concatenate {kind} (not "{right.cls.__name__}") to {kind}')
-    return s.throw(
-        TypeError,
-        f"unsupported operand type(s) for {sign}: {left.cls.__name__!r} and {right.cls.__name__!r}",
-    )
+    return s.throw(TypeError, message)
+
+
+def _attempt(s: Any, method: Value, other: Value, second: list[tuple[Value, Value, str]], message: str) -> Value:
+    """The first of an operator's methods, whose result may be that of the instruction."""
+    receiver, argument, name = second[0] if second else (NONE, NONE, None)
+    values = {"receiver": receiver, "other": argument, "method": Const(name), "message": Const(message)}
+    return remaining(s, operate, values, method, lambda: s.call(method, other))
 
 
 def _of_object(s: Any, value: Value, name: str) -> bool:

@@ -14,6 +14,7 @@ import torch.fx
 from dovetail.capture import attributes, calls, classes, iteration, operators, tensors, texts
 from dovetail.capture import wrap as wrapping
 from dovetail.capture.breaks import stop as stopping
+from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.capture.definitions import rely_on_class
 from dovetail.capture.effects import Effects
 from dovetail.capture.overrides import Overrides
@@ -119,6 +120,10 @@ class Session:
             return ""
         frame = self.frames[-1]
         return f"{frame.code.code.co_filename}:{frame.line()}"
+
+    def user_frames(self) -> list[Any]:
+        """The frames of code that the user knows of, outermost first."""
+        return [frame for frame in self.frames if frame.code.code not in HIDDEN]
 
     def stack(self) -> tuple[Location, ...]:
         """Where the traced program is, outermost frame first."""

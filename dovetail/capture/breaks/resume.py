@@ -21,6 +21,7 @@ from typing import Any
 
 from dovetail.bytecode import decode
 from dovetail.capture.breaks.handled import placed, under
+from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.errors import Location
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
 
@@ -184,7 +185,7 @@ class Waiting:
         point, code = self.point, decode(self.point.code)
         region = code.region(point.at)
         if region is None:
-            raise placed(error, (self.place(),))
+            raise placed(error, self.places())
         kept = replace(point, stack=point.stack[: region.depth])
         fixed = len(point.locals) + len(point.cells)
         lasti = (code.instructions[point.at].offset // 2,) if region.lasti else ()
@@ -197,9 +198,13 @@ class Waiting:
         first = len(self.point.locals) + len(self.point.cells)
         return next((values[first + k] for k in range(len(kinds) - 1, -1, -1) if kinds[k] == HANDLED), None)
 
-    def place(self) -> Location:
+    def places(self) -> tuple[Location, ...]:
+        """Its line in a traceback."""
         code = decode(self.point.code)
-        return Location(code.code.co_filename, code.position(self.point.at)[0] or 0, code.code.co_name)
+        if code.code in HIDDEN:
+            return ()
+        place = Location(code.code.co_filename, code.position(self.point.at)[0] or 0, code.code.co_name)
+        return (place,)
 
 
 def finish(frames: list[tuple[Waiting, tuple[Any, ...]]], outside: BaseException | None = None) -> Any:

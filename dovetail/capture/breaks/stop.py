@@ -83,7 +83,7 @@ def _caught(s: Any, rebuilder: Rebuilder, number: int) -> tuple[Continuation | N
         region = frame.code.region(frame.at)
         if region is not None:
             offset = frame.code.instructions[frame.at].offset // 2
-            error = f"_placed(_e, {rebuilder.known(places[depth - 1 :])})"
+            error = f"_placed(_e, {rebuilder.known(places[len(frame.stack()) - 1 :])})"
             pushed = [str(offset), error] if region.lasti else [error]
             way = Way(None, region.target, pushed)
             return _rest(s, s.frames[:depth], way, frame.stack_[: region.depth], rebuilder, number)

@@ -9,15 +9,16 @@ from typing import Any
 
 from dovetail.bytecode import decode
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.frame import Frame, GeneratorValue
+from dovetail.capture.awaited import of_call
+from dovetail.capture.frame import Frame
 from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.handlers.stack import implicit_super
 from dovetail.capture.handlers.table import op
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import NULL, Const
-from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue
 from dovetail.capture.values.containers import DictValue
-from dovetail.capture.values.objects import Lazy, ModuleValue
+from dovetail.capture.values.objects import Lazy
 
 
 @op("KW_NAMES")
@@ -64,28 +65,10 @@ def invoke(f: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> An
         frame_reader = FRAME_READERS.get(function.real) if function.real in (locals, globals) else None
         if frame_reader is not None:
             return frame_reader(f)
-    f.s.expected = _awaited(function, args)
+    f.s.expected = of_call(function, args)
     result = function.call(f.s, args, kwargs)
     f.s.expected = None
     return result
-
-
-def _awaited(function: Any, args: list[Any]) -> Any:
-    """The code, or the generator, whose frame's result is the call's result, if that is how such a call runs."""
-    if isinstance(function, MethodValue):
-        if type(function.receiver) is GeneratorValue and function.function.native() in ADVANCING:
-            return function.receiver
-        function = function.function
-    if isinstance(function, KnownValue) and function.real is next and len(args) == 1:
-        return args[0]
-    if isinstance(function, FunctionValue):
-        return function.code
-    if isinstance(function, ModuleValue):
-        return getattr(getattr(function.cls, "forward", None), "__code__", None)
-    return None
-
-
-ADVANCING = tuple(getattr(types.GeneratorType, n) for n in ("send", "throw", "__next__"))
 
 
 def _locals(f: Any) -> Any:

@@ -6,6 +6,7 @@ import builtins
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.awaited import OPERATOR, of_attribute
 from dovetail.capture.handlers.table import RETURN, op
 from dovetail.capture.values.base import FALSE, MISSING, NULL, TRUE, Const, boolean
 from dovetail.capture.values.callables import CellValue, KnownValue, SuperValue
@@ -248,7 +249,11 @@ def load_build_class(f: Any, i: Any) -> None:
 
 @op("LOAD_ATTR")
 def load_attr(f: Any, i: Any) -> None:
-    _push_callable(f, f.stack_.pop().get_attr(f.s, i.value), i.flag)
+    value = f.stack_.pop()
+    if not i.flag:
+        f.s.expected = of_attribute(f.s, value, i.value)
+    _push_callable(f, value.get_attr(f.s, i.value), i.flag)
+    f.s.expected = None
 
 
 @op("STORE_ATTR")
@@ -295,8 +300,9 @@ def super_parts(cls: Any, receiver: Any) -> tuple[Any, Any, Any]:
 
 @op("BINARY_OP")
 def binary_op(f: Any, i: Any) -> None:
-    right = f.stack_.pop()
-    f.stack_[-1] = f.s.binary(i.value, f.stack_[-1], right)
+    right, left = f.stack_.pop(), f.stack_.pop()
+    f.s.expected = OPERATOR
+    f.stack_.append(f.s.binary(i.value, left, right))
 
 
 @op(*UNARY)

@@ -173,7 +173,8 @@ known(MUTATED)(lambda s, args, kwargs: NONE)  # traced code that changes the fil
 def _warn(s: Any, args: Args, kwargs: Kwargs) -> Value:
     """Replayed as `warn_explicit`: the place it names is the program's, not the generated code's."""
     message, category, level = _warning_parts(s, args, kwargs)
-    frame = s.frames[max(len(s.frames) - level, 0)]
+    frames = s.user_frames()
+    frame = frames[max(len(frames) - level, 0)]
     table, code = frame.scope.table, frame.code.code
     changed = s.scope(warnings.__dict__, "warnings").values.get("filters")
     if isinstance(changed, ListValue) and changed.source is None and not _wanted(s, changed, message, category, frame):

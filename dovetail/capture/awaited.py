@@ -1,0 +1,106 @@
+"""Which frame's result is, as it is, the result of an instruction: frames inside such a frame can be suspended.
+
+`Session.expected` holds its code (or the generator that it advances) while the instruction makes its call.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.bytecode import decode
+from dovetail.capture.breaks.remainders import call_index
+from dovetail.capture.frame import Frame, GeneratorValue
+from dovetail.capture.known.table import STANDINS
+from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
+
+FUNCTION = types.FunctionType
+ADVANCING = tuple(getattr(types.GeneratorType, n) for n in ("send", "throw", "__next__"))
+
+OPERATOR: Any = object()  # `Session.expected` while an operator's instruction runs
+
+
+def of_call(function: Any, args: list[Any]) -> Any:
+    """For `function(*args)`."""
+    if isinstance(function, MethodValue):
+        if type(function.receiver) is GeneratorValue and function.function.native() in ADVANCING:
+            return function.receiver
+        function = function.function
+    for kind, awaited in AWAITED:
+        if isinstance(function, kind):
+            return awaited(function, args)
+    return None
+
+
+def _of_known(function: Any, args: list[Any]) -> Any:
+    real = function.real
+    return args[0] if real is next and len(args) == 1 else of_instance(type(real))
+
+
+def of_instance(cls: type) -> Any:
+    """The code of `__call__`."""
+    call = getattr(cls, "__call__", None)
+    if type(call) is not FUNCTION:
+        call = STANDINS.get(call) if type(call).__hash__ is not None else None
+    return getattr(call, "__code__", None)
+
+
+def of_forward(cls: type) -> Any:
+    return getattr(getattr(cls, "forward", None), "__code__", None)
+
+
+AWAITED: tuple[tuple[type, Callable[[Any, list[Any]], Any]], ...] = (
+    (FunctionValue, lambda function, args: function.code),
+    (ModuleValue, lambda function, args: of_forward(function.cls)),
+    (ClassValue, lambda function, args: function),  # see `classes.instantiate`
+    (KnownValue, _of_known),
+    (ObjectValue, lambda function, args: of_instance(function.cls)),
+)
+
+
+def of_method(method: Any) -> Any:
+    """The code of a Python function or method."""
+    if isinstance(method, MethodValue):
+        method = method.function
+    return method.code if isinstance(method, FunctionValue) else None
+
+
+def of_attribute(s: Any, value: Value, name: str) -> Any:
+    """For `value.name`, where a function computes it and nothing is done with its result or AttributeError."""
+    if not isinstance(value, ObjectValue) or isinstance(value, ExceptionValue) or name.startswith("__"):
+        return None
+    if type(s.static(value.cls, "__getattribute__")) is FUNCTION:
+        return None
+    static, fallback = s.static(value.cls, name), s.static(value.cls, "__getattr__")
+    if static is MISSING:
+        return fallback.__code__ if type(fallback) is FUNCTION else None
+    if fallback is not MISSING:
+        return None
+    getter = static.fget if type(static) is property else getattr(type(static), "__get__", None)
+    return getter.__code__ if type(getter) is FUNCTION else None
+
+
+def remaining(s: Any, function: Any, values: dict[str, Value], method: Any, call: Callable[[], Value]) -> Value:
+    """`call()`, which calls `method`, made by the frame of a function of `breaks.remainders`.
+
+    That frame goes on with the result after a graph break inside; without one, the caller does.
+    """
+    awaited = of_method(method)
+    if awaited is None:
+        return call()
+    code = function.__code__
+    frame = Frame(s, decode(code), s.scope(function.__globals__, function.__module__), None)
+    frame.locals = dict(values)
+    frame.at, frame.tick = call_index(code), s.frames[-1].tick
+    frame.ip = frame.at + 1
+    frame.direct = True
+    s.frames.append(frame)
+    s.expected = awaited
+    try:
+        return call()
+    finally:
+        s.expected = None
+        s.frames.pop()
