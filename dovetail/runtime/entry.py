@@ -19,6 +19,7 @@ from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, GuardKind
 from dovetail.ir.marks import STRICT, note_original
+from dovetail.runtime.collection import paused_collection
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
 from dovetail.runtime.stance import RUN_ONLY, Stances
 from dovetail.runtime.unseen import unseen
@@ -153,7 +154,7 @@ class Dispatcher:
 
     def compile_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tried = self.entries
-        with _COMPILING:
+        with _COMPILING, paused_collection():
             if self.entries is not tried:
                 entry, again = None, True  # another thread changed the entries meanwhile
             else:
