@@ -26,6 +26,7 @@ from dovetail.api import (
     set_stance,
     skip_frame,
     substitute_in_graph,
+    wrap_numpy,
 )
 from dovetail.errors import (
     BackendError,
@@ -75,4 +76,5 @@ __all__ = [
     "set_stance",
     "skip_frame",
     "substitute_in_graph",
+    "wrap_numpy",
 ]

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
+from dovetail.arrays import wrap_numpy
 from dovetail.comptime import comptime
 from dovetail.config import config
 from dovetail.control import (
@@ -181,4 +182,5 @@ __all__ = [
     "set_stance",
     "skip_frame",
     "substitute_in_graph",
+    "wrap_numpy",
 ]

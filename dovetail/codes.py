@@ -204,10 +204,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
     },
     "Native code": {
         "numpy-array": Code(
-            "makes a NumPy array",
-            "Arrays are computed by native code that is not part of a graph.",
+            "does something with a NumPy array that NumPy itself has to do",
+            "NumPy's functions are part of a graph where PyTorch has operations that give the same. It has none for "
+            "strings, dates, other dtypes than the common ones, subclasses, random numbers and a few functions, and "
+            "dovetail.config.trace_numpy switches all of it off.",
             "Use the torch function that does the same, or call it outside the compiled function.",
-            "y = np.sum(x.numpy())",
+            "y = np.add.reduce(x)",
         ),
         "opaque-call": Code(
             "calls native code that capture knows nothing about",

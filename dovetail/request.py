@@ -33,7 +33,7 @@ from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
 
 SETTINGS_OF_A_COMPILATION = (
-    "numerics", "fallback_random", "recompile_limit", "suppress_errors", "capture_scalar_outputs",
+    "numerics", "fallback_random", "recompile_limit", "suppress_errors", "capture_scalar_outputs", "trace_numpy",
 )  # fmt: skip
 
 

@@ -117,6 +117,8 @@ def _get_data(s: Any, value: Value, static: Any, name: str) -> Value:
 
 
 def _get_slot(s: Any, value: Value, static: Any, name: str) -> Value:
+    if isinstance(value, Const):
+        return s.from_native(static.__get__(value.value))
     if isinstance(value, TupleValue) and name in getattr(value.cls, "__match_args__", ()):
         return value.at(s, value.cls.__match_args__.index(name))  # type: ignore[attr-defined]
     if isinstance(value, (Const, KnownValue)) or (static.__objclass__, name) in NATIVE_ATTRIBUTES:

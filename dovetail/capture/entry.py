@@ -34,7 +34,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir import marks
 from dovetail.ir.captured import Break, Captured
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Arg, Bound, Cell
+from dovetail.ir.source import Arg, Bound, Cell, object_of
 from dovetail.ops.fake import FakeMode
 
 TABLES = (_handlers, _higher, _known)  # imported to be filled
@@ -350,6 +350,7 @@ def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:
 
 def _distinct(s: Session, inputs: tuple[Any, ...]) -> None:
     """Distinct inputs must stay distinct objects."""
-    sources = [i.source for i in inputs if not isinstance(i.source, Bound) and isinstance(i.fake, torch.Tensor)]
+    tensors = [i for i in inputs if isinstance(i.fake, torch.Tensor)]
+    sources = [object_of(i.source) for i in tensors if not isinstance(object_of(i.source), Bound)]
     if len(sources) > 1:
         s.guard(sources[0], GuardKind.DISTINCT, tuple(sources[1:]))

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.capture.arrays import rebuild_array
 from dovetail.capture.breaks.generators import NEW, fresh, paused_at, set_state
 from dovetail.capture.breaks.handled import raised_at
 from dovetail.capture.breaks.points import chain, started
@@ -31,6 +32,7 @@ from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.overrides import PLAIN
 from dovetail.capture.tensors import reachable
 from dovetail.capture.torchtable import impure
+from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, LateConst, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue, ViewValue
@@ -506,6 +508,7 @@ MAKERS[weakref.ref] = _reference
 
 BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     Const: Rebuilder.const,
+    ArrayValue: rebuild_array,
     TensorValue: Rebuilder.tensor,
     GraphNumber: Rebuilder.number,
     TupleValue: Rebuilder.tuple,

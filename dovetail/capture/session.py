@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.capture import attributes, calls, classes, iteration, operators, tensors, texts
+from dovetail.capture import arrays, attributes, calls, classes, iteration, operators, tensors, texts
 from dovetail.capture import wrap as wrapping
 from dovetail.capture.breaks import stop as stopping
 from dovetail.capture.breaks.remainders import HIDDEN
@@ -48,6 +48,7 @@ class Session:
         self.cache: dict[int, Value] = {}
         self.keep: list[Any] = []
         self.by_fake: dict[int, Value] = {}
+        self.arrays: dict[int, Value] = {}  # by the identity of what stands for them
         self.frames: list[Any] = []
         self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
         self.effects = Effects()
@@ -278,6 +279,7 @@ class Session:
     recorded_method = tensors.recorded_method
     tensor_get_attr = tensors.tensor_get_attr
     wrap_tensor = tensors.wrap_tensor
+    array_get_attr = arrays.array_get_attr
     tensor_result = tensors.tensor_result
 
 

@@ -6,6 +6,7 @@ stack, `meta["mutates"]` marks an operation that wrote to an argument.
 
 from __future__ import annotations
 
+import keyword
 import operator
 import re
 import types
@@ -128,7 +129,7 @@ def number_node(s: Any, value: ScalarValue) -> torch.fx.Node:
 
 def _placeholder(s: Any, source: Source) -> torch.fx.Node:
     name = re.sub(r"\W+", "_", source.name()).strip("_").lower()[:40] or "arg"
-    name = name if not name[0].isdigit() else f"arg_{name}"
+    name = f"arg_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
     name = name if name not in s.input_names else f"{name}_{len(s.input_names)}"
     s.input_names.add(name)
     first = next(iter(s.root.nodes), None)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy
 import torch
 
+from dovetail.capture.arrays import wrap_array
 from dovetail.capture.known.table import KNOWN
 from dovetail.capture.scalars import from_outside, varies_inside
 from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, LateConst, Value
@@ -391,6 +392,11 @@ def _wrap_tensor(s: Any, obj: Any, source: Source | None) -> Value:
     return s.wrap_tensor(obj, source if source is not None else s.bind(obj, "tensor"))
 
 
+def _wrap_array(s: Any, obj: Any, source: Source | None) -> Value:
+    value = wrap_array(s, obj, source if source is not None else s.bind(obj, "array"))
+    return _wrap_object(s, obj, source) if value is None else _remember(s, obj, value)
+
+
 def _wrap_mapping_proxy(s: Any, obj: Any, source: Source | None) -> Value:
     value = DictValue(dict, obj, source)
     for key, item in obj.items():
@@ -441,7 +447,7 @@ WRAPPERS: dict[type, Wrapper] = {
     **dict.fromkeys((torch.layout, torch.memory_format, torch.finfo, torch.iinfo), _wrap_identity_const),
     **dict.fromkeys((type(...), type(NotImplemented), types.CodeType), _wrap_identity_const),
     **dict.fromkeys((bool, type(None)), _wrap_singleton),
-    numpy.generic: _wrap_const,
+    **dict.fromkeys((numpy.generic, numpy.dtype), _wrap_const),
     **dict.fromkeys((numpy.ufunc, type(numpy.any)), _wrap_known),
     slice: _wrap_slice,
     torch._ops.OpOverload: _wrap_operator,
@@ -471,6 +477,7 @@ WRAPPERS: dict[type, Wrapper] = {
     torch._C.ScriptFunction: _wrap_known,
     torch.nn.Module: _wrap_module,
     torch.Tensor: _wrap_tensor,
+    numpy.ndarray: _wrap_array,
 }
 
 __all__ = ["from_native", "function_parts", "plain", "real_dict", "wrap"]

@@ -205,3 +205,24 @@ class RawView(Source):
 
     def name(self) -> str:
         return self.base.name()
+
+
+@dataclass(frozen=True, slots=True)
+class FromArray(Source):
+    """A tensor over the memory of the NumPy array at `array`; each load makes a new one.
+
+    The path is not called `base`: no check of memory reaches a tensor that exists only while it is loaded.
+    """
+
+    array: Source
+
+    def expr(self) -> str:
+        return f"M['torch'].from_numpy({self.array.expr()})"
+
+    def name(self) -> str:
+        return self.array.name()
+
+
+def object_of(source: Source) -> Source:
+    """The path to the object that the user has: an array, not the tensor that stands for it."""
+    return source.array if isinstance(source, FromArray) else source

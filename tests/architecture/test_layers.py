@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "codes": set(),
     "errors": {"codes"},
     "marking": {"errors"},
+    "arrays": {"ir"},
     "options": {"errors"},
     "config": {"errors", "options"},
     "ir": {"errors"},

@@ -12,7 +12,7 @@ PUBLIC = {
     "cudagraph_mark_step_begin", "disable", "disallow_in_graph", "error_on_graph_break", "explain",
     "get_default_backend", "graph_break", "is_compiling", "list_backends", "nested_compile_region",
     "register_backend", "reset", "run", "set_default_backend", "set_logs", "set_stance", "skip_frame",
-    "substitute_in_graph",
+    "substitute_in_graph", "wrap_numpy",
     "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic",
 }  # fmt: skip
 

@@ -7,13 +7,6 @@ from typing import Any
 import torch
 import torch.fx
 
-#: Examples that need `wrap_numpy`, by the heading that they stand under and what they show.
-WAITING_FOR_NUMPY = (
-    "Can I execute NumPy code on CUDA and compute gradients via torch.compile? (tensors in, tensors out)",
-    "Can I execute NumPy code on CUDA and compute gradients via torch.compile? (gradients)",
-    "Can I execute NumPy code on CUDA and compute gradients via torch.compile? (a graph break)",
-)
-
 
 class Graphs:
     """A backend that keeps each graph and runs it as it is."""

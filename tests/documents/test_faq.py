@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import numpy as np
@@ -12,7 +13,7 @@ import dovetail
 from dovetail import CompileProfiler
 from dovetail.config import SETTINGS
 
-from .checking import WAITING_FOR_NUMPY, Graphs
+from .checking import Graphs
 
 
 def toy_example(a, b):
@@ -216,26 +217,84 @@ def test_the_escape_hatch_by_pytorchs_name() -> None:
     torch.testing.assert_close(f(x), x.sum(1))
 
 
-# ---------------------------------------------------------------- NumPy: right results today, graphs later
+# ---------------------------------------------------------------- Does NumPy work with torch.compile?
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))]
+devices = pytest.mark.parametrize("device", DEVICES)
 
 
-def test_numpy_code_gives_numpys_results() -> None:
-    def numpy_fn(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        return np.sum(X[:, :, None] * Y[:, None, :], axis=(-2, -1))
-
-    compiled = dovetail.compile(numpy_fn)
-    for trace_numpy in (True, False):
-        with dovetail.config.patch(trace_numpy=trace_numpy):
-            X, Y = np.random.randn(16, 4), np.random.randn(16, 4)
-            Z = compiled(X, Y)
-            assert isinstance(Z, np.ndarray)
-            np.testing.assert_allclose(Z, numpy_fn(X, Y))
+def sum_of_products(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    return np.sum(X[:, :, None] * Y[:, None, :], axis=(-2, -1))
 
 
-@pytest.mark.parametrize("example", WAITING_FOR_NUMPY)
-def test_examples_that_wait(example: str) -> None:
-    """`wrap_numpy`, which they need, is not there yet; when it is, they belong here."""
-    assert not hasattr(dovetail, "wrap_numpy"), f"add the examples of: {example}"
+def test_numpy_code_is_one_graph() -> None:
+    graphs = Graphs()
+    numpy_fn = dovetail.compile(sum_of_products, backend=graphs, fullgraph=True)
+    X, Y = np.random.randn(1024, 64), np.random.randn(1024, 64)
+    Z = numpy_fn(X, Y)
+    assert isinstance(Z, np.ndarray) and len(graphs.operators) == 1
+    np.testing.assert_allclose(Z, sum_of_products(X, Y))
+
+
+@devices
+def test_numpy_code_in_a_device_context(device: str) -> None:
+    numpy_fn = dovetail.compile(sum_of_products)
+    X, Y = np.random.randn(1024, 64), np.random.randn(1024, 64)
+    with torch.device(device):
+        Z = numpy_fn(X, Y)
+    assert isinstance(Z, np.ndarray)
+    np.testing.assert_allclose(Z, sum_of_products(X, Y))
+
+
+@devices
+def test_numpy_code_on_tensors(device: str) -> None:
+    numpy_fn = dovetail.compile(dovetail.wrap_numpy(sum_of_products), fullgraph=True)
+    X, Y = torch.randn(1024, 64, device=device), torch.randn(1024, 64, device=device)
+    Z = numpy_fn(X, Y)
+    assert isinstance(Z, torch.Tensor)
+    assert Z.device.type == device
+    torch.testing.assert_close(Z, (X[:, :, None] * Y[:, None, :]).sum((-2, -1)), rtol=1e-4, atol=1e-4)
+
+
+@devices
+def test_differentiate_through_numpy_code(device: str) -> None:
+    @functools.partial(dovetail.compile, fullgraph=True)
+    @dovetail.wrap_numpy
+    def numpy_fn(X, Y):
+        return np.mean(np.sum(X[:, :, None] * Y[:, None, :], axis=(-2, -1)))
+
+    X, Y = torch.randn(1024, 64, device=device, requires_grad=True), torch.randn(1024, 64, device=device)
+    with torch.enable_grad():
+        Z = numpy_fn(X, Y)
+    assert isinstance(Z, torch.Tensor)
+    Z.backward()
+    torch.testing.assert_close(X.grad, (Y.sum(1, keepdim=True) / 1024).expand(1024, 64))
+
+
+@devices
+@pytest.mark.parametrize("interrupt", [print, dovetail.disable(print)], ids=["print", "break"])
+def test_numpy_code_with_a_graph_break(device: str, interrupt) -> None:
+    @dovetail.compile
+    @dovetail.wrap_numpy
+    def numpy_fn(X, Y):
+        prod = X[:, :, None] * Y[:, None, :]
+        interrupt("oops, a graph break!")
+        return np.sum(prod, axis=(-2, -1))
+
+    X, Y = torch.randn(1024, 64, device=device), torch.randn(1024, 64, device=device)
+    with torch.device(device):
+        Z = numpy_fn(X, Y)
+    assert isinstance(Z, torch.Tensor)
+    assert Z.device.type == device
+
+
+def test_trace_numpy_off_runs_numpy_itself() -> None:
+    graphs = Graphs()
+    X, Y = np.random.randn(16, 4), np.random.randn(16, 4)
+    with dovetail.config.patch(trace_numpy=False):
+        Z = dovetail.compile(sum_of_products, backend=graphs)(X, Y)
+    assert not graphs.operators
+    np.testing.assert_array_equal(Z, sum_of_products(X, Y))
 
 
 # ---------------------------------------------------------------- Which API to use for fine grain tracing?

@@ -19,20 +19,20 @@ Kwargs = dict[str, Value]
 
 @known(torch.tensor)
 def _tensor(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return _from_data(s, torch.tensor, args, kwargs)
+    return from_data(s, torch.tensor, args, kwargs)
 
 
 @known(torch.as_tensor)
 def _as_tensor(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return _from_data(s, torch.as_tensor, args, kwargs)
+    return from_data(s, torch.as_tensor, args, kwargs)
 
 
 @known(torch.asarray)
 def _asarray(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return _from_data(s, torch.asarray, args, kwargs)
+    return from_data(s, torch.asarray, args, kwargs)
 
 
-def _from_data(s: Any, function: Any, args: Args, kwargs: Kwargs) -> Value:
+def from_data(s: Any, function: Any, args: Args, kwargs: Kwargs) -> Value:
     """Data in which tensors are nested becomes a stack of its elements."""
     data = args[0] if args else kwargs["data"]
     if varies(data):

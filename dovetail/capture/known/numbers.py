@@ -1,6 +1,6 @@
 """NumPy's scalars and functions of numbers: computed while capturing, as `math`'s are.
 
-Arrays are no part of this: a call that takes or gives one breaks the graph.
+Functions that `numpylib.py` knows come here when no array takes part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dovetail.capture.values.base import Value
 NUMBERS = (bool, int, float, complex, np.generic)
 
 
-def _of_numbers(function: Any) -> Any:
+def of_numbers(function: Any) -> Any:
     def handler(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
         result = fold(s, function, args, kwargs)
         if not isinstance(getattr(result, "value", None), NUMBERS):
@@ -29,12 +29,12 @@ def _of_numbers(function: Any) -> Any:
     return handler
 
 
-FUNCTIONS = (
+NUMBER_FUNCTIONS = (
     np.prod, np.sum, np.mean, np.median, np.max, np.min, np.std, np.var, np.round, np.clip, np.dot, np.ndim, np.size,
     np.isscalar, np.iscomplexobj, np.isrealobj, np.interp, np.argmax, np.argmin, np.any, np.all, np.array_equal,
 )  # fmt: skip
 SCALARS = [cls for cls in set(np.sctypeDict.values()) if isinstance(cls, type)]
 
-for _function in [*(f for f in vars(np).values() if isinstance(f, np.ufunc)), *FUNCTIONS, *SCALARS]:
-    KNOWN[_function] = _of_numbers(_function)
+for _function in [*(f for f in vars(np).values() if isinstance(f, np.ufunc)), *NUMBER_FUNCTIONS, *SCALARS]:
+    KNOWN[_function] = of_numbers(_function)
 FOLDED_METHOD_TYPES |= {np.generic, *SCALARS}

@@ -1,0 +1,31 @@
+"""NumPy arrays: a tensor of the graph seen through PyTorch's own NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.objects import OpaqueValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.source import Source
+
+
+class ArrayValue(OpaqueValue):
+    """An array whose elements are those of `tensor`.
+
+    `view` is the `torch._numpy.ndarray` over the tensor's fake, which its functions take and give. `scalar`: NumPy
+    would have a scalar here, which is a value of its own, not a place in memory.
+    """
+
+    __slots__ = ("tensor", "view", "scalar")
+
+    def __init__(
+        self, tensor: TensorValue, view: Any, scalar: bool = False, real: Any = MISSING, source: Source | None = None
+    ) -> None:
+        super().__init__(np.ndarray, real, source)
+        self.tensor, self.view, self.scalar = tensor, view, scalar
+
+    def get_attr(self, s: Any, name: str) -> Any:
+        return s.array_get_attr(self, name)
