@@ -287,7 +287,13 @@ class Rebuilder:
         for name in value.written:
             found = value.attrs[name]
             if found is not MISSING:
-                self.lines.append(f"_set({text}, {name!r}, {self.expr(found)})")
+                self.lines.append(self._store(value, text, name, self.expr(found)))
+
+    def _store(self, value: ObjectValue, text: str, name: str, content: str, store: str = "_set") -> str:
+        """An entry of the instance's dictionary that a property hides was put there past the property."""
+        if isinstance(self.s.static(value.cls, name), property):
+            return f"object.__getattribute__({text}, '__dict__')[{name!r}] = {content}"
+        return f"{store}({text}, {name!r}, {content})"
 
     def iterator(self, value: IteratorValue) -> str:
         """An iterator that goes on where the traced one stands; `parts` of its class say how."""
@@ -417,7 +423,7 @@ class Rebuilder:
         for name in value.written:
             found = value.attrs[name]
             if found is not MISSING:
-                out.append(f"{store}({target}, {name!r}, {self.expr(found)})")
+                out.append(self._store(value, target, name, self.expr(found), store))
             elif name in real_dict(value.real):
                 out.append(f"_del({target}, {name!r})")
         return out

@@ -255,3 +255,15 @@ def test_wrap_numpy_takes_and_gives_tensors_in_containers() -> None:
     for wrapped in (fn, dovetail.compile(fn, fullgraph=True)):
         given = wrapped(parts, scale=3)
         assert given["n"] == 2 and given["sum"].tolist() == [6, 6]
+
+
+def test_an_object_that_keeps_an_entry_behind_a_property() -> None:
+    class Kept:
+        def __init__(self, value):
+            self.__dict__["value"] = value
+
+        @property
+        def value(self):
+            return self.__dict__["value"]
+
+    assert dovetail.compile(lambda t: Kept(t + 1), fullgraph=True)(torch.ones(2)).value.tolist() == [2, 2]
