@@ -61,7 +61,7 @@ class Entered:
     def _module(self, module: torch.nn.Module) -> Any:
         """Its forward, where calling the module does nothing else."""
         hooked = any(vars(module)[name] for name in HOOKS) or torch.nn.modules.module._has_any_global_hook()
-        forward = type(module).forward
+        forward = inspect.getattr_static(type(module), "forward", None)
         if hooked or "forward" in vars(module) or type(module).__call__ is not PLAIN_CALL:
             return module
         if type(forward) is not FunctionType:

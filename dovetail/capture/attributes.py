@@ -80,7 +80,7 @@ def object_get_attr(s: Any, value: Value, name: str) -> Value:
 
 def _no_attribute(s: Any, value: Value, name: str) -> Any:
     if isinstance(value, ObjectValue) and value.source is not None and value.real is not MISSING:
-        if isinstance(value, ModuleValue):
+        if isinstance(value, ModuleValue) or name in value.attrs:
             pass  # its members cannot be set beside an attribute of the same name
         elif s.static(value.cls, "__getattr__") is MISSING and not computes(s, value.cls, name):
             s.guard(value.source, GuardKind.HAS_ATTR, (name, False))

@@ -257,7 +257,7 @@ def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Valu
         native_args = [a.native() for a in args]
         native_kwargs = {k: v.native() for k, v in kwargs.items()}
     except NotNative:
-        if getattr(real, "__objclass__", None) in FOLDED_METHOD_TYPES and real.__name__[:2] == "__":
+        if getattr(real, "__name__", None) in OF_TWO_OPERANDS and _known(args[0]):
             return NOT_IMPLEMENTED  # an operator of a number or string does not know the other operand
         name = getattr(real, "__qualname__", repr(real))
         return s.unsupported(
@@ -269,6 +269,22 @@ def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Valu
     except Exception as error:  # the traced program's own exception
         return s.throw_native(error)
     return s.from_native(result)
+
+
+def _known(value: Value) -> bool:
+    try:
+        value.native()
+    except NotNative:
+        return False
+    return True
+
+
+#: Methods that may answer that the other operand's class is to be asked.
+OF_TWO_OPERANDS = frozenset(
+    f"__{reflected}{sign}__"
+    for sign in "add sub mul truediv floordiv mod divmod pow matmul and or xor lshift rshift".split()
+    for reflected in ("", "r")
+) | {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"}
 
 
 def call_object(s: Any, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -36,6 +36,7 @@ WHOLE_GRAPHS: dict[str, Callable[[Any], Any]] = {
     "returned": lambda x: (x + 1, x.sum().item(), {"max": float(x.max())}),
     "list": lambda x: (x * x[:3].tolist()[1], x[:2].tolist()),
     "alpha": lambda x: x.add(x, alpha=x.max().item()),
+    "text": lambda x: (x + 1, f"{x.sum().item():.2f}"),
     "is None": lambda x: x if x.sum().item() is None else x * isinstance(x.sum().item(), (int, float)),
 }
 
@@ -80,7 +81,6 @@ BREAKS: dict[str, Callable[[Any], Any]] = {
     "branch": lambda x: x + 1 if x.sum().item() > 0 else x - 1,
     "truth": lambda x: x + 1 if int(x.max()) else x - 1,
     "size": lambda x: x.new_zeros(int(x.max())) + x.sum(),
-    "text": lambda x: (x + 1, f"{x.sum().item():.2f}"),
     "key": lambda x: x * {2: 3.0}.get(int(x.max()), 5.0),
     "loop": lambda x: sum([x * k for k in range(int(x.max()))], x),
     "flag": lambda x: x + 1 if bool(x.any().item()) else x - 1,

@@ -20,7 +20,7 @@ HALVES = (torch.bfloat16, torch.float16)
 
 def database() -> list[Any]:
     """`op_db`. Its module wants the package expecttest for one base class, which unittest's own can stand in for."""
-    if importlib.util.find_spec("expecttest") is None and "expecttest" not in sys.modules:
+    if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
         stand_in = types.ModuleType("expecttest")
         stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stand_in

@@ -322,7 +322,8 @@ def _store_slice(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 
 @step("BUILD_SET")
 def _build_set(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
-    return plain(frame, f"{{{', '.join(texts(rebuilder, take(stack, i.arg)))}}}")
+    items = ", ".join(texts(rebuilder, take(stack, i.arg)))
+    return plain(frame, f"{{{items or '*()'}}}")
 
 
 # ---------------------------------------------------------------- branches
