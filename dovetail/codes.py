@@ -54,8 +54,8 @@ SECTIONS: dict[str, dict[str, Code]] = {
         ),
         "text-of-tensor": Code(
             "looks into the text of a tensor",
-            "The text of a tensor shows its numbers, which exist only after the graph has run. It can be printed, logged, "
-            "kept or returned, but not measured, compared or cut.",
+            "The text of a tensor shows its numbers, which exist only after the graph has run. It can be printed, "
+            "logged, kept or returned, but not measured, compared or cut.",
             "Only print, log or return it, or format tensors outside the compiled function.",
             "width = len(str(loss))",
         ),
@@ -188,12 +188,6 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Capture must know the shape of every result without computing it, and nothing describes this operator's.",
             "Register a fake for the operator (torch.library.register_fake), or call it outside.",
             "y = torch.ops.mine.op(x)",
-        ),
-        "resized-output": Code(
-            "gives out= a tensor of another shape",
-            "PyTorch then resizes it, warns or refuses, depending on the operator.",
-            "Give a tensor of the result's shape.",
-            "torch.add(a, b, out=small)",
         ),
         "graph-argument": Code(
             "passes an object to a torch operation that a graph cannot hold",
@@ -379,7 +373,8 @@ SECTIONS: dict[str, dict[str, Code]] = {
         ),
         "abandoned-generator": Code(
             "drops a generator that raises or yields while Python closes it",
-            "Python closes a generator with its last reference; an error in its `finally` block is printed, not raised.",
+            "Python closes a generator with its last reference; an error in its `finally` block is printed, not "
+            "raised.",
             "Close the generator, or let it run to its end.",
             "try: yield x\nfinally: raise ValueError",
         ),

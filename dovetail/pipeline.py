@@ -73,8 +73,8 @@ def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Opt
     return _compile(graph, fakes, options, events, _operators)
 
 
-#: Compiles one functional graph, `(graph, what does the same, options, events, prefix of stages)`; None where it cannot.
-#: Without anything that does the same, the callable takes a list of the inputs, which it empties.
+#: Compiles one functional graph, `(graph, what does the same, options, events, prefix of stages)`; None where it
+#: cannot. Without anything that does the same, the callable takes a list of the inputs, which it empties.
 Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compiled | None"]
 
 

@@ -42,7 +42,7 @@ def _of_known(function: Any, args: list[Any]) -> Any:
 
 def of_instance(cls: type) -> Any:
     """The code of `__call__`."""
-    call = getattr(cls, "__call__", None)
+    call = getattr(cls, "__call__", None)  # noqa: B004
     if type(call) is not FUNCTION:
         call = STANDINS.get(call) if type(call).__hash__ is not None else None
     return getattr(call, "__code__", None)

@@ -73,7 +73,8 @@ class _Host:
     def function(self, name: str, parameters: list[str], body: list[str]) -> list[str]:
         lines = [f"def {name}({', '.join(['block', 'box'] if self.consumes else ['block', *parameters])}):"]
         if self.consumes:
-            lines.append(f"    {''.join(f'{p}, ' for p in parameters)}= box; box.clear()" if parameters else "    box.clear()")
+            taken = f"{''.join(f'{p}, ' for p in parameters)}= box; " if parameters else ""
+            lines.append(f"    {taken}box.clear()")
         if self.memory.size:
             lines.append("    P = block.address")
         if self.views:
@@ -173,7 +174,8 @@ class _Host:
         opaque = OPAQUE.get(call.operator, ())
         for buffer in (b for k, b in enumerate(call.results) if b is not None and k not in opaque):
             expected = f"{_tuple(buffer.sizes)}, {_tuple(buffer.strides)}, {str(call.operator)!r}"
-            self.checks.setdefault(len(self.body) - 1, []).append(f"{buffer.name} = expect_layout({buffer.name}, {expected})")
+            line = f"{buffer.name} = expect_layout({buffer.name}, {expected})"
+            self.checks.setdefault(len(self.body) - 1, []).append(line)
 
     def results(self, call: LibraryCall, text: str) -> str:
         if not any(call.results):

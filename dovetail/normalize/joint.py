@@ -133,8 +133,10 @@ class _Joint:
 
     def result(self, node: Node, tensor: Any) -> int:
         if tensor.requires_grad and tensor.grad_fn is None:
-            raise Unsupported("metadata-mutation", "a tensor whose shape was changed in place is returned with its views",
-                              "use the variant that returns a new tensor")
+            raise Unsupported(
+                "metadata-mutation", "a tensor whose shape was changed in place is returned with its views",
+                "use the variant that returns a new tensor",
+            )
         self.results.append(node)
         self.tensors.append(tensor)
         return len(self.results) - 1

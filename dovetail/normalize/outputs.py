@@ -11,8 +11,8 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.alias import Base, Handle
 from dovetail.normalize.record import Recorder
-from dovetail.ops.schema import facts
 from dovetail.ops.fake import FakeTensor
+from dovetail.ops.schema import facts
 
 aten = torch.ops.aten
 Node = torch.fx.Node

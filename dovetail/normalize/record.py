@@ -19,10 +19,10 @@ from dovetail.normalize.alias import Base, Handle, View, dense_order, same_layou
 from dovetail.normalize.functional import SILENT, Functional, copying, functional, silent
 from dovetail.normalize.rewrites import REWRITES
 from dovetail.normalize.scatter import scatter
-from dovetail.ops.schema import IDENTITY, Facts, bound, facts
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
 from dovetail.ops.fake.number import SYMBOLIC, place_of, symbolic
 from dovetail.ops.fake.tensor import run
+from dovetail.ops.schema import IDENTITY, Facts, bound, facts
 
 aten = torch.ops.aten
 Node = torch.fx.Node

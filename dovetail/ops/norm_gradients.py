@@ -32,56 +32,12 @@ def _mean(emit: Emitter, like: Value, axes: Sequence[int], wide: torch.dtype, at
     )
 
 
-def _sum(emit: Emitter, out: Spec, like: Value, axes: Sequence[int], wide: torch.dtype, at: At) -> Value:
-    """Into a result whose sizes are those that are left."""
-    return emit.reduce(out, like.spec, axes, "sum", at, wide)
-
-
 @ROWS("aten::native_layer_norm_backward")
 def layer_norm_backward(
     emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, shape: Sequence[Dim], mean: Value, rstd: Value,
     weight: Value | None, bias: Value | None, mask: Sequence[bool],
 ) -> Any:
-    if input.spec.empty:
-        return NotImplemented
-    wide = opmath(input.dtype)
-    first = input.rank - len(shape)
-    inner, outer = list(range(first, input.rank)), list(range(first))
-
-    def incoming(i: Indices) -> Expr:
-        return build.cast(grad_out.at(i), wide)
-
-    def normal(i: Indices) -> Expr:
-        centred = build.sub(build.cast(input.at(i), wide), build.cast(mean.broadcast(i), wide))
-        return build.mul(centred, build.cast(rstd.broadcast(i), wide))
-
-    def weighted(i: Indices) -> Expr:
-        scale = optional(weight, i[first:], wide)
-        return incoming(i) if scale is None else build.mul(incoming(i), scale)
-
-    results: list[Any] = [None, None, None]
-    if mask[0]:
-        results[0] = _centred(emit, out[0], input, inner, wide, weighted, normal, lambda i: rstd.broadcast(i))
-    if mask[1]:
-        results[1] = _sum(emit, out[1], input, outer, wide, lambda i: build.mul(incoming(i), normal(i)))
-    if mask[2]:
-        results[2] = _sum(emit, out[2], input, outer, wide, incoming)
-    return tuple(results)
-
-
-def _centred(
-    emit: Emitter, out: Spec, input: Value, axes: Sequence[int], wide: torch.dtype, gradient: At, normal: At, rstd: At
-) -> Value:
-    """The input's gradient from that of the normalized values."""
-    average = _mean(emit, input, axes, wide, gradient)
-    product = _mean(emit, input, axes, wide, lambda i: build.mul(gradient(i), normal(i)))
-
-    def at(i: Indices) -> Expr:
-        left = build.sub(gradient(i), average.broadcast(i))
-        left = build.sub(left, build.mul(normal(i), product.broadcast(i)))
-        return build.mul(left, build.cast(rstd(i), wide))
-
-    return emit.pointwise(out, at)
+    return _over_last(emit, out, grad_out, input, len(shape), mean, rstd, weight, mask)
 
 
 @ROWS("aten::_fused_rms_norm_backward")
@@ -89,42 +45,64 @@ def rms_norm_backward(
     emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, shape: Sequence[Dim], rstd: Value,
     weight: Value | None, mask: Sequence[bool],
 ) -> Any:
-    """As above without the centre."""
+    """The same without a mean to subtract."""
+    return _over_last(emit, out, grad_out, input, len(shape), None, rstd, weight, mask)
+
+
+def _over_last(
+    emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, count: int, mean: Value | None, rstd: Value,
+    weight: Value | None, mask: Sequence[bool],
+) -> Any:
+    """Gradients of the input, the weight and (where there is one) the bias of a norm over the last dimensions."""
     if input.spec.empty:
         return NotImplemented
     wide = opmath(input.dtype)
-    first = input.rank - len(shape)
+    first = input.rank - count
     inner, outer = list(range(first, input.rank)), list(range(first))
 
     def incoming(i: Indices) -> Expr:
         return build.cast(grad_out.at(i), wide)
 
     def normal(i: Indices) -> Expr:
-        return build.mul(build.cast(input.at(i), wide), build.cast(rstd.broadcast(i), wide))
+        x = build.cast(input.at(i), wide)
+        centred = x if mean is None else build.sub(x, build.cast(mean.broadcast(i), wide))
+        return build.mul(centred, build.cast(rstd.broadcast(i), wide))
 
     def weighted(i: Indices) -> Expr:
         scale = optional(weight, i[first:], wide)
         return incoming(i) if scale is None else build.mul(incoming(i), scale)
 
-    results: list[Any] = [None, None]
+    results: list[Any] = [None] * len(mask)
     if mask[0]:
-        product = _mean(emit, input, inner, wide, lambda i: build.mul(weighted(i), normal(i)))
-
-        def at(i: Indices) -> Expr:
-            left = build.sub(weighted(i), build.mul(normal(i), product.broadcast(i)))
-            return build.mul(left, build.cast(rstd.broadcast(i), wide))
-
-        results[0] = emit.pointwise(out[0], at)
+        results[0] = _of_input(emit, out[0], input, inner, wide, weighted, normal, rstd, mean is not None)
     if mask[1]:
-        results[1] = _sum(emit, out[1], input, outer, wide, lambda i: build.mul(incoming(i), normal(i)))
+        results[1] = emit.reduce(out[1], input.spec, outer, "sum", lambda i: build.mul(incoming(i), normal(i)), wide)
+    if len(mask) > 2 and mask[2]:
+        results[2] = emit.reduce(out[2], input.spec, outer, "sum", incoming, wide)
     return tuple(results)
+
+
+def _of_input(
+    emit: Emitter, out: Spec, input: Value, axes: Sequence[int], wide: torch.dtype, gradient: At, normal: At,
+    rstd: Value, centred: bool,
+) -> Value:
+    """The input's gradient from that of the normalized values."""
+    average = _mean(emit, input, axes, wide, gradient) if centred else None
+    product = _mean(emit, input, axes, wide, lambda i: build.mul(gradient(i), normal(i)))
+
+    def at(i: Indices) -> Expr:
+        left = gradient(i) if average is None else build.sub(gradient(i), average.broadcast(i))
+        left = build.sub(left, build.mul(normal(i), product.broadcast(i)))
+        return build.mul(left, build.cast(rstd.broadcast(i), wide))
+
+    return emit.pointwise(out, at)
 
 
 @ROWS("aten::native_batch_norm_backward")
 def batch_norm_backward(
-    emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, weight: Value | None, running_mean: Value | None,
-    running_var: Value | None, save_mean: Value | None, save_invstd: Value | None, train: bool, eps: float,
-    mask: Sequence[bool],
+    emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, weight: Value | None,
+    running_mean: Value | None, running_var: Value | None, save_mean: Value | None, save_invstd: Value | None,
+    train: bool, eps: float, mask: Sequence[bool],
 ) -> Any:
     """Sums over a channel first, then one pass with three numbers a channel: dx = a * dy + b * x + c."""
     mean, spread = (save_mean, save_invstd) if train else (running_mean, running_var)

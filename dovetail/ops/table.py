@@ -20,8 +20,8 @@ from dovetail.ops import (
 from dovetail.ops.registry import Lowering, Rows
 
 _MODULES = (
-    activation, arithmetic, comparison, creation, elementary, gradients, indexing, movement, norm_gradients, normalization,
-    reduction, softmax, views,
+    activation, arithmetic, comparison, creation, elementary, gradients, indexing, movement, norm_gradients,
+    normalization, reduction, softmax, views,
 )
 
 LOWERINGS: dict[str, Lowering] = {}

@@ -24,8 +24,8 @@ _VERSION = attrgetter("_version")
 @dataclass(frozen=True)
 class CompiledPair:
     """`forward` takes the inputs and gives results and saved values; `backward` takes a list of saved values,
-    tangents and numbers, which it empties, and gives gradients. `replay` does what `forward` does by differentiable operators;
-    None if that is impossible later. `random`: it draws random numbers.
+    tangents and numbers, which it empties, and gives gradients. `replay` does what `forward` does by differentiable
+    operators; None if that is impossible later. `random`: it draws random numbers.
     """
 
     forward: Call

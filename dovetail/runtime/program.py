@@ -36,8 +36,9 @@ def load(
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
     strange: list[str] = []  # operators whose results are not laid out as predicted
     namespace = {
-        **host.names, **functions, "expect_layout": functools.partial(expect_layout, strange), "CheckFailed": CheckFailed
-    }
+        **host.names, **functions, "CheckFailed": CheckFailed,
+        "expect_layout": functools.partial(expect_layout, strange),
+    }  # fmt: skip
     exec(compile(host.text, filename, "exec"), namespace)
     run = namespace["run"]
     first = [namespace["run_first"]] if "run_first" in namespace else []

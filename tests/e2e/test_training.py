@@ -148,7 +148,7 @@ def test_library_operators_that_keep_a_workspace(backend):
 def test_bags_of_embeddings(backend):
     for mode in ("sum", "mean", "max"):
         bag = nn.EmbeddingBag(10, 4, mode=mode)
-        check(lambda weight: F.embedding_bag(torch.arange(6), weight, torch.tensor([0, 2, 4]), mode=mode),  # noqa: B023
+        check(lambda weight: F.embedding_bag(torch.arange(6), weight, torch.tensor([0, 2, 4]), mode=mode),
               bag.weight.detach().requires_grad_(), backend=backend)
 
 
@@ -278,7 +278,7 @@ def test_saved_values_go_with_the_graph():
     assert kept
     out.sum().backward()
     with pytest.raises(RuntimeError):
-        out.grad_fn.saved_tensors  # noqa: B018
+        out.grad_fn.saved_tensors
 
 
 def test_without_gradients_nothing_is_recorded():

@@ -41,7 +41,7 @@ def run(case: Case) -> Outcome:
 
 def _run(case: Case) -> Outcome:
     try:
-        want, given = _gradients(case.fn, _leaves(case))
+        want = _gradients(case.fn, _leaves(case))
     except Exception as error:  # whatever eager refuses is no case
         return Outcome(case.label, "skip", "eager", _line(error))
     if not want:
@@ -53,10 +53,10 @@ def _run(case: Case) -> Outcome:
     right = Outcome(case.label, "pass")
     try:
         try:
-            got, _ = _gradients(_spread(dovetail.compile(call, fullgraph=True)), _leaves(case))
+            got = _gradients(_spread(dovetail.compile(call, fullgraph=True)), _leaves(case))
         except Unsupported as error:
             right = Outcome(case.label, "break", "capture", _line(error), error.code)
-            got, _ = _gradients(_spread(dovetail.compile(call)), _leaves(case))
+            got = _gradients(_spread(dovetail.compile(call)), _leaves(case))
         _compare(got, want, case)
         return right
     except TimedOut:
@@ -79,21 +79,21 @@ def _leaves(case: Case) -> Any:
     return pytree.tree_map_only(torch.Tensor, leaf, (case.args, case.kwargs))
 
 
-def _gradients(fn: Callable[..., Any], inputs: Any) -> tuple[dict[str, Any], Any]:
+def _gradients(fn: Callable[..., Any], inputs: Any) -> dict[str, Any]:
     """Outputs that require gradients and the gradients of inputs, for fixed random tangents."""
     torch.manual_seed(SEED)
     args, kwargs = inputs
     outputs = [t for t in pytree.tree_leaves(fn(*args, **kwargs)) if isinstance(t, torch.Tensor) and t.requires_grad]
     leaves = [t for t in pytree.tree_leaves(inputs) if isinstance(t, torch.Tensor) and t.requires_grad]
     if not outputs or not leaves:
-        return {}, inputs
+        return {}
     torch.manual_seed(SEED)
     tangents = [torch.randn_like(t, dtype=_half(t.dtype)).to(t.dtype) for t in outputs]
     found = torch.autograd.grad(outputs, leaves, tangents, allow_unused=True)
     return {
         **{f"output {k}": t.detach() for k, t in enumerate(outputs)},
         **{f"gradient {k}": g for k, g in enumerate(found)},
-    }, inputs  # fmt: skip
+    }  # fmt: skip
 
 
 def _half(dtype: torch.dtype) -> torch.dtype:
@@ -110,7 +110,7 @@ def _compare(got: dict[str, Any], want: dict[str, Any], case: Case) -> None:
         if not computed:
             wide = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), _wide(case))
             try:
-                computed.update(_gradients(case.fn, wide)[0])
+                computed.update(_gradients(case.fn, wide))
             except (RuntimeError, TypeError, ValueError):
                 return None
         return computed.get(place)
