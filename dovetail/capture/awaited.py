@@ -68,6 +68,17 @@ def of_method(method: Any) -> Any:
     return method.code if isinstance(method, FunctionValue) else None
 
 
+def of_protocol(method: Any) -> Any:
+    """The same, for a method that the interpreter calls on its own.
+
+    PyTorch's own are one step as a whole: ending graphs inside a profiler's `__init__` gains nothing.
+    """
+    function = method.function if isinstance(method, MethodValue) else method
+    if not isinstance(function, FunctionValue) or (function.globals.get("__name__") or "").startswith("torch."):
+        return None
+    return function.code
+
+
 def of_attribute(s: Any, value: Value, name: str) -> Any:
     """For `value.name`, where a function computes it and nothing is done with its result or AttributeError."""
     if not isinstance(value, ObjectValue) or isinstance(value, ExceptionValue) or name.startswith("__"):
@@ -88,7 +99,7 @@ def remaining(s: Any, function: Any, values: dict[str, Value], method: Any, call
 
     That frame goes on with the result after a graph break inside; without one, the caller does.
     """
-    awaited = of_method(method)
+    awaited = of_protocol(method)
     if awaited is None:
         return call()
     code = function.__code__

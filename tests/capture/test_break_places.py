@@ -249,12 +249,19 @@ def nested(x):
     return made_by_child((Number(x) + Box(x).size).value)
 
 
+def stance(x):
+    y = x + 1
+    with dovetail.set_stance("force_eager"):
+        y = measured(y)
+    return y.cos()
+
+
 INSIDE = (
     made, made_by_child, made_here, read_property, missing_property, added, added_from_the_right,
     added_not_implemented, not_multiplied, called, lazily, described, entered, entered_with_error, hooked_outside,
     partial, in_a_loop, nested, generated,
 )  # fmt: skip
-FURTHER_OUT = (added_in_place, hooked, generated_with_error)
+FURTHER_OUT = (stance, added_in_place, hooked, generated_with_error)
 
 
 def parts(compiled):

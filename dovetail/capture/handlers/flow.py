@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.awaited import of_method
+from dovetail.capture.awaited import of_protocol
 from dovetail.capture.frame import stopped_with
 from dovetail.capture.groups import match_group, to_raise
 from dovetail.capture.handlers.coroutines import async_gen_wrap
@@ -259,7 +259,7 @@ def before_with(f: Any, i: Any) -> None:
     if leave is None or enter is None:
         f.s.throw(TypeError, f"{manager.cls.__name__!r} object does not support the context manager protocol")
     f.stack_.append(leave)
-    f.s.expected = of_method(enter)
+    f.s.expected = of_protocol(enter)
     f.stack_.append(f.s.call(enter))
     f.s.expected = None
 
@@ -267,7 +267,7 @@ def before_with(f: Any, i: Any) -> None:
 @op("WITH_EXCEPT_START")
 def with_except_start(f: Any, i: Any) -> None:
     error = f.stack_[-1]
-    f.s.expected = of_method(f.stack_[-4])
+    f.s.expected = of_protocol(f.stack_[-4])
     f.stack_.append(f.s.call(f.stack_[-4], f.s.wrap(error.cls, None), error, NONE))
     f.s.expected = None
 
