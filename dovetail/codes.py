@@ -123,6 +123,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Give one of the right shape.",
             "torch.add(x, y, out=torch.empty(0))",
         ),
+        "in-place-history": Code(
+            "changes a tensor from outside in place that has a history of gradients",
+            "The graph would have to become a part of that tensor's history.",
+            "Compute a new tensor, or make the tensor inside the compiled function.",
+            "y = layer(x)\ncompiled(y)  # which does y += 1",
+        ),
         "tensor-attribute": Code(
             "reads an attribute of a tensor that capture does not know",
             "The attribute is computed by PyTorch's native code or was put there by someone else.",

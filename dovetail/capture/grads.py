@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from dovetail.capture.values.base import MISSING, NONE, Const, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -47,6 +49,21 @@ def is_leaf(s: Any, value: TensorValue) -> Value:
 def _rely_on_leaf(s: Any, value: TensorValue) -> None:
     if value.origin is not None and value.source is not None:
         s.guard(Attr(value.source, "is_leaf"), GuardKind.EQUAL, value.origin.is_leaf)
+
+
+def rely_on_leaves(s: Any, given: list[Any]) -> None:
+    """PyTorch refuses to write to a leaf. The fakes of tensors from outside are leaves, but some real ones are not."""
+    written = {id(t._base if t._is_view() else t) for t in given if isinstance(t, torch.Tensor)}
+    for _, entering in s.inputs:
+        value = s.by_fake.get(id(entering.fake)) if id(entering.fake) in written else None
+        if value is None or value.origin is None:
+            continue
+        _rely_on_leaf(s, value)
+        if not value.origin.is_leaf:
+            s.unsupported(
+                "in-place-history", "a tensor from outside that has a history of gradients is changed in place",
+                "Compute a new tensor instead.",
+            )
 
 
 def grad(s: Any, value: TensorValue) -> Value:

@@ -12,8 +12,8 @@ from dovetail.capture.values.iterators import (
     Indexing,
     IteratorValue,
     NativeIterator,
-    SequenceIterator,
     SetIterator,
+    walk,
 )
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
@@ -39,7 +39,7 @@ def iterate(s: Any, value: Value) -> Value:
 
 def _native_iterator(s: Any, value: Value) -> Value | None:
     if isinstance(value, SequenceValue):
-        return SequenceIterator(value)
+        return walk(value)
     if isinstance(value, DictValue):
         return DictIterator(value, value, _key)
     if isinstance(value, SetValue):

@@ -423,12 +423,13 @@ def sequence_store(s: Any, container: ListValue, index: Value, value: Value | No
     except (IndexError, ValueError) as error:
         s.throw_native(error)
     container.items = items
-    mark(s, container)
+    mark(s, container, moves=value is None)
 
 
-def mark(s: Any, container: SequenceValue) -> None:
+def mark(s: Any, container: SequenceValue, moves: bool = True) -> None:
     """The list has changed; if it came from outside, its new state is replayed."""
     container.changed = True
+    container.moves += moves
     s.effects.touch(container)
 
 

@@ -435,6 +435,8 @@ class Rebuilder:
         target = self.expr(value)
         if issubclass(value.cls, deque):
             items = self._local(f"[{items}]")
+            if not value.moves:  # who walks it may go on
+                return [f"for _k, _i in enumerate({items}): {target}[_k] = _i"]
             return [f"{target}.clear()", f"{target}.extend({items})"]
         return [f"{self.known(list)}.__setitem__({target}, slice(None), [{items}])"]
 

@@ -90,7 +90,8 @@ def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, r
         return graphnumbers.needed(s) if both else None
     if not (varies(left) or varies(right)):
         return None
-    if not _number(left) or not _number(right):
+    texts = _text(left) and _text(right)
+    if not texts and not (_number(left) and _number(right)):
         return boolean(sign == "!=") if sign in ("==", "!=") and _literal(left) and _literal(right) else None
     return _outcome(s, f"({{}} {sign} {{}})", [left, right], function(_real(left), _real(right)))
 
@@ -164,6 +165,10 @@ def _real(value: Any) -> Any:
 
 def _number(value: Any) -> bool:
     return isinstance(value, Const) and value.cls in (int, float, bool)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, Const) and value.cls is str
 
 
 def _literal(value: Any) -> bool:

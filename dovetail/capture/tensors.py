@@ -247,10 +247,13 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
         if any(word in str(error) for word in NO_MEMORY):
             name = getattr(function, "__name__", str(function))
             return s.unsupported("no-shape-rule", f"{name} needs more than metadata: {error}")
+        if LEAF in str(error):
+            grads.rely_on_leaves(s, [getattr(function, "__self__", None), *args, *kwargs.values()])
         return s.throw_native(error)
 
 
 #: In messages that only tensors without memory cause.
+LEAF = "leaf Variable that requires grad"
 NO_MEMORY = ("data is not allocated yet", " meta ", "'Meta'", "FakeTensor")
 
 

@@ -98,6 +98,32 @@ def view_that_grows_before_a_break(x):
     for key, n in table.items():
         table[key + "x"] = n
         plain_python(x)
+@found
+def deque_that_changes_but_not_its_length(x):
+    queue = deque([1, 2], 2)
+    for n in queue: queue.append(plain_python(n))
+@found
+def deque_that_grows_at_its_last_item(x):
+    queue = deque([1])
+    for n in queue: queue.append(n)
+@found
+def deque_whose_items_are_replaced_on_the_way(x):
+    queue, out = deque([1, 2]), []
+    for n in queue:
+        out.append(plain_python(n))
+        queue[0] = 7
+        queue.reverse()
+    return out
+@found
+def insert_into_a_full_deque(x):
+    deque([1, 2], 2).insert(0, 3)
+@found
+def in_place_on_a_tensor_with_a_history(x):
+    w = x.clone().requires_grad_() * 2
+    plain_python(w)
+    try: w.add_(1)
+    except RuntimeError as error: return str(error)
+    return w
 # fmt: on
 
 
@@ -140,6 +166,15 @@ def test_changing_numbers_that_a_native_function_refuses():
         ours.root("result", compiled(torch.ones(2), n))
         theirs.root("result", root(torch.ones(2), n))
         assert difference(ours, theirs) is None
+
+
+def test_texts_of_changing_numbers_are_equal_to_themselves():
+    def root(x, n):
+        text = f"{n}"
+        return text == text, text != text, text == "3", text < "31", n == "3"
+
+    compiled = dovetail.compile(root, backend="eager")
+    assert [compiled(torch.ones(2), n) for n in (1, 2, 3, 4)] == [root(torch.ones(2), n) for n in (1, 2, 3, 4)]
 
 
 def test_an_error_of_the_program_has_no_context_of_ours():

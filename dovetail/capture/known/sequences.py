@@ -17,7 +17,7 @@ from dovetail.capture.known.table import KNOWN, known, methods
 from dovetail.capture.operators import COMPARE, mark, sequence_item, sequence_store
 from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
-from dovetail.capture.values.iterators import NativeIterator, SequenceIterator
+from dovetail.capture.values.iterators import NativeIterator, walk
 from dovetail.capture.values.late import joined
 
 Args = list[Value]
@@ -57,9 +57,10 @@ def _append(s: Any, v: Any, value: Value) -> None:
 
 
 def _extend(s: Any, v: Any, values: Value) -> None:
-    v.items.extend(s.unpack(values))
+    found = s.unpack(values)
+    v.items.extend(found)
     _trim(v)
-    mark(s, v)
+    mark(s, v, moves=bool(found))
 
 
 methods(list, "append")(_append)
@@ -110,6 +111,8 @@ methods(deque, "pop")(_pop)
 
 
 def _insert(s: Any, v: Any, index: Value, value: Value) -> None:
+    if v.maxlen is not None and len(v.items) >= v.maxlen:
+        s.throw(IndexError, "deque already at its maximum size")
     v.items.insert(index.native(), value)
     mark(s, v)
 
@@ -121,7 +124,7 @@ def _clear(s: Any, v: Any) -> None:
 
 def _reverse(s: Any, v: Any) -> None:
     v.items = v.items[::-1]
-    mark(s, v)
+    mark(s, v, moves=False)
 
 
 def _remove(s: Any, v: Any, value: Value) -> None:
@@ -237,7 +240,7 @@ for _cls in (list, tuple, deque):
     methods(_cls, "__mul__")(_sequence_mul)
     methods(_cls, "__contains__")(_sequence_contains)
     methods(_cls, "__getitem__")(sequence_item)
-    methods(_cls, "__iter__")(lambda s, v: SequenceIterator(v))
+    methods(_cls, "__iter__")(lambda s, v: walk(v))
     methods(_cls, "__len__")(lambda s, v: Const(len(v.items)))
     methods(_cls, "index")(_index)
     methods(_cls, "count")(_count)

@@ -18,9 +18,9 @@ from dovetail.ir.source import Source
 
 
 class SequenceValue(ObjectValue):
-    """A list, tuple, deque or a subclass of one."""
+    """A list, tuple, deque or a subclass of one; `moves` counts changes that end the walks over a deque."""
 
-    __slots__ = ("items", "changed", "maxlen")
+    __slots__ = ("items", "changed", "maxlen", "moves")
 
     def __init__(
         self, items: Iterable[Any], cls: type, real: Any = MISSING, source: Source | None = None
@@ -29,6 +29,7 @@ class SequenceValue(ObjectValue):
         self.items: list[Any] = list(items)
         self.changed = False
         self.maxlen: int | None = None
+        self.moves = 0
 
     def at(self, s: Any, index: int) -> Value:
         item = self.items[index]

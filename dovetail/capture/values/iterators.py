@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dovetail.capture.values.base import Const, Raised, Value
+from dovetail.capture.values.base import MISSING, Const, Raised, Value
 
 LIST_ITERATOR = type(iter([]))
 _END = object()
@@ -38,6 +38,14 @@ def _changed(a_set: bool) -> Any:
     return iterator
 
 
+def _moved() -> Any:
+    """An iterator whose deque has changed."""
+    queue = deque((0,))
+    iterator = iter(queue)
+    queue.clear()
+    return iterator
+
+
 def _empty() -> Any:
     return iter(())
 
@@ -59,24 +67,48 @@ class IteratorValue(Value):
 class SequenceIterator(IteratorValue):
     """Walks a sequence by index, so that growth during the loop is seen, as in Python."""
 
-    __slots__ = ("base", "index", "size")
+    __slots__ = ("base", "index")
 
     def __init__(self, base: Any) -> None:
         super().__init__()
-        self.base, self.index, self.size = base, 0, len(base.items)
+        self.base, self.index = base, 0
 
     def step(self, s: Any) -> Value | None:
-        if self.base is None or self.index >= (self.size if issubclass(self.base.cls, deque) else len(self.base.items)):
+        if self.base is None or self.index >= len(self.base.items):
             self.base = None
             return None
-        if self.size != len(self.base.items) and issubclass(self.base.cls, deque):
-            return s.throw(RuntimeError, "deque mutated during iteration")
         self.index += 1
         return self.base.at(s, self.index - 1)
 
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.base is None:
             return _empty, []
+        return _from, [self.base, Const(self.index)]
+
+
+class DequeIterator(IteratorValue):
+    """Walks a deque, which nobody may add to or take from on the way."""
+
+    __slots__ = ("base", "index", "moves")
+    cls = type(iter(deque()))
+
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self.base, self.index, self.moves = base, 0, base.moves
+
+    def step(self, s: Any) -> Value | None:
+        if self.moves != self.base.moves:
+            return s.throw(RuntimeError, "deque mutated during iteration")
+        if self.index >= len(self.base.items):
+            return None
+        self.index += 1
+        return self.base.at(s, self.index - 1)
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        if self.moves != self.base.moves:
+            return _moved, []
+        if self.base.moves and self.base.real is not MISSING:
+            return None  # the replay of what was changed before would end the walk
         return _from, [self.base, Const(self.index)]
 
 
@@ -145,6 +177,11 @@ class SetIterator(IteratorValue):
         if self.base is not None and len(self.base.entries) != self.size:
             return _changed, [Const(True)]
         return _over, self.items[::-1]
+
+
+def walk(base: Any) -> IteratorValue:
+    """The iterator of a list, tuple or deque."""
+    return DequeIterator(base) if issubclass(base.cls, deque) else SequenceIterator(base)
 
 
 class Indexing(IteratorValue):
