@@ -377,6 +377,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Read it outside the compiled function, or mark this one with dovetail.disable.",
             "except ValueError as error:\n    frame = error.__traceback__.tb_frame",
         ),
+        "generator-function": Code(
+            "is a generator function or a coroutine function itself",
+            "Calling it gives a generator, whose code runs one step at a time, whenever somebody asks for a value.",
+            "Compile the functions that it calls.",
+            "@dovetail.compile\ndef batches(data):\n    for x in data: yield model(x)",
+        ),
         "abandoned-generator": Code(
             "drops a generator that raises or yields while Python closes it",
             "Python closes a generator with its last reference; an error in its `finally` block is printed, not "

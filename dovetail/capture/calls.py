@@ -15,10 +15,19 @@ import torch
 
 from dovetail.bytecode import decode
 from dovetail.bytecode.decode import flags
-from dovetail.capture import scalars
+from dovetail.capture import scalars, settled
 from dovetail.capture.definitions import rely_on_function
 from dovetail.capture.frame import Frame, GeneratorValue
-from dovetail.capture.known.table import CALL_LATER, CLOSURES, FOLDED, FOLDED_METHOD_TYPES, INLINE, KNOWN, STANDINS
+from dovetail.capture.known.table import (
+    BY_TYPE,
+    CALL_LATER,
+    CLOSURES,
+    FOLDED,
+    FOLDED_METHOD_TYPES,
+    INLINE,
+    KNOWN,
+    STANDINS,
+)
 from dovetail.capture.marked import call_marked
 from dovetail.capture.modules import SCRIPT_REMEDY, call_module
 from dovetail.capture.torchtable import graph_functions, tensor_methods
@@ -254,15 +263,16 @@ def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Valu
     if made is not None:
         return made
     try:
-        native_args = [a.native() for a in args]
-        native_kwargs = {k: v.native() for k, v in kwargs.items()}
+        native_args = [_folded(s, real, a) for a in args]
+        native_kwargs = {k: _folded(s, real, v) for k, v in kwargs.items()}
     except NotNative:
-        if getattr(real, "__name__", None) in OF_TWO_OPERANDS and _known(args[0]):
+        if _may_refuse(real) and _known(args[0]):
             return NOT_IMPLEMENTED  # an operator of a number or string does not know the other operand
         name = getattr(real, "__qualname__", repr(real))
         return s.unsupported(
-            "native-call-on-traced-value", f"{name} is native code and got a value that exists only in the graph",
-            "Use the torch function that does the same.",
+            "native-call-on-traced-value",
+            f"{name} is native code and got a value that exists only in the graph, or an object that may change",
+            "Use the torch function that does the same, or pass numbers and strings.",
         )
     try:
         result = real(*native_args, **native_kwargs)
@@ -279,12 +289,25 @@ def _known(value: Value) -> bool:
     return True
 
 
+def _folded(s: Any, real: Any, value: Value) -> Any:
+    by_type = real in BY_TYPE or getattr(real, "__objclass__", None) is type
+    return value.native() if by_type else settled.native(s, value)
+
+
+def _may_refuse(real: Any) -> bool:
+    """Is it an operator that leaves other operands to their own classes? Sequences ask theirs for an index instead."""
+    name = getattr(real, "__name__", None)
+    numbers = issubclass(getattr(real, "__objclass__", object), (int, float, complex))
+    return name in OF_TWO_OPERANDS and (numbers or name not in ASKING_FOR_AN_INDEX)
+
+
 #: Methods that may answer that the other operand's class is to be asked.
 OF_TWO_OPERANDS = frozenset(
     f"__{reflected}{sign}__"
     for sign in "add sub mul truediv floordiv mod divmod pow matmul and or xor lshift rshift".split()
     for reflected in ("", "r")
 ) | {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"}
+ASKING_FOR_AN_INDEX = frozenset(("__mul__", "__rmul__", "__mod__"))
 
 
 def call_object(s: Any, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:

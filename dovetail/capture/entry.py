@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.bytecode.decode import flags
 from dovetail.capture.aliasing import rely_on_separate_changes
 from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
@@ -134,6 +135,7 @@ def _capture(
         aside.comptime = False
     if rest is None:
         _refuse_disabled(target)
+        _refuse_generators(target)
     try:
         with preserved(session), FakeMode() as session.fakes:
             return _traced(session, target, rest, args, kwargs)
@@ -157,6 +159,16 @@ def _refuse_disabled(target: Target) -> None:
     found = marks.of_function(target.function) if target.function is not None else None
     if found is not None and found.mark is marks.Mark.DISABLE:
         raise Unsupported("disabled-function", f"{target.function.__qualname__} is marked not to be compiled")
+
+
+def _refuse_generators(target: Target) -> None:
+    """A call of a generator function runs nothing of it: its body runs when somebody asks for the values."""
+    function = target.function
+    if function is not None and flags(function.__code__)[2]:
+        raise Unsupported(
+            "generator-function", f"{function.__qualname__} yields or awaits, and calling it runs none of its code",
+            "Compile the functions that it calls.",
+        )
 
 
 def _escaped(raised: Raised) -> Unsupported:

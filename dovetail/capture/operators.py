@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
-from dovetail.capture import scalars
+from dovetail.capture import scalars, settled
 from dovetail.capture.aliasing import rely_on_difference
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import operate
@@ -322,7 +323,7 @@ def get_item(s: Any, container: Value, index: Value) -> Value:
         return s.torch_call(operator.getitem, [container, index], {})
     if isinstance(container, Const):
         try:
-            return native_call(s, operator.getitem, container.value, index.native())
+            return native_call(s, operator.getitem, container.value, settled.native(s, index))
         except NotNative:
             pass
     if isinstance(container, ClassValue):
@@ -471,12 +472,14 @@ class UserKey:
 
     @classmethod
     def of(cls, s: Any, value: Value) -> Any:
-        if isinstance(value, ObjectValue) and value.real is not MISSING and not value.written:
-            return value.real
         return cls(s, value, s.call_method(value, "__hash__").native())
 
     def __hash__(self) -> int:
         return self.hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, UserKey) and equal(self.session, self.value, other.value)
+        if isinstance(other, UserKey):
+            return equal(self.session, self.value, other.value)
+        if type(type(other).__eq__) is FunctionType:
+            raise NotNative(self.value)  # what it holds is not guarded
+        return False

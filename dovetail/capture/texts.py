@@ -7,7 +7,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.capture import scalars
+from dovetail.capture import scalars, settled
 from dovetail.capture.operators import native_call
 from dovetail.capture.values.base import Const, NotNative, Value
 from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue
@@ -27,6 +27,8 @@ def to_string(s: Any, value: Value, spec: str, function: Callable[..., str] = st
             return LateText(s, [(format, _kept(s, value), spec)])
         if type(s.static(value.cls, "__format__")) is FUNCTION:
             return s.call_method(value, "__format__", Const(spec))  # type: ignore[no-any-return]
+        if spec and s.static(value.cls, "__format__") is object.__format__:
+            s.throw(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")
         function = str
     if isinstance(value, Const):
         made = scalars.text(s, value, spec, function)
@@ -56,7 +58,7 @@ def _text(s: Any, value: Value, function: Callable[[Any], str]) -> Value:
             return _text(s, value, repr)
         name = "__repr__"
     if isinstance(value, ExceptionValue):
-        return native_call(s, lambda: function(_native_exception(value)))
+        return native_call(s, lambda: function(_native_exception(s, value)))
     writer = next((w for kind, w in WRITERS.items() if isinstance(value, kind)), None)
     if writer is not None:
         return writer(s, value)
@@ -71,10 +73,10 @@ def _text(s: Any, value: Value, function: Callable[[Any], str]) -> Value:
         )
 
 
-def _native_exception(value: ExceptionValue) -> BaseException:
+def _native_exception(s: Any, value: ExceptionValue) -> BaseException:
     if value.original is not None:
         return value.original
-    made = value.cls.__new__(value.cls, *[a.native() for a in value.args])
+    made = value.cls.__new__(value.cls, *[settled.native(s, a) for a in value.args])
     assert isinstance(made, BaseException)
     return made
 

@@ -315,10 +315,16 @@ def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
     for key in keys:
         literal = isinstance(key, (str, int, float, bool, type(None), bytes))
         item = reach(source, key) if literal else KeyedItem(source, s.bind(key).index)
-        value.entries[key] = (wrap(s, key, None), Lazy(dict.__getitem__(obj, key), item))
+        known = wrap(s, key, None)
+        value.entries[_entry_key(s, key, known)] = (known, Lazy(dict.__getitem__(obj, key), item))
     if isinstance(obj, defaultdict):
         value.default_factory = wrap(s, obj.default_factory, Attr(source, "default_factory"))
     return _remember(s, obj, value)
+
+
+def _entry_key(s: Any, key: Any, known: Value) -> Any:
+    """A key whose class compares in Python is compared as the values that the code makes are."""
+    return s.hashable(known) if type(known) is ObjectValue and type(type(key).__hash__) is types.FunctionType else key
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +357,9 @@ def _wrap_set(s: Any, obj: Any, source: Source | None) -> Value:
         source = _owned(s, obj, source)
         s.guard(source, GuardKind.EQUAL, type(obj)(obj))
     value = SetValue(type(obj), obj if source is not None else MISSING, source)
-    value.entries = SetEntries({item: wrap(s, item, None) for item in obj}, obj if isinstance(obj, frozenset) else None)
+    items = [(item, wrap(s, item, None)) for item in obj]
+    entries = {_entry_key(s, item, known): known for item, known in items}
+    value.entries = SetEntries(entries, obj if isinstance(obj, frozenset) else None)
     return _remember(s, obj, value) if source is not None else value
 
 

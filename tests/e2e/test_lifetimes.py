@@ -425,3 +425,17 @@ def test_what_is_an_inference_tensor(fn: Any) -> None:
         torch.testing.assert_close(compiled(x), fn(x))
         with torch.inference_mode():
             torch.testing.assert_close(compiled(x), fn(x))
+
+
+def test_a_compiled_generator_function_says_that_it_runs_eagerly() -> None:
+    def rows_of(x):
+        yield x + 1
+        yield x + 2
+
+    compiled = dovetail.compile(rows_of)
+    with pytest.warns(UserWarning, match="generator-function") as told:
+        for _ in range(2):
+            torch.testing.assert_close(list(compiled(X)), [X + 1, X + 2])
+    assert len(told) == 1
+    with pytest.raises(dovetail.GraphBreakError, match="rows_of yields or awaits"):
+        dovetail.compile(rows_of, fullgraph=True)(X)

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES
+from dovetail.capture.known.table import BY_TYPE, FOLDED, FOLDED_METHOD_TYPES
 
 
 def _functions(module: Any) -> list[Any]:
@@ -61,3 +61,9 @@ FOLDED_METHOD_TYPES |= {
     datetime.date, datetime.datetime, datetime.time, datetime.timezone, decimal.Decimal,
     inspect.Signature, types.CodeType, types.GenericAlias, types.UnionType, slice,
 }  # fmt: skip
+BY_TYPE.update(
+    (
+        inspect.isclass, inspect.isfunction, inspect.ismethod, inspect.ismodule, inspect.isbuiltin, inspect.isroutine,
+        inspect.signature, inspect.getmodule, typing.get_origin, typing.get_args, typing.get_type_hints,
+    )
+)  # fmt: skip

@@ -4,6 +4,7 @@
     CLOSURES   a code object → a function of (session, function, args, kwargs): what a decorator returned
     STANDINS   a callable → a Python function traced in its place
     FOLDED     pure native callables, called while capturing when every argument is known
+    BY_TYPE    those of them that look at the type of what they get, or at a definition, and at nothing else
     FOLDED_METHOD_TYPES   types whose native methods are all pure
 """
 
@@ -26,6 +27,7 @@ KNOWN: dict[Any, Handler] = {}
 CLOSURES: dict[Any, Callable[[Any, Any, list[Any], dict[str, Any]], Any]] = {}
 STANDINS: dict[Any, Any] = {}
 FOLDED: set[Any] = set()
+BY_TYPE: set[Any] = set()
 FOLDED_METHOD_TYPES = {int, float, bool, complex, str, bytes, range, type(None)}
 
 

@@ -220,7 +220,10 @@ class SliceValue(Value):
         return parts[name] if name in parts else s.generic_get_attr(self, name)
 
     def native(self) -> slice:
-        return slice(self.start.native(), self.stop.native(), self.step.native())
+        parts = (self.start, self.stop, self.step)
+        if any(isinstance(part, ObjectValue) for part in parts):
+            raise NotNative(self)  # its __index__ may give something else next time
+        return slice(*[part.native() for part in parts])
 
 
 class ViewValue(Value):
