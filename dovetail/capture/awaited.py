@@ -18,7 +18,10 @@ from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownVa
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
 
 FUNCTION = types.FunctionType
-ADVANCING = tuple(getattr(types.GeneratorType, n) for n in ("send", "throw", "__next__"))
+ADVANCING = (
+    *(getattr(types.GeneratorType, n) for n in ("send", "throw", "__next__")),
+    *(getattr(types.CoroutineType, n) for n in ("send", "throw")),
+)
 
 OPERATOR: Any = object()  # `Session.expected` while an operator's instruction runs
 

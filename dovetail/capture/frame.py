@@ -241,7 +241,9 @@ class GeneratorValue(IteratorValue):
 
     @property
     def cls(self) -> type:  # type: ignore[override]
-        flags = self.frame.code.code.co_flags if self.frame is not None else 0
+        if self.frame is None:
+            return type(self.real)
+        flags = self.frame.code.code.co_flags
         return next((kind for bit, kind in KINDS.items() if flags & bit), GeneratorType)
 
     def step(self, s: Any) -> Value | None:

@@ -25,7 +25,7 @@ import torch
 import torch.fx
 
 from dovetail.capture.arrays import rebuild_array
-from dovetail.capture.breaks.generators import NEW, fresh, paused_at, set_state
+from dovetail.capture.breaks.generators import NEW, SHELLS, fresh, paused_at, set_state
 from dovetail.capture.breaks.handled import raised_at
 from dovetail.capture.breaks.points import chain, started
 from dovetail.capture.frame import GeneratorValue
@@ -334,9 +334,9 @@ class Rebuilder:
 
     def generator(self, value: GeneratorValue) -> str:
         """A running one stands where the graph breaks, which is said there."""
-        if value.cls is not types.GeneratorType:
-            return self.s.unsupported("iterator-result", "a coroutine leaves the compiled function")
-        text = self.start(value, f"{self.known(fresh)}()")
+        if value.cls not in SHELLS:
+            return self.s.unsupported("iterator-result", "an async generator leaves the compiled function")
+        text = self.start(value, f"{self.known(fresh)}({self.known(value.cls)})")
         if value.state != "running":
             self.lines.append(self.generator_state(value))
         return text

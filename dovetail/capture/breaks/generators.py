@@ -1,4 +1,4 @@
-"""A generator in the middle of its body: as data that capture goes on from, and as the Python object.
+"""A generator or coroutine in the middle of its body: as data that capture goes on from, and as the Python object.
 
 The residual makes a shell: a Python generator that has its state beside it. As long as nobody advances the shell,
 capture of what follows reads the state, traces the body from there and stores a new state. The first to advance it
@@ -8,8 +8,9 @@ natively turns the state into a generator of the user's own code, and the shell 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from types import CoroutineType, GeneratorType
 from typing import Any
 
 from dovetail.capture.breaks.resume import Waiting, finish, native_generator, waiting_frames
@@ -51,11 +52,11 @@ def state_of(generator: Any) -> State:
     return _STATES.get(generator, _UNKNOWN)
 
 
-def fresh() -> Generator[Any, Any, Any]:
-    """A shell whose state will be set."""
+def fresh(kind: type) -> Any:
+    """A shell, a generator or a coroutine, whose state will be set."""
     state = State()
-    made = _shell(state)
-    next(made)
+    made = SHELLS[kind](state)
+    made.send(None)
     _STATES[made] = state
     return made
 
@@ -82,6 +83,24 @@ def _shell(state: State) -> Generator[Any, Any, Any]:
             raise thrown
         return None
     return (yield from _Forward(_START[paused.kind](paused, values), sent, thrown))
+
+
+class _Delegated:
+    """Makes a coroutine of what a shell does."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _shell(self.state)
+
+
+async def _coroutine_shell(state: State) -> Any:
+    return await _Delegated(state)
+
+
+#: By the type that the user's object has in eager mode.
+SHELLS: dict[type, Callable[[State], Any]] = {GeneratorType: _shell, CoroutineType: _coroutine_shell}
 
 
 class _Forward:
@@ -115,7 +134,7 @@ def _new(paused: Paused, values: tuple[Any, ...]) -> Any:
 def _waiting(paused: Paused, values: tuple[Any, ...]) -> Any:
     """Primed: it waits at a yield of the prologue, whose value goes where the user's yield was."""
     made = Waiting(paused.rest.points[0], paused.rest.scopes[0], len(values)).run(values, ())
-    next(made)
+    made.send(None)
     return made
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import GeneratorType
 from typing import Any
 
 from dovetail.bytecode import decode
-from dovetail.capture.breaks.generators import state_of
+from dovetail.capture.breaks.generators import SHELLS, state_of
 from dovetail.capture.frame import Frame, GeneratorValue, run_frames
 from dovetail.capture.values.base import NULL, Value
 from dovetail.capture.values.callables import CellValue
@@ -78,7 +77,7 @@ def wrap_generator(s: Any, obj: Any, source: Source | None) -> Value:
     return made
 
 
-WRAPPERS[GeneratorType] = wrap_generator
+WRAPPERS.update(dict.fromkeys(SHELLS, wrap_generator))
 
 
 def _fill(s: Any, frame: Any, point: Point, given: Any, cells: dict[int, CellValue], awaits: bool) -> None:
