@@ -261,6 +261,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Keep the value in a local variable or in an object that the function creates.",
             "some_extension_object.limit = 3",
         ),
+        "aliased-namespace": Code(
+            "reads an object's __dict__ from somewhere else before the object itself",
+            "Two ways to the same attributes would be taken for two things.",
+            "Use the object, or vars(object).",
+            "table = holder.namespace  # which is point.__dict__",
+        ),
     },
     "Python": {
         "deepcopy": Code(

@@ -37,6 +37,7 @@ from dovetail.capture.values.containers import (
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -242,6 +243,8 @@ def same(s: Any, left: Value, right: Value) -> bool:
     if isinstance(left, FunctionValue) and isinstance(right, FunctionValue):
         if left.real is not MISSING and left.real is right.real:
             return True
+    if isinstance(left, NamespaceValue) and isinstance(right, NamespaceValue):
+        return same(s, left.base, right.base)
     rely_on_difference(s, left, right)
     return False
 

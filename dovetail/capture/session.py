@@ -46,6 +46,7 @@ class Session:
         self.bound: list[Any] = []
         self.bound_index: dict[int, int] = {}
         self.cache: dict[int, Value] = {}
+        self.namespaces: dict[int, Any] = {}  # the id of an object's own dictionary → its value
         self.keep: list[Any] = []
         self.by_fake: dict[int, Value] = {}
         self.arrays: dict[int, Value] = {}  # by the identity of what stands for them

@@ -36,8 +36,9 @@ from dovetail.capture.values.callables import (
 from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, SliceValue, TupleValue
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue, OpaqueValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Arg, Attr, Item, RawItem, RawView, Source
+from dovetail.ir.source import Arg, Attr, Item, OwnDict, RawItem, RawView, Source
 
 Wrapper = Callable[[Any, Any, "Source | None"], Value]
 
@@ -304,6 +305,11 @@ def _wrap_list(s: Any, obj: Any, source: Source | None) -> Value:
 
 
 def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
+    owner = s.namespaces.get(id(obj))
+    if owner is not None:
+        if source is not None:
+            s.guard(source, GuardKind.ALIAS, OwnDict(owner.source))
+        return NamespaceValue(owner)
     source = _owned(s, obj, source)
     value = DictValue(type(obj), obj, source)
     keys = tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
@@ -384,7 +390,19 @@ def _wrap_object(s: Any, obj: Any, source: Source | None) -> Value:
             return _remember(s, obj, OpaqueValue(cls, obj, _owned(s, obj, source)))
         return _wrap_known(s, obj, source)
     source = _owned(s, obj, source)
-    return _remember(s, obj, ObjectValue(cls, obj, source))
+    value = ObjectValue(cls, obj, source)
+    if cls.__dictoffset__:
+        _note_namespace(s, obj, value)
+    return _remember(s, obj, value)
+
+
+def _note_namespace(s: Any, obj: Any, value: ObjectValue) -> None:
+    """The object's dictionary may be reached on its own, and is then the same attributes."""
+    table = real_dict(obj)
+    if id(table) in s.cache:
+        s.unsupported("aliased-namespace", f"the __dict__ of {value.describe()} was read before the object itself")
+    s.namespaces[id(table)] = value
+    s.keep.append(table)
 
 
 def _wrap_partial(s: Any, obj: Any, source: Source | None) -> Value:

@@ -124,6 +124,19 @@ def in_place_on_a_tensor_with_a_history(x):
     try: w.add_(1)
     except RuntimeError as error: return str(error)
     return w
+@found
+def dictionary_of_an_object_over_a_break(x):
+    made = Plain(1)
+    made.__dict__.update(n=int(x.sum()))
+    return made.n
+@found
+def dictionary_of_an_object_changed_past_it(x):
+    made = Plain(1)
+    table = vars(made)
+    plain_python(x)
+    table.setdefault("m", x)
+    del table["n"]
+    return made, table is vars(made), table == {"m": 1}, table.popitem()
 # fmt: on
 
 
@@ -175,6 +188,16 @@ def test_texts_of_changing_numbers_are_equal_to_themselves():
 
     compiled = dovetail.compile(root, backend="eager")
     assert [compiled(torch.ones(2), n) for n in (1, 2, 3, 4)] == [root(torch.ones(2), n) for n in (1, 2, 3, 4)]
+
+
+def test_attributes_that_are_listed_are_relied_on():
+    def root(x, holder):
+        return [*vars(holder)], dir(holder)[-1]
+
+    compiled, holder = dovetail.compile(root, backend="eager"), Plain(1)
+    for name in ("n", "zz", "zzz"):
+        setattr(holder, name, 2)
+        assert compiled(torch.ones(2), holder) == root(torch.ones(2), holder)
 
 
 def test_an_error_of_the_program_has_no_context_of_ours():

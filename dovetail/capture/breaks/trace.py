@@ -10,7 +10,7 @@ from dovetail.capture.breaks.generators import SHELLS, state_of
 from dovetail.capture.frame import Frame, GeneratorValue, run_frames
 from dovetail.capture.values.base import NULL, Value
 from dovetail.capture.values.callables import CellValue
-from dovetail.capture.values.objects import Handling, Lazy
+from dovetail.capture.values.objects import Handling, Lazy, real_dict
 from dovetail.capture.wrap import WRAPPERS, remember, wrap_object
 from dovetail.ir.captured import EMPTY, HANDLED, Continuation, Point
 from dovetail.ir.guard import GuardKind
@@ -42,7 +42,7 @@ def trace_continuation(s: Any, rest: Continuation, args: tuple[Any, ...]) -> Val
 
 def suspended_frames(s: Any, rest: Continuation, values: list[tuple[Any, Source]]) -> list[Frame]:
     """The continuation's frames made anew from its arguments and where they come from."""
-    given = iter(values)
+    given = iter(_owners_first(s, values))
     cells: dict[int, CellValue] = {}
     last = len(rest.points) - 1
     frames = []
@@ -104,6 +104,15 @@ def _stacked(s: Any, kind: int, real: Any, source: Source) -> Value:
         value = Handling(value, s.current_exception)
         s.current_exception = value.error
     return value
+
+
+def _owners_first(s: Any, values: list[tuple[Any, Source]]) -> list[tuple[Any, Source]]:
+    """An object is wrapped before its own dictionary, or a method of that, which is only another way to it."""
+    tables = {id(t) for real, _ in values for t in (real, getattr(real, "__self__", None)) if type(t) is dict}
+    for real, source in values if tables else ():
+        if id(real_dict(real)) in tables:
+            s.wrap(real, source)
+    return values
 
 
 def _late(s: Any, real: Any, source: Source) -> Any:

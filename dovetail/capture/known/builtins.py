@@ -205,7 +205,7 @@ def _vars(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _dir(s: Any, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
     if isinstance(value, ObjectValue) and type(s.static(value.cls, "__dir__")) is not type(_dir):
-        own = value.attr_names() if value.cls.__dictoffset__ or isinstance(value, FunctionValue) else []
+        own = value.attr_names(s) if value.cls.__dictoffset__ or isinstance(value, FunctionValue) else []
         return ListValue([Const(n) for n in sorted({*dir(value.cls), *own})])
     return ListValue([Const(n) for n in dir(value.native())])
 

@@ -63,7 +63,7 @@ def _update_wrapper(s: Any, args: Args, kwargs: Kwargs) -> Value:
         if found is not None:
             wrapper.set_instance_attr(s, name, found)
     if isinstance(wrapped, ObjectValue):
-        for name in wrapped.attr_names():
+        for name in wrapped.attr_names(s):
             wrapper.set_instance_attr(s, name, wrapped.instance_attr(s, name))  # type: ignore[arg-type]
     wrapper.set_instance_attr(s, "__wrapped__", wrapped)
     return wrapper

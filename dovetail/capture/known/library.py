@@ -183,7 +183,7 @@ def _inner(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
 def _copy_attributes(s: Any, value: ObjectValue, made: ObjectValue, memo: dict[int, Value] | None) -> Value:
     if memo is not None:
         memo[id(value)] = made
-    for name in value.attr_names():
+    for name in value.attr_names(s):
         found = value.instance_attr(s, name)
         if found is not None:
             made.attrs[name] = _inner(s, found, memo)

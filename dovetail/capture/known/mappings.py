@@ -10,7 +10,7 @@ from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.known.table import known, methods
 from dovetail.capture.operators import dict_item
-from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
+from dovetail.capture.values.base import MISSING, NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import DictValue, TupleValue, ViewValue
 from dovetail.capture.values.views import NamespaceValue
 
@@ -87,7 +87,8 @@ def _dict_pop(s: Any, v: Any, key: Value, default: Value | None = None) -> Value
 
 @methods(dict, "setdefault")
 def _setdefault(s: Any, v: Any, key: Value, default: Value = NONE) -> Value:
-    found = v.get(s, s.hashable(key))
+    found = _get(s, v, key, MISSING)
+    found = None if found is MISSING else found
     if found is None:
         _put(s, v, key, default)
         found = default
@@ -96,6 +97,11 @@ def _setdefault(s: Any, v: Any, key: Value, default: Value = NONE) -> Value:
 
 @methods(dict, "popitem")
 def _popitem(s: Any, v: Any, last: Value = YES) -> Value:
+    if isinstance(v, NamespaceValue):
+        pairs = v.pairs(s)
+        if pairs:
+            v.base.del_instance_attr(s, pairs[-1][0].native())
+        return TupleValue(pairs[-1]) if pairs else s.throw(KeyError, "popitem(): dictionary is empty")
     if not v.entries:
         s.throw(KeyError, "popitem(): dictionary is empty")
     native_key = (list(v.entries) if s.truth(last) else list(v.entries)[::-1])[-1]
@@ -107,6 +113,10 @@ def _popitem(s: Any, v: Any, last: Value = YES) -> Value:
 
 @methods(dict, "clear")
 def _dict_clear(s: Any, v: Any) -> None:
+    if isinstance(v, NamespaceValue):
+        for name in v.base.attr_names(s):
+            v.base.del_instance_attr(s, name)
+        return
     v.entries.clear()
     v.mark(s)
 
@@ -152,6 +162,7 @@ def _del_item(s: Any, v: Any, key: Value) -> None:
 
 
 def _same_dict(s: Any, v: Any, other: Value) -> Value:
+    v, other = (_dict_copy(s, d) if isinstance(d, NamespaceValue) else d for d in (v, other))
     if not isinstance(other, DictValue) or not isinstance(v, DictValue):
         return NOT_IMPLEMENTED
     in_order = issubclass(v.cls, OrderedDict) and issubclass(other.cls, OrderedDict)
@@ -166,7 +177,7 @@ def _other_dict(s: Any, v: Any, other: Value) -> Value:
 
 
 def _merge(s: Any, v: Any, other: Value) -> Value:
-    if not isinstance(other, DictValue):
+    if not isinstance(other, (DictValue, NamespaceValue)):
         return NOT_IMPLEMENTED
     made = _dict_copy(s, v)
     fill(s, made, other)

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, NotNative, Value, serial
-from dovetail.ir.source import Source
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import OwnDict, Source
 
 
 class Lazy:
@@ -72,9 +73,11 @@ class ObjectValue(Value):
         s.effects.touch(self)
         return True
 
-    def attr_names(self) -> list[str]:
-        """Names in the instance's dictionary, in order."""
+    def attr_names(self, s: Any) -> list[str]:
+        """Names in the instance's dictionary, in order; the entry relies on them."""
         names = dict.fromkeys(real_dict(self.real)) if self.real is not MISSING else {}
+        if self.source is not None and self.real is not MISSING and self.cls.__dictoffset__:
+            s.guard(OwnDict(self.source), GuardKind.KEYS, tuple(names))
         names.update(self.written)
         return [n for n in names if self.attrs.get(n) is not MISSING]
 

@@ -20,7 +20,7 @@ class NamespaceValue(Value):
 
     def pairs(self, s: Any) -> list[tuple[Value, Value]]:
         out = []
-        for name in self.base.attr_names():
+        for name in self.base.attr_names(s):
             value = self.base.instance_attr(s, name)
             if value is not None:
                 out.append((Const(name), value))
