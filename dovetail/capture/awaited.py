@@ -97,6 +97,14 @@ def of_attribute(s: Any, value: Value, name: str) -> Any:
     return getter.__code__ if type(getter) is FUNCTION else None
 
 
+def of_special(s: Any, value: Value, name: str) -> Any:
+    """For a special method whose result nothing is done with."""
+    method = s.static(value.cls, name) if type(value) in (ObjectValue, ModuleValue) else MISSING
+    if type(method) is not FUNCTION or (method.__module__ or "").startswith("torch."):
+        return None
+    return method.__code__
+
+
 def remaining(s: Any, function: Any, values: dict[str, Value], method: Any, call: Callable[[], Value]) -> Value:
     """`call()`, which calls `method`, made by the frame of a function of `breaks.remainders`.
 

@@ -55,6 +55,11 @@ class Number:
         self.value.sum().item()
         return NotImplemented
 
+    def __getitem__(self, index):
+        if index == self.value.sum().item():
+            raise IndexError(index)
+        return measured(self.value) + index
+
     def __call__(self, x, scale=1):
         return measured(x) * self.value * scale
 
@@ -181,6 +186,14 @@ def called(x):
     return Number(x)(x + 1, scale=2) + 1
 
 
+def indexed(x):
+    number = Number(x)
+    try:
+        return number[1] + 1, number[x.sum().item()]
+    except IndexError as error:
+        return str(error), number[7] * 2
+
+
 def lazily(x):
     made = Lazily(x)
     return made.late + made.late, hasattr(made, "other")
@@ -259,7 +272,7 @@ def stance(x):
 INSIDE = (
     made, made_by_child, made_here, read_property, missing_property, added, added_from_the_right,
     added_not_implemented, not_multiplied, called, lazily, described, entered, entered_with_error, hooked_outside,
-    partial, in_a_loop, nested, generated,
+    partial, in_a_loop, nested, generated, indexed,
 )  # fmt: skip
 FURTHER_OUT = (stance, added_in_place, hooked, generated_with_error)
 

@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.awaited import OPERATOR, of_attribute
+from dovetail.capture.awaited import OPERATOR, of_attribute, of_special
 from dovetail.capture.handlers.table import RETURN, op
 from dovetail.capture.values.base import FALSE, MISSING, NULL, TRUE, Const, boolean
 from dovetail.capture.values.callables import CellValue, KnownValue, SuperValue
@@ -341,8 +341,10 @@ def contains_op(f: Any, i: Any) -> None:
 
 @op("BINARY_SUBSCR")
 def binary_subscr(f: Any, i: Any) -> None:
-    index = f.stack_.pop()
-    f.stack_[-1] = f.s.get_item(f.stack_[-1], index)
+    index, container = f.stack_.pop(), f.stack_.pop()
+    f.s.expected = of_special(f.s, container, "__getitem__")
+    f.stack_.append(f.s.get_item(container, index))
+    f.s.expected = None
 
 
 @op("BINARY_SLICE")
