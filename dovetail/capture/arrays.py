@@ -21,8 +21,9 @@ import torch
 import torch._numpy as tnp
 from torch.overrides import TorchFunctionMode
 
+from dovetail.capture.scalars import varies
 from dovetail.capture.torchtable import graph_functions, tensor_methods
-from dovetail.capture.values.array import ArrayValue
+from dovetail.capture.values.array import ArrayValue, NumberValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Raised, Value
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
@@ -70,11 +71,23 @@ def wrap_array(s: Any, real: np.ndarray, source: Source) -> ArrayValue | None:
     return array_of(s, value, real=real, source=source)
 
 
+def wrap_number(s: Any, real: np.floating, source: Source) -> ArrayValue:
+    """A graph input for a NumPy number that was seen to change."""
+    s.guard(source, GuardKind.TYPE, type(real))
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        tensor = torch.from_numpy(np.array(real))
+    value = s.wrap_tensor(tensor, FromArray(source, True))
+    made = array_of(s, value, True, real, source, NumberValue)
+    made.s = s  # type: ignore[attr-defined]
+    return made
+
+
 def array_of(
-    s: Any, tensor: TensorValue, scalar: bool = False, real: Any = MISSING, source: Source | None = None
-) -> ArrayValue:
+    s: Any, tensor: TensorValue, scalar: bool = False, real: Any = MISSING, source: Source | None = None,
+    kind: type[ArrayValue] = ArrayValue,
+) -> ArrayValue:  # fmt: skip
     """The array over a tensor of the graph; a new object, as `Tensor.numpy` gives."""
-    value = ArrayValue(tensor, tnp.ndarray(tensor.fake), scalar, real, source)
+    value = kind(tensor, tnp.ndarray(tensor.fake), scalar, real, source)
     s.arrays[id(value.view)] = value
     return value
 
@@ -93,6 +106,7 @@ class Recorder(TorchFunctionMode):
     def __init__(self, session: Any) -> None:
         super().__init__()
         self.s = session
+        self.numbers: dict[int, tuple[float, Value]] = {}  # floats that vary, by identity
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -110,7 +124,9 @@ class Recorder(TorchFunctionMode):
             kwargs["dtype"] = function(*args, **kwargs).dtype  # the default one is set only meanwhile
         values = [self.symbolic(a) for a in args]
         named = {k: self.symbolic(v) for k, v in kwargs.items()}
-        if name in ITEMS:
+        if function in FROM_DATA and id(args[0]) in self.numbers:
+            result = self.s.torch_call(torch.full, [TupleValue([]), values[0]], {"dtype": named["dtype"]})
+        elif name in ITEMS:
             result = self.s.torch_call(ITEMS[name], values, named)
         elif tensor_methods().get(function) is not None:
             result = self.s.torch_method(tensor_methods()[function], values, named)
@@ -126,7 +142,15 @@ class Recorder(TorchFunctionMode):
             return found
         return self.native(self.s.tensor_get_attr(self.symbolic(args[0]), getter.__self__.__name__))
 
+    def number(self, value: Value) -> float:
+        """A float object of its own, which stands for `value` wherever it turns up."""
+        made = value.real * 1.0  # type: ignore[attr-defined]
+        self.numbers[id(made)] = made, value
+        return made
+
     def symbolic(self, native: Any) -> Value:
+        if id(native) in self.numbers:
+            return self.numbers[id(native)][1]
         if isinstance(native, torch.Tensor):
             return self.s.by_fake[id(native)]
         if isinstance(native, slice):
@@ -175,13 +199,19 @@ def has_array(value: Any) -> bool:
     return isinstance(value, (ArrayValue, TensorValue))
 
 
-def traced(s: Any, label: str, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Run a function of `torch._numpy` and record what it does. `label` is NumPy's name for it."""
+def traced(
+    s: Any, label: str, function: Any, args: list[Value], kwargs: dict[str, Value], numbers: bool = False
+) -> Value:
+    """Run a function of `torch._numpy` and record what it does.
+
+    label: NumPy's name for it.
+    numbers: it hands floats to operations as they are, so that they may vary from call to call.
+    """
     if not s.options.trace_numpy:
         return refuse(s, f"{label} gives an array, and dovetail.config.trace_numpy is off")
     try:
-        with Recorder(s):
-            given = [_argument(s, label, a) for a in args]
+        with Recorder(s) as recorder:
+            given = [recorder.number(a) if numbers and _is_varying(a) else _argument(s, label, a) for a in args]
             named = {k: _argument(s, label, v) for k, v in kwargs.items()}
             result = function(*given, **named)
     except Unsupported:
@@ -191,6 +221,10 @@ def traced(s: Any, label: str, function: Any, args: list[Value], kwargs: dict[st
     except Exception as error:  # NumPy, whose error it may be or not, has the last word
         return refuse(s, f"{label} is not available on tensors here: {type(error).__name__}: {error}")
     return _result(s, label, result, args)
+
+
+def _is_varying(value: Value) -> bool:
+    return varies(value) and value.cls is float
 
 
 def _argument(s: Any, label: str, value: Value) -> Any:

@@ -15,6 +15,7 @@ from dovetail.capture import scalars, settled
 from dovetail.capture.aliasing import rely_on_difference
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import operate
+from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import (
     MISSING,
     NONE,
@@ -90,6 +91,7 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value:
         return made
     if isinstance(left, Const) and isinstance(right, Const):
         return native_call(s, BINARY[name], left.value, right.value)
+    right = _number_beside(left, right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         if name in IN_PLACE and not isinstance(left, TensorValue):
             name = name[1:]
@@ -104,6 +106,12 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value:
                 return result
         name = name[1:]
     return _protocol(s, left, right, f"__{name}__", f"__r{name}__", SIGNS[name], instruction)
+
+
+def _number_beside(left: Value, right: Value) -> Value:
+    """A NumPy number that varies, beside a tensor whose dtype the result has anyway."""
+    numbers = isinstance(right, NumberValue) and isinstance(left, TensorValue)
+    return right.tensor if numbers and left.fake.dim() and left.fake.is_floating_point() else right  # type: ignore[attr-defined]
 
 
 def _tensor_operand(value: Value) -> bool:

@@ -346,6 +346,7 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
         native = value.native()
     except NotNative:
         native = None
+    native = native.item() if isinstance(native, numpy.generic) else native
     if not isinstance(native, ARGUMENTS):  # the graph is text too: it cannot name the object
         s.unsupported("graph-argument", f"{value.describe()} cannot be an argument of a torch operation")
     return native, native

@@ -20,9 +20,9 @@ from typing import Any
 import numpy
 import torch
 
-from dovetail.capture.arrays import wrap_array
+from dovetail.capture.arrays import wrap_array, wrap_number
 from dovetail.capture.known.table import KNOWN
-from dovetail.capture.scalars import from_outside, varies_inside
+from dovetail.capture.scalars import ALL, from_outside, varies_inside
 from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, LateConst, Value
 from dovetail.capture.values.callables import (
     CellValue,
@@ -418,6 +418,12 @@ def _wrap_tensor(s: Any, obj: Any, source: Source | None) -> Value:
     return s.wrap_tensor(obj, source if source is not None else s.bind(obj, "tensor"))
 
 
+def _wrap_numpy_number(s: Any, obj: Any, source: Source | None) -> Value:
+    if source is None or not s.options.trace_numpy or s.varying is not ALL and source.name() not in s.varying:
+        return _wrap_const(s, obj, source)
+    return wrap_number(s, obj, source)
+
+
 def _wrap_array(s: Any, obj: Any, source: Source | None) -> Value:
     value = wrap_array(s, obj, source if source is not None else s.bind(obj, "array"))
     return _wrap_object(s, obj, source) if value is None else _remember(s, obj, value)
@@ -474,6 +480,7 @@ WRAPPERS: dict[type, Wrapper] = {
     **dict.fromkeys((type(...), type(NotImplemented), types.CodeType), _wrap_identity_const),
     **dict.fromkeys((bool, type(None)), _wrap_singleton),
     **dict.fromkeys((numpy.generic, numpy.dtype), _wrap_const),
+    **dict.fromkeys((numpy.float16, numpy.float32, numpy.float64), _wrap_numpy_number),
     **dict.fromkeys((numpy.ufunc, type(numpy.any)), _wrap_known),
     slice: _wrap_slice,
     torch._ops.OpOverload: _wrap_operator,

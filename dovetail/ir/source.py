@@ -215,9 +215,12 @@ class FromArray(Source):
     """
 
     array: Source
+    scalar: bool = False
 
     def expr(self) -> str:
-        return f"M['torch'].from_numpy({self.array.expr()})"
+        text = self.array.expr()
+        loaded = f"M['numpy'].array({text})" if self.scalar else text
+        return f"M['torch'].from_numpy({loaded})"
 
     def name(self) -> str:
         return self.array.name()

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy
+
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, GuardKind
@@ -250,10 +252,14 @@ def _texts(failed: list[Any]) -> list[str]:
     return list(map(str, failed)) or ["the guards hold on a second look"]
 
 
+#: Types of what an EQUAL guard may be relieved of.
+NUMBERS = (int, float, tuple, numpy.float16, numpy.float32, numpy.float64)
+
+
 def changed_numbers(failed: list[Any]) -> list[str]:
     """The names of the sources of ints and floats, if their values are all that keeps an entry from fitting."""
     guards = [f.guard for f in failed]
-    if not all(g is not None and g.kind is GuardKind.EQUAL and type(g.payload) in (int, float, tuple) for g in guards):
+    if not all(g is not None and g.kind is GuardKind.EQUAL and type(g.payload) in NUMBERS for g in guards):
         return []
     names = [(g.source.name(), g.payload) for g in guards]
     items = [f"{name}[{k}]" for name, value in names if type(value) is tuple for k in range(len(value))]

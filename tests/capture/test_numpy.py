@@ -267,3 +267,48 @@ def test_an_object_that_keeps_an_entry_behind_a_property() -> None:
             return self.__dict__["value"]
 
     assert dovetail.compile(lambda t: Kept(t + 1), fullgraph=True)(torch.ones(2)).value.tolist() == [2, 2]
+
+
+def entries(fn: Callable[..., Any], *calls: Any) -> int:
+    """How many graphs these calls compile; their results are NumPy's."""
+    made: list[Any] = []
+
+    def backend(module: Any, inputs: Any) -> Any:
+        made.append(module)
+        return module.forward
+
+    compiled = dovetail.compile(fn, backend=backend)
+    for call in calls:
+        same(compiled(*call), fn(*call))
+    return len(made)
+
+
+@pytest.mark.parametrize("scalar", [float, np.float64, np.float32])
+@pytest.mark.parametrize("fn", [lambda a, s: a * s + 1, lambda a, s: np.maximum(a, s) ** s - s / 2])
+def test_a_number_that_changes_becomes_an_input(fn: Callable[..., Any], scalar: type) -> None:
+    for dtype in ("f4", "f8", "i8"):
+        assert entries(fn, *((np.arange(4).astype(dtype), scalar(k + 0.5)) for k in range(10))) == 2
+
+
+def test_a_sum_that_outlives_a_break_becomes_an_input() -> None:
+    look = dovetail.disable(lambda a: None)
+
+    def fn(a):
+        total = np.sum(a)
+        look(a)
+        return a / total
+
+    assert entries(fn, *((np.arange(4.0) + k,) for k in range(10))) == 3
+
+
+BESIDE = [lambda t, s: t * s, lambda t, s: torch.clamp(t, s), lambda t, s: t * 2 if s > 2 else t + float(s)]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize("fn", BESIDE)
+def test_a_numpy_number_that_changes_beside_a_tensor(fn: Callable[..., Any], kind: torch.dtype) -> None:
+    compiled, t = dovetail.compile(fn, fullgraph=kind.is_floating_point), torch.ones(3, dtype=kind)
+    for k in range(4):
+        given, wanted = compiled(t, np.float64(k + 0.5)), fn(t, np.float64(k + 0.5))
+        assert given.dtype is wanted.dtype
+        torch.testing.assert_close(given, wanted)

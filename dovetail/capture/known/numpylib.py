@@ -15,12 +15,14 @@ import torch
 import torch._numpy as tnp
 
 from dovetail.capture.arrays import DTYPES, TENSOR_DTYPES, array_of, dtype_of, has_array, refuse, traced
+from dovetail.capture.calls import fold
 from dovetail.capture.known.constructors import from_data
 from dovetail.capture.known.numbers import NUMBER_FUNCTIONS, of_numbers
 from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES, KNOWN, Handler, known
+from dovetail.capture.scalars import varies
 from dovetail.capture.tensors import METHODS
-from dovetail.capture.values.array import ArrayValue
-from dovetail.capture.values.base import NONE, Const, NotNative, Value, is_singleton
+from dovetail.capture.values.array import ArrayValue, NumberValue
+from dovetail.capture.values.base import NONE, Const, NotNative, Value, boolean, is_singleton
 from dovetail.capture.values.containers import SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator
 from dovetail.capture.values.tensor import TensorValue
@@ -49,19 +51,24 @@ def _handler(label: str, function: Any, numbers: Any = None, ufunc: Any = None) 
     check = CHECKS.get(name)
 
     def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
-        arrays_given = any(map(has_array, (*args, *kwargs.values())))
-        if numbers is not None and not arrays_given:
+        given = (*args, *kwargs.values())
+        if numbers is not None and not any(map(has_array, given)):
             return numbers(s, args, kwargs)
+        if name in COMPARISONS and all(isinstance(a, (Const, NumberValue)) for a in given):
+            return fold(s, getattr(operator, name.strip("_")), args, kwargs)
         if check is not None:
             check(s, label, args, kwargs)
         if ufunc is np.true_divide and all(map(_is_integer, args)) and not kwargs:
             args = [_as_float(s, a) for a in args]
-        result = traced(s, label, function, args, kwargs)
+        result = traced(s, label, function, args, kwargs, ufunc is not None)
         if name in WITHOUT_RESULT:
             return NONE
         return result if ufunc is None or kwargs else _settled(s, label, ufunc, args, result)
 
     return handler
+
+
+COMPARISONS = frozenset("__lt__ __le__ __eq__ __ne__ __gt__ __ge__".split())
 
 
 # ---------------------------------------------------------------- NumPy's dtypes
@@ -71,7 +78,7 @@ def _operand(value: Value, ufunc: Any) -> Any:
     """What has the value's dtype, for NumPy to say what comes of it."""
     if isinstance(value, ArrayValue):
         return np.ones((1, 1) if ufunc is np.matmul else (1,), dtype_of(value))
-    return value.native()
+    return value.real if varies(value) else value.native()  # type: ignore[attr-defined]
 
 
 def _settled(s: Any, label: str, ufunc: Any, args: Args, result: Value) -> Value:
@@ -129,7 +136,7 @@ def _is_integer(value: Value) -> bool:
 
 
 def _known(value: Value) -> Any:
-    return getattr(value, "value", None)
+    return value.real if varies(value) and value.cls is float else getattr(value, "value", None)  # type: ignore[attr-defined]
 
 
 def _no_zero_divisor(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
@@ -332,6 +339,8 @@ def _data(name: str) -> Callable[[Any, Args, Kwargs], Value]:
         value = args[0]
         if not isinstance(value, ArrayValue) or kwargs or len(args) > 1:
             return refuse(s, f"numpy.ndarray.{name} is given no array that the graph knows")
+        if isinstance(value, NumberValue):
+            return fold(s, operator.methodcaller(name), args, kwargs)
         return s.torch_method(name, [value.tensor], {})
 
     return handler
@@ -343,6 +352,8 @@ for _name in ("item", "tolist", "__int__", "__float__", "__index__", "__complex_
 
 @known(np.ndarray.__dict__["__bool__"])
 def _bool(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], NumberValue):
+        return boolean(bool(args[0].native()))
     return s.unsupported(
         "data-dependent-branch", "the code branches on the value of an array",
         "Use np.where, or move the branch out of the compiled function.",

@@ -9,6 +9,7 @@ import numpy as np
 from dovetail.capture.values.base import MISSING
 from dovetail.capture.values.objects import OpaqueValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
 
 
@@ -29,3 +30,13 @@ class ArrayValue(OpaqueValue):
 
     def get_attr(self, s: Any, name: str) -> Any:
         return s.array_get_attr(self, name)
+
+
+class NumberValue(ArrayValue):
+    """A NumPy number from outside that was seen to change; who needs its value after all relies on it."""
+
+    __slots__ = ("s",)
+
+    def native(self) -> Any:
+        self.s.guard(self.source, GuardKind.EQUAL, self.real)
+        return self.real
