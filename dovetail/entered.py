@@ -43,7 +43,7 @@ class Entered:
             return fn
         if marks.of_function(fn) is not None or marks.original_of(fn) is not fn:
             return fn
-        if fn.__closure__ and "<locals>" in fn.__qualname__:
+        if "<locals>" in fn.__qualname__ and not all(type(part) in CONSTANTS for part in _parts(fn)):
             return fn  # made anew at each call, as far as one can tell: compiling each would never pay
         key = _key(fn)
         if key not in self.made:
@@ -84,7 +84,13 @@ READERS: dict[type, Callable[[Entered, Any], Any]] = {
 }
 
 
+CONSTANTS = (type(None), bool, int, float, complex, str, bytes)
+
+
+def _parts(fn: FunctionType) -> tuple[Any, ...]:
+    return *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values(), *(fn.__closure__ or ())
+
+
 def _key(fn: FunctionType) -> Any:
     """Functions with equal keys do the same."""
-    parts = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values(), *(fn.__closure__ or ()))
-    return fn.__code__, id(fn.__globals__), tuple(map(id, parts))
+    return fn.__code__, id(fn.__globals__), tuple(map(id, _parts(fn)))

@@ -92,3 +92,18 @@ def test_traceback_names_the_users_frames_in_order():
         compiled(torch.full((2,), 99.0))
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__) if frame.filename == __file__]
     assert names == ["test_traceback_names_the_users_frames_in_order", "by_key", "failing"]
+
+
+def test_functions_made_at_each_call_are_not_collected():
+    def fresh(x):
+        shift = x + 1
+
+        def key(v, add=x):
+            return (v + add + shift).sum().item()
+
+        return sorted([x + 1, x], key=key)
+
+    compiled = dovetail.compile(fresh, backend="eager")
+    for _ in range(3):
+        compare(compiled(torch.ones(2)), fresh(torch.ones(2)))
+    assert not compiled._dovetail_dispatcher.compiler.entered.made
