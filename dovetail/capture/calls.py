@@ -29,7 +29,8 @@ from dovetail.capture.known.table import (
     STANDINS,
 )
 from dovetail.capture.marked import call_marked
-from dovetail.capture.modules import SCRIPT_REMEDY, call_module
+from dovetail.capture.modules import call_module
+from dovetail.capture.scripted import call_scripted
 from dovetail.capture.torchtable import graph_functions, tensor_methods
 from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue
@@ -236,7 +237,7 @@ def call_known(s: Any, function: KnownValue, args: list[Value], kwargs: dict[str
     if isinstance(real, GenericAlias):
         return s.call(s.wrap(real.__origin__, None), *args, **kwargs)
     if isinstance(real, torch._C.ScriptFunction):
-        s.unsupported("script-code", f"{real.name} is a ScriptFunction: it does not run as Python", SCRIPT_REMEDY)
+        return call_scripted(s, real, args, kwargs)
     call = s.static(type(real), "__call__")
     if type(call).__name__ == "function":
         return s.call_function(s.wrap(call, None), [function, *args], kwargs)
