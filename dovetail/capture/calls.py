@@ -11,6 +11,7 @@ from functools import cache
 from types import CodeType, FunctionType, GenericAlias
 from typing import Any
 
+import numpy
 import torch
 
 from dovetail.bytecode import decode
@@ -298,7 +299,7 @@ def _folded(s: Any, real: Any, value: Value) -> Any:
 def _may_refuse(real: Any) -> bool:
     """Is it an operator that leaves other operands to their own classes? Sequences ask theirs for an index instead."""
     name = getattr(real, "__name__", None)
-    numbers = issubclass(getattr(real, "__objclass__", object), (int, float, complex))
+    numbers = issubclass(getattr(real, "__objclass__", object), (int, float, complex, numpy.number, numpy.bool_))
     return name in OF_TWO_OPERANDS and (numbers or name not in ASKING_FOR_AN_INDEX)
 
 
