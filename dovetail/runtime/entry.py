@@ -23,7 +23,9 @@ from dovetail.ir.guard import MISS, GuardKind
 from dovetail.ir.marks import STRICT, note_original
 from dovetail.runtime.collection import paused_collection
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
+from dovetail.runtime.forking import ForkGuard
 from dovetail.runtime.stance import RUN_ONLY, Stances
+from dovetail.runtime.undisturbed import put_back, surroundings
 from dovetail.runtime.unseen import unseen
 
 
@@ -75,6 +77,7 @@ class Compiler(Protocol):
 
 
 _COMPILING = threading.RLock()  # one compilation at a time; re-entrant, since capture may run user code
+ForkGuard(_COMPILING)
 
 
 def _no_entry(*args: Any, **kwargs: Any) -> Any:
@@ -175,10 +178,14 @@ class Dispatcher:
         index = len(self.entries)
         found = [entry.failures(args, kwargs) for entry in self.entries]
         self.varying |= {name for failed in found for name in changed_numbers(failed)}
+        before = surroundings()
         try:
             entry = self.compiler.compile(self.fn, args, kwargs, index, list(map(_texts, found)), self.varying)
         except Exception as error:
             reported = error
+        except BaseException:  # Ctrl-C
+            put_back(before)
+            raise
         else:
             self.publish((entry, *self.entries))
             self._watch(entry)

@@ -36,24 +36,27 @@ _MODULES: tuple[ModuleType, ...] = (
 
 
 class _Marks:
-    """Counts users, so that the innermost of nested or concurrent ones does not take the marks away."""
+    """Knows its users, so that the innermost of nested or concurrent ones does not take the marks away.
+
+    An interrupt may arrive anywhere: both operations may be made again, or after half of the other.
+    """
 
     def __init__(self) -> None:
-        self.users = 0
-        self.lock = threading.Lock()
+        self.users: set[object] = set()
+        self.lock = threading.RLock()
 
-    def put(self) -> None:
+    def put(self, user: object) -> None:
         with self.lock:
-            self.users += 1
-            if self.users == 1:
+            self.users.add(user)
+            if len(self.users) == 1:
                 standin.install()
                 if "torch._dynamo" not in sys.modules:
                     for function in _wrapped():
                         setattr(function, _ATTRIBUTE, function)
 
-    def take(self) -> None:
+    def take(self, user: object) -> None:
         with self.lock:
-            self.users -= 1
+            self.users.discard(user)
             if not self.users:
                 standin.remove()
                 for function in _wrapped():
@@ -67,11 +70,12 @@ _marks = _Marks()
 @contextmanager
 def without_dynamo() -> Iterator[None]:
     """Re-entrant."""
-    _marks.put()
+    user = object()
     try:
+        _marks.put(user)
         yield
     finally:
-        _marks.take()
+        _marks.take(user)
 
 
 @cache

@@ -1,0 +1,57 @@
+"""What a compilation that is interrupted may have left behind on its thread, and putting it back.
+
+Every stage leaves its modes by `with`; but Ctrl-C may arrive within the few lines of Python that enter or leave one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+_C = torch._C
+_DEVICES = ("cpu", "cuda")
+
+
+class Surroundings(NamedTuple):
+    dispatch_modes: int
+    function_modes: int
+    grad: bool
+    autocast: tuple[tuple[bool, Any], ...]
+    autocast_depth: int
+
+
+def surroundings() -> Surroundings:
+    torch.autocast_increment_nesting()
+    return Surroundings(
+        _C._len_torch_dispatch_stack(),
+        _C._len_torch_function_stack(),
+        torch.is_grad_enabled(),
+        tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES),
+        torch.autocast_decrement_nesting(),
+    )
+
+
+def put_back(before: Surroundings) -> None:
+    """Make it so again, whatever interrupts it."""
+    while True:
+        try:
+            _put_back(before)
+        except KeyboardInterrupt:
+            continue  # the first one is on its way to the user already
+        return
+
+
+def _put_back(before: Surroundings) -> None:
+    while _C._len_torch_dispatch_stack() > before.dispatch_modes:
+        _C._pop_torch_dispatch_stack()
+    while _C._len_torch_function_stack() > before.function_modes:
+        _C._pop_torch_function_stack()
+    for device, (enabled, dtype) in zip(_DEVICES, before.autocast, strict=True):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    for _ in range(surroundings().autocast_depth - before.autocast_depth):
+        torch.autocast_decrement_nesting()
+    if before.autocast_depth == 0:
+        torch.clear_autocast_cache()
+    _C._set_grad_enabled(before.grad)
