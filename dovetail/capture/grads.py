@@ -13,7 +13,7 @@ import torch
 from dovetail.capture.values.base import MISSING, NONE, Const, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr
+from dovetail.ir.source import Attr, Computed
 
 
 class GradFn(Value):
@@ -53,17 +53,33 @@ def _rely_on_leaf(s: Any, value: TensorValue) -> None:
 
 def rely_on_leaves(s: Any, given: list[Any]) -> None:
     """PyTorch refuses to write to a leaf. The fakes of tensors from outside are leaves, but some real ones are not."""
-    written = {id(t._base if t._is_view() else t) for t in given if isinstance(t, torch.Tensor)}
-    for _, entering in s.inputs:
-        value = s.by_fake.get(id(entering.fake)) if id(entering.fake) in written else None
-        if value is None or value.origin is None:
-            continue
+    for value in _from_outside(s, given):
         _rely_on_leaf(s, value)
         if not value.origin.is_leaf:
-            s.unsupported(
-                "in-place-history", "a tensor from outside that has a history of gradients is changed in place",
-                "Compute a new tensor instead.",
-            )
+            _history(s, "has")
+
+
+def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
+    """What was changed gets a history; PyTorch refuses that, or passes it on, where the real tensor is a view."""
+    for value in _from_outside(s, [t for t in changed if t.requires_grad]):
+        if value.source is not None:
+            s.guard(Computed("{}._is_view()", (value.source,)), GuardKind.ID, value.origin._is_view())
+        if value.origin._is_view():
+            _history(s, "is a view and gets")
+
+
+def _from_outside(s: Any, fakes: list[Any]) -> list[Any]:
+    """The inputs among these tensors and the bases of these views."""
+    wanted = {id(t._base if t._is_view() else t) for t in fakes if isinstance(t, torch.Tensor)}
+    found = [s.by_fake.get(id(i.fake)) for _, i in s.inputs if id(i.fake) in wanted]
+    return [value for value in found if value is not None and value.origin is not None]
+
+
+def _history(s: Any, how: str) -> None:
+    s.unsupported(
+        "in-place-history", f"a tensor from outside that {how} a history of gradients is changed in place",
+        "Compute a new tensor instead.",
+    )
 
 
 def grad(s: Any, value: TensorValue) -> Value:

@@ -261,8 +261,10 @@ def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, 
     node.meta["stack"] = s.stack()
     if s.fakes.drawn != s.drawn:
         node.meta["random"], s.drawn = True, s.fakes.drawn
-    if any(fake._version != before for fake, before in versions):
+    changed = [fake for fake, before in versions if fake._version != before]
+    if changed:
         node.meta["mutates"] = True
+        grads.rely_on_own_memory(s, changed)
     return tensor_result(s, node, result)
 
 

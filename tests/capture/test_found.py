@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import warnings
@@ -137,6 +138,20 @@ def dictionary_of_an_object_changed_past_it(x):
     table.setdefault("m", x)
     del table["n"]
     return made, table is vars(made), table == {"m": 1}, table.popitem()
+@found
+def tee_over_a_break(x):
+    first, second = itertools.tee(itertools.count())
+    out = next(first), next(first)
+    plain_python(second)
+    again, third = itertools.tee(first)
+    return out, next(second), next(first), next(third), next(again), type(first), again is first
+@found
+def warning_before_a_refused_change_in_place(x):
+    plain = Plain(next(iter(x.detach().reshape(2, 2))))
+    grows = torch.ones(2, requires_grad=True)
+    plain_python(x)
+    warnings.warn("before")
+    plain.n += grows
 # fmt: on
 
 

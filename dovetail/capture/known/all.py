@@ -19,6 +19,7 @@ from dovetail.capture.known import (
     sequences,
     sets,
     standins,
+    tees,
     text,
     torchlib,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "sequences",
     "sets",
     "standins",
+    "tees",
     "text",
     "torchlib",
 ]

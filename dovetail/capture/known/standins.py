@@ -226,12 +226,6 @@ def groupby(iterable, key=None):
         yield current, iter(group)
 
 
-@standin(itertools.tee)
-def tee(iterable, n=2):
-    saved = list(iterable)
-    return tuple(iter(saved) for _ in range(n))
-
-
 # ---------------------------------------------------------------- operator
 
 
