@@ -150,8 +150,14 @@ def warning_before_a_refused_change_in_place(x):
     plain = Plain(next(iter(x.detach().reshape(2, 2))))
     grows = torch.ones(2, requires_grad=True)
     plain_python(x)
-    warnings.warn("before")
+    warnings.warn("before", stacklevel=1)
     plain.n += grows
+@found
+def shared_variable_read_before_it_is_set(x):
+    def read(): return shared
+    plain_python(x)
+    shared += 1
+    return read
 # fmt: on
 
 

@@ -6,8 +6,8 @@ the live variables, cells and stack values of all frames. Capture traces it by m
 (`entry.trace_continuation`); eager runs functions assembled here.
 
 A resume function is the original code object with a prologue in front: jumps are relative, so the original
-instructions stay as they are, byte for byte. Its fast locals have the original's indexes: local variables are all
-positional arguments, cells are free variables, and the stack values are passed in further cells behind them.
+instructions stay as they are, byte for byte. Its fast locals have the original's indexes: local variables and their
+cells are all positional arguments, and the stack values are passed in further cells behind the free variables.
 """
 
 from __future__ import annotations
@@ -47,18 +47,17 @@ def slots(point: Point) -> Slots:
 def assembled(point: Point) -> CodeType:
     """The code object that goes on at `point`."""
     code = point.code
-    arguments = set(code.co_varnames)
-    cells = tuple(n for n in code.co_cellvars if n not in arguments) + code.co_freevars
-    names = cells + tuple(f"stack {k}" for k in range(point.given))
+    arguments = code.co_varnames + tuple(n for n in code.co_cellvars if n not in code.co_varnames)
+    names = code.co_freevars + tuple(f"stack {k}" for k in range(point.given))
     target = _offset(code, point.index)
-    prologue = _prologue(code, point, len(code.co_varnames) + len(cells), len(names), target)
+    prologue = _prologue(code, point, len(arguments) + len(code.co_freevars), len(names), target)
     return code.replace(
         co_code=prologue + code.co_code,
-        co_argcount=len(code.co_varnames),
+        co_argcount=len(arguments),
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
-        co_nlocals=len(code.co_varnames),
-        co_cellvars=tuple(n for n in code.co_cellvars if n in arguments),  # super() looks into them
+        co_nlocals=len(arguments),
+        co_varnames=arguments,
         co_freevars=names,
         co_consts=(*code.co_consts, None),
         co_flags=code.co_flags & ~VARARGS,
@@ -174,7 +173,9 @@ class Waiting:
         point, code = self.point, assembled(self.point)
         names = dict(zip((*point.locals, *point.cells), values))
         stack = (*values[len(point.locals) + len(point.cells) :], *returned)
-        arguments = [names.get(n) for n in code.co_varnames]
+        count = len(point.code.co_varnames)
+        arguments = [names.get(n) for n in code.co_varnames[:count]]
+        arguments += [names[n] if n in names else CellType() for n in code.co_varnames[count:]]
         real_cells = code.co_freevars[: len(code.co_freevars) - len(stack)]
         closure = (*(names[n] if n in names else CellType() for n in real_cells), *map(CellType, stack))
         function = FunctionType(code, self.scope, code.co_name, None, closure or None)
