@@ -149,10 +149,11 @@ class Dispatcher:
 
     def existing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result from any entry that fits, else MISS."""
-        for entry in self.entries:
+        entries = self.entries  # another thread may replace them meanwhile
+        for entry in entries:
             result = entry.call(*args, **kwargs)
             if result is not MISS:
-                if entry is not self.entries[0]:
+                if entry is not entries[0]:
                     self.promote(entry)
                 return result
         return MISS
