@@ -244,8 +244,10 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
         name = getattr(function, "__name__", str(function))
         return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
+        name = getattr(function, "__name__", str(function))
+        if READS in str(error):
+            return s.unsupported("data-dependent-value", f"{name} reads the values of a tensor of the graph")
         if any(word in str(error) for word in NO_MEMORY):
-            name = getattr(function, "__name__", str(function))
             return s.unsupported("no-shape-rule", f"{name} needs more than metadata: {error}")
         if LEAF in str(error):
             grads.rely_on_leaves(s, [getattr(function, "__self__", None), *args, *kwargs.values()])
@@ -254,7 +256,8 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
 
 #: In messages that only tensors without memory cause.
 LEAF = "leaf Variable that requires grad"
-NO_MEMORY = ("data is not allocated yet", " meta ", "'Meta'", "FakeTensor")
+READS = "data is not allocated yet"
+NO_MEMORY = (" meta ", "'Meta'", "FakeTensor")
 
 
 def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:

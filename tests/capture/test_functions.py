@@ -381,7 +381,7 @@ def decorators(x, y): return decorated(x), ungraded(y), cached(3)
 @case
 def partials(x, y):
     f = functools.partial(outer, x, k=2)
-    return f(1), functools.partial(f, 5)(), f.func is outer, f.keywords["k"]
+    return f(1), functools.partial(f, 5)(), f.func is outer, functools.partial(f, 5, k=3).func is outer, f.keywords["k"]
 @case
 def reduce_function(x, y): return functools.reduce(lambda a, b: a + b, [x, y, x]), functools.reduce(operator.mul, [1, 2, 3], 4)
 @case

@@ -13,6 +13,7 @@ import torch
 import dovetail
 from dovetail.capture import capture
 from dovetail.errors import Unsupported
+from tests.versions import since
 
 from .harness import OPTIONS, enter
 
@@ -163,6 +164,11 @@ w = np.zeros(3); w[1] = 4; return w
 @pytest.mark.parametrize("text", [e.strip() for e in EXPRESSIONS.replace("\n", " | ").split(" | ") if e.strip()])
 def test_expressions(text: str) -> None:
     check(text)
+
+
+@since(12, "PyTorch 2.11 reads the quantiles as Python numbers to check them")
+def test_a_median_along_an_axis() -> None:
+    check("np.median(x, axis=0)")
 
 
 @pytest.mark.parametrize("text", PROGRAMS.strip().splitlines())

@@ -103,11 +103,24 @@ def _with_traceback(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(functools.partial)
 def _partial(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    made = ObjectValue(functools.partial)
-    keywords = DictValue()
-    keywords.entries = {n: (Const(n), v) for n, v in kwargs.items()}
-    made.attrs = {"func": args[0], "args": TupleValue(args[1:]), "keywords": keywords}
+    function, given = args[0], args[1:]
+    made, keywords = ObjectValue(functools.partial), DictValue()
+    if _flattened(function):
+        inner = function.attrs  # type: ignore[attr-defined]
+        function, given = inner["func"], [*s.unpack(inner["args"]), *given]
+        keywords.entries = {k.native(): (k, v) for k, v in inner["keywords"].pairs(s)}
+    keywords.entries |= {n: (Const(n), v) for n, v in kwargs.items()}
+    made.attrs = {"func": function, "args": TupleValue(given), "keywords": keywords}
     return made
+
+
+def _flattened(function: Value) -> bool:
+    """Python makes one partial of two, unless somebody may have noted something on the inner one."""
+    if function.cls is not functools.partial:
+        return False
+    real = getattr(function, "real", MISSING)
+    noted = real is not MISSING and real.__reduce__()[2][3] is not None  # looking at its __dict__ would make one
+    return not noted and function.attrs.keys() == {"func", "args", "keywords"}  # type: ignore[attr-defined]
 
 
 known(typing.cast)(lambda s, args, kwargs: args[1])
