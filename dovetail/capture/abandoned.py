@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.values.base import Raised
 
 _LISTED = [[]]
@@ -68,3 +69,34 @@ def leave(s: Any, frame: Any) -> None:
     for name in [*frame.code.code.co_varnames, *frame.locals]:
         if frame.locals.pop(name, None) is not None and s.waiting:
             close(s)
+
+
+def in_use(s: Any) -> str | None:
+    """The name of one that the program may drop before its end: after a graph break it would be closed too late.
+
+    A variable holds it, or a loop with another way out. One that an object holds, as a context manager does, is ended
+    by that object.
+    """
+    for generator in s.waiting:
+        if any(_may_drop(frame, generator) for frame in s.frames):
+            return generator.frame.code.code.co_name  # type: ignore[no-any-return]
+    return None
+
+
+def _may_drop(frame: Any, generator: Any) -> bool:
+    if any(value is generator and name[0] != "." for name, value in frame.locals.items()):
+        return True
+    return any(value is generator for value in frame.stack_) and _loop_has_another_way_out(frame)
+
+
+def _loop_has_another_way_out(frame: Any) -> bool:
+    """Does a loop around the running instruction end in any other way than when its iterator is exhausted?"""
+    instructions = frame.code.instructions
+    for start, head in enumerate(instructions[: frame.at + 1]):
+        if head.name == "FOR_ITER" and frame.at < head.target:
+            end = head.target - len(DIALECT.loop_end)
+            body = instructions[start + 1 : end]
+            inside = all(start <= i.target < end for i in body if i.target >= 0)
+            if not inside or body[-1].target != start or any(i.name.startswith("RETURN") for i in body):
+                return True
+    return False

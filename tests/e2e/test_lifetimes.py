@@ -439,3 +439,38 @@ def test_a_compiled_generator_function_says_that_it_runs_eagerly() -> None:
     assert len(told) == 1
     with pytest.raises(dovetail.GraphBreakError, match="rows_of yields or awaits"):
         dovetail.compile(rows_of, fullgraph=True)(X)
+
+
+def dropped_after_a_break(x):
+    it = rows(x)
+    y = next(it)
+    dovetail.graph_break()
+    it = None
+    log.append("after")
+    return y * 2
+
+
+def left_after_a_break(x):
+    for row in rows(x):
+        dovetail.graph_break()
+        break
+    log.append("after")
+    return row * 2
+
+
+def left_in_one_of_two_ways(x):
+    for row in rows(x):
+        if row.sum() > -1e9:
+            break
+    log.append("after")
+    return row * 2
+
+
+@pytest.mark.parametrize("fn", [dropped_after_a_break, left_after_a_break, left_in_one_of_two_ways])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_generators_end_in_time_around_graph_breaks(fn: Any) -> None:
+    compiled = dovetail.compile(fn, backend="eager")
+    (expected, told) = noted(fn, X)
+    (actual, said) = noted(compiled, X)
+    assert said == told
+    torch.testing.assert_close(actual, expected)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.bytecode import decode
+from dovetail.capture import abandoned
 from dovetail.capture.breaks.generators import INSIDE, paused_at
 from dovetail.capture.breaks.handled import placed
 from dovetail.capture.breaks.points import chain
@@ -94,6 +95,9 @@ def _check(s: Any) -> None:
     """Refuse where the rest could not be resumed as it was."""
     if not all(frame.direct for frame in s.frames[1:]):
         s.unsupported("break-here", "a built-in or library function waits for this code in the middle of its own work")
+    name = abandoned.in_use(s)
+    if name is not None:
+        s.unsupported("break-here", f"the generator {name}() waits in a block that Python leaves when it is dropped")
     markers = [value for frame in s.frames for value in frame.stack_ if isinstance(value, Handling)]
     if s.current_exception is not (markers[-1].error if markers else None):
         s.unsupported("break-in-block", "the code is handling an exception")
