@@ -158,6 +158,13 @@ def shared_variable_read_before_it_is_set(x):
     plain_python(x)
     shared += 1
     return read
+@found
+def views_over_a_break(x):
+    table = {"a": 1}
+    keys, items = table.keys(), table.items()
+    plain_python(x)
+    table["b"] = 2
+    return len(keys), "b" in keys, ("a", 1) in items, [*items], keys | {"c"}
 # fmt: on
 
 

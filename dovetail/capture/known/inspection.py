@@ -22,8 +22,26 @@ def _is(kind: type) -> Any:
 
 KNOWN[inspect.isfunction] = _is(types.FunctionType)
 KNOWN[inspect.ismethod] = _is(types.MethodType)
+KNOWN[inspect.isclass] = _is(type)
+KNOWN[inspect.ismodule] = _is(types.ModuleType)
 KNOWN[inspect.isgenerator] = _is(types.GeneratorType)
 KNOWN[inspect.iscoroutine] = _is(types.CoroutineType)
+
+
+def _makes(flag: int, native: Any) -> Any:
+    """Does the code of a function, also of one made inside, say so?"""
+
+    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        target = args[0].function if isinstance(args[0], MethodValue) else args[0]
+        if isinstance(target, FunctionValue):
+            return boolean(bool(target.code.co_flags & flag))
+        return fold(s, native, args, kwargs)
+
+    return handler
+
+
+KNOWN[inspect.isgeneratorfunction] = _makes(inspect.CO_GENERATOR, inspect.isgeneratorfunction)
+KNOWN[inspect.iscoroutinefunction] = _makes(inspect.CO_COROUTINE, inspect.iscoroutinefunction)
 
 
 @known(inspect.signature)

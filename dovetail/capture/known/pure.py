@@ -38,8 +38,8 @@ FOLDED.update(
         sys.getrecursionlimit, sys.intern,
         os.path.join, os.path.basename, os.path.dirname, platform.system, platform.machine,
         re.compile, re.escape, keyword.iskeyword, string.capwords, importlib.util.find_spec,
-        importlib.metadata.version, inspect.isclass,
-        inspect.ismodule, inspect.isbuiltin, inspect.isroutine,
+        importlib.metadata.version,
+        inspect.isbuiltin, inspect.isroutine,
         inspect.getmodule, typing.get_origin, typing.get_args, typing.get_type_hints,
         torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.result_type, torch.can_cast,
         torch.cuda.is_available, torch.cuda.device_count, torch._C._get_privateuse1_backend_name, torch._C._infer_size,
@@ -52,7 +52,7 @@ FOLDED.update(
         torch._C._len_torch_dispatch_stack, datetime.timedelta, datetime.date, datetime.datetime, datetime.time,
         datetime.timezone, decimal.Decimal, json.dumps, json.loads, re.match, re.search, re.fullmatch, re.findall,
         re.split, os.fspath, struct.calcsize, struct.pack, struct.unpack, struct.unpack_from, typing.TypeVar,
-        inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.getfullargspec, textwrap.dedent,
+        inspect.getfullargspec, textwrap.dedent,
     )
 )  # fmt: skip
 FOLDED.update(f for f in vars(posixpath).values() if getattr(f, "__name__", "").startswith("_path_splitroot"))
@@ -63,7 +63,7 @@ FOLDED_METHOD_TYPES |= {
 }  # fmt: skip
 BY_TYPE.update(
     (
-        inspect.isclass, inspect.isfunction, inspect.ismethod, inspect.ismodule, inspect.isbuiltin, inspect.isroutine,
+        inspect.isfunction, inspect.ismethod, inspect.isbuiltin, inspect.isroutine,
         inspect.signature, inspect.getmodule, typing.get_origin, typing.get_args, typing.get_type_hints,
     )
 )  # fmt: skip

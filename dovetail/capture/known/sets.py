@@ -158,9 +158,16 @@ def _differs(s: Any, v: Any, other: Value) -> Value:
 for _cls in (set, frozenset, VIEWS[0], VIEWS[2]):
     methods(_cls, "__ne__")(_differs)
 for _cls in VIEWS:
-    methods(_cls, "__len__")(lambda s, v: s.length(v))
-    methods(_cls, "__iter__")(lambda s, v: s.iterate(v))
-methods(VIEWS[0], "__contains__")(lambda s, v, key: boolean(s.hashable(key) in v.base.entries))
+    methods(_cls, "__len__")(lambda s, v: s.length(_traced(s, v)))
+    methods(_cls, "__iter__")(lambda s, v: s.iterate(_traced(s, v)))
+methods(VIEWS[0], "__contains__")(lambda s, v, key: boolean(s.hashable(key) in _traced(s, v).base.entries))
+
+
+def _traced(s: Any, view: Value) -> Any:
+    """Only of a view made inside is the dictionary known."""
+    if isinstance(view, ViewValue):
+        return view
+    return s.unsupported("outside-iterator", f"a {view.cls.__name__} from outside is read", "Read the dictionary.")
 
 
 @methods(VIEWS[2], "__contains__")
@@ -168,5 +175,5 @@ def _items_contain(s: Any, v: Any, pair: Value) -> Value:
     if not isinstance(pair, TupleValue) or len(pair.items) != 2:
         return boolean(False)
     key, value = pair.all(s)
-    found = v.base.get(s, s.hashable(key))
+    found = _traced(s, v).base.get(s, s.hashable(key))
     return boolean(found is not None and s.equal(found, value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import resource
 import sys
@@ -78,6 +79,7 @@ def sweep(options: Any) -> int:
     seeds = range(options.seed, options.seed + options.count)
     start, failed, codes, whole, raised, frames = time.time(), [], Counter(), 0, 0, 0
     jobs = [(seed, options.backend) for seed in seeds]
+    gc.freeze()  # what is imported need not be looked through after each program
     pool = multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=2000) if options.jobs > 1 else None
     results = pool.imap(_numbered, jobs, chunksize=20) if pool else map(_numbered, jobs)
     for done, (seed, outcome) in enumerate(results, 1):
@@ -105,7 +107,9 @@ def sweep(options: Any) -> int:
 
 
 def _numbered(job: tuple[int, str]) -> tuple[int, Outcome]:
-    return job[0], run(*job)
+    outcome = run(*job)
+    gc.collect()  # a generator left in a `with torch.no_grad()` would restore its mode in the middle of another program
+    return job[0], outcome
 
 
 if __name__ == "__main__":
