@@ -433,8 +433,12 @@ class Rebuilder:
     def write_list(self, value: ListValue) -> list[str]:
         if value.real is MISSING or not value.changed:
             return []
-        items = ", ".join(self.expr(item) for item in value.items)
+        held = value.items if value.unread is None else value.added
+        items = ", ".join(self.expr(item) for item in held)
         target = self.expr(value)
+        if value.unread is not None:
+            kind = deque if issubclass(value.cls, deque) else list
+            return [f"{self.known(kind)}.extend({target}, [{items}])"]
         if issubclass(value.cls, deque):
             items = self._local(f"[{items}]")
             if not value.moves:  # who walks it may go on

@@ -234,6 +234,7 @@ def _wrap_builtin(s: Any, obj: Any, source: Source | None) -> Value:
         return _wrap_known(s, obj, source)
     if source is not None:
         s.guard(source, GuardKind.TYPE, type(obj))
+        s.guard(Attr(source, "__name__"), GuardKind.EQUAL, obj.__name__)
         source = Attr(source, "__self__")
     return MethodValue(wrap(s, unbound, None), wrap(s, receiver, source))
 
@@ -294,14 +295,21 @@ def _item_source(s: Any, cls: type, kind: type) -> Callable[[Source, Any], Sourc
 
 def _wrap_list(s: Any, obj: Any, source: Source | None) -> Value:
     source = _owned(s, obj, source)
-    kind = deque if isinstance(obj, deque) else list
-    _guard_length(s, obj, source, kind)
-    item = _item_source(s, type(obj), kind)
-    items = [Lazy(v, item(source, k)) for k, v in enumerate(kind.__iter__(obj))]
-    value = ListValue(items, type(obj), obj, source)
+    value = ListValue([], type(obj), obj, source)
+    value.unread = functools.partial(_read_list, s, obj, source)
     if isinstance(obj, deque):
         value.maxlen = obj.maxlen
     return _remember(s, obj, value)
+
+
+def _read_list(s: Any, obj: Any, source: Source) -> list[Any]:
+    """Something depends on what it holds."""
+    kind = deque if isinstance(obj, deque) else list
+    if kind is deque:
+        s.guard(Attr(source, "maxlen"), GuardKind.EQUAL, obj.maxlen)
+    _guard_length(s, obj, source, kind)
+    item = _item_source(s, type(obj), kind)
+    return [Lazy(v, item(source, k)) for k, v in enumerate(kind.__iter__(obj))]
 
 
 def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:

@@ -95,7 +95,7 @@ def convert_value(f: Any, i: Any) -> None:
 def list_append(f: Any, i: Any) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
-    target.items.append(value)
+    target.extend([value])
     mark(f.s, target)
 
 
@@ -116,7 +116,7 @@ def map_add(f: Any, i: Any) -> None:
 def list_extend(f: Any, i: Any) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
-    target.items.extend(f.s.unpack(value))
+    target.extend(f.s.unpack(value))
     mark(f.s, target)
 
 

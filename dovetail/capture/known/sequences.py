@@ -19,6 +19,8 @@ from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, bo
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator, walk
 from dovetail.capture.values.late import joined
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Attr
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -51,15 +53,13 @@ def _deque(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _append(s: Any, v: Any, value: Value) -> None:
-    v.items.append(value)
-    _trim(v)
+    v.extend([value])
     mark(s, v)
 
 
 def _extend(s: Any, v: Any, values: Value) -> None:
     found = s.unpack(values)
-    v.items.extend(found)
-    _trim(v)
+    v.extend(found)
     mark(s, v, moves=bool(found))
 
 
@@ -76,7 +76,15 @@ def _iadd(s: Any, v: Any, values: Value) -> Value:
 
 
 methods(deque, "__iadd__")(_iadd)
-NATIVE_ATTRIBUTES[(deque, "maxlen")] = lambda s, v: Const(v.maxlen)
+
+
+def _maxlen(s: Any, v: Any) -> Value:
+    if v.source is not None:
+        s.guard(Attr(v.source, "maxlen"), GuardKind.EQUAL, v.maxlen)
+    return Const(v.maxlen)
+
+
+NATIVE_ATTRIBUTES[(deque, "maxlen")] = _maxlen
 
 
 @methods(deque, "extendleft")

@@ -7,7 +7,7 @@ entries; `changed` says that it must be written back to `real` after the graph h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, NoneType
 from typing import Any
 
@@ -47,10 +47,39 @@ class SequenceValue(ObjectValue):
 
 
 class ListValue(SequenceValue):
-    __slots__ = ()
+    """A list, deque or a subclass of one.
+
+    One from outside is `unread` until something depends on what it holds: reading it wraps and guards its contents.
+    What was put at its end until then is `added`, which needs no knowledge of what is there.
+    """
+
+    __slots__ = ("_items", "added", "unread")
 
     def __init__(self, items: Iterable[Any], cls: type = list, real: Any = MISSING, source: Any = None) -> None:
+        self.unread: Callable[[], list[Any]] | None = None
+        self.added: list[Any] = []
         super().__init__(items, cls, real, source)
+
+    @property
+    def items(self) -> list[Any]:  # type: ignore[override]
+        if self.unread is not None:
+            read, self.unread = self.unread, None
+            found = [*read(), *self.added]
+            self._items = found if self.maxlen is None else found[max(0, len(found) - self.maxlen) :]
+        return self._items
+
+    @items.setter
+    def items(self, items: list[Any]) -> None:
+        self.unread, self._items = None, items
+
+    def extend(self, values: list[Any]) -> None:
+        """Put them at the end, of which only a `maxlen` is left."""
+        if self.unread is not None:
+            self.added.extend(values)
+            return
+        self._items.extend(values)
+        if self.maxlen is not None and len(self._items) > self.maxlen:
+            self._items = self._items[len(self._items) - self.maxlen :]
 
     def native(self) -> Any:
         if self.cls is not list:
