@@ -10,6 +10,7 @@ import collections
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -526,6 +527,8 @@ def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
             s.unsupported("attribute-store", f"cannot set {name!r} of {value.describe()}: native code stores it")
     if static is MISSING and value.cls.__flags__ & HEAP_TYPE and value.cls.__dictoffset__ == 0:
         _no_attribute(s, value, name)
+    if new.cls is weakref.ref and value.source is not None:
+        s.unsupported("weak-reference", f"a weak reference is stored on {value.describe()}, which is from outside")
     value.set_instance_attr(s, name, new)
 
 

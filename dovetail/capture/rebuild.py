@@ -29,6 +29,7 @@ from dovetail.capture.breaks.generators import NEW, SHELLS, fresh, paused_at, se
 from dovetail.capture.breaks.handled import raised_at
 from dovetail.capture.breaks.points import chain, started
 from dovetail.capture.frame import GeneratorValue
+from dovetail.capture.held import held
 from dovetail.capture.overrides import PLAIN
 from dovetail.capture.tensors import reachable
 from dovetail.capture.torchtable import impure
@@ -515,6 +516,10 @@ MAKERS[torch.inference_mode] = _inference_mode
 
 
 def _reference(rebuilder: Rebuilder, value: ObjectValue) -> str:
+    """Where the graph breaks, the residual must not keep alive what nothing else holds."""
+    target = value.attrs["target"]
+    if rebuilder.s.frames and getattr(target, "real", MISSING) is MISSING and not held(rebuilder.s, target):
+        rebuilder.s.unsupported("weak-reference", f"whether {target.describe()} is still alive cannot be told")
     return rebuilder.start(value, f"{rebuilder.known(value.cls)}({rebuilder.expr(value.attrs['target'])})")
 
 

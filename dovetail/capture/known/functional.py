@@ -256,7 +256,8 @@ known(threading.get_ident)(
 @known(weakref.ref)
 def _weak_reference(s: Any, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
-    if getattr(target, "real", MISSING) is MISSING or len(args) > 1:
+    inside = getattr(target, "real", MISSING) is MISSING
+    if inside and (type(target) is not ObjectValue or not target.cls.__weakrefoffset__) or len(args) > 1:
         s.unsupported("weak-reference", f"a weak reference to {target.describe()} is made", "Make it outside.")
     made = ObjectValue(weakref.ref)
     made.attrs["target"] = target

@@ -20,6 +20,7 @@ import torch
 from dovetail.capture.calls import fold
 from dovetail.capture.classes import ALLOCATORS, allocate
 from dovetail.capture.contexts import VariableSet
+from dovetail.capture.held import held
 from dovetail.capture.known.table import FOLDED, KNOWN, known
 from dovetail.capture.operators import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean
@@ -251,7 +252,10 @@ COPIERS: dict[type, Any] = {
 @known(weakref.ref.__call__)
 def _dereference(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], ObjectValue):
-        return args[0].attrs["target"]
+        target: Value = args[0].attrs["target"]
+        if getattr(target, "real", MISSING) is MISSING and not held(s, target):
+            s.unsupported("weak-reference", f"whether {target.describe()} is still alive cannot be told")
+        return target
     reference = args[0].native()
     return s.wrap(reference(), Called(args[0].source or s.bind(reference), "()"))
 

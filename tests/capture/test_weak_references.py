@@ -1,0 +1,85 @@
+"""Weak references to objects that the compiled function makes."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+
+import dovetail
+from tests.capture.harness import compare
+
+x = torch.ones(2)
+
+
+class Node:
+    def __init__(self, v):
+        self.v = v
+
+
+class Owner:
+    found = None
+
+    def part(self):
+        if self.found is None or self.found() is None:
+            made = Node(x)
+            self.found = weakref.ref(made)
+            return made
+        return self.found()
+
+
+OUTSIDE = Owner()
+
+
+def held_by_a_local(a):
+    node = Node(a)
+    return weakref.ref(node)().v + 1
+
+
+def held_by_another(a):
+    owner = Owner()
+    kept = {"parts": [Owner(), owner.part()]}
+    return owner.part() is kept["parts"][1], owner.part().v + a
+
+
+def given(node, a):
+    return weakref.ref(node)() is node, a
+
+
+def not_held(a):
+    return weakref.ref(Node(a))() is None, a + 1
+
+
+def made_again(a):
+    owner = Owner()
+    return owner.part().v + a, owner.part().v - a
+
+
+def kept_outside(a):
+    return OUTSIDE.part().v + a
+
+
+@pytest.mark.parametrize("function", [held_by_a_local, held_by_another, lambda a: given(Node(a), a)])
+def test_what_is_held_is_alive(function):
+    compare(dovetail.compile(function, backend="eager", fullgraph=True)(x), function(x))
+
+
+@pytest.mark.parametrize("function", [not_held, made_again, kept_outside])
+def test_what_may_be_gone_breaks_the_graph(function):
+    with pytest.raises(dovetail.GraphBreakError, match="weak-reference"):
+        dovetail.compile(function, backend="eager", fullgraph=True)(x)
+    compiled = dovetail.compile(function, backend="eager")
+    for _ in range(3):
+        compare(compiled(x), function(x))
+
+
+def test_a_reference_that_leaves_is_alive_as_long_as_its_object():
+    def run(a):
+        node, gone = Node(a), Node(a + 1)
+        return node, weakref.ref(node), weakref.ref(gone)
+
+    node, alive, dead = dovetail.compile(run, backend="eager")(x)
+    assert alive() is node and dead() is None
+    del node
+    assert alive() is None
