@@ -79,7 +79,7 @@ def sweep(options: Any) -> int:
     seeds = range(options.seed, options.seed + options.count)
     start, failed, codes, whole, raised, frames = time.time(), [], Counter(), 0, 0, 0
     jobs = [(seed, options.backend) for seed in seeds]
-    gc.freeze()  # what is imported need not be looked through after each program
+    gc.disable()  # a generator left in a `with torch.no_grad()` would restore its mode in the middle of another program
     pool = multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=2000) if options.jobs > 1 else None
     results = pool.imap(_numbered, jobs, chunksize=20) if pool else map(_numbered, jobs)
     for done, (seed, outcome) in enumerate(results, 1):
@@ -108,7 +108,8 @@ def sweep(options: Any) -> int:
 
 def _numbered(job: tuple[int, str]) -> tuple[int, Outcome]:
     outcome = run(*job)
-    gc.collect()  # a generator left in a `with torch.no_grad()` would restore its mode in the middle of another program
+    if job[0] % 16 == 0:
+        gc.collect()
     return job[0], outcome
 
 
