@@ -107,7 +107,11 @@ def _convolution(
             spatial.append((x.shape[k + 2] + 2 * padding[k] - reach - 1) // stride[k] + 1)
     if any(s <= 0 for s in spatial):
         return NotImplemented
-    last = suggests_channels_last(x) or suggests_channels_last(w)
+    small = rank == 5 and w.shape[-1] == w.shape[-2] == 1 and x.shape[0] < 16 and not transposed
+    if small and torch.get_num_threads() == 1 and {*stride, *dilation} == {1}:
+        last = False  # a single thread multiplies matrices instead
+    else:
+        last = suggests_channels_last(x) or suggests_channels_last(w)
     return image((x.shape[0], features, *spatial), x, last)
 
 
