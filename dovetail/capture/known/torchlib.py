@@ -245,3 +245,9 @@ def _size_numel(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return total
 
 
+
+
+# From PyTorch 2.15 on, what `torch.no_grad()` and its like wrap shows another name in profiles, which is all it does.
+_NAMES_FRAMES = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
+if _NAMES_FRAMES is not None:
+    known(_NAMES_FRAMES)(lambda s, args, kwargs: NONE)
