@@ -120,7 +120,7 @@ def _flattened(function: Value) -> bool:
     if function.cls is not functools.partial:
         return False
     real = getattr(function, "real", MISSING)
-    noted = real is not MISSING and real.__reduce__()[2][3] is not None  # looking at its __dict__ would make one
+    noted = real is not MISSING and bool(real.__reduce__()[2][3])
     return not noted and function.attrs.keys() == {"func", "args", "keywords"}  # type: ignore[attr-defined]
 
 
