@@ -174,7 +174,7 @@ def test_gradients_flow_through_an_input_that_is_written_to(backend):
         result = call(hidden)
         return result, hidden
 
-    compiled = dovetail.compile(fn, backend=backend, fullgraph=True)
+    compiled = dovetail.compile(fn, backend=backend)  # the write is done between two graphs
     a, b = leaf(4), None
     b = a.detach().clone().requires_grad_()
     for call, x in ((fn, a), (compiled, b)):
