@@ -453,6 +453,8 @@ class Rebuilder:
         target = self.expr(value)
         kind = OrderedDict if issubclass(value.cls, OrderedDict) else dict
         base, before = self.known(kind), list(kind.keys(value.real))
+        if value.unread is not None:
+            return [f"{base}.__setitem__({target}, {self.expr(k)}, {self.expr(v)})" for k, v in value.added]
         grown = list(value.entries)[: len(before)] == before  # nothing removed or moved: what was not read stays
         pairs = [
             (self.expr(k), self._local(self.expr(v)) if type(v) is Lazy else self.expr(v))
@@ -466,8 +468,9 @@ class Rebuilder:
         if value.real is MISSING or not value.changed:
             return []
         target = self.expr(value)
-        items = ", ".join(self.expr(item) for item in value.entries.values())
-        return [f"{target}.clear()", f"{target}.update([{items}])"]
+        held = value.entries.values() if value.unread is None else value.added
+        text = f"{target}.update([{', '.join(self.expr(item) for item in held)}])"
+        return [text] if value.unread is not None else [f"{target}.clear()", text]
 
     def write_generator(self, value: GeneratorValue) -> list[str]:
         return [] if value.source is None or value.state == "running" else [self.generator_state(value)]

@@ -320,20 +320,26 @@ def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
         return NamespaceValue(owner)
     source = _owned(s, obj, source)
     value = DictValue(type(obj), obj, source)
+    value.unread = functools.partial(_read_dict, s, obj, source)
+    if isinstance(obj, defaultdict):
+        value.default_factory = wrap(s, obj.default_factory, Attr(source, "default_factory"))
+    return _remember(s, obj, value)
+
+
+def _read_dict(s: Any, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]:
     keys = tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
     if any(isinstance(k, torch.Tensor) for k in keys):
         s.unsupported("tensor-key", f"{source.name()} has tensors as keys", "Use strings or integers as keys.")
     plain_keys = s.static(type(obj), "__iter__") in (dict.__iter__, OrderedDict.__iter__)
     s.guard(source if plain_keys else RawView(source, "dict.keys"), GuardKind.KEYS, keys)
     reach = _item_source(s, type(obj), dict)
+    entries = {}
     for key in keys:
         literal = isinstance(key, (str, int, float, bool, type(None), bytes))
         item = reach(source, key) if literal else KeyedItem(source, s.bind(key).index)
         known = wrap(s, key, None)
-        value.entries[_entry_key(s, key, known)] = (known, Lazy(dict.__getitem__(obj, key), item))
-    if isinstance(obj, defaultdict):
-        value.default_factory = wrap(s, obj.default_factory, Attr(source, "default_factory"))
-    return _remember(s, obj, value)
+        entries[_entry_key(s, key, known)] = (known, Lazy(dict.__getitem__(obj, key), item))
+    return entries
 
 
 def _entry_key(s: Any, key: Any, known: Value) -> Any:
@@ -369,12 +375,20 @@ class Called(Source):
 def _wrap_set(s: Any, obj: Any, source: Source | None) -> Value:
     if source is not None or isinstance(obj, set):
         source = _owned(s, obj, source)
-        s.guard(source, GuardKind.EQUAL, type(obj)(obj))
     value = SetValue(type(obj), obj if source is not None else MISSING, source)
+    if isinstance(obj, set):
+        value.unread = functools.partial(_read_set, s, obj, source)
+    else:
+        value.entries = _read_set(s, obj, source)
+    return _remember(s, obj, value) if source is not None else value
+
+
+def _read_set(s: Any, obj: Any, source: Source | None) -> SetEntries:
+    if source is not None:
+        s.guard(source, GuardKind.EQUAL, type(obj)(obj))
     items = [(item, wrap(s, item, None)) for item in obj]
     entries = {_entry_key(s, item, known): known for item, known in items}
-    value.entries = SetEntries(entries, obj if isinstance(obj, frozenset) else None)
-    return _remember(s, obj, value) if source is not None else value
+    return SetEntries(entries, obj if isinstance(obj, frozenset) else None)
 
 
 # ---------------------------------------------------------------- objects
@@ -419,6 +433,7 @@ def _wrap_partial(s: Any, obj: Any, source: Source | None) -> Value:
     value.attrs["func"] = wrap(s, obj.func, Attr(source, "func"))
     value.attrs["args"] = wrap(s, obj.args, Attr(source, "args"))
     value.attrs["keywords"] = wrap(s, obj.keywords, Attr(source, "keywords"))
+    value.attrs["keywords"].pairs(s)  # native code may be handed the whole
     return _remember(s, obj, value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest
 import torch
@@ -128,7 +128,7 @@ def entries(compiled):
 
 def checked(fn, *args, compiled=None):
     """Eager's results and changes, without a warning; gives the compiled function."""
-    ours, theirs = copy.deepcopy((args, args))
+    ours, theirs = copy.deepcopy(args), copy.deepcopy(args)
     compiled = compiled or dovetail.compile(fn, backend="eager")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -207,13 +207,13 @@ class Odd(list):
 @pytest.mark.parametrize("out", [Odd([1]), deque([1], 2), deque([1, 2], 2), deque([1])], ids=repr)
 def test_other_kinds_of_lists(out):
     def appends(x, out):
-        out.append(x)
+        out.append(3)
         out.extend([1, 2])
         return x + 1
 
     def reads(x, out):
-        out.append(x)
-        return list(out), out.pop()
+        out.append(3)
+        return list(out), out.pop(), x * 2
 
     for fn in (appends, reads):
         checked(fn, torch.ones(2), out)
@@ -240,3 +240,104 @@ def test_one_method_of_a_list_is_not_another():
         compiled(torch.ones(2), getattr(ours, name))
         calls(torch.ones(2), getattr(theirs, name))
     compare(ours, theirs)
+
+
+def keyed(x):
+    out = {}
+    for k in range(COUNT):
+        out[k] = total(x * k)
+    return out
+
+
+def keyed_argument(x, out):
+    for k in range(COUNT):
+        out[k % 7] = k
+        out[str(k)] = total(x * k)
+    return out
+
+
+def counted(x):
+    out = set()
+    for k in range(COUNT):
+        out.add((x * k).sum().item())
+    return out, len(out)
+
+
+TABLES = {keyed: (), keyed_argument: ({},), counted: ()}
+
+
+@pytest.mark.parametrize("fn", TABLES, ids=lambda fn: fn.__name__)
+def test_a_filled_table_compiles_the_same_few_parts(fn):
+    assert sum(entries(checked(fn, torch.ones(3), *TABLES[fn]))) <= 8
+
+
+def puts(x, out, key):
+    out[key] = x + 1
+    out["b"] = 2
+    out[key] = out
+    return x * 2
+
+
+def puts_and_reads(x, out, key):
+    out[key] = x + 1
+    return list(out), out[key], len(out)
+
+
+@pytest.mark.parametrize("fn, count", [(puts, 2), (puts_and_reads, 6)])
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+def test_only_a_dictionary_that_is_read_is_compiled_per_keys(fn, count, kind):
+    compiled = dovetail.compile(fn, backend="eager")
+    for key in ("b", "c", 1, True, 1.0):
+        for out in ({}, {"b": 1}, {"c": 1, "b": 2}, {True: 3, "c": 0}):
+            ours, theirs = kind(out), kind(out)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compare(compiled(torch.ones(2), ours, key), fn(torch.ones(2), theirs, key))
+            assert repr(ours) == repr(theirs)
+
+
+class Table(dict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, [value])
+
+
+@pytest.mark.parametrize("out", [Table(a=1), defaultdict(list, a=[1]), Counter("aab")], ids=repr)
+def test_other_kinds_of_dictionaries(out):
+    def puts(x, out):
+        out["a"] = 2
+        out.update(b=3)
+        return x + 1
+
+    def reads(x, out):
+        out["c"] = 5
+        return dict(out), out.pop("a"), out.setdefault("d", 4), x * 2
+
+    for fn in (puts, reads):
+        checked(fn, torch.ones(2), out)
+
+
+def test_a_set_that_is_read_after_it_grew():
+    def adds(x, out, item):
+        out.add(item)
+        return x + 1
+
+    def reads(x, out, item):
+        out.add(item)
+        return len(out), 3 in out, sorted(out)
+
+    for fn in (adds, reads):
+        compiled = dovetail.compile(fn, backend="eager")
+        for item in (1, 3, 5, True):
+            for out in (set(), {1}):
+                checked(fn, torch.ones(2), out, item, compiled=compiled)
+
+
+def test_what_has_no_hash_is_not_put():
+    def puts(x, out, key):
+        try:
+            out[key] = x
+        except TypeError as error:
+            return str(error)
+
+    for out in ({}, {1: 2}):
+        checked(puts, torch.ones(2), out, [1])

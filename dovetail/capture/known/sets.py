@@ -110,8 +110,7 @@ def _set_init(s: Any, v: Any, values: Value | None = None) -> None:
 
 @methods(set, "add")
 def _add(s: Any, v: Any, value: Value) -> None:
-    v.entries.setdefault(s.hashable(value), value)
-    v.mark(s)
+    v.add(s, value)
 
 
 @methods(set, "discard")

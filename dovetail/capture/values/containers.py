@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, NoneType
-from typing import Any
+from typing import Any, TypeGuard
 
-from dovetail.capture.values.base import MISSING, NotNative, Value
+from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.objects import Lazy, ObjectValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
@@ -63,8 +63,8 @@ class ListValue(SequenceValue):
     @property
     def items(self) -> list[Any]:  # type: ignore[override]
         if self.unread is not None:
-            read, self.unread = self.unread, None
-            found = [*read(), *self.added]
+            found = [*self.unread(), *self.added]
+            self.unread = None
             self._items = found if self.maxlen is None else found[max(0, len(found) - self.maxlen) :]
         return self._items
 
@@ -106,15 +106,38 @@ class TupleValue(SequenceValue):
 
 
 class DictValue(ObjectValue):
-    """`entries` maps a key's native form to (key, value), in insertion order."""
+    """`entries` maps a key's native form to (key, value), in insertion order.
 
-    __slots__ = ("entries", "changed", "default_factory")
+    `unread` and `added` (pairs) are as a list's.
+    """
+
+    __slots__ = ("_entries", "added", "changed", "default_factory", "unread")
 
     def __init__(self, cls: type = dict, real: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, real, source)
-        self.entries: dict[Any, tuple[Value, Any]] = {}
+        self.unread: Callable[[], dict[Any, tuple[Value, Any]]] | None = None
+        self.added: list[tuple[Const, Value]] = []
+        self._entries: dict[Any, tuple[Value, Any]] = {}
         self.changed = False
         self.default_factory: Value | None = None
+
+    @property
+    def entries(self) -> dict[Any, tuple[Value, Any]]:
+        if self.unread is not None:
+            self._entries = self.unread()
+            self.unread = None
+            for key, value in self.added:
+                self._store(self._entries, key.value, key, value)
+        return self._entries
+
+    @entries.setter
+    def entries(self, entries: dict[Any, tuple[Value, Any]]) -> None:
+        self.unread, self._entries = None, entries
+
+    @staticmethod
+    def _store(entries: dict[Any, tuple[Value, Any]], native_key: Any, key: Value, value: Value) -> None:
+        old = entries.get(native_key)
+        entries[native_key] = (key if old is None else old[0], value)
 
     def get(self, s: Any, key: Any) -> Value | None:
         """The value under a native key, wrapped if need be."""
@@ -128,9 +151,10 @@ class DictValue(ObjectValue):
         return value
 
     def put(self, s: Any, key: Value, value: Value) -> None:
-        native_key = s.hashable(key)
-        old = self.entries.get(native_key)
-        self.entries[native_key] = (key if old is None else old[0], value)
+        if self.unread is not None and literal(key):
+            self.added.append((key, value))
+        else:
+            self._store(self.entries, s.hashable(key), key, value)
         self.mark(s)
 
     def mark(self, s: Any) -> None:
@@ -188,14 +212,29 @@ class SetEntries(dict[Any, Value]):
 
 
 class SetValue(ObjectValue):
-    """A set or frozenset."""
+    """A set or frozenset; `unread` and `added` are as a list's."""
 
-    __slots__ = ("entries", "changed")
+    __slots__ = ("_entries", "added", "changed", "unread")
 
     def __init__(self, cls: type = set, real: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, real, source)
-        self.entries = SetEntries()
+        self.unread: Callable[[], SetEntries] | None = None
+        self.added: list[Const] = []
+        self._entries = SetEntries()
         self.changed = False
+
+    @property
+    def entries(self) -> SetEntries:
+        if self.unread is not None:
+            self._entries = self.unread()
+            self.unread = None
+            for value in self.added:
+                self._entries.setdefault(value.value, value)
+        return self._entries
+
+    @entries.setter
+    def entries(self, entries: SetEntries) -> None:
+        self.unread, self._entries = None, entries
 
     def ordered(self, s: Any) -> list[Value]:
         """The items as iteration gives them."""
@@ -209,10 +248,11 @@ class SetValue(ObjectValue):
         return [self.entries[key] for key in self.entries.order]
 
     def add(self, s: Any, value: Value) -> None:
-        key = s.hashable(value)
-        if key not in self.entries:
-            self.entries[key] = value
-            self.mark(s)
+        if self.unread is not None and literal(value):
+            self.added.append(value)
+        else:
+            self.entries.setdefault(s.hashable(value), value)
+        self.mark(s)
 
     def native(self) -> Any:
         items = [native(v) for v in self.entries.values()]
@@ -227,6 +267,11 @@ class SetValue(ObjectValue):
     def mark(self, s: Any) -> None:
         self.changed = True
         s.effects.touch(self)
+
+
+def literal(key: Value) -> TypeGuard[Const]:
+    """Can it be put into a dictionary or set without a look at it?"""
+    return isinstance(key, Const) and key.cls in (int, str, float, bool, bytes, NoneType)
 
 
 def orders_alike(key: Any) -> bool:
