@@ -332,6 +332,16 @@ def test_a_set_that_is_read_after_it_grew():
                 checked(fn, torch.ones(2), out, item, compiled=compiled)
 
 
+def test_the_order_of_a_set_that_grew_is_its_own():
+    def walks(x, out):
+        out.add(8)
+        return list(out), x + 1
+
+    compiled = dovetail.compile(walks, backend="eager")
+    for out in ({0, 16}, {16, 0}, set(range(100)) - set(range(2, 64))):
+        checked(walks, torch.ones(2), out, compiled=compiled)
+
+
 def test_what_has_no_hash_is_not_put():
     def puts(x, out, key):
         try:

@@ -243,7 +243,7 @@ class SetValue(ObjectValue):
         if self.source is not None and not self.changed:
             s.guard(self.source, GuardKind.KEYS, tuple(self.real))
             return [self.entries[key] for key in self.real]
-        if len(self.entries.order) != len(self.entries):
+        if self.source is not None or len(self.entries.order) != len(self.entries):  # equal sets have other orders
             s.unsupported("set-order", "a set is walked in an order that capture does not know", "Use sorted().")
         return [self.entries[key] for key in self.entries.order]
 
