@@ -74,19 +74,41 @@ def leave(s: Any, frame: Any) -> None:
 def in_use(s: Any) -> str | None:
     """The name of one that the program may drop before its end: after a graph break it would be closed too late.
 
-    A variable holds it, or a loop with another way out. One that an object holds, as a context manager does, is ended
-    by that object.
+    A loop with another way out holds it, or a variable that is assigned again or whose frame returns earlier than the
+    compiled function. One that an object holds, as a context manager does, is ended by that object.
     """
     for generator in s.waiting:
-        if any(_may_drop(frame, generator) for frame in s.frames):
+        if any(_may_drop(frame, generator, number) for number, frame in enumerate(s.frames)):
             return generator.frame.code.code.co_name  # type: ignore[no-any-return]
     return None
 
 
-def _may_drop(frame: Any, generator: Any) -> bool:
-    if any(value is generator and name[0] != "." for name, value in frame.locals.items()):
-        return True
+def _may_drop(frame: Any, generator: Any, depth: int) -> bool:
+    for name, value in frame.locals.items():
+        if value is generator and name[0] != "." and (depth or _is_set_later(frame, name)):
+            return True
     return any(value is generator for value in frame.stack_) and _loop_has_another_way_out(frame)
+
+
+def _is_set_later(frame: Any, name: str) -> bool:
+    """May the variable be stored to or deleted after the running instruction?"""
+    instructions = frame.code.instructions
+    starts = [i.target for i in instructions[frame.at :] if 0 <= i.target <= frame.at]  # of the loops around it
+    return any(name in _stored(i) for i in instructions[min(starts, default=frame.at) :])
+
+
+def _stored(instruction: Any) -> Any:
+    stores = _STORES.get(instruction.name)
+    return () if stores is None else stores(instruction.value)
+
+
+_STORES = {
+    "STORE_FAST": lambda name: (name,),
+    "DELETE_FAST": lambda name: (name,),
+    "STORE_FAST_STORE_FAST": lambda names: names,
+    "STORE_FAST_LOAD_FAST": lambda names: names[:1],
+    "LOAD_FAST_AND_CLEAR": lambda name: (name,),
+}
 
 
 def _loop_has_another_way_out(frame: Any) -> bool:

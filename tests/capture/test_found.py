@@ -156,7 +156,7 @@ def warning_before_a_refused_change_in_place(x):
 def shared_variable_read_before_it_is_set(x):
     def read(): return shared
     plain_python(x)
-    shared += 1
+    shared += 1  # noqa: F821
     return read
 @found
 def views_over_a_break(x):

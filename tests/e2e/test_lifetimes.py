@@ -474,3 +474,33 @@ def test_generators_end_in_time_around_graph_breaks(fn: Any) -> None:
     (actual, said) = noted(compiled, X)
     assert said == told
     torch.testing.assert_close(actual, expected)
+
+
+def held_to_the_end(x):
+    it = rows(x)
+    y = next(it)
+    dovetail.graph_break()
+    dovetail.graph_break()
+    log.append("after")
+    return y * 2
+
+
+def closed_between_breaks(x):
+    it = rows(x)
+    y = next(it)
+    dovetail.graph_break()
+    it.close()
+    log.append("after")
+    dovetail.graph_break()
+    return y * 2
+
+
+@pytest.mark.parametrize("fn", [held_to_the_end, closed_between_breaks])
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_graph_ends_while_a_generator_waits_that_lives_to_the_end(fn: Any) -> None:
+    compiled = dovetail.compile(fn, backend="eager")
+    (expected, told) = noted(fn, X)
+    for _ in range(2):
+        (actual, said) = noted(compiled, X)
+        assert said == told
+        torch.testing.assert_close(actual, expected)

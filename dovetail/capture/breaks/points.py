@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import GeneratorType
 from typing import Any
 
 from dovetail.capture.breaks.liveness import live
+from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.values.base import NULL
 from dovetail.capture.values.callables import CellValue
-from dovetail.capture.values.objects import Handling
+from dovetail.capture.values.objects import Handling, Lazy
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
 
 PUSH_NULL = "NULL"  # in what is pushed
@@ -20,6 +22,7 @@ def point(rebuilder: Any, frame: Any, index: int, values: list[Any], pushed: lis
     region = frame.code.region(frame.at)
     if region is not None:  # what it waits for may raise
         wanted |= live(frame.code, region.target)
+    wanted |= {n for n, value in frame.locals.items() if _ends_with_its_frame(value)}
     names = [n for n in frame.code.fast_names if n in wanted and frame.locals.get(n) is not None]
     cells = [n for n in names if isinstance(frame.locals[n], CellValue)]
     plain = [n for n in names if n not in cells]
@@ -31,6 +34,13 @@ def point(rebuilder: Any, frame: Any, index: int, values: list[Any], pushed: lis
         if text not in (PUSH_NULL, AWAITED):
             given.append(text)
     return Point(frame.code.code, frame.at, index, tuple(plain), tuple(cells), tuple(shape)), given
+
+
+def _ends_with_its_frame(value: Any) -> bool:
+    """A generator that waits is closed when its variable goes, read again or not."""
+    if isinstance(value, Lazy):
+        return isinstance(value.real, GeneratorType)
+    return isinstance(value, GeneratorValue) and value.state == "waiting"
 
 
 def started(rebuilder: Any, frame: Any) -> tuple[Point, list[str]]:
