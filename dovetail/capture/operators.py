@@ -40,6 +40,7 @@ from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Computed
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "and": operator.and_, "floordiv": operator.floordiv, "lshift": operator.lshift,
@@ -269,7 +270,7 @@ def truth(s: Any, value: Value) -> bool:
         return bool(value.value)
     if isinstance(value, SequenceValue):
         if s.static(value.cls, "__bool__") is MISSING:
-            return bool(value.items)
+            return truth(s, _unread_length(s, value)) if _is_unread(value) else bool(value.items)
     if isinstance(value, TensorValue):
         return s.unsupported(
             "data-dependent-branch", "the code branches on the value of a tensor",
@@ -282,8 +283,22 @@ def truth(s: Any, value: Value) -> bool:
     return True
 
 
+def _is_unread(value: Any) -> bool:
+    return type(value) is ListValue and value.unread is not None and value.cls is list
+
+
+def _unread_length(s: Any, value: Any) -> Value:
+    """A number like any other from outside: one that changes is an input of the entry."""
+    before = s.wrap(len(value.real), Computed("len({})", (value.source,)))
+    if not value.added:
+        return before
+    return scalars.binary(s, "add", before, Const(len(value.added))) or Const(before.value + len(value.added))
+
+
 def length(s: Any, value: Value) -> Value:
     kind = type(value)
+    if _is_unread(value):
+        return _unread_length(s, value)
     if isinstance(value, SequenceValue) and not _overrides(s, value, "__len__"):
         return Const(len(value.items))
     if isinstance(value, (DictValue, SetValue)) and not _overrides(s, value, "__len__"):

@@ -73,6 +73,14 @@ def stacked(x):
     return torch.stack(out), sum(out), len(out), out[-1]
 
 
+def limited(x):
+    out = []
+    for k in range(COUNT):
+        if not out or len(out) < 30:
+            out.append(total(x * k))
+    return out
+
+
 def comprehension(x):
     return [total(x * k) + 1 for k in range(COUNT)]
 
@@ -141,13 +149,13 @@ def checked(fn, *args, compiled=None):
 SAME = [7.0]
 PROGRAMS = {
     argument: ([],), made: (), branching: (), two_names: (), two_arguments: ([1], [2]), extended: ([],), stacked: (),
-    comprehension: (), bounded: (), attribute: (), closure: (),
+    limited: (), comprehension: (), bounded: (), attribute: (), closure: (),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_a_filled_list_compiles_the_same_few_parts(fn):
-    assert sum(entries(checked(fn, torch.ones(3), *PROGRAMS[fn]))) <= 8
+    assert sum(entries(checked(fn, torch.ones(3), *PROGRAMS[fn]))) <= (8 if fn is not limited else 16)
 
 
 def test_one_list_under_two_arguments():
@@ -197,6 +205,19 @@ def test_only_a_list_that_is_read_is_compiled_per_length():
             compare(compiled(torch.ones(2), ours), fn(torch.ones(2), theirs))
             assert repr(ours) == repr(theirs)
         assert sum(entries(compiled)) == count
+
+
+def test_a_length_is_a_number_like_any_other():
+    def counts(x, out):
+        out.append(x)
+        n = len(out)
+        out.append(n)
+        return n, len(out), x * n, bool(out)
+
+    compiled = dovetail.compile(counts, backend="eager")
+    for n in range(12):
+        checked(counts, torch.ones(2), list(range(n)), compiled=compiled)
+    assert sum(entries(compiled)) <= 2
 
 
 class Odd(list):
