@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -84,12 +84,21 @@ def _disabled(fn: Any, recursive: bool, reason: str | None) -> Any:
 
 
 def _each(fn: Any, name: str, apply: Callable[[Any], Any]) -> Any:
-    if isinstance(fn, (list, tuple)):
-        return type(fn)(_each(f, name, apply) for f in fn)
-    if not callable(fn) or isinstance(fn, torch.nn.Module):
-        raise InvalidArgument(f"dovetail.{name} takes a function or a list of functions, not {fn!r}")
-    apply(fn)
+    functions = list(_flat(fn))
+    for each in functions:
+        if not callable(each) or isinstance(each, torch.nn.Module):
+            raise InvalidArgument(f"dovetail.{name} takes a function or a list of functions, not {each!r}")
+    for each in functions:
+        apply(each)
     return fn
+
+
+def _flat(fn: Any) -> Iterator[Any]:
+    if isinstance(fn, (list, tuple)):
+        for each in fn:
+            yield from _flat(each)
+    else:
+        yield fn
 
 
 def allow_in_graph(fn: Any) -> Any:

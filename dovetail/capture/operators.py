@@ -164,6 +164,9 @@ def _of_object(s: Any, value: Value, name: str) -> bool:
     return s.static(value.cls, name) is s.static(object, name)
 
 
+_SIGNS = {"neg": "-", "pos": "+", "invert": "~"}
+
+
 def unary(s: Any, name: str, value: Value) -> Value:
     function, special = UNARY[name]
     made = scalars.unary(s, name, value)
@@ -175,7 +178,7 @@ def unary(s: Any, name: str, value: Value) -> Value:
         return s.torch_call(function, [value], {})
     method = s.find_special(value, special)
     if method is None:
-        return s.throw(TypeError, f"bad operand type for unary {name}: {value.cls.__name__!r}")
+        return s.throw(TypeError, f"bad operand type for unary {_SIGNS[name]}: {value.cls.__name__!r}")
     return s.call(method)
 
 

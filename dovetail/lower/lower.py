@@ -49,6 +49,7 @@ class _Lowering:
         self.numbers: list[tuple[int, Param]] = []
         self.nodes: list[torch.fx.Node] = []  # the placeholders
         self.constants: dict[str, Any] = {}
+        self.given: dict[str, torch.fx.Node] = {}  # whose result a returned buffer is: another's is another tensor
 
     def run(self) -> Program:
         result: Any = ()
@@ -148,7 +149,10 @@ class _Lowering:
         source = self.aten.aliases.get(position)
         if source is not None:
             return self.alias(argument, value, source)
-        return Output(self.owned(value))
+        buffer = self.owned(value)
+        if self.given.setdefault(buffer.name, argument) is not argument:
+            buffer = self.emit.again(buffer)
+        return Output(buffer)
 
     def alias(self, node: torch.fx.Node, value: Value, source: int) -> Output:
         """A view of an input, described by its own metadata; the input itself only where eager returns that.

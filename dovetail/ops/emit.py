@@ -262,6 +262,13 @@ class Emitter:
             self.items.append(View(found, base))
         return found
 
+    def again(self, base: Buffer) -> Buffer:
+        """The same memory as another tensor."""
+        found = replace(base, name=f"b{self._buffers}", kind="temporary")
+        self._buffers += 1
+        self.items.append(View(found, base))
+        return found
+
     def materialize(self, value: Value) -> Value:
         """The same tensor in memory: itself if it is, else a copy with eager's strides."""
         if value.base is not None:

@@ -165,6 +165,30 @@ def views_over_a_break(x):
     plain_python(x)
     table["b"] = 2
     return len(keys), "b" in keys, ("a", 1) in items, [*items], keys | {"c"}
+@found
+def grad_mode_that_is_no_bool(x):
+    torch.set_grad_enabled(3)
+@found
+def indices_that_are_no_integers(x):
+    kept = Plain(0)
+    try: kept.n = 1; x[torch.ones(2)] = 2.0
+    except IndexError as error: return str(error), kept.n
+@found
+def masks_of_another_size(x):
+    try: x[torch.ones(3) > 0] = 2.0
+    except IndexError as error: return str(error)
+@found
+def items_of_an_intersection(x):
+    return {1.0, 2.0, 0.5} & {1, 2}, {1, 2} & {1.0, 2.0}, {1, 2, 3} & {1.0}, {1.0}.intersection([1, 2])
+@found
+def texts_of_wrong_operands(x):
+    out = []
+    for wrong in (lambda: -[], lambda: ~"a", lambda: +{}):
+        try: wrong()
+        except TypeError as error: out.append(str(error))
+    try: _a, _b = 3
+    except TypeError as error: out.append(str(error))
+    return out
 # fmt: on
 
 

@@ -42,3 +42,14 @@ def test_aliasing(name, dtype):
         again = fn(want_x)
         again += 1
     assert torch.equal(x, want_x)
+
+
+@pytest.mark.parametrize("backend", ("eager", "aot_eager", "dovetail"))
+def test_two_tensors_over_one_memory_are_two_objects(backend):
+    def fn(x):
+        y = x * 2
+        return y, y.detach(), y, y.view(3)
+
+    first, second, third, fourth = dovetail.compile(fn, backend=backend, fullgraph=True)(torch.ones(3))
+    assert first is third and first is not second and first is not fourth and second is not fourth
+    assert len({t.data_ptr() for t in (first, second, fourth)}) == 1

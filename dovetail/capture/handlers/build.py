@@ -8,7 +8,8 @@ from dovetail.capture.handlers.table import op
 from dovetail.capture.iteration import set_entries
 from dovetail.capture.operators import mark
 from dovetail.capture.scalars import joined as scalar_text
-from dovetail.capture.values.base import NONE, Const
+from dovetail.capture.values.base import MISSING, NONE, Const, Value
+from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
 from dovetail.capture.values.late import joined
 
@@ -151,9 +152,16 @@ def list_to_tuple(f: Any, i: Any) -> None:
     f.stack_[-1] = TupleValue(f.stack_[-1].items)
 
 
+def _unpacked(s: Any, value: Value) -> list[Value]:
+    walks = any(s.static(value.cls, name) is not MISSING for name in ("__iter__", "__getitem__"))
+    if not walks and not isinstance(value, ClassValue):
+        s.throw(TypeError, f"cannot unpack non-iterable {value.cls.__name__} object")
+    return s.unpack(value)  # type: ignore[no-any-return]
+
+
 @op("UNPACK_SEQUENCE")
 def unpack_sequence(f: Any, i: Any) -> None:
-    items = f.s.unpack(f.pop())
+    items = _unpacked(f.s, f.pop())
     if len(items) < i.arg:
         f.s.throw(ValueError, f"not enough values to unpack (expected {i.arg}, got {len(items)})")
     if len(items) > i.arg:
@@ -164,7 +172,7 @@ def unpack_sequence(f: Any, i: Any) -> None:
 @op("UNPACK_EX")
 def unpack_ex(f: Any, i: Any) -> None:
     before, after = i.arg & 255, i.arg >> 8
-    items = f.s.unpack(f.pop())
+    items = _unpacked(f.s, f.pop())
     if len(items) < before + after:
         f.s.throw(ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
     middle = len(items) - after

@@ -32,7 +32,8 @@ def _set_algebra(choose: Callable[[Any, Any], Any], name: str, strict: bool, in_
         for other in others:
             theirs = _entries(s, other)
             chosen = choose(dict.fromkeys(entries), dict.fromkeys(theirs))
-            entries = {k: entries.get(k) or theirs[k] for k in chosen}
+            first = theirs if _taken_from_other(choose, entries, theirs, other) else entries
+            entries = {k: first[k] if k in first else theirs[k] for k in chosen}
         if not in_place:
             made = SetValue(v.cls if v.cls in (set, frozenset) else set)
             made.entries = SetEntries(entries, found)
@@ -42,6 +43,11 @@ def _set_algebra(choose: Callable[[Any, Any], Any], name: str, strict: bool, in_
         return v if strict else NONE
 
     return method
+
+
+def _taken_from_other(choose: Any, entries: Any, theirs: Any, other: Value) -> bool:
+    """Of two equal items Python takes the one in the smaller set, or in what is no set."""
+    return choose is _intersection and (not isinstance(other, SetValue) or len(theirs) <= len(entries))
 
 
 def _order(entries: dict[Any, Value]) -> Any:

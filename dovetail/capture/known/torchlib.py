@@ -123,7 +123,12 @@ def _seed(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(torch._C._set_grad_enabled)
 def _set_grad_enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    mode = bool(args[0].native())
+    mode = args[0].native()
+    if not isinstance(mode, bool):
+        try:
+            torch._C._set_grad_enabled(mode)
+        except TypeError as error:
+            return s.throw_native(error)
     if mode != torch.is_grad_enabled():
         s.changed_state.add("grad_mode")
         torch._C._set_grad_enabled(mode)

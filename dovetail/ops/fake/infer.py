@@ -26,6 +26,8 @@ def infer(
     from_meta: Callable[..., Any], to_fake: Callable[..., Any],
 ) -> Any:
     """Raises Unsupported for results that depend on values, and whatever eager raises for bad shapes."""
+    if func in _INDEXING:
+        _check_indices(args[0], args[1])
     rule = _rule(func)
     if rule is not None:
         found = rule(*args, **kwargs)
@@ -79,6 +81,34 @@ def _in_place_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 #: These change which memory a tensor has.
 _STORAGE = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_", "aten::set_data"))
+
+
+_INDEXING = frozenset((
+    torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default,
+    torch.ops.aten._index_put_impl_.default,
+))  # fmt: skip
+_INDEX_DTYPES = frozenset((torch.int64, torch.int32, torch.bool, torch.uint8))
+
+
+def _check_indices(tensor: torch.Tensor, indices: Any) -> None:
+    """What meta kernels leave to the real ones: dtypes, and the sizes of masks."""
+    place = 0
+    for index in indices:
+        if index is None:
+            place += 1
+            continue
+        if index.dtype not in _INDEX_DTYPES:
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        if index.dtype not in (torch.bool, torch.uint8):
+            place += 1
+            continue
+        for d, size in enumerate(index.shape):
+            if place + d < tensor.dim() and size != tensor.shape[place + d]:
+                raise IndexError(
+                    f"The shape of the mask {list(index.shape)} at index {d} does not match the shape of the indexed "
+                    f"tensor {list(tensor.shape)} at index {place + d}"
+                )
+        place += index.dim()
 
 
 def _index_of_integers(func: Any, args: tuple[Any, ...]) -> bool:
