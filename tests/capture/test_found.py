@@ -178,6 +178,17 @@ def masks_of_another_size(x):
     try: x[torch.ones(3) > 0] = 2.0
     except IndexError as error: return str(error)
 @found
+def writes_to_an_expanded_tensor(x):
+    kept, out = Plain(0), []
+    for change in (lambda t: t.neg_(), lambda t: t.copy_(x), lambda t: t.zero_(), lambda t: t.mul_(2)):
+        try: kept.n += 1; change(x.expand(2, 2))
+        except RuntimeError as error: out.append(str(error))
+    return out, kept.n
+@found
+def products_of_wrong_shapes(x):
+    try: x.reshape(1, 2) @ x.reshape(1, 2)
+    except RuntimeError as error: return str(error)
+@found
 def items_of_an_intersection(x):
     return {1.0, 2.0, 0.5} & {1, 2}, {1, 2} & {1.0, 2.0}, {1, 2, 3} & {1.0}, {1.0}.intersection([1, 2])
 @found

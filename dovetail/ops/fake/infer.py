@@ -28,6 +28,8 @@ def infer(
     """Raises Unsupported for results that depend on values, and whatever eager raises for bad shapes."""
     if func in _INDEXING:
         _check_indices(args[0], args[1])
+    if func._schema.is_mutable and (torch.Tag.pointwise in func.tags or func in _FILLING):
+        _check_places(func, args, kwargs)
     rule = _rule(func)
     if rule is not None:
         found = rule(*args, **kwargs)
@@ -87,6 +89,26 @@ _INDEXING = frozenset((
     torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default,
     torch.ops.aten._index_put_impl_.default,
 ))  # fmt: skip
+_FILLING = frozenset((
+    torch.ops.aten.copy_.default, torch.ops.aten.zero_.default, torch.ops.aten.fill_.Scalar,
+    torch.ops.aten.fill_.Tensor,
+))  # fmt: skip
+
+
+def _check_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Kernels refuse to write to an expanded tensor."""
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        written = kwargs.get(argument.name, args[position] if position < len(args) else None)
+        if isinstance(written, torch.Tensor) and written.layout is torch.strided:
+            if any(t == 0 and n > 1 for n, t in zip(written.shape, written.stride(), strict=True)) and written.numel():
+                raise RuntimeError(
+                    "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                    "location. Please clone() the tensor before performing the operation."
+                )
+
+
 _INDEX_DTYPES = frozenset((torch.int64, torch.int32, torch.bool, torch.uint8))
 
 

@@ -124,8 +124,11 @@ def _matrix(a: torch.Tensor, b: torch.Tensor, sizes: tuple[Any, ...]) -> Any:
 
 
 def _mm(a: torch.Tensor, b: torch.Tensor) -> Any:
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+    if a.dim() != 2 or b.dim() != 2:
         return NotImplemented
+    if a.shape[1] != b.shape[0]:  # meta kernels say it in other words
+        shapes = " and ".join("x".join(map(str, t.shape)) for t in (a, b))
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({shapes})")
     return _matrix(a, b, (a.shape[0], b.shape[1]))
 
 
