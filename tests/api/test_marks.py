@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import functools
 import operator
 import threading
@@ -264,10 +265,9 @@ def test_a_constant_result_of_what_is_computed() -> None:
 
 @pytest.mark.parametrize("substitute", [dovetail.substitute_in_graph, torch.compiler.substitute_in_graph], ids=named)
 def test_a_substitute_is_traced(substitute) -> None:
-    if substitute is dovetail.substitute_in_graph:
-        original = operator.countOf
-    else:
-        original = operator.length_hint
+    """A substitution lasts as long as the process, so these are functions that no other test calls."""
+    ours = substitute is dovetail.substitute_in_graph
+    original = binascii.crc_hqx if ours else binascii.crc32
 
     with pytest.raises((dovetail.InvalidArgument, TypeError)):
         substitute(original)(lambda wrong: 0)
@@ -276,8 +276,8 @@ def test_a_substitute_is_traced(substitute) -> None:
     def instead(*args):
         return 7
 
-    assert instead([], 1) == 0 and instead.__name__ == "instead" if original is operator.countOf else True
-    compiled = dovetail.compile(lambda x: x + original([], 1), backend="eager", fullgraph=True)
+    assert not ours or (instead(b"", 0) == 0 and instead.__name__ == "instead")
+    compiled = dovetail.compile(lambda x: x + original(b"", 0), backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(X), X + 7)
     with pytest.raises(ValueError):
         substitute(original, skip_signature_check=True)(lambda *args: 8)

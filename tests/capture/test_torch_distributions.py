@@ -10,6 +10,15 @@ import dovetail
 from tests.capture.whole import whole
 
 
+@pytest.fixture(autouse=True)
+def validated():
+    """What is PyTorch's default until its own compiler is imported, which turns the validation off."""
+    before = D.Distribution._validate_args
+    D.Distribution.set_default_validate_args(True)
+    yield
+    D.Distribution.set_default_validate_args(before)
+
+
 def x():
     return torch.randn(3, 4)
 
