@@ -34,15 +34,17 @@ def partition(joint: JointGraph) -> Pair:
     names = {name for name, _ in joint.tangents}
     tangents = [n for n in nodes if n.op == "placeholder" and n.name in names]
     late = _closure(nodes, tangents)
-    needed = _ancestors(g for g in gradients if isinstance(g, Node))
+    final = [g for g in gradients if isinstance(g, Node)]
+    needed = _ancestors(final)
     written = {inputs[k] for k, _ in (*joint.aten.mutated, *joint.rewritten)}
-    choice = choose(nodes, needed, late, [g for g in gradients if isinstance(g, Node)], written)
+    choice = choose(nodes, needed, late, final, written)
     constants = [n for n in nodes if n.name in joint.aten.constants]
     forward, saved = _forward(joint, nodes, inputs, constants, results, choice)
     numbers = tuple(k for k, n in enumerate(inputs) if isinstance(n.meta["val"], NUMBERS))
-    given = [*tangents, *(inputs[k] for k in numbers)]
-    backward = _backward(joint, nodes, inputs, constants, given, gradients, choice)
     kept = tuple(k for k, n in enumerate(inputs) if n in choice.kept)
+    given = [*(inputs[k] for k in kept), *saved, *tangents, *(inputs[k] for k in numbers)]
+    again = [n for n in nodes if n in late and n in needed and n.op == "call_function"]
+    backward = _backward(joint, nodes, constants, given, [*again, *final], gradients)
     return Pair(forward, backward, kept, saved, numbers)
 
 
@@ -111,21 +113,17 @@ def _forward(
 
 
 def _backward(
-    joint: JointGraph, nodes: list[Node], inputs: list[Node], constants: list[Node], given: list[Node],
-    gradients: Any, choice: Choice,
-) -> AtenGraph:  # fmt: skip
-    """Operators in the order of the joint graph; those that run again stand just before their first use.
+    joint: JointGraph, nodes: list[Node], constants: list[Node], given: list[Node], wanted: list[Node], gradients: Any
+) -> AtenGraph:
+    """`wanted` in their order; operators that run again stand just before their first use.
 
-    `given`: tangents, then numbers.
+    `given`: what is kept, then tangents, then numbers.
     """
     made = _Copy()
-    for node in (*(n for n in inputs if n in choice.kept), *choice.saved, *choice.copied, *given, *constants):
+    for node in (*given, *constants):
         made.placeholder(node)
-    final = [g for g in gradients if isinstance(g, Node)]
-    wanted = _ancestors(final)
-    late = _closure(nodes, [n for n in given if n not in inputs])
     order = {node: k for k, node in enumerate(nodes)}
-    for node in [*(n for n in nodes if n in late and n in wanted and n.op == "call_function"), *final]:
+    for node in wanted:
         for each in _missing(node, made.env, order):
             made.copy(each)
     made.output(gradients)
