@@ -11,7 +11,6 @@ import torch
 
 import dovetail
 from dovetail import CompileProfiler
-from dovetail.config import SETTINGS
 
 from .checking import Graphs
 
@@ -25,7 +24,6 @@ def toy_example(a, b):
 
 
 POSITIVE = torch.rand(10)
-REORDERING = pytest.mark.skipif("reorderable_logging_functions" not in SETTINGS, reason="the setting is not there yet")
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +94,6 @@ def test_frozen_toy_example() -> None:
 # ---------------------------------------------------------------- Identifying the cause of a graph break
 
 
-@REORDERING
 def test_explain_toy_example_as_printed() -> None:
     """As in the document, where print is not reordered: 3 graphs, 2 breaks, 5 operators."""
     with dovetail.config.patch(reorderable_logging_functions=frozenset()):
@@ -113,7 +110,6 @@ def test_explain_toy_example_as_printed() -> None:
     assert re.search(r"\nOps per Graph:\n  Ops 1:\n    .*\n(.*\n)+Out Guards:\n  Guard 1:\n    Name: ", text)
 
 
-@REORDERING
 def test_explain_toy_example_where_the_branch_is_taken() -> None:
     """The old document's 6 operators: b is negative."""
     with dovetail.config.patch(reorderable_logging_functions=frozenset()):

@@ -11,7 +11,6 @@ import torch
 
 import dovetail
 from dovetail import comptime
-from dovetail.config import SETTINGS
 
 from .checking import Graphs
 
@@ -22,7 +21,6 @@ def _quiet():
     dovetail.set_logs()
 
 
-REORDERING = pytest.mark.skipif("reorderable_logging_functions" not in SETTINGS, reason="the setting is not there yet")
 
 # ---------------------------------------------------------------- Terminology
 
@@ -227,7 +225,6 @@ def test_capture_scalar_outputs_is_a_setting() -> None:
 # ---------------------------------------------------------------- Printing
 
 
-@REORDERING
 def test_printing(capsys) -> None:
     with dovetail.config.patch(reorderable_logging_functions=frozenset({print})):
 
@@ -241,7 +238,6 @@ def test_printing(capsys) -> None:
     assert capsys.readouterr().out == "log!\n"
 
 
-@REORDERING
 def test_printing_where_nothing_may_be_reordered(capsys) -> None:
     with dovetail.config.patch(reorderable_logging_functions=frozenset()):
         explanation = dovetail.explain(lambda x: (print("log!"), torch.sin(x + 1))[1])(torch.ones(3, 3))

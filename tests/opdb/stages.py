@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from dovetail.ops.fake import to_fake
 from dovetail.options import Options
 from dovetail.pipeline import compile_graph
 from dovetail.schedule import schedule
+from tests.limits import time_limit
 from tests.opdb.compare import Mismatch, compare, widened
 from tests.opdb.entries import Case
 
@@ -49,18 +49,8 @@ class TimedOut(Exception):
     """The case took too long."""
 
 
-@contextlib.contextmanager
-def limited() -> Iterator[None]:
-    def stop(*_: Any) -> None:
-        raise TimedOut(f"more than {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+def limited() -> contextlib.AbstractContextManager[None]:
+    return time_limit(SECONDS, TimedOut(f"more than {SECONDS} s"))
 
 
 def run(case: Case, locate_failures: bool = True) -> Outcome:

@@ -7,12 +7,11 @@ import io
 import linecache
 import logging
 import re
-import signal
 import sys
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +21,7 @@ import dovetail
 from dovetail.request import Request
 from dovetail.runtime.entry import wrap_function
 from tests.fuzz.python.observe import Walk, difference
+from tests.limits import time_limit
 
 CALLS = (0, 0, 1, 2, 1)  # the case of each call: the same entry again, others, and back
 STATE = ("G_COUNT", "G_LIST", "G_DICT", "G_TENSOR", "G_SEEN", "G_NODE")
@@ -155,7 +155,7 @@ def check(source: str, backend: str = "eager", calls: tuple[int, ...] = CALLS) -
     eager = Side(source, "<fuzz>", None, tolerance)
     compiled = Side(source, "<fuzz>", compiler, tolerance)
     for number, case in enumerate(calls):
-        with time_limit(SECONDS):
+        with time_limit(SECONDS, TimedOut()):
             theirs = eager.call(case)
             ours = compiled.call(case)
         outcome.raised += bool(theirs.raised)
@@ -175,19 +175,3 @@ def _count(outcome: Outcome, records: list[Any], failures: list[Any]) -> None:
             outcome.codes.update(f"break {b.code}" for b in captured.breaks)
     outcome.codes.update(f"fallback {f.code}" for f in failures)
     outcome.whole = not outcome.codes and outcome.frames > 0
-
-
-@contextlib.contextmanager
-def time_limit(seconds: int) -> Iterator[None]:
-    """Raises TimedOut inside the block when it takes longer; in the main thread only."""
-
-    def stop(*_: Any) -> None:
-        raise TimedOut
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
