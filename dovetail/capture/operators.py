@@ -273,7 +273,7 @@ def truth(s: Any, value: Value) -> bool:
         return bool(value.value)
     if isinstance(value, SequenceValue):
         if s.static(value.cls, "__bool__") is MISSING:
-            return truth(s, _unread_length(s, value)) if _is_unread(value) else bool(value.items)
+            return sequence_truth(s, value)
     if isinstance(value, TensorValue):
         return s.unsupported(
             "data-dependent-branch", "the code branches on the value of a tensor",
@@ -286,21 +286,28 @@ def truth(s: Any, value: Value) -> bool:
     return True
 
 
-def _is_unread(value: Any) -> bool:
-    return type(value) is ListValue and value.unread is not None and value.cls is list
+def sequence_truth(s: Any, value: SequenceValue) -> bool:
+    """Does it hold anything?"""
+    if not value.divisible or value.head or value.tail:
+        return bool(value.head or value.tail or value.items)
+    more = len(value.span.real) > value.span.taken  # type: ignore[union-attr]
+    s.guard(Computed(f"(len({{}}) > {value.span.taken})", (value.span.source,)), GuardKind.ID, more)  # type: ignore[union-attr]
+    return more
 
 
 def _unread_length(s: Any, value: Any) -> Value:
     """A number like any other from outside: one that changes is an input of the entry."""
-    before = s.wrap(len(value.real), Computed("len({})", (value.source,)))
-    if not value.added:
+    span = value.span
+    before = s.wrap(len(span.real), Computed("len({})", (span.source,)))
+    more = len(value.head) + len(value.tail) - span.taken
+    if not more:
         return before
-    return scalars.binary(s, "add", before, Const(len(value.added))) or Const(before.value + len(value.added))
+    return scalars.binary(s, "add", before, Const(more)) or Const(before.value + more)
 
 
 def length(s: Any, value: Value) -> Value:
     kind = type(value)
-    if _is_unread(value):
+    if isinstance(value, SequenceValue) and value.divisible:
         return _unread_length(s, value)
     if isinstance(value, SequenceValue) and not _overrides(s, value, "__len__"):
         return Const(len(value.items))
@@ -377,20 +384,35 @@ def _class_item(s: Any, container: ClassValue, index: Value) -> Value:
 
 def sequence_item(s: Any, container: SequenceValue, index: Value) -> Value:
     if isinstance(index, SliceValue):
-        try:
-            chosen = range(len(container.items))[index.native()]
-        except NotNative:
-            return s.unsupported("tensor-index", "slicing a Python sequence with a tensor")
-        items = [container.at(s, k) for k in chosen]
-        if isinstance(container, TupleValue):
-            keep = container.cls.__name__ == "Size"
-            return TupleValue(items, container.cls if keep else tuple)
-        return ListValue(items)
+        return _sequence_slice(s, container, index)
     position = _index(s, index)
-    if not -len(container.items) <= position < len(container.items):
+    part = container.place(position)
+    if not -len(part) <= position < len(part):
         base = "tuple" if isinstance(container, TupleValue) else container.cls.__name__
         s.throw(IndexError, f"{base} index out of range")
     return container.at(s, position)
+
+
+def _sequence_slice(s: Any, container: SequenceValue, index: SliceValue) -> Value:
+    try:
+        wanted = index.native()
+    except NotNative:
+        return s.unsupported("tensor-index", "slicing a Python sequence with a tensor")
+    kind, cls = (TupleValue, tuple) if isinstance(container, TupleValue) else (ListValue, list)
+    bounds = wanted.start, wanted.stop
+    if wanted.step is None and all(bound is None or type(bound) is int for bound in bounds):
+        parts = container.cut(*bounds)
+        if parts is not None:
+            made = kind(parts[0])
+            made.span, made.tail = container.span.copy() if parts[1] else None, parts[2]  # type: ignore[union-attr]
+            if not parts[1]:
+                made.items = [*parts[0], *parts[2]]
+            return made
+    try:
+        chosen = range(len(container.items))[wanted]
+    except (TypeError, ValueError) as error:
+        return s.throw_native(error)
+    return kind([container.at(s, k) for k in chosen], container.cls if container.cls.__name__ == "Size" else cls)
 
 
 def _index(s: Any, index: Value) -> int:
@@ -440,19 +462,15 @@ def set_item(s: Any, container: Value, index: Value, value: Value) -> None:
 
 def sequence_store(s: Any, container: ListValue, index: Value, value: Value | None) -> None:
     """Assign to (or, with None, delete) an item or a slice of a list."""
-    items = list(container.all(s))
     try:
-        if isinstance(index, SliceValue) and value is not None:
-            items[index.native()] = s.unpack(value)
-        elif isinstance(index, SliceValue):
-            del items[index.native()]
-        elif value is None:
-            del items[_index(s, index)]
+        place: Any = index.native() if isinstance(index, SliceValue) else _index(s, index)
+        part = container.items if isinstance(index, SliceValue) else container.place(place)
+        if value is None:
+            del part[place]
         else:
-            items[_index(s, index)] = value
+            part[place] = s.unpack(value) if isinstance(index, SliceValue) else value
     except (IndexError, ValueError) as error:
         s.throw_native(error)
-    container.items = items
     mark(s, container, moves=value is None)
 
 

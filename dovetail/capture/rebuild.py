@@ -36,12 +36,21 @@ from dovetail.capture.torchtable import impure
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, LateConst, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
-from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue, ViewValue
+from dovetail.capture.values.containers import (
+    DictValue,
+    ListValue,
+    SequenceValue,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    ViewValue,
+)
 from dovetail.capture.values.descriptors import ClassStore, quiet_class
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.late import LateText, Snapshot
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue, real_dict
 from dovetail.capture.values.scalar import GraphNumber
+from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.errors import Unsupported
@@ -78,7 +87,7 @@ class Rebuilder:
             return self.entry(value.source)
         if type(value) is Lazy:
             return self._loaded(value)
-        if value.source is not None and not isinstance(value, (Const, TupleValue, CellValue)):
+        if value.source is not None and (not isinstance(value, (Const, TupleValue, CellValue)) or _untouched(value)):
             return self._loaded(value)
         for kind, builder in BUILDERS.items():
             if isinstance(value, kind):
@@ -161,7 +170,7 @@ class Rebuilder:
         if id(value) in self._building:
             return self.s.unsupported("cyclic-tuple", "a tuple that contains itself through another object")
         self._building.add(id(value))
-        items = [self.expr(item) for item in value.items]
+        items = self.items(value)
         self._building.discard(id(value))
         inside = ", ".join(items) + ("," if len(items) == 1 else "")
         if value.cls is tuple:
@@ -173,11 +182,20 @@ class Rebuilder:
         self.attributes(value, text)
         return text
 
+    def items(self, value: SequenceValue) -> list[str]:
+        """Texts between brackets; what is unread as a whole."""
+        head, span = [self.expr(item) for item in value.head], value.span
+        if span is None:
+            return head
+        stop = -span.back if span.back else ""
+        middle = self._local(f"{span.source.expr()}[{span.front}:{stop}]")
+        return [*head, f"*{middle}", *(self.expr(item) for item in value.tail)]
+
     def list(self, value: ListValue) -> str:
         if value.cls is list:
             text = self.start(value, "[]")
-            if value.items:
-                items = [self.expr(item) for item in value.items]
+            items = self.items(value)
+            if items:
                 self.lines.append(f"{text}[:] = [{', '.join(items)}]")
             return text
         base = deque if issubclass(value.cls, deque) else list
@@ -434,18 +452,26 @@ class Rebuilder:
     def write_list(self, value: ListValue) -> list[str]:
         if value.real is MISSING or not value.changed:
             return []
-        held = value.items if value.unread is None else value.added
-        items = ", ".join(self.expr(item) for item in held)
         target = self.expr(value)
-        if value.unread is not None:
-            kind = deque if issubclass(value.cls, deque) else list
-            return [f"{self.known(kind)}.extend({target}, [{items}])"]
+        if value.span is not None:
+            return self._write_ends(value, value.span, target)
+        items = ", ".join(self.expr(item) for item in value.items)
         if issubclass(value.cls, deque):
             items = self._local(f"[{items}]")
             if not value.moves:  # who walks it may go on
                 return [f"for _k, _i in enumerate({items}): {target}[_k] = _i"]
             return [f"{target}.clear()", f"{target}.extend({items})"]
         return [f"{self.known(list)}.__setitem__({target}, slice(None), [{items}])"]
+
+    def _write_ends(self, value: ListValue, span: Span, target: str) -> list[str]:
+        """What is unread stays, with what was read or put there on either side of it."""
+        head, tail = (f"[{', '.join(self.expr(item) for item in part)}]" for part in (value.head, value.tail))
+        store, out = f"{self.known(list)}.__setitem__", []
+        if span.back:
+            out.append(f"{store}({target}, slice(-{span.back}, None), {tail})")
+        elif value.tail:
+            out.append(f"{self.known(deque if issubclass(value.cls, deque) else list)}.extend({target}, {tail})")
+        return [*out, f"{store}({target}, slice(0, {span.front}), {head})"] if span.front or value.head else out
 
     def write_dict(self, value: DictValue) -> list[str]:
         if value.real is MISSING or not value.changed:
@@ -482,6 +508,11 @@ class Rebuilder:
         if value.contents is None:
             return [f"del {target}.cell_contents"]
         return [f"{target}.cell_contents = {self.expr(value.contents)}"]
+
+
+def _untouched(value: Any) -> bool:
+    """Is it a tuple from outside that nothing has read?"""
+    return isinstance(value, TupleValue) and value.span is not None and not value.head and not value.tail
 
 
 def state_line(rebuilder: Rebuilder, value: GeneratorValue, paused: Any, given: list[str]) -> str:

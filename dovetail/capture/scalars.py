@@ -44,6 +44,11 @@ def varies(value: Any) -> bool:
     return type(value) is ScalarValue and not value.seen
 
 
+def is_open(value: Any) -> bool:
+    """Is this such a number, or a text from outside that nothing relies on yet?"""
+    return varies(value) or type(value) is LateConst and not value.seen and type(value.real) is str
+
+
 def from_outside(s: Any, real: Any, source: Source | None) -> Value | None:
     """A number whose value has been seen to change, or that is wanted as an input; None for any other."""
     if source is None or type(real) not in NUMBERS or s.varying is not ALL and source.name() not in s.varying:
@@ -68,6 +73,8 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
     if isinstance(left, GraphNumber) or isinstance(right, GraphNumber):
         return graphnumbers.binary(s, name, left, right)
     name = name if name in SIGNS else name[1:]
+    if name == "add" and _text(left) and _text(right):
+        return joined(s, [left, right])
     if name not in SIGNS or not (varies(left) or varies(right)) or not (_number(left) and _number(right)):
         return None
     kinds = type(left.real if varies(left) else left.value), type(right.real if varies(right) else right.value)
@@ -129,9 +136,9 @@ def call(s: Any, function: Any, args: list[Value]) -> Value | None:
 
 def text(s: Any, value: Any, spec: str, function: Any) -> Value | None:
     """`format(value, spec)` after `function`: a text that the residual makes anew."""
-    if not varies(value):
+    if not is_open(value):
         return None
-    if type(value.real) is str and function is str and not spec:
+    if type(value.real) is str and function in (str, format) and not spec:
         return value
     made = format(value.real if spec else function(value.real), spec)
     inner = "{}" if spec else f"{s.bind(function).expr()}({{}})"
@@ -139,8 +146,8 @@ def text(s: Any, value: Any, spec: str, function: Any) -> Value | None:
 
 
 def joined(s: Any, parts: list[Value]) -> Value | None:
-    """The parts of an f-string in one."""
-    if not any(map(varies, parts)) or not all(isinstance(p, Const) for p in parts):
+    """Texts in one."""
+    if not any(map(is_open, parts)) or not all(isinstance(p, Const) for p in parts):
         return None
     whole = "".join(_real(p) for p in parts)
     return _scalar(s, f"''.join(({' '.join('{},' for _ in parts)}))", parts, whole, True)
@@ -208,8 +215,8 @@ def _outcome(s: Any, template: str, operands: list[Any], outcome: bool) -> Value
 
 def _source(s: Any, template: str, operands: list[Any]) -> Computed:
     """Constants become part of the template."""
-    texts = ["{}" if varies(v) else _braced(_constant(s, v)) for v in operands]
-    return Computed(template.format(*texts), tuple(v.source for v in operands if varies(v)))
+    texts = ["{}" if is_open(v) else _braced(_constant(s, v)) for v in operands]
+    return Computed(template.format(*texts), tuple(v.source for v in operands if is_open(v)))
 
 
 def _constant(s: Any, value: Any) -> str:

@@ -35,6 +35,7 @@ from dovetail.capture.values.callables import (
 )
 from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, SliceValue, TupleValue
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue, OpaqueValue, real_dict
+from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
@@ -261,16 +262,25 @@ def _owned(s: Any, obj: Any, source: Source | None) -> Source:
 
 def _wrap_tuple(s: Any, obj: Any, source: Source | None) -> Value:
     cls = type(obj)
-    if plain(obj) and not varies_inside(s, obj, source):
-        if source is not None:
-            s.guard(source, GuardKind.EQUAL, obj)
-        return TupleValue([Const(v) for v in obj], cls, obj if source else MISSING, source)
     if source is None:
         return TupleValue([wrap(s, v, None) for v in obj], cls)
+    if cls is not tuple:
+        return TupleValue(_read_tuple(s, obj, source), cls, obj, source)
     s.guard(source, GuardKind.TYPE, cls)
+    value = TupleValue([], cls, obj, source)
+    value.span = Span(s, obj, source, functools.partial(_read_tuple, s, obj, source), True)
+    return value
+
+
+def _read_tuple(s: Any, obj: Any, source: Source) -> list[Any]:
+    """Something depends on what it holds."""
+    if plain(obj) and not varies_inside(s, obj, source):
+        s.guard(source, GuardKind.EQUAL, obj)
+        return [Const(v) for v in obj]
+    s.guard(source, GuardKind.TYPE, type(obj))
     _guard_length(s, obj, source, tuple)
-    item = _item_source(s, cls, tuple)
-    return TupleValue([Lazy(v, item(source, k)) for k, v in enumerate(tuple.__iter__(obj))], cls, obj, source)
+    item = _item_source(s, type(obj), tuple)
+    return [Lazy(v, item(source, k)) for k, v in enumerate(tuple.__iter__(obj))]
 
 
 def plain(obj: Any) -> bool:
@@ -296,7 +306,7 @@ def _item_source(s: Any, cls: type, kind: type) -> Callable[[Source, Any], Sourc
 def _wrap_list(s: Any, obj: Any, source: Source | None) -> Value:
     source = _owned(s, obj, source)
     value = ListValue([], type(obj), obj, source)
-    value.unread = functools.partial(_read_list, s, obj, source)
+    value.span = Span(s, obj, source, functools.partial(_read_list, s, obj, source), type(obj) is list)
     if isinstance(obj, deque):
         value.maxlen = obj.maxlen
     return _remember(s, obj, value)

@@ -10,7 +10,15 @@ from dovetail.capture.operators import mark
 from dovetail.capture.scalars import joined as scalar_text
 from dovetail.capture.values.base import MISSING, NONE, Const, Value
 from dovetail.capture.values.callables import ClassValue
-from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
+from dovetail.capture.values.containers import (
+    DictValue,
+    ListValue,
+    SequenceValue,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    copied,
+)
 from dovetail.capture.values.late import joined
 
 CONVERSIONS = {0: format, 1: str, 2: repr, 3: ascii}
@@ -117,7 +125,10 @@ def map_add(f: Any, i: Any) -> None:
 def list_extend(f: Any, i: Any) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
-    target.extend(f.s.unpack(value))
+    if isinstance(value, SequenceValue) and value.divisible:
+        target.join(f.s, value)
+    else:
+        target.extend(f.s.unpack(value))
     mark(f.s, target)
 
 
@@ -149,7 +160,7 @@ def mapping_pairs(s: Any, value: Any) -> list[tuple[Any, Any]]:
 
 @op("LIST_TO_TUPLE")
 def list_to_tuple(f: Any, i: Any) -> None:
-    f.stack_[-1] = TupleValue(f.stack_[-1].items)
+    f.stack_[-1] = copied(f.s, f.stack_[-1], TupleValue)
 
 
 def _unpacked(s: Any, value: Value) -> list[Value]:

@@ -13,7 +13,7 @@ from dovetail.capture.handlers.coroutines import async_gen_wrap
 from dovetail.capture.handlers.table import YIELD, op
 from dovetail.capture.values.base import NONE, Const, Raised, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue
-from dovetail.capture.values.containers import TupleValue
+from dovetail.capture.values.containers import TupleValue, copied
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Handling
 
@@ -160,7 +160,7 @@ def _positive(f: Any, i: Any) -> None:
 
 
 def _list_to_tuple(f: Any, i: Any) -> None:
-    f.stack_[-1] = TupleValue(f.stack_[-1].items)
+    f.stack_[-1] = copied(f.s, f.stack_[-1], TupleValue)
 
 
 INTRINSICS = {3: _stop_iteration_error, 4: async_gen_wrap, 5: _positive, 6: _list_to_tuple}

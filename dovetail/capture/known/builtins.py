@@ -32,6 +32,7 @@ from dovetail.capture.values.containers import (
     SliceValue,
     TupleValue,
     ViewValue,
+    copied,
 )
 from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, Mapping, NativeIterator, Zipping
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
@@ -261,6 +262,8 @@ def _format(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(list)
 def _list(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if args and isinstance(args[0], SequenceValue) and args[0].divisible:
+        return copied(s, args[0], ListValue)
     return ListValue(s.unpack(args[0]) if args else [])
 
 
@@ -268,6 +271,8 @@ def _list(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _tuple(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
+    if args and isinstance(args[0], SequenceValue) and args[0].divisible:
+        return copied(s, args[0], TupleValue)
     return TupleValue(s.unpack(args[0]) if args else [])
 
 

@@ -14,7 +14,7 @@ import torch
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.known.builtins import sort_values
 from dovetail.capture.known.table import KNOWN, known, methods
-from dovetail.capture.operators import COMPARE, mark, sequence_item, sequence_store
+from dovetail.capture.operators import COMPARE, mark, sequence_item, sequence_store, sequence_truth
 from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator, walk
@@ -106,10 +106,10 @@ def _popleft(s: Any, v: Any) -> Value:
 
 
 def _pop(s: Any, v: Any, index: Value = LAST) -> Value:
-    if not v.items:
+    if not sequence_truth(s, v):
         s.throw(IndexError, "pop from an empty deque" if issubclass(v.cls, deque) else "pop from empty list")
     found = sequence_item(s, v, index)
-    del v.items[index.native()]
+    del v.place(index.native())[index.native()]
     mark(s, v)
     return found
 
@@ -121,7 +121,11 @@ methods(deque, "pop")(_pop)
 def _insert(s: Any, v: Any, index: Value, value: Value) -> None:
     if v.maxlen is not None and len(v.items) >= v.maxlen:
         s.throw(IndexError, "deque already at its maximum size")
-    v.items.insert(index.native(), value)
+    place = index.native()
+    if v.divisible and type(place) is int and v.ensure(abs(place), place < 0):
+        (v.head if place >= 0 else v.tail).insert(place, value)
+    else:
+        v.items.insert(place, value)
     mark(s, v)
 
 
@@ -162,7 +166,8 @@ def _count(s: Any, v: Any, value: Value) -> Value:
 
 
 def _copy(s: Any, v: Any) -> Value:
-    made = ListValue(v.all(s), deque if issubclass(v.cls, deque) else list)
+    made = ListValue([], deque if issubclass(v.cls, deque) else list)
+    made.join(s, v)
     made.maxlen = v.maxlen
     return made
 
@@ -193,7 +198,9 @@ def _sequence_add(s: Any, v: Any, other: Value) -> Value:
     kind = TupleValue if isinstance(v, TupleValue) else ListValue
     if not isinstance(other, kind):
         return NOT_IMPLEMENTED
-    made = kind([*v.all(s), *other.all(s)], _plain_class(v))
+    made = kind([], _plain_class(v))
+    made.join(s, v)
+    made.join(s, other)
     made.maxlen = v.maxlen
     _trim(made)
     return made

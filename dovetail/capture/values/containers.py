@@ -13,28 +13,70 @@ from typing import Any, TypeGuard
 
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.objects import Lazy, ObjectValue
+from dovetail.capture.values.span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
 
 
 class SequenceValue(ObjectValue):
-    """A list, tuple, deque or a subclass of one; `moves` counts changes that end the walks over a deque."""
+    """A list, tuple, deque or a subclass of one; `moves` counts changes that end the walks over a deque.
 
-    __slots__ = ("items", "changed", "maxlen", "moves")
+    It holds `head`, what `span` has left unread of a sequence from outside, and `tail`. Whatever needs to know all asks
+    for `items`; then there is no `span`, and `head` is all.
+    """
+
+    __slots__ = ("head", "span", "tail", "changed", "maxlen", "moves")
 
     def __init__(
         self, items: Iterable[Any], cls: type, real: Any = MISSING, source: Source | None = None
     ) -> None:
         super().__init__(cls, real, source)
-        self.items: list[Any] = list(items)
+        self.items = list(items)
         self.changed = False
         self.maxlen: int | None = None
         self.moves = 0
 
+    @property
+    def items(self) -> list[Any]:
+        if self.span is not None:
+            found = [*self.head, *self.span.rest(), *self.tail]
+            self.items = found if self.maxlen is None else found[max(0, len(found) - self.maxlen) :]
+        return self.head
+
+    @items.setter
+    def items(self, items: list[Any]) -> None:
+        self.head: list[Any] = items
+        self.span: Span | None = None
+        self.tail: list[Any] = []
+
+    @property
+    def divisible(self) -> bool:
+        """Can it be read in part?"""
+        return self.span is not None and self.span.divisible
+
+    def ensure(self, count: int, last: bool) -> bool:
+        """Read so many items at one end; False where that relies on the length."""
+        while len(self.tail if last else self.head) < count:
+            item = self.span.take(last)  # type: ignore[union-attr]
+            if item is None:
+                return False
+            if last:
+                self.tail.insert(0, item)
+            else:
+                self.head.append(item)
+        return True
+
+    def place(self, index: int) -> list[Any]:
+        """What holds the item of that index, under that index."""
+        if self.divisible and self.ensure(index + 1 if index >= 0 else -index, index < 0):
+            return self.head if index >= 0 else self.tail
+        return self.items
+
     def at(self, s: Any, index: int) -> Value:
-        item = self.items[index]
+        part = self.place(index)
+        item = part[index]
         if type(item) is Lazy:
-            item = self.items[index] = s.wrap(item.real, item.source)
+            item = part[index] = s.wrap(item.real, item.source)
         return item
 
     def all(self, s: Any) -> list[Value]:
@@ -45,41 +87,47 @@ class SequenceValue(ObjectValue):
                 items[k] = s.wrap(item.real, item.source)
         return items
 
+    def join(self, s: Any, other: SequenceValue) -> None:
+        """Put what another holds at the end, unread if that will do."""
+        if self.span is None and other.divisible and self.maxlen is None:
+            self.head += other.head
+            self.span, self.tail = other.span.copy(), list(other.tail)  # type: ignore[union-attr]
+        else:
+            (self.head if self.span is None else self.tail).extend(other.all(s))
+
+    def cut(self, start: int | None, stop: int | None) -> tuple[list[Any], bool, list[Any]] | None:
+        """The parts of `[start:stop]`: a head, whether all that is unread comes next, a tail. None: all must be read."""
+        first, last = start or 0, stop
+        if not self.divisible or last is not None and first < 0:
+            return None
+        if first < 0:
+            return ([], False, self.tail[first:]) if self.ensure(-first, True) else None
+        if last is not None and last >= 0:
+            return (self.head[first:last], False, []) if self.ensure(max(first, last), False) else None
+        if self.ensure(first, False) and self.ensure(-(last or 0), True):
+            return self.head[first:], True, self.tail[: len(self.tail) + (last or 0)]
+        return None
+
 
 class ListValue(SequenceValue):
     """A list, deque or a subclass of one.
 
-    One from outside is `unread` until something depends on what it holds: reading it wraps and guards its contents.
-    What was put at its end until then is `added`, which needs no knowledge of what is there.
+    One from outside is read and guarded where something depends on what it holds.
     """
 
-    __slots__ = ("_items", "added", "unread")
+    __slots__ = ()
 
     def __init__(self, items: Iterable[Any], cls: type = list, real: Any = MISSING, source: Any = None) -> None:
-        self.unread: Callable[[], list[Any]] | None = None
-        self.added: list[Any] = []
         super().__init__(items, cls, real, source)
-
-    @property
-    def items(self) -> list[Any]:  # type: ignore[override]
-        if self.unread is not None:
-            found = [*self.unread(), *self.added]
-            self.unread = None
-            self._items = found if self.maxlen is None else found[max(0, len(found) - self.maxlen) :]
-        return self._items
-
-    @items.setter
-    def items(self, items: list[Any]) -> None:
-        self.unread, self._items = None, items
 
     def extend(self, values: list[Any]) -> None:
         """Put them at the end, of which only a `maxlen` is left."""
-        if self.unread is not None:
-            self.added.extend(values)
+        if self.span is not None:
+            self.tail.extend(values)
             return
-        self._items.extend(values)
-        if self.maxlen is not None and len(self._items) > self.maxlen:
-            self._items = self._items[len(self._items) - self.maxlen :]
+        self.head.extend(values)
+        if self.maxlen is not None and len(self.head) > self.maxlen:
+            self.head = self.head[len(self.head) - self.maxlen :]
 
     def native(self) -> Any:
         if self.cls is not list:
@@ -105,10 +153,18 @@ class TupleValue(SequenceValue):
         return tuple(v.real if type(v) is Lazy else v.key() for v in self.items)
 
 
+def copied(s: Any, value: SequenceValue, kind: Callable[[list[Any]], SequenceValue]) -> SequenceValue:
+    """A plain list or tuple of what a sequence holds."""
+    made = kind([])
+    made.join(s, value)
+    return made
+
+
 class DictValue(ObjectValue):
     """`entries` maps a key's native form to (key, value), in insertion order.
 
-    `unread` and `added` (pairs) are as a list's.
+    One from outside is `unread` until something depends on what it holds: reading it wraps and guards its contents.
+    What was put in until then is `added`, which needs no knowledge of what is there.
     """
 
     __slots__ = ("_entries", "added", "changed", "default_factory", "unread")
@@ -212,7 +268,7 @@ class SetEntries(dict[Any, Value]):
 
 
 class SetValue(ObjectValue):
-    """A set or frozenset; `unread` and `added` are as a list's."""
+    """A set or frozenset; `unread` and `added` are as a dictionary's."""
 
     __slots__ = ("_entries", "added", "changed", "unread")
 

@@ -1,0 +1,46 @@
+"""What a region has left unread of a list or tuple from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.capture.values.objects import Lazy
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Computed, Item, Source
+
+
+class Span:
+    """All items of `real`, as it was when the region began, but the first `front` and the last `back`.
+
+    Taking an item at either end relies on there being so many; the rest relies on the length. Only a `divisible` one,
+    of a plain list or tuple, gives single items.
+    """
+
+    __slots__ = ("s", "real", "source", "front", "back", "read", "divisible")
+
+    def __init__(self, s: Any, real: Any, source: Source, read: Callable[[], list[Any]], divisible: bool) -> None:
+        self.s, self.real, self.source, self.read, self.divisible = s, real, source, read, divisible
+        self.front = self.back = 0
+
+    def copy(self) -> Span:
+        made = Span(self.s, self.real, self.source, self.read, self.divisible)
+        made.front, made.back = self.front, self.back
+        return made
+
+    @property
+    def taken(self) -> int:
+        return self.front + self.back
+
+    def rest(self) -> list[Any]:
+        found = self.read()
+        return found[self.front : len(found) - self.back]
+
+    def take(self, last: bool) -> Lazy | None:
+        """The next item at one end; None if there is none."""
+        if self.taken >= len(self.real):
+            return None
+        self.back, self.front = self.back + last, self.front + (not last)
+        self.s.guard(Computed(f"(len({{}}) >= {self.taken})", (self.source,)), GuardKind.ID, True)
+        key = -self.back if last else self.front - 1
+        return Lazy(self.real[key], Item(self.source, key))
