@@ -22,6 +22,7 @@ from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.higher import all as _higher
 from dovetail.capture.known import all as _known
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
+from dovetail.capture.offsets import forget_offsets
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.scalars import ALL
 from dovetail.capture.session import Session
@@ -327,6 +328,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
     _distinct(s, inputs)
     rely_on_separate_changes(s)
+    forget_offsets(s)
     metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes), **s.metrics}
     equal = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}  # which implies the type
     guards = tuple(g for g in s.guards if g.kind is not GuardKind.TYPE or g.source not in equal)

@@ -385,7 +385,7 @@ def _class_item(s: Any, container: ClassValue, index: Value) -> Value:
 def sequence_item(s: Any, container: SequenceValue, index: Value) -> Value:
     if isinstance(index, SliceValue):
         return _sequence_slice(s, container, index)
-    position = _index(s, index)
+    position = as_index(s, index)
     part = container.place(position)
     if not -len(part) <= position < len(part):
         base = "tuple" if isinstance(container, TupleValue) else container.cls.__name__
@@ -415,7 +415,7 @@ def _sequence_slice(s: Any, container: SequenceValue, index: SliceValue) -> Valu
     return kind([container.at(s, k) for k in chosen], container.cls if container.cls.__name__ == "Size" else cls)
 
 
-def _index(s: Any, index: Value) -> int:
+def as_index(s: Any, index: Value) -> int:
     if isinstance(index, Const):
         if not hasattr(type(index.value), "__index__"):
             s.throw(TypeError, f"list indices must be integers or slices, not {type(index.value).__name__}")
@@ -463,7 +463,7 @@ def set_item(s: Any, container: Value, index: Value, value: Value) -> None:
 def sequence_store(s: Any, container: ListValue, index: Value, value: Value | None) -> None:
     """Assign to (or, with None, delete) an item or a slice of a list."""
     try:
-        place: Any = index.native() if isinstance(index, SliceValue) else _index(s, index)
+        place: Any = index.native() if isinstance(index, SliceValue) else as_index(s, index)
         part = container.items if isinstance(index, SliceValue) else container.place(place)
         if value is None:
             del part[place]

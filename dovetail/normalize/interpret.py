@@ -73,6 +73,7 @@ def _end(aten: AtenGraph, output: Node, given: list[Any], env: dict[Node, Any]) 
     with torch.no_grad():
         for position, node in aten.mutated:
             given[position].copy_(env[node])
+    inputs = [n for n in aten.graph.nodes if n.op == "placeholder"]
     results = []
     made: dict[Node, Any] = {}
     for k, value in enumerate(output.args[0]):  # type: ignore[arg-type]
@@ -83,18 +84,20 @@ def _end(aten: AtenGraph, output: Node, given: list[Any], env: dict[Node, Any]) 
             results.append(env[value])
         else:
             if value not in made:
-                made[value] = _view(given[source], value.meta["val"])
+                made[value] = _view(given[source], inputs[source].meta["val"], value.meta["val"])
             results.append(made[value])
     return tuple(results)
 
 
-def _view(source: torch.Tensor, like: Any) -> torch.Tensor:
+def _view(source: torch.Tensor, known: Any, like: Any) -> torch.Tensor:
+    """The view of `source` that `like` is of `known`; where they begin in their storages may differ."""
+    begin = like.storage_offset() - known.storage_offset() * known.itemsize // like.itemsize
     if like.dtype != source.dtype:
         if like.is_complex() or source.is_complex():
             scaled = torch.view_as_real(source) if source.is_complex() else torch.view_as_complex(source)
         else:
             scaled = source.view(like.dtype)
         source = scaled
-    view = source.as_strided(like.size(), like.stride(), like.storage_offset())
+    view = source.as_strided(like.size(), like.stride(), source.storage_offset() + begin)
     view = view.conj() if like.is_conj() != view.is_conj() else view
     return torch._neg_view(view) if like.is_neg() != view.is_neg() else view

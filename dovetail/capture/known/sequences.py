@@ -14,7 +14,7 @@ import torch
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.known.builtins import sort_values
 from dovetail.capture.known.table import KNOWN, known, methods
-from dovetail.capture.operators import COMPARE, mark, sequence_item, sequence_store, sequence_truth
+from dovetail.capture.operators import COMPARE, as_index, mark, sequence_item, sequence_store, sequence_truth
 from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator, walk
@@ -108,8 +108,12 @@ def _popleft(s: Any, v: Any) -> Value:
 def _pop(s: Any, v: Any, index: Value = LAST) -> Value:
     if not sequence_truth(s, v):
         s.throw(IndexError, "pop from an empty deque" if issubclass(v.cls, deque) else "pop from empty list")
-    found = sequence_item(s, v, index)
-    del v.place(index.native())[index.native()]
+    place = as_index(s, index)
+    part = v.place(place)
+    if not -len(part) <= place < len(part):
+        s.throw(IndexError, "pop index out of range")
+    found = v.at(s, place)
+    del part[place]
     mark(s, v)
     return found
 

@@ -96,7 +96,7 @@ class SequenceValue(ObjectValue):
             (self.head if self.span is None else self.tail).extend(other.all(s))
 
     def cut(self, start: int | None, stop: int | None) -> tuple[list[Any], bool, list[Any]] | None:
-        """The parts of `[start:stop]`: a head, whether all that is unread comes next, a tail. None: all must be read."""
+        """The parts of `[start:stop]`: a head, whether what is unread comes next, a tail. None: all must be read."""
         first, last = start or 0, stop
         if not self.divisible or last is not None and first < 0:
             return None

@@ -1,0 +1,42 @@
+"""Where a tensor from outside begins in its storage: an entry relies on it only if something can see it.
+
+Graphs count from a tensor's first element, so the rows of one tensor are all alike to them. What counts from the
+beginning of the storage, or refuses some places in it, is named here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Bound
+
+SEEING = frozenset(
+    ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "storage_offset", "view_as_complex")
+)
+VIEWS = frozenset(("view", "view_as"))  # as another dtype they refuse some places
+
+
+def forget_offsets(s: Any) -> None:
+    """Called when the region is complete."""
+    graphs = [s.root, *(m.graph for sub in s.subgraphs.values() for m in sub.modules() if hasattr(m, "graph"))]
+    if s.offset_read or any(_sees(node) for graph in graphs for node in graph.nodes):
+        return
+    s.guards[:] = [
+        replace(g, payload=replace(g.payload, offset=None))
+        if g.kind is GuardKind.TENSOR and not isinstance(g.source, Bound)
+        else g
+        for g in s.guards
+    ]
+
+
+def _sees(node: torch.fx.Node) -> bool:
+    if not node.op.startswith("call"):
+        return False
+    names = str(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).split(".")
+    dtype = any(isinstance(a, torch.dtype) for a in (*node.args, *node.kwargs.values()))
+    return not SEEING.isdisjoint(names) or dtype and not VIEWS.isdisjoint(names)
