@@ -15,7 +15,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch bench bench-compile bench-capture opdb modules fuzz-python lint format types clean
+.PHONY: demo test test-torch bench bench-compile bench-capture opdb opdb-backward modules fuzz-python lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -63,6 +63,10 @@ modules: $(READY)
 
 opdb: $(READY)
 	$(BIN)/python -m tests.opdb.sweep $(ARGS)
+
+# Gradients of every differentiable operator; ARGS="--samples 2" takes minutes, all of it the better part of an hour.
+opdb-backward: $(READY)
+	$(BIN)/python -m tests.opdb.sweep --backward $(ARGS)
 
 fuzz-python: $(READY)
 	$(BIN)/python -m tests.fuzz.python $(ARGS)

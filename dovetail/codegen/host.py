@@ -25,6 +25,7 @@ from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import last_uses, reads, view_roots, writes
 from dovetail.ir.loops import Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
 from dovetail.ops.calls import OPAQUE
+from dovetail.ops.schema import facts
 
 
 def generate(
@@ -48,6 +49,7 @@ class _Host:
         self.pointers: dict[str, str] = {}
         self.offsets = dict(memory.offsets)
         self.roots = view_roots(program)
+        self.foreign = {b.name for b in program.inputs} | _library_views(program)
         self.last = last_uses(program)
         self.view_of: dict[str, View] = {}
 
@@ -204,7 +206,7 @@ class _Host:
     def storage_offset(self, base: Buffer, tensor: str, offset: dims.Dim) -> str:
         """as_strided's offset counts from the storage; a buffer's from its data pointer."""
         root = self.roots.get(base.name, base.name)
-        if root in {b.name for b in self.program.inputs}:
+        if root in self.foreign:
             return f", {root}.storage_offset() + {offset}" if offset != 0 else f", {root}.storage_offset()"
         return f", {offset}"
 
@@ -256,6 +258,12 @@ class _Host:
             return base.name
         offset = self.storage_offset(base, base.name, value.offset)
         return f"{base.name}.as_strided({_tuple(value.sizes)}, {_tuple(value.strides)}{offset})"
+
+
+def _library_views(program: Program) -> set[str]:
+    """Results of library calls that are views of an argument: they begin wherever that does."""
+    calls = (item for item in program.items if isinstance(item, LibraryCall))
+    return {b.name for call in calls if facts(call.operator).view for b in call.results if b is not None}
 
 
 _EMIT = {Group: _Host.group, LibraryCall: _Host.library, View: _Host.view}

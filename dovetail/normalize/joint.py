@@ -179,7 +179,7 @@ class _Joint:
         try:
             with self.recorder:
                 found = torch.autograd.grad(tensors, leaves, tangents, allow_unused=True)
-        except RuntimeError as error:
+        except (RuntimeError, Unsupported) as error:
             raise NotDifferentiable(str(error)) from error
         return dict(zip(map(id, leaves), found, strict=True))
 

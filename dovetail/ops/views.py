@@ -314,9 +314,11 @@ def as_strided(
 
 
 def _copied(row: Any) -> Any:
-    """The view, in no memory: whoever needs memory gets a copy laid out as eager's."""
+    """The view, in no memory: whoever needs memory gets a copy laid out as eager's. Loops make that copy."""
 
     def lowering(emit: Emitter, out: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(spec.dtype not in build.SUPPORTED for spec in (out if isinstance(out, tuple) else (out,))):
+            return NotImplemented
         result = row(emit, out, *args, **kwargs)
         if isinstance(result, Value):
             return result.as_copy(out.strides)

@@ -35,7 +35,7 @@ EXCEPTIONS: dict[str, Reason] = {
     **dict.fromkeys(("argwhere", "nonzero", "unique", "unique_consecutive", "masked_select", "combinations", "bincount",
                      "linalg_lstsq", "linalg_lstsq_grad_oriented", "nn_functional_ctc_loss"), _SIZE),
     **dict.fromkeys(("allclose", "equal", "item"), _VALUE),
-    **dict.fromkeys(("cov", "corrcoef", "narrow", "nn_functional_gaussian_nll_loss", "nn_functional_one_hot",
+    **dict.fromkeys(("cov", "corrcoef", "istft", "narrow", "nn_functional_gaussian_nll_loss", "nn_functional_one_hot",
                      "tensor_split"),
                     _DECIDES),
     **dict.fromkeys(("resize_", "resize_as_"), _MEMORY),

@@ -7,19 +7,40 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch._prims_common
 from torch.utils import _pytree as pytree
 
 import dovetail
 from dovetail.errors import Unsupported
 from tests.opdb.compare import Mismatch, one, widened
-from tests.opdb.entries import Case, Entry, copied, spread
+from tests.opdb.entries import Case, Entry, copied, database, has_matrix, spread
 from tests.opdb.stages import SEED, Outcome, TimedOut, _line, limited
+
+#: All samples of an entry with the first that it supports; a few with each of the others.
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.complex64)
+FEW = 6
+
+#: PyTorch's formula works in place except on subclasses of tensors, such as those that are traced; the gradient is
+#: laid out otherwise.
+OTHER_LAYOUTS = frozenset(("ormqr",))
+
+
+def differentiable(op: Any) -> list[torch.dtype]:
+    """The dtypes with which gradients of the operator are compared."""
+    supported = op.supported_backward_dtypes("cpu") if op.supports_autograd else ()
+    return [dtype for dtype in DTYPES if dtype in supported]
+
+
+def entries() -> list[Entry]:
+    """Each differentiable operator with each of its dtypes."""
+    operators = sorted(database(), key=lambda op: op.formatted_name)
+    return [Entry(op, dtype) for op in operators for dtype in differentiable(op)]
 
 
 def samples(entry: Entry, most: int | None) -> Iterator[Case]:
     """Sample inputs of an operator that is differentiable with the entry's dtype."""
-    if not entry.op.supports_autograd or entry.dtype not in entry.op.supported_backward_dtypes("cpu"):
-        return
+    if entry.dtype is not differentiable(entry.op)[0]:
+        most = FEW if most is None else min(most, FEW)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(1)
@@ -28,6 +49,10 @@ def samples(entry: Entry, most: int | None) -> Iterator[Case]:
         sample = found[k]
         yield Case(f"gradient {k}", entry.op.op, (sample.input, *sample.args), dict(sample.kwargs),
                    operator=entry.op.name)
+        if has_matrix(sample):
+            other = sample.noncontiguous()
+            yield Case(f"gradient {k} non-contiguous", entry.op.op, (other.input, *other.args), dict(other.kwargs),
+                       operator=entry.op.name)
 
 
 def run(case: Case) -> Outcome:
@@ -123,13 +148,15 @@ def _compare(got: dict[str, Any], want: dict[str, Any], case: Case) -> None:
                 raise Mismatch(f"{place} is {'None' if mine is None else 'a tensor'}, eager's is not")
             continue
         if eager is not None:
-            _one(place, mine, eager, exact)
+            if place.startswith("gradient") and not (dense(eager) and case.operator not in OTHER_LAYOUTS):
+                mine, eager = mine.to_dense().contiguous(), eager.to_dense().contiguous()
+            one(place, mine, eager, lambda place=place: exact(place))  # type: ignore[misc]
 
 
-def _one(place: str, mine: torch.Tensor, eager: torch.Tensor, exact: Callable[[str], Any]) -> None:
-    if place.startswith("gradient"):  # its strides are the engine's business
-        mine, eager = mine.to_dense().contiguous(), eager.to_dense().contiguous()
-    one(place, mine, eager, lambda: exact(place))
+def dense(tensor: torch.Tensor) -> bool:
+    """Has it memory of its own, each element in a place of its own? Eager may also give a part of a larger gradient,
+    or one element for all; ours is then a copy."""
+    return tensor.layout is not torch.strided or torch._prims_common.is_non_overlapping_and_dense_or_false(tensor)
 
 
 def _wide(case: Case) -> Any:

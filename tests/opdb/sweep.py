@@ -1,8 +1,9 @@
 """The whole operator database: `python -m tests.opdb.sweep [--out results.jsonl] [--samples N] [--only REGEX]`.
 
-Each entry's result is a line of the output file as soon as it is known; entries already there are not run again
-(`--again` runs the failed ones). At the end a summary is printed and written beside it, as JSON and as a list of
-failures by cause.
+Forward: every operator with a float, an integer and a half type. With `--backward`: every differentiable one, its
+outputs and gradients, with real, half and complex types. Each entry's result is a line of the output file as soon as
+it is known; entries already there are not run again (`--again` runs the failed ones). At the end a summary is printed
+and written beside it, as JSON and as a list of failures by cause.
 """
 
 from __future__ import annotations
@@ -14,22 +15,31 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
+from tests.opdb import gradients
 from tests.opdb.entries import entries
-from tests.opdb.workers import Result, sweep
+from tests.opdb.workers import BACKWARD, FORWARD, Result, sweep
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("opdb_results.jsonl"))
+    parser.add_argument("--backward", action="store_true", help="outputs and gradients of differentiable operators")
+    parser.add_argument("--out", type=Path, default=None, help="opdb_results.jsonl or opdb_backward.jsonl")
     parser.add_argument("--samples", type=int, default=None, help="at most this many samples of an entry (all)")
     parser.add_argument("--only", default="", help="a regular expression for entries' names")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="run failed entries again")
     options = parser.parse_args()
 
-    everything = entries()
+    everything, direction, out = (
+        (gradients.entries(), BACKWARD, "opdb_backward.jsonl") if options.backward
+        else (entries(), FORWARD, "opdb_results.jsonl")
+    )  # fmt: skip
+    options.out = options.out or Path(out)
     known = read(options.out)
     if options.again:
         known = {name: r for name, r in known.items() if not r.failures}
@@ -39,7 +49,7 @@ def main() -> None:
     with Progress(*columns) as progress, options.out.open("a") as file:
         task = progress.add_task("0 failed", total=len(todo))
         failed = 0
-        for result in sweep(everything, todo, options.samples, options.workers):
+        for result in sweep(everything, todo, options.samples, options.workers, direction):
             file.write(json.dumps(asdict(result)) + "\n")
             file.flush()
             known[result.entry] = result
@@ -71,6 +81,8 @@ def report(results: dict[str, Result], out: Path) -> None:
     }
     out.with_suffix(".summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     out.with_suffix(".failures.md").write_text(failures_text(tried))
+    if summary["failed"]:
+        Console().print(failures_table(tried))
     print(json.dumps(summary, indent=2))
 
 
@@ -78,20 +90,36 @@ def share(part: list[Result], whole: list[Result]) -> float:
     return round(len(part) / max(len(whole), 1), 4)
 
 
-def failures_text(results: list[Result]) -> str:
-    """Failures grouped by stage and by message with its numbers and names blanked."""
-    causes: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+def causes(results: list[Result]) -> list[tuple[str, str, list[str]]]:
+    """(stage, message with its numbers and names blanked, failures); of a stage the most frequent first."""
+    found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for result in results:
         for failure in result.failures:
             stage, _, _ = failure["stage"].partition(":")
             where = failure["stage"] if failure["stage"].startswith(stage + ":") else failure["message"]
-            causes[stage, cause(where)].append(f"{result.entry} {failure['case']}: {failure['message']}")
+            found[stage, cause(where)].append(f"{result.entry} {failure['case']}: {failure['message']}")
+    return [(*key, lines) for key, lines in sorted(found.items(), key=lambda item: (item[0][0], -len(item[1])))]
+
+
+def entries_of(failures: list[str]) -> list[str]:
+    return sorted({line.partition(" ")[0] for line in failures})
+
+
+def failures_text(results: list[Result]) -> str:
     lines = ["# Failures by cause\n"]
-    for (stage, text), found in sorted(causes.items(), key=lambda item: (item[0][0], -len(item[1]))):
-        names = sorted({line.partition(" ")[0] for line in found})
+    for stage, text, found in causes(results):
+        names = entries_of(found)
         lines.append(f"## {stage}: {text}\n{len(found)} cases of {len(names)} entries: {', '.join(names[:40])}\n")
         lines += [f"- {line}" for line in found[:3]] + [""]
     return "\n".join(lines)
+
+
+def failures_table(results: list[Result]) -> Table:
+    table = Table("stage", "cause", "cases", "entries", title="Failures by cause")
+    for stage, text, found in causes(results):
+        names = entries_of(found)
+        table.add_row(stage, escape(text), str(len(found)), escape(", ".join(names[:4])) + (" …" if names[4:] else ""))
+    return table
 
 
 def cause(message: str) -> str:

@@ -1,7 +1,7 @@
 """A fixed part of the operator database, through `dovetail.compile`, against eager.
 
-Every entry with float32 and one sample; of the integer and half entries every eighth. The whole of it:
-`python -m tests.opdb.sweep`.
+Every entry with float32 and one sample; of the integer and half entries every eighth. Gradients: every fourth entry
+with float32, every 32nd with another type. The whole of it: `python -m tests.opdb.sweep [--backward]`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,27 @@ import zlib
 import pytest
 import torch
 
+from tests.opdb import gradients
 from tests.opdb.entries import Entry, entries
-from tests.opdb.workers import run_entry
+from tests.opdb.workers import BACKWARD, run_entry
 
 
-def chosen() -> list[Entry]:
-    """float32 always, other dtypes by a hash of the name: the same ones on every machine."""
-    return [e for e in entries() if e.dtype is torch.float32 or zlib.crc32(e.name.encode()) % 8 == 0]
+def chosen(everything: list[Entry], floats: int, others: int) -> list[Entry]:
+    """One in `floats` with float32, one in `others`; by a hash of the name: the same ones on every machine."""
+
+    def one_in(entry: Entry) -> int:
+        return floats if entry.dtype is torch.float32 else others
+
+    return [e for e in everything if zlib.crc32(e.name.encode()) % one_in(e) == 0]
 
 
-@pytest.mark.parametrize("entry", chosen(), ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", chosen(entries(), 1, 8), ids=lambda e: e.name)
 def test_entry(entry):
     result = run_entry(entry, 1)
+    assert result.failures == []
+
+
+@pytest.mark.parametrize("entry", chosen(gradients.entries(), 4, 32), ids=lambda e: e.name)
+def test_gradients(entry):
+    result = run_entry(entry, 1, BACKWARD)
     assert result.failures == []

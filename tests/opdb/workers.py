@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import dovetail
-from tests.opdb import stages
+from tests.opdb import gradients, stages
 from tests.opdb.entries import Case, Entry, errors, samples
 from tests.opdb.exceptions import excused
 
@@ -46,25 +46,39 @@ class Result:
             self.breaks.append({**record, "reason": reason})
 
 
-def cases_of(entry: Entry, most: int | None) -> Iterator[Case]:
+@dataclass(frozen=True)
+class Direction:
+    """What is compared of an entry: its cases, at most so many samples of them, and how one is run."""
+
+    cases: Callable[[Entry, int | None], Iterator[Case]]
+    run: Callable[[Case], stages.Outcome]
+
+
+def _forward_cases(entry: Entry, most: int | None) -> Iterator[Case]:
     yield from samples(entry, most)
     yield from errors(entry)
 
 
-def run_entry(entry: Entry, most: int | None, before: Callable[[str], None] = lambda label: None) -> Result:
+FORWARD = Direction(_forward_cases, stages.run)
+BACKWARD = Direction(gradients.samples, gradients.run)
+
+
+def run_entry(
+    entry: Entry, most: int | None, direction: Direction = FORWARD, before: Callable[[str], None] = lambda label: None
+) -> Result:
     """All cases of one entry; `before` is told each case's label first."""
     result = Result(entry.name)
     try:
-        for case in cases_of(entry, most):
+        for case in direction.cases(entry, most):
             before(case.label)
-            result.add(stages.run(case))
+            result.add(direction.run(case))
     except (RuntimeError, NotImplementedError) as error:  # from making the samples: `run` itself reports failures
         result.add(stages.Outcome("samples", "fail", "samples", f"{type(error).__name__}: {error}"[:300]))
     dovetail.reset()
     return result
 
 
-def _work(pipe: Connection, entries: Sequence[Entry], most: int | None) -> None:
+def _work(pipe: Connection, entries: Sequence[Entry], most: int | None, direction: Direction) -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(os.devnull, "w") as nowhere:  # operators warn on stderr, from C++
@@ -73,13 +87,13 @@ def _work(pipe: Connection, entries: Sequence[Entry], most: int | None) -> None:
         k = pipe.recv()
         if k is None:
             return
-        pipe.send(("done", run_entry(entries[k], most, lambda label: pipe.send(("case", label)))))
+        pipe.send(("done", run_entry(entries[k], most, direction, lambda label: pipe.send(("case", label)))))
 
 
 class _Worker:
-    def __init__(self, entries: Sequence[Entry], most: int | None) -> None:
+    def __init__(self, entries: Sequence[Entry], most: int | None, direction: Direction) -> None:
         self.pipe, theirs = _FORK.Pipe()
-        self.process = _FORK.Process(target=_work, args=(theirs, entries, most), daemon=True)
+        self.process = _FORK.Process(target=_work, args=(theirs, entries, most, direction), daemon=True)
         self.process.start()
         theirs.close()
         self.done, self.current, self.case = 0, -1, ""
@@ -94,10 +108,12 @@ class _Worker:
         self.process.join()
 
 
-def sweep(entries: Sequence[Entry], todo: Sequence[int], most: int | None, count: int) -> Iterator[Result]:
+def sweep(
+    entries: Sequence[Entry], todo: Sequence[int], most: int | None, count: int, direction: Direction = FORWARD
+) -> Iterator[Result]:
     """Results of `entries[k]` for k in todo, as they come."""
     queue = list(reversed(todo))
-    workers = [_Worker(entries, most) for _ in range(min(count, len(queue)))]
+    workers = [_Worker(entries, most, direction) for _ in range(min(count, len(queue)))]
     for worker in workers:
         worker.give(queue.pop())
     while workers:
@@ -110,7 +126,7 @@ def sweep(entries: Sequence[Entry], todo: Sequence[int], most: int | None, count
             worker.done += 1
             if worker.done >= ENTRIES or not worker.process.is_alive():
                 worker.stop()
-                workers[workers.index(worker)] = worker = _Worker(entries, most)
+                workers[workers.index(worker)] = worker = _Worker(entries, most, direction)
             if queue:
                 worker.give(queue.pop())
             else:

@@ -87,6 +87,25 @@ def test_views_of_complex_tensors():
     check(lambda x: (x * 2).t()[1:].reshape(-1), torch.randn(3, 4, dtype=torch.complex64))
 
 
+def test_views_that_libraries_make_begin_where_their_argument_does():
+    for dtype, fn in (
+        (torch.complex64, lambda x: torch.view_as_real(x)[:, 1] @ torch.ones(5)),
+        (torch.complex64, lambda x: torch.view_as_real(x)[1:, 1].cumsum(0)),
+        (torch.float32, lambda x: x.view(torch.int16)[::2].cumsum(0)),
+    ):
+        memory = torch.randn(12, dtype=dtype)
+        check(fn, memory[2:7])
+        if dtype is torch.complex64:
+            check(fn, memory[1:11:2])
+
+
+def test_copies_of_views_of_types_without_loops():
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    check(lambda a: (torch.t_copy(a), torch.narrow_copy(a, 1, 1, 2), torch.unbind_copy(a)), x)
+    check(lambda a: torch.expand_copy(a, (2, 3, 4)), x)
+    check(lambda a: torch.as_strided_copy(a * 2, (2, 2), (1, 3), 1), x)
+
+
 def test_two_outputs_of_one_memory_stay_so():
     program = lowered(lambda x: (lambda y: (y, y.t()))(x + 1), torch.randn(3, 4))
     whole, view = (o.value for o in program.outputs)
