@@ -24,7 +24,7 @@ from dovetail.diagnostics.dump import DumpSink
 from dovetail.diagnostics.events import CompileRecord, Events
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
-from dovetail.entered import Entered
+from dovetail.entered import HOOKS, Entered
 from dovetail.errors import Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
 from dovetail.ir.captured import ENTERED, PLAIN, Captured, Continuation
@@ -159,6 +159,8 @@ def _compile_entry(
     else:
         with events.stage("backend"):
             graph = call_backend(options.backend, captured.graph, guards.real_inputs(captured, fn, args, kwargs))
+    if graph is captured.graph and not any(vars(graph)[name] for name in HOOKS):
+        graph = graph.forward  # a graph is no module of the program's: hooks on every module are not for it
     events.artifact("graph", lambda: _table(captured.graph))
     events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
     events.artifact("bytecode", lambda: _bytecode(fn, captured))

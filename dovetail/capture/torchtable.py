@@ -59,7 +59,7 @@ def tensor_methods() -> dict[Any, str]:
 
 
 # Nodes with these names change something beside their result, so an unused one stays.
-IMPURE_METHODS = frozenset(("__setitem__", "backward", "requires_grad_", "register_hook"))
+IMPURE_METHODS = frozenset(("__setitem__", "backward", "requires_grad_", "register_hook", "retain_grad"))
 IN_PLACE_OPERATORS = frozenset(
     getattr(operator, n)
     for n in "iadd iand ifloordiv ilshift imatmul imul imod ior ipow irshift isub itruediv ixor setitem".split()

@@ -16,8 +16,8 @@ from torch._subclasses.fake_tensor import (
 from dovetail.errors import Unsupported
 
 
-def infer(func: Any, args: Any, kwargs: Any, cls: type, to_fake: Callable[..., Any]) -> Any:
-    """Run `func` on PyTorch's fake tensors and convert the result to ours."""
+def infer(func: Any, args: Any, kwargs: Any, cls: type, refuse_unusual: Callable[..., None]) -> Any:
+    """Run `func` on PyTorch's fake tensors and convert the result to ours, after a look at it by `refuse_unusual`."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def there(value: Any) -> Any:
@@ -30,6 +30,7 @@ def infer(func: Any, args: Any, kwargs: Any, cls: type, to_fake: Callable[..., A
 
     def back(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
+            refuse_unusual(value)
             return cls(value.size(), value.stride(), value.dtype, value.device, value.storage_offset())
         if isinstance(value, (tuple, list)):
             return type(value)(back(v) for v in value)

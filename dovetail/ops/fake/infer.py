@@ -23,7 +23,7 @@ _REMEDY = "keep the value in a tensor (torch.where, masks), or move this step ou
 
 def infer(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cls: type,
-    from_meta: Callable[..., Any], to_fake: Callable[..., Any],
+    from_meta: Callable[..., Any], refuse_unusual: Callable[..., None],
 ) -> Any:
     """Raises Unsupported for results that depend on values, and whatever eager raises for bad shapes."""
     if func in _INDEXING:
@@ -49,7 +49,7 @@ def infer(
         with without_dynamo():
             result = func(*meta_args, **meta_kwargs)
     except NotImplementedError:
-        return full.infer(func, args, kwargs, cls, to_fake)
+        return full.infer(func, args, kwargs, cls, refuse_unusual)
     if schema.is_mutable:
         return _mutated(schema, args, kwargs, result, device, from_meta)
     return _from_meta(result, device, from_meta)

@@ -146,7 +146,7 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operator on fake tensors. Real tensors among the arguments count as fake."""
     if any(map(_symbolic, args)) or any(map(_symbolic, kwargs.values())):
         args, kwargs = tuple(map(concrete, args)), {k: concrete(v) for k, v in kwargs.items()}
-    return infer.infer(func, args, kwargs, FakeTensor, from_meta, to_fake)
+    return infer.infer(func, args, kwargs, FakeTensor, from_meta, refuse_unusual)
 
 
 def _symbolic(value: Any) -> bool:

@@ -1,0 +1,192 @@
+"""`torch.autograd.Function` inside compiled code."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import Function
+
+from tests.autograd.comparing import BACKENDS, leaf, same
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    return request.param
+
+
+class Scaled(Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.save_for_backward(x)
+        ctx.factor = factor
+        return x.sin() * factor
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x.cos() * ctx.factor * 10, None
+
+
+class SetUp(Function):
+    @staticmethod
+    def forward(x, y):
+        return x * y, x + y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output[0])
+
+    @staticmethod
+    def backward(ctx, first, second):
+        x, y, product = ctx.saved_tensors
+        return first * y + second + product, first * x + second
+
+
+class InPlace(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(3)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 7
+
+
+class Partly(Function):
+    @staticmethod
+    def forward(ctx, x):
+        values, places = x.sort()
+        ctx.mark_non_differentiable(places)
+        ctx.save_for_backward(places)
+        return values, places
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        (places,) = ctx.saved_tensors
+        return torch.zeros_like(grad).scatter(0, places, grad * 2)
+
+
+class Nothing(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.set_materialize_grads(False)
+        return x * 2, y * 2
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return (None if a is None else a * 5), (None if b is None else b * 7)
+
+
+class Needs(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        return grad * y if ctx.needs_input_grad[0] else None, grad * x * 3 if ctx.needs_input_grad[1] else None
+
+
+class Counted(Function):
+    calls = [0]
+
+    @staticmethod
+    def forward(ctx, x):
+        Counted.calls[0] += 1
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        Counted.calls[0] += 10
+        return grad * 2
+
+
+class Straight(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+PROGRAMS = {
+    "saved": (lambda x, y: Scaled.apply(x, 2.5) + y, 2),
+    "between operators": (lambda x, y: Scaled.apply(x.exp(), 2.5).cos() * y, 2),
+    "set up": (lambda x, y: sum(SetUp.apply(x, y)), 2),
+    "set up, one result": (lambda x, y: SetUp.apply(x, y)[1], 2),
+    "in place": (lambda x, y: InPlace.apply(x * y) + x, 2),
+    "in place, twice": (lambda x, y: InPlace.apply(InPlace.apply(x * y)), 2),
+    "not differentiable": (lambda x, y: Partly.apply(x)[0] * y, 2),
+    "no gradient": (lambda x, y: Nothing.apply(x, y)[0], 2),
+    "needed": (lambda x, y: Needs.apply(x, y), 2),
+    "needed, one": (lambda x, y: Needs.apply(x, y.detach()) + y, 2),
+    "straight through": (lambda x, y: Straight.apply(x * 3) * y, 2),
+    "in a loop": (lambda x, y: [x := Scaled.apply(x, k) for k in (1.0, 2.0)][-1] * y, 2),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients(name, backend):
+    fn, count = PROGRAMS[name]
+
+    def program(call):
+        inputs = [leaf(5) for _ in range(count)]
+        out = call(*inputs)
+        out.pow(2).sum().backward()
+        return out, [t.grad for t in inputs]
+
+    same(program, fn, backend, fullgraph=False)
+
+
+def test_an_input_is_written_to(backend):
+    def program(call):
+        x = leaf(4)
+        hidden = x * 2
+        out = call(hidden)
+        (out.sum() + hidden.pow(2).sum()).backward()
+        return out is hidden, out, hidden, x.grad
+
+    same(program, lambda x: InPlace.apply(x), backend, fullgraph=False)
+
+
+def test_how_often_it_runs(backend):
+    def program(call):
+        Counted.calls[0] = 0
+        x = leaf(4)
+        for _ in range(3):
+            call(x).sum().backward()
+        return Counted.calls[0], x.grad
+
+    same(program, lambda x: Counted.apply(x).sin(), backend, fullgraph=False)
+
+
+def test_gradients_of_gradients(backend):
+    def program(call):
+        x, y = leaf(5), leaf(5)
+        first = torch.autograd.grad(call(x, y).sum(), (x, y), create_graph=True)
+        second = torch.autograd.grad(sum((g * g).sum() for g in first), (x, y))
+        return first, second
+
+    same(program, lambda x, y: Scaled.apply(x, 2.5) * y.sin(), backend, fullgraph=False)
+
+
+def test_an_error_in_backward(backend):
+    class Wrong(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise RuntimeError("no way back")
+
+    def program(call):
+        x = leaf(4)
+        call(x).sum().backward()
+
+    assert same(program, lambda x: Wrong.apply(x).sin(), backend, fullgraph=False)[1] == "no way back"

@@ -1,0 +1,255 @@
+"""Hooks on tensors, nodes, leaves and modules, and anomaly mode, around and inside compiled functions."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from tests.autograd.comparing import BACKENDS, leaf, same
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    return request.param
+
+
+def test_hooks_of_leaves_and_results(backend):
+    def program(call):
+        x, w = leaf(3, 4), leaf(4, 5)
+        seen = []
+        x.register_hook(lambda g: seen.append(("x", g.clone())))
+        w.register_hook(lambda g: g * 2)
+        out = call(x, w)
+        out.register_hook(lambda g: seen.append(("out", g.clone())) or g * 3)
+        out.sum().backward()
+        return seen, x.grad, w.grad
+
+    same(program, lambda x, w: torch.tanh(x @ w), backend)
+
+
+def test_hooks_that_are_removed(backend):
+    def program(call):
+        x = leaf(4)
+        handle = x.register_hook(lambda g: g * 2)
+        call(x).sum().backward()
+        handle.remove()
+        call(x).sum().backward()
+        return x.grad
+
+    same(program, lambda x: x.sin(), backend)
+
+
+def test_hooks_after_accumulation(backend):
+    """The way an optimizer steps inside backward."""
+    def program(call):
+        x, w = leaf(3, 4), leaf(4, 5)
+        seen = []
+
+        def step(p):
+            seen.append((p is x, p.grad.clone()))
+            with torch.no_grad():
+                p.sub_(p.grad, alpha=0.1)
+            p.grad = None
+
+        for p in (x, w):
+            p.register_post_accumulate_grad_hook(step)
+        for _ in range(2):
+            call(x, w).sum().backward()
+        return sorted(seen, key=lambda s: not s[0]), x, w, x.grad
+
+    same(program, lambda x, w: (x @ w).sin(), backend)
+
+
+def test_hooks_of_gradient_functions(backend):
+    def program(call):
+        x = leaf(4)
+        hidden = x * 2
+        seen = []
+        hidden.grad_fn.register_hook(lambda grads, given: seen.append((grads[0], given[0])))
+        hidden.grad_fn.register_prehook(lambda given: tuple(g * 5 for g in given))
+        out = call(hidden)
+        out.grad_fn.register_hook(lambda grads, given: tuple(g * 2 for g in grads))
+        out.sum().backward()
+        return seen, x.grad
+
+    same(program, lambda x: x.sin(), backend)
+
+
+def test_a_hook_inside(backend):
+    """Hooks that the compiled code itself registers on what it computes."""
+    def fn(x):
+        hidden = x.sin()
+        hidden.register_hook(lambda g: g * 3)
+        return hidden * 2
+
+    def program(call):
+        x = leaf(4)
+        call(x).sum().backward()
+        return x.grad
+
+    same(program, fn, backend, fullgraph=False)
+
+
+def test_a_hook_inside_on_a_leaf(backend):
+    def fn(x):
+        x.register_hook(lambda g: g * 3)
+        return x.sin() * 2
+
+    def program(call):
+        x = leaf(4)
+        call(x).sum().backward()
+        call(x).sum().backward()
+        return x.grad
+
+    same(program, fn, backend, fullgraph=False)
+
+
+def test_retain_grad_inside(backend):
+    def fn(x):
+        hidden = x.sin()
+        hidden.retain_grad()
+        return hidden * 2, hidden
+
+    def program(call):
+        x = leaf(4)
+        out, hidden = call(x)
+        out.sum().backward()
+        return x.grad, hidden.grad
+
+    same(program, fn, backend, fullgraph=False)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)))
+
+
+HOOKED = {
+    "full backward": lambda m, seen: m.register_full_backward_hook(
+        lambda _, grads, given: seen.append(("after", grads[0] is None, given[0].clone()))
+    ),
+    "full backward, other gradient": lambda m, seen: m.register_full_backward_hook(
+        lambda _, grads, given: tuple(None if g is None else g * 2 for g in grads)
+    ),
+    "full backward, before": lambda m, seen: m.register_full_backward_pre_hook(
+        lambda _, given: (seen.append(given[0].clone()), (given[0] * 3,))[1]
+    ),
+    "forward": lambda m, seen: m.register_forward_hook(lambda _, given, out: out * 2),
+}
+
+
+@pytest.mark.parametrize("place", ["whole", "inside", "around"])
+@pytest.mark.parametrize("name", HOOKED)
+def test_module_hooks(name, place, backend):
+    seen = []
+
+    def program(model):
+        seen.clear()
+        if place == "around":
+            HOOKED[name](model, seen)
+        x = leaf(3, 4)
+        for _ in range(2):
+            model(x).sum().backward()
+        return list(seen), x.grad, [p.grad for p in model.parameters()]
+
+    def copied_without_hooks():
+        torch.manual_seed(0)
+        return Block()
+
+    model = copied_without_hooks()
+    if place != "around":
+        HOOKED[name](model if place == "whole" else model.second, seen)
+    same(program, model, backend, fullgraph=False)
+
+
+def test_global_module_hooks(backend):
+    seen = []
+
+    def program(model):
+        seen.clear()
+        hook = nn.modules.module.register_module_full_backward_hook(
+            lambda m, grads, given: seen.append((type(m).__name__, given[0].clone())) if type(m) is nn.Linear else None
+        )
+        try:
+            x = leaf(3, 4)
+            model(x).sum().backward()
+        finally:
+            hook.remove()
+        return list(seen), x.grad
+
+    same(program, Block(), backend, fullgraph=False)
+
+
+def test_anomaly_mode(backend):
+    def program(call):
+        x = leaf(4)
+        with torch.autograd.set_detect_anomaly(True):
+            call(x).sum().backward()
+        call(x).sum().backward()
+        return x.grad
+
+    same(program, lambda x: x.sin().exp(), backend)
+
+
+def test_anomalies_are_found(backend):
+    """The message names eager's operator there and ours here; both are errors of the backward pass."""
+    def program(call):
+        x = torch.zeros(3, requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.autograd.set_detect_anomaly(True):
+                try:
+                    call(x).sum().backward()
+                except RuntimeError as error:
+                    return "returned nan values" in str(error), x.grad
+        return "nothing was found"
+
+    assert same(program, lambda x: (x * 0).sqrt() * 0, backend)[0] is True
+
+
+def test_saved_tensor_hooks_around(backend):
+    """What is packed differs from eager's; what comes out of it does not."""
+    def program(call):
+        x, w = leaf(3, 4), leaf(4, 5)
+        packed = []
+
+        def pack(t):
+            packed.append(1)
+            return t.detach().clone()
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            out = call(x, w)
+        out.sum().backward()
+        return out, x.grad, w.grad, bool(packed)
+
+    same(program, lambda x, w: torch.tanh(x @ w), backend)
+
+
+def test_save_on_cpu_and_disabled_saving(backend):
+    def program(call):
+        x = leaf(4)
+        with torch.autograd.graph.save_on_cpu():
+            call(x).sum().backward()
+        return x.grad
+
+    same(program, lambda x: x.sin().exp(), backend)
+
+
+def test_multi_grad_hooks(backend):
+    def program(call):
+        x, y = leaf(4), leaf(4)
+        seen = []
+        note = lambda grads: seen.append([g.clone() for g in grads])
+        handle = torch.autograd.graph.register_multi_grad_hook((x, y), note)
+        call(x, y).sum().backward()
+        handle.remove()
+        return seen
+
+    same(program, lambda x, y: x.sin() * y, backend)
