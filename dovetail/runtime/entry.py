@@ -142,14 +142,14 @@ class Dispatcher:
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if REGISTRY.stances.now() == "force_eager" or self.compiler.must_stay_eager(args, kwargs):
             return self.fn(*args, **kwargs)
-        result = self.existing(args, kwargs)
+        entries = self.entries  # another thread may replace them meanwhile
+        result = self.existing(entries, args, kwargs)
         if result is not MISS:
             return result
-        return self.compile_and_call(args, kwargs)
+        return self.compile_and_call(entries, args, kwargs)
 
-    def existing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result from any entry that fits, else MISS."""
-        entries = self.entries  # another thread may replace them meanwhile
+    def existing(self, entries: tuple[Entry, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result from any of `entries` that fits, else MISS."""
         for entry in entries:
             result = entry.call(*args, **kwargs)
             if result is not MISS:
@@ -158,14 +158,12 @@ class Dispatcher:
                 return result
         return MISS
 
-    def compile_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tried = self.entries
+    def compile_and_call(self, tried: tuple[Entry, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compile for a call that none of `tried` fits, unless another thread has added an entry since."""
         with _COMPILING, paused_collection():
-            if self.entries is not tried:
-                entry, again = None, True  # another thread changed the entries meanwhile
-            else:
-                entry, again = self._compile(args, kwargs) if self._may_compile(args, kwargs) else None, False
-        if again:
+            added = any(entry not in tried for entry in self.entries)
+            entry = self._compile(args, kwargs) if not added and self._may_compile(args, kwargs) else None
+        if added:
             return self.miss(args, kwargs)
         result = MISS if entry is None else entry.call(*args, **kwargs)
         if result is not MISS:
