@@ -7,8 +7,9 @@ after:   def views(base, block): ...            tensors over the block, made onc
 Temporaries in the memory plan are addresses `P + offset`; only library calls need them as
 tensors. Everything else is a tensor, dropped after its last use.
 
-The first call runs `run_first`, which differs in that it checks the strides of what library operators
-return, and copies what is laid out otherwise: kernels were generated for the layout that normalize predicted.
+Kernels were generated for the layout that normalize predicted for a library operator's result. Which one the
+library chooses may also depend on sizes, the number of threads and switches of its own, so every call compares
+strides, and copies what is laid out otherwise. The first call runs `run_first`, which also compares sizes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class _Host:
         self.names: dict[str, Any] = {"torch": torch, "empty_strided": torch.empty_strided}
         self.known: dict[Any, str] = {}
         self.body: list[str] = []
-        self.checks: dict[int, list[str]] = {}  # position in body -> lines of the first call only
+        self.checks: dict[int, str] = {}  # position in body -> what the first call does in its place
         self.views: list[str] = []
         self.view_names: dict[tuple[Any, ...], int] = {}
         self.tensors: dict[str, str] = {b.name: b.name for b in program.inputs}
@@ -67,7 +68,7 @@ class _Host:
         lines += [f"    {line}" for line in (*self.views, f"return ({made})")]
         lines += ["", *self.function("run", names, self.body)]
         if self.checks:
-            first = [line for k, text in enumerate(self.body) for line in (text, *self.checks.get(k, ()))]
+            first = [self.checks.get(k, text) for k, text in enumerate(self.body)]
             lines += ["", *self.function("run_first", names, first)]
         used = {k.symbol: k for k in self.kernels.values()}
         return HostProgram("\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size)
@@ -175,9 +176,15 @@ class _Host:
         self.body.append(self.results(call, text))
         opaque = OPAQUE.get(call.operator, ())
         for buffer in (b for k, b in enumerate(call.results) if b is not None and k not in opaque):
-            expected = f"{_tuple(buffer.sizes)}, {_tuple(buffer.strides)}, {str(call.operator)!r}"
-            line = f"{buffer.name} = expect_layout({buffer.name}, {expected})"
-            self.checks.setdefault(len(self.body) - 1, []).append(line)
+            self.check(buffer, str(call.operator), may_be_none=len(call.results) > 1)
+
+    def check(self, buffer: Buffer, operator: str, may_be_none: bool) -> None:
+        """Compare what the operator returned with its prediction."""
+        name, strides = buffer.name, _tuple(buffer.strides)
+        line = f"{name} = expect_layout({name}, {_tuple(buffer.sizes)}, {strides}, {operator!r})"
+        self.checks[len(self.body)] = line
+        some = f"{name} is not None and " if may_be_none else ""
+        self.body.append(f"if {some}{name}.stride() != {strides}: {line}")
 
     def results(self, call: LibraryCall, text: str) -> str:
         if not any(call.results):

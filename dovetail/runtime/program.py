@@ -26,19 +26,15 @@ def load(
 ) -> Callable[..., tuple[Any, ...]]:
     """`kernels` maps symbols to loaded functions. The text shows up in tracebacks.
 
-    The first call also checks what library operators return (`expect_layout`), and so do all others if a layout was
-    not as predicted. `eager` computes the same
-    from the same inputs: where an index turns out to be out of bounds it runs in the program's place, and raises
-    PyTorch's own error. Nothing of the caller's has been written by then. Without it, CheckFailed is raised.
+    The first call checks all that library operators return with `expect_layout`, the others what has other strides
+    than predicted. `eager` computes the same from the same inputs: where an index turns out to be out of bounds it
+    runs in the program's place, and raises PyTorch's own error. Nothing of the caller's has been written by then.
+    Without it, CheckFailed is raised.
     """
     filename = f"<dovetail host program {next(_numbers)}>"
     linecache.cache[filename] = (len(host.text), None, host.text.splitlines(True), filename)
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
-    strange: list[str] = []  # operators whose results are not laid out as predicted
-    namespace = {
-        **host.names, **functions, "CheckFailed": CheckFailed,
-        "expect_layout": functools.partial(expect_layout, strange),
-    }  # fmt: skip
+    namespace = {**host.names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout}
     exec(compile(host.text, filename, "exec"), namespace)
     run = namespace["run"]
     first = [namespace["run_first"]] if "run_first" in namespace else []
@@ -49,8 +45,7 @@ def load(
         block = arena.take(size)
         try:
             results = (first[0] if first else run)(block, *inputs)
-            if not strange:
-                first.clear()
+            first.clear()
             return results
         except CheckFailed:
             if eager is None:
@@ -62,8 +57,8 @@ def load(
     return call if size or first or checked else functools.partial(run, arena.take(0))
 
 
-def expect_layout(strange: list[str], tensor: Any, sizes: Any, strides: Any, operator: str) -> Any:
-    """A library result as the kernels that read it assume it: a copy, noted in `strange`, if its strides differ.
+def expect_layout(tensor: Any, sizes: Any, strides: Any, operator: str) -> Any:
+    """A library result as the kernels that read it assume it: a copy if its strides differ.
 
     Raises InternalError for other sizes.
     """
@@ -73,5 +68,4 @@ def expect_layout(strange: list[str], tensor: Any, sizes: Any, strides: Any, ope
         raise InternalError("runtime", f"{operator} returned sizes {tuple(tensor.shape)}, but {sizes} were predicted")
     if all(n <= 1 or s == t for n, s, t in zip(sizes, tensor.stride(), strides, strict=True)) or not tensor.numel():
         return tensor
-    strange.append(operator)
     return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
