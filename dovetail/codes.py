@@ -365,6 +365,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Use sorted(), or a dictionary.",
             "item = names.pop()  # names is a set",
         ),
+        "dictionary-order": Code(
+            "exchanges keys of a dictionary while it walks it",
+            "What Python's iterator gives then depends on how the dictionary has grown before, which nothing shows.",
+            "Loop over list(table).",
+            "for name in table:\n    table[name] = table.pop(name)",
+        ),
         "outside-iterator": Code(
             "advances an iterator that was made outside",
             "Advancing it while capturing would use it up.",

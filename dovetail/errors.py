@@ -95,6 +95,9 @@ def explained(
     return "\n".join(lines)
 
 
+NOWHERE = ((0, False),)  # `Unsupported.places` of what only the whole frame in plain Python gets right
+
+
 class GraphBreakError(Unsupported):
     """`fullgraph=True` and the code cannot be captured as one graph."""
 

@@ -305,7 +305,9 @@ def _returning(s: Session, result: Value) -> Ending:
     rebuilder = Rebuilder(s)
     set_variables(s, rebuilder)
     text = rebuilder.expr(result)
-    return Ending(rebuilder, [*rebuilder.effects(), *leave_changed(s, rebuilder), f"return {text}"], {})
+    replay = rebuilder.effects()
+    replay += rebuilder.after_effects(replay)
+    return Ending(rebuilder, [*replay, *leave_changed(s, rebuilder), f"return {text}"], {})
 
 
 def _finish(s: Session, ending: Ending, function: Any) -> Captured:

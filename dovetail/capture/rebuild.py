@@ -14,6 +14,7 @@ import copy
 import functools
 import itertools
 import math
+import re
 import types
 import weakref
 from collections import OrderedDict, deque
@@ -67,6 +68,7 @@ class Rebuilder:
         self.s = session
         self.prelude: list[str] = []  # before the graph runs
         self.lines: list[str] = []
+        self.late: list[str] = []  # after the effects: what walks a container that they change
         self.outputs: list[torch.fx.Node] = []
         self.names: dict[str, Any] = {
             "_new": object.__new__, "_set": object.__setattr__, "_del": object.__delattr__,
@@ -225,7 +227,7 @@ class Rebuilder:
             self.lines.append(plain if value.cls is dict else f"{store}({text}, {key_text}, {item_text})")
 
     def set(self, value: SetValue) -> str:
-        items = ", ".join(self.expr(item) for item in value.entries.values())
+        items = ", ".join(self.expr(item) for item in value.entries.to_insert())
         return self.start(value, f"{self.known(value.cls)}([{items}])")
 
     def slice(self, value: SliceValue) -> str:
@@ -319,12 +321,25 @@ class Rebuilder:
     def iterator(self, value: IteratorValue) -> str:
         """An iterator that goes on where the traced one stands; `parts` of its class say how."""
         parts = value.parts(self.s)
-        if parts is not None:
-            function, args = parts
-            return self.start(value, f"{self.known(function)}({', '.join(self.expr(a) for a in args)})")
-        return self.s.unsupported(
-            "iterator-result", "an iterator or generator leaves the compiled function", "Return a list instead."
-        )
+        if parts is None:
+            return self._no_iterator("an iterator or generator leaves the compiled function")
+        function, args = parts
+        texts = [self.expr(a) for a in args]
+        text = f"{self.known(function)}({', '.join(texts)})"
+        walked = value.walked
+        if not (walked is not None and replayed(walked)) and not any(map(LATE.match, texts)):
+            return self.start(value, text)
+        self.late.append(f"_walk{len(self.late)} = {text}")
+        return self._remember(value, f"_walk{len(self.late) - 1}")
+
+    def after_effects(self, replay: list[str]) -> list[str]:
+        """What `replay` must have been done for. Called when everything else has its text."""
+        if any(LATE.search(line) for line in (*self.lines, *replay)):
+            self._no_iterator("something else holds an iterator over a container that the code changes")
+        return self.late
+
+    def _no_iterator(self, reason: str) -> Any:
+        return self.s.unsupported("iterator-result", reason, "Return a list instead.")
 
     def snapshot(self, value: Snapshot) -> str:
         """The tensor as it was: a copy, made at that place in the graph, if something has changed since."""
@@ -359,7 +374,7 @@ class Rebuilder:
             return self.s.unsupported("iterator-result", "an async generator leaves the compiled function")
         text = self.start(value, f"{self.known(fresh)}({self.known(value.cls)})")
         if value.state != "running":
-            self.lines.append(self.generator_state(value))
+            self.late.append(self.generator_state(value))
         return text
 
     def generator_state(self, value: GeneratorValue) -> str:
@@ -494,12 +509,15 @@ class Rebuilder:
         if value.real is MISSING or not value.changed:
             return []
         target = self.expr(value)
-        held = value.entries.values() if value.unread is None else value.added
-        text = f"{target}.update([{', '.join(self.expr(item) for item in held)}])"
-        return [text] if value.unread is not None else [f"{target}.clear()", text]
+        gone, held = ([], value.added) if value.unread is not None else value.replay()
+        texts = [f"[{', '.join(self.expr(item) for item in items)}]" for items in (gone or (), held)]
+        clear = f"{target}.clear()" if gone is None else f"{target}.difference_update({texts[0]})"
+        return [*([] if gone == [] else [clear]), f"{target}.update({texts[1]})"]
 
     def write_generator(self, value: GeneratorValue) -> list[str]:
-        return [] if value.source is None or value.state == "running" else [self.generator_state(value)]
+        if value.source is not None and value.state != "running":
+            self.late.append(self.generator_state(value))
+        return []
 
     def write_cell(self, value: CellValue) -> list[str]:
         if value.real is MISSING:
@@ -519,6 +537,14 @@ def state_line(rebuilder: Rebuilder, value: GeneratorValue, paused: Any, given: 
     """Put a generator where the traced one stands; `paused` is None at its end."""
     place = "None" if paused is None else rebuilder.known(paused)
     return f"{rebuilder.known(set_state)}({rebuilder.expr(value)}, {place}, ({''.join(f'{a}, ' for a in given)}))"
+
+
+def replayed(container: Any) -> bool:
+    """Is it one from outside that the effects bring to its final state?"""
+    return container.real is not MISSING and container.changed
+
+
+LATE = re.compile(r"\b_walk\d+\b")  # a name that `Rebuilder.late` gives
 
 
 def _native_init(cls: type) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +31,15 @@ def failures(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> list[Failure]:
-    """The guards that fail for this call, in their own order."""
-    found = []
+    """The guards that fail for this call, in their own order.
+
+    What lies inside another object than the expected one is not read: that may warn, or run code of its class.
+    """
+    found: list[Failure] = []
+    others: set[Any] = set()
     for guard in guards:
+        if others and any(outer in others for outer in _around(guard.source)):
+            continue
         writer = Writer(residual.names)
         write(guard, writer)
         scope = {**namespace, **writer.names, "_MISS": False}
@@ -45,7 +51,18 @@ def failures(
         ]
         if not residual.function(body, "check", scope)[0](*args, **kwargs):
             found.append(Failure(guard, _describe(guard, residual, namespace, args, kwargs), guard.user_line))
+            if guard.kind in KINDS_OF_OBJECT:
+                others.add(guard.source)
     return found
+
+
+KINDS_OF_OBJECT = (GuardKind.TYPE, GuardKind.ID, GuardKind.TENSOR)
+
+
+def _around(source: Any) -> Iterator[Any]:
+    """The objects on the path to what a guard looks at."""
+    while (source := getattr(source, "base", None)) is not None:
+        yield source
 
 
 def state_failures(taken: state.Snapshot) -> list[Failure]:

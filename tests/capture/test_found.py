@@ -200,6 +200,59 @@ def texts_of_wrong_operands(x):
     try: _a, _b = 3
     except TypeError as error: out.append(str(error))
     return out
+@found
+def walk_of_a_list_that_grew_since_it_came(x):
+    values = [int(x.sum())]
+    values.append(plain_python(1))
+    values.append(2)
+    return [plain_python(v) for v in values]
+@found
+def walk_of_a_list_inside_a_generator(x):
+    values = [int(x.sum())]
+    made = (plain_python(v) for v in values)
+    values.append(next(made))
+    plain_python(next(made))
+    return [*made], values
+@found
+def walks_of_tables_that_changed_since_they_came(x):
+    table, names, queue = {"a": int(x.sum())}, {int(x[1])}, deque([plain_python(3)])
+    table["b"], walks = 2, []
+    names.add(2)
+    queue.append(4)
+    walks += [iter(table.items()), iter(names), iter(queue)]
+    out = [next(walk) for walk in walks]
+    plain_python(x)
+    return out, [[*walk] for walk in walks]
+@found
+def equal_items_of_a_union(x):
+    return set().union([*x.tolist(), *range(2)]), {True}.union([1.0, 2, 2.0]), {2} | {2.0}, {1.0} ^ {1, 2.0, 3}
+@found
+def order_of_a_set_over_a_break(x):
+    made = {1.5, int(x.sum())} ^ {0, 1}.copy()
+    plain_python(x)
+    return str(made)
+@found
+def order_of_a_set_from_outside(x):
+    names = set(range(int(x.sum()), 40, 9))
+    names.add(plain_python(100))
+    names.discard(15)
+    return str(names)
+@found
+def keywords_that_are_no_texts(x):
+    def root(**kwargs): return kwargs
+    out, more = [], {"a": 1}
+    for wrong in (
+        lambda: root(**{1: 2}), lambda: dict(**{1: 2}), lambda: root(**3), lambda: {**3}, lambda: root(*3),
+        lambda: root(**more, **more),
+    ):
+        try: wrong()
+        except TypeError as error: out.append(str(error))
+    return out
+@found
+def deep_copy_of_what_now_has_a_history(x):
+    twice = x + x
+    plain_python(x)
+    return copy.deepcopy(twice)
 # fmt: on
 
 
@@ -227,6 +280,36 @@ def test_found(name):
     for _ in range(2):
         theirs = seen(CASES[name])
         assert difference(seen(compiled), theirs) is None
+
+
+def test_keys_exchanged_on_the_way():
+    table = {"a": 1, "b": 2, "c": 3}
+
+    def root(x, table):
+        for name in table:
+            for other in sorted(table, reverse=True):
+                table[other] = table.pop(other)
+        return x + 1
+
+    compiled, ours = dovetail.compile(root, backend="eager"), dict(table)
+    for _ in range(3):
+        texts = []
+        for function, given in ((compiled, ours), (root, table)):
+            try:
+                texts.append(str(function(torch.ones(2), given)))
+            except RuntimeError as error:
+                texts.append(str(error))
+        assert texts[0] == texts[1]
+        assert list(ours) == list(table)
+
+
+def test_why_an_entry_does_not_fit_is_found_without_a_warning():
+    compiled = dovetail.compile(CASES["deep_copy_of_what_now_has_a_history"], backend="eager")
+    compiled(torch.ones(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        with pytest.raises(RuntimeError, match="graph leaves"):
+            compiled(torch.ones(2, requires_grad=True))
 
 
 def test_changing_numbers_that_a_native_function_refuses():

@@ -55,7 +55,8 @@ def stop(s: Any) -> None:
     if caught[0] is not None:
         rest.append(caught)
     rebuilder.names.update(_Next=Next, _placed=placed)
-    lines = [*replay, *leave_changed(s, rebuilder), *_in_handler(s, rebuilder, steps)]
+    steps = _in_handler(s, rebuilder, steps)
+    lines = [*replay, *rebuilder.after_effects(replay), *leave_changed(s, rebuilder), *steps]
     s.ending = Ending(rebuilder, lines, {f"_C{k}": c for k, (c, _) in enumerate(rest)})
     raise Stopped
 

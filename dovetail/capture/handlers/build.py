@@ -8,8 +8,8 @@ from dovetail.capture.handlers.table import op
 from dovetail.capture.iteration import set_entries
 from dovetail.capture.operators import mark
 from dovetail.capture.scalars import joined as scalar_text
-from dovetail.capture.values.base import MISSING, NONE, Const, Value
-from dovetail.capture.values.callables import ClassValue
+from dovetail.capture.values.base import MISSING, NONE, NULL, Const, Value
+from dovetail.capture.values.callables import ClassValue, FunctionValue, MethodValue
 from dovetail.capture.values.containers import (
     DictValue,
     ListValue,
@@ -125,6 +125,8 @@ def map_add(f: Any, i: Any) -> None:
 def list_extend(f: Any, i: Any) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
+    if not walks(f.s, value):
+        f.s.throw(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}")
     if isinstance(value, SequenceValue) and value.divisible:
         target.join(f.s, value)
     else:
@@ -144,10 +146,33 @@ def set_update(f: Any, i: Any) -> None:
 def dict_update(f: Any, i: Any) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
+    called = _called_with(f, i) if i.name == "DICT_MERGE" else None
+    if not (hasattr(value, "pairs") or f.s.has_attr(value, "keys")):
+        wrong = f"{value.cls.__name__!r} object is not a mapping"
+        after = f"argument after ** must be a mapping, not {value.cls.__name__}"
+        f.s.throw(TypeError, wrong if called is None else f"{called} {after}")
     for key, item in mapping_pairs(f.s, value):
-        if i.name == "DICT_MERGE" and f.s.hashable(key) in target.entries:
-            f.s.throw(TypeError, f"got multiple values for keyword argument {key.native()!r}")
+        if called is not None and f.s.hashable(key) in target.entries:
+            f.s.throw(TypeError, f"{called} got multiple values for keyword argument '{key.native()}'")
         target.put(f.s, key, item)
+
+
+def _called_with(f: Any, i: Any) -> str:
+    """What the keywords that are being collected are for."""
+    return callee_text(next(v for v in reversed(f.stack_[: -i.arg - 1]) if v is not NULL))
+
+
+def callee_text(function: Any) -> str:
+    """A callable as errors about its arguments name it."""
+    function = function.function if isinstance(function, MethodValue) else function
+    real = getattr(function, "real", MISSING)
+    if isinstance(function, FunctionValue) and real is MISSING:
+        module, name = function.globals.get("__name__"), function.code.co_qualname
+    else:
+        module, name = getattr(real, "__module__", None), getattr(real, "__qualname__", None)
+    if name is None:
+        return f"{function.cls.__name__} object"
+    return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
 
 
 def mapping_pairs(s: Any, value: Any) -> list[tuple[Any, Any]]:
@@ -163,9 +188,14 @@ def list_to_tuple(f: Any, i: Any) -> None:
     f.stack_[-1] = copied(f.s, f.stack_[-1], TupleValue)
 
 
+def walks(s: Any, value: Value) -> bool:
+    """Can Python iterate over it?"""
+    named = any(s.static(value.cls, name) is not MISSING for name in ("__iter__", "__getitem__"))
+    return named or isinstance(value, ClassValue)
+
+
 def _unpacked(s: Any, value: Value) -> list[Value]:
-    walks = any(s.static(value.cls, name) is not MISSING for name in ("__iter__", "__getitem__"))
-    if not walks and not isinstance(value, ClassValue):
+    if not walks(s, value):
         s.throw(TypeError, f"cannot unpack non-iterable {value.cls.__name__} object")
     return s.unpack(value)  # type: ignore[no-any-return]
 

@@ -11,7 +11,7 @@ from dovetail.bytecode import decode
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.awaited import of_call
 from dovetail.capture.frame import Frame
-from dovetail.capture.handlers.build import mapping_pairs
+from dovetail.capture.handlers.build import callee_text, mapping_pairs, walks
 from dovetail.capture.handlers.stack import implicit_super
 from dovetail.capture.handlers.table import op
 from dovetail.capture.scope import Scope
@@ -124,14 +124,20 @@ FRAME_READERS = {locals: _locals, globals: _globals}
 @op("CALL_FUNCTION_EX")
 def call_function_ex(f: Any, i: Any) -> None:
     keywords = f.pop() if i.arg & 1 else None
-    args = f.s.unpack(f.pop())
+    given = f.pop()
     upper = f.pop()
     function = upper
     if DIALECT.null_first:
         f.pop()
     elif upper is NULL:
         function = f.pop()
+    if not walks(f.s, given):
+        after = f"argument after * must be an iterable, not {given.cls.__name__}"
+        f.s.throw(TypeError, f"{callee_text(function)} {after}")
+    args = f.s.unpack(given)
     kwargs = {k.native(): v for k, v in mapping_pairs(f.s, keywords)} if keywords is not None else {}
+    if not all(isinstance(name, str) for name in kwargs):
+        f.s.throw(TypeError, "keywords must be strings")
     f.push(invoke(f, function, args, kwargs))
 
 
@@ -198,5 +204,3 @@ def import_from(f: Any, i: Any) -> None:
         except ImportError:
             f.s.throw(ImportError, f"cannot import name {i.value!r} from {module.real.__name__!r}")
     f.push(found)
-
-

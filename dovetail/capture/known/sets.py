@@ -17,7 +17,10 @@ Method = Callable[..., Any]
 def _entries(s: Any, values: Value) -> dict[Any, Value]:
     if isinstance(values, SetValue):
         return values.entries
-    return {s.hashable(item): item for item in s.unpack(values)}
+    found: dict[Any, Value] = {}
+    for item in s.unpack(values):
+        found.setdefault(s.hashable(item), item)
+    return found
 
 
 def _set_algebra(choose: Callable[[Any, Any], Any], name: str, strict: bool, in_place: bool) -> Method:

@@ -7,6 +7,7 @@ entries; `changed` says that it must be written back to `real` after the graph h
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, NoneType
 from typing import Any, TypeGuard
@@ -266,16 +267,30 @@ class SetEntries(dict[Any, Value]):
         for key, value in entries.items():
             dict.setdefault(self, key, value)
 
+    def to_insert(self) -> list[Value]:
+        """The items, such that a set which takes them in one by one has the order of this one, if that is known."""
+        wanted = list(self.order)
+        if len(wanted) == len(self):
+            tries = itertools.permutations(wanted) if len(wanted) <= PERMUTED else ()
+            for keys in itertools.chain((list(self), wanted, wanted[::-1]), tries):
+                if list(set(keys)) == wanted:
+                    return [self[key] for key in keys]
+        return list(self.values())
+
+
+PERMUTED = 6  # items of a set whose every order is tried
+
 
 class SetValue(ObjectValue):
-    """A set or frozenset; `unread` and `added` are as a dictionary's."""
+    """A set or frozenset; `unread` and `added` are as a dictionary's, `found` is what was read."""
 
-    __slots__ = ("_entries", "added", "changed", "unread")
+    __slots__ = ("_entries", "added", "changed", "found", "unread")
 
     def __init__(self, cls: type = set, real: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, real, source)
         self.unread: Callable[[], SetEntries] | None = None
         self.added: list[Const] = []
+        self.found: dict[Any, Value] = {}
         self._entries = SetEntries()
         self.changed = False
 
@@ -283,7 +298,7 @@ class SetValue(ObjectValue):
     def entries(self) -> SetEntries:
         if self.unread is not None:
             self._entries = self.unread()
-            self.unread = None
+            self.found, self.unread = dict(self._entries), None
             for value in self.added:
                 self._entries.setdefault(value.value, value)
         return self._entries
@@ -302,6 +317,12 @@ class SetValue(ObjectValue):
         if self.source is not None or len(self.entries.order) != len(self.entries):  # equal sets have other orders
             s.unsupported("set-order", "a set is walked in an order that capture does not know", "Use sorted().")
         return [self.entries[key] for key in self.entries.order]
+
+    def replay(self) -> tuple[list[Value] | None, list[Value]]:
+        """What to take out of the set from outside, None for all of it, and what to put in then."""
+        kept = {k for k, value in self.found.items() if self.entries.get(k) is value}
+        gone = [value for k, value in self.found.items() if k not in kept] if kept else None
+        return gone, [value for k, value in self.entries.items() if k not in kept]
 
     def add(self, s: Any, value: Value) -> None:
         if self.unread is not None and literal(value):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
+from dovetail.errors import NOWHERE, Unsupported
 
 LIST_ITERATOR = type(iter([]))
 _END = object()
@@ -55,6 +56,7 @@ class IteratorValue(Value):
 
     __slots__ = ()
     cls = LIST_ITERATOR
+    walked: Any = None  # the container that it reads as it goes
 
     def step(self, s: Any) -> Value | None:
         raise NotImplementedError
@@ -72,6 +74,10 @@ class SequenceIterator(IteratorValue):
     def __init__(self, base: Any) -> None:
         super().__init__()
         self.base, self.index = base, 0
+
+    @property
+    def walked(self) -> Any:  # type: ignore[override]
+        return self.base
 
     def step(self, s: Any) -> Value | None:
         if self.base is None or self.index >= len(self.base.items):
@@ -96,6 +102,10 @@ class DequeIterator(IteratorValue):
         super().__init__()
         self.base, self.index, self.moves = base, 0, base.moves
 
+    @property
+    def walked(self) -> Any:  # type: ignore[override]
+        return self.base
+
     def step(self, s: Any) -> Value | None:
         if self.moves != self.base.moves:
             return s.throw(RuntimeError, "deque mutated during iteration")
@@ -107,8 +117,6 @@ class DequeIterator(IteratorValue):
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.moves != self.base.moves:
             return _moved, []
-        if self.base.moves and self.base.real is not MISSING:
-            return None  # the replay of what was changed before would end the walk
         return _from, [self.base, Const(self.index)]
 
 
@@ -133,24 +141,40 @@ class NativeIterator(IteratorValue):
 class DictIterator(IteratorValue):
     """Walks a dictionary or a view of one (`given`); a change of size on the way is an error, as in Python."""
 
-    __slots__ = ("given", "base", "pick", "keys", "size", "index")
+    __slots__ = ("given", "base", "pick", "keys", "size", "index", "before")
 
     def __init__(self, given: Any, base: Any, pick: Callable[[Any, Any, Any], Value]) -> None:
         super().__init__()
         self.given, self.base, self.pick = given, base, pick
         self.keys, self.size, self.index = iter(base.entries), len(base.entries), 0
+        self.before = list(base.entries)
+
+    @property
+    def walked(self) -> Any:  # type: ignore[override]
+        return self.base
 
     def step(self, s: Any) -> Value | None:
         try:
             key = next(self.keys, _END)
         except RuntimeError as error:
             return s.throw(RuntimeError, str(error))
+        if self.base.real is not MISSING:
+            self._same_order(s)
         self.index += 1
         return None if key is _END else self.pick(s, self.base, key)
+
+    def _same_order(self, s: Any) -> None:
+        """Only of a dictionary that has lived through all changes in here is it known where its iterator stands."""
+        if self.base.changed and list(self.base.entries) != self.before:
+            raise Unsupported(
+                "dictionary-order", "keys of a dictionary are exchanged while it is walked", stack=s.stack(),
+                places=NOWHERE,
+            )
 
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.size != len(self.base.entries):
             return _changed, [Const(False)]
+        self._same_order(s)
         return _from, [self.given, Const(self.index)]
 
 
@@ -162,6 +186,10 @@ class SetIterator(IteratorValue):
     def __init__(self, base: Any, items: list[Value]) -> None:
         super().__init__()
         self.base, self.items, self.size = base, items[::-1], len(items)
+
+    @property
+    def walked(self) -> Any:  # type: ignore[override]
+        return self.base
 
     def step(self, s: Any) -> Value | None:
         if self.base is None:

@@ -20,7 +20,7 @@ import torch
 import dovetail
 from dovetail.request import Request
 from dovetail.runtime.entry import wrap_function
-from tests.fuzz.python.observe import Walk, difference
+from tests.fuzz.python.observe import Walk, difference, shown
 from tests.limits import time_limit
 
 CALLS = (0, 0, 1, 2, 1)  # the case of each call: the same entry again, others, and back
@@ -108,7 +108,7 @@ class Side:
             walk.root(f"{owner}.{name}", self.space[owner].__dict__.get(name))
         note = self.space["note"]
         walk.root("note's cache", note.__kwdefaults__)
-        return Seen(walk, output.getvalue(), warned, handler.lines, grad, type(error).__name__ if error else "")
+        return Seen(walk, shown(output.getvalue()), warned, handler.lines, grad, type(error).__name__ if error else "")
 
 
 class _Lines(logging.Handler):

@@ -81,7 +81,7 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "len(<O>)", "<O>.missing", "<O>.size", "~<I>", "divmod(<I>, 3)[1]", "<I> % (<I> % 3 + 1)", "<I> // <I>", "-<I>",
         "<I> ^ <I>", "<I> << 1", "int(<S>)", "<T>.argmax().item()", "sum(i * j for i, j in zip(<LI>, range(3))) % 97",
         "len([v for v in <LI> if v > <I>])", "(u := <I>) + u", "G_COUNT", "bump()", "bump(<I>)", "counted(<LI>)",
-        "sorted(<LI>)[0]", "int('12') + <I>", "<LI>.__len__()", "hash(<I>)",
+        "sorted(<LI>)[0]", "int('12') + <I>", "<LI>.__len__()", "hash(int(<I>))",
         "functools.reduce(operator.add, <LI>, <I>) % 97", "operator.itemgetter(0)(<LI>)", "[*<LI>, <I>][0]",
         "len({*<LI>})", "first(<LI>)", "(lambda *a, **k: len(a) + len(k))(*<LI>, **<DI>)", "cached(<I> % 4)",
         "bin(<I> % 8).count('1')", "round(<F>)", "max(<DI>.values(), default=<I>)", "drain(numbers(<I> % 4))",

@@ -8,6 +8,7 @@ have no number.
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 DRAINED = 5  # so many items are taken from an iterator that a call leaves
 
 
@@ -52,8 +54,13 @@ class Walk:
         return True
 
 
+def shown(text: str) -> str:
+    """Without where objects lie in memory."""
+    return ADDRESS.sub("", text)
+
+
 def _plain(walk: Walk, place: str, value: Any) -> None:
-    walk.add(place, (type(value).__name__, repr(value)))
+    walk.add(place, (type(value).__name__, shown(repr(value))))
 
 
 def _number(walk: Walk, place: str, value: float) -> None:
@@ -90,8 +97,8 @@ def _tuple(walk: Walk, place: str, value: Any) -> None:
 def _dict(walk: Walk, place: str, value: Any) -> None:
     if walk.numbered(place, value, (type(value).__qualname__, len(value))):
         for key, item in value.items():
-            walk.add(f"{place} key", repr(key))
-            walk.visit(f"{place}[{key!r}]", item)
+            walk.add(f"{place} key", shown(repr(key)))
+            walk.visit(f"{place}[{shown(repr(key))}]", item)
         if isinstance(value, defaultdict):
             walk.add(f"{place}.default_factory", getattr(value.default_factory, "__qualname__", None))
         _attributes(walk, place, value)
@@ -99,7 +106,7 @@ def _dict(walk: Walk, place: str, value: Any) -> None:
 
 def _set(walk: Walk, place: str, value: Any) -> None:
     if walk.numbered(place, value, type(value).__qualname__):
-        walk.add(place, sorted(map(repr, value)))
+        walk.add(place, sorted(shown(repr(item)) for item in value))
 
 
 def _object(walk: Walk, place: str, value: Any) -> None:
@@ -124,6 +131,12 @@ def _function(walk: Walk, place: str, value: Any) -> None:
         _attributes(walk, place, value)
 
 
+def _native(walk: Walk, place: str, value: Any) -> None:
+    """A method's text would tell where its object lies."""
+    bound = value.__self__ is not None and not isinstance(value.__self__, types.ModuleType)
+    (_method if bound else _plain)(walk, place, value)
+
+
 def _method(walk: Walk, place: str, value: Any) -> None:
     walk.add(place, ("method", value.__name__))
     walk.visit(f"{place}.__self__", value.__self__)
@@ -140,7 +153,7 @@ def _class(walk: Walk, place: str, value: type) -> None:
 
 
 def _exception(walk: Walk, place: str, value: BaseException) -> None:
-    if walk.numbered(place, value, ("raised", type(value).__qualname__, str(value), value.__suppress_context__)):
+    if walk.numbered(place, value, ("raised", type(value).__qualname__, shown(str(value)), value.__suppress_context__)):
         walk.visit(f"{place}.args", value.args)
         walk.visit(f"{place}.__cause__", value.__cause__)
         walk.visit(f"{place}.__context__", value.__context__)
@@ -161,7 +174,8 @@ DESCRIBERS: dict[type, Callable[[Walk, str, Any], None]] = {
     float: _number, torch.Tensor: _tensor, list: _sequence, deque: _sequence, tuple: _tuple,
     dict: _dict, OrderedDict: _dict,
     set: _set, frozenset: _set, types.FunctionType: _function, types.MethodType: _method, type: _class,
-    BaseException: _exception, functools.partial: _partial, types.ModuleType: _plain, types.BuiltinFunctionType: _plain,
+    BaseException: _exception, functools.partial: _partial, types.ModuleType: _plain,
+    types.BuiltinFunctionType: _native, types.MethodWrapperType: _native,
     **dict.fromkeys((int, str, bool, bytes, complex, type(None), torch.dtype, torch.device, slice, range), _plain),
 }  # fmt: skip
 
