@@ -24,6 +24,7 @@ from dovetail.capture.known import all as _known
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.offsets import forget_offsets
 from dovetail.capture.rebuild import Rebuilder
+from dovetail.capture.replay import effects
 from dovetail.capture.scalars import ALL
 from dovetail.capture.session import Session
 from dovetail.capture.torchtable import remove_dead
@@ -305,7 +306,7 @@ def _returning(s: Session, result: Value) -> Ending:
     rebuilder = Rebuilder(s)
     set_variables(s, rebuilder)
     text = rebuilder.expr(result)
-    replay = rebuilder.effects()
+    replay = effects(rebuilder)
     replay += rebuilder.after_effects(replay)
     return Ending(rebuilder, [*replay, *leave_changed(s, rebuilder), f"return {text}"], {})
 

@@ -1,4 +1,4 @@
-"""Values → Python text of the residual: results rebuilt, effects replayed.
+"""Values → Python text of the residual: results rebuilt; `replay.py` has the effects.
 
 Every value becomes a local variable or an expression once, so objects keep their identity:
 
@@ -46,12 +46,11 @@ from dovetail.capture.values.containers import (
     TupleValue,
     ViewValue,
 )
-from dovetail.capture.values.descriptors import ClassStore, quiet_class
+from dovetail.capture.values.descriptors import quiet_class
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.late import LateText, Snapshot
-from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue, real_dict
+from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue
 from dovetail.capture.values.scalar import GraphNumber
-from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.errors import Unsupported
@@ -99,7 +98,7 @@ class Rebuilder:
     def _loaded(self, value: Any) -> str:
         """From where it came, and before any effect is replayed, which may put something else there."""
         text = value.source.expr()
-        return self._remember(value, text if text.isidentifier() else self._local(text))
+        return self._remember(value, text if text.isidentifier() else self.local(text))
 
     def entry(self, source: Source) -> str:
         """Text for what the source led to when the call began, before anything was changed."""
@@ -129,14 +128,14 @@ class Rebuilder:
         self._keep.append(value)
         return text
 
-    def _local(self, text: str) -> str:
+    def local(self, text: str) -> str:
         name = f"_v{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
         return name
 
     def start(self, value: Value, text: str) -> str:
         """Make the (still empty) object; its contents may refer back to it."""
-        return self._remember(value, self._local(text))
+        return self._remember(value, self.local(text))
 
     # ------------------------------------------------------------ kinds
 
@@ -156,7 +155,7 @@ class Rebuilder:
             self.outputs.append(value.node)
         text = f"_o[{index}]"
         if value.cls not in PLAIN:
-            text = self._local(f"{text}.as_subclass({self.known(value.cls)})")
+            text = self.local(f"{text}.as_subclass({self.known(value.cls)})")
         text = self._remember(value, text)
         self.attributes(value, text)
         return text
@@ -190,7 +189,7 @@ class Rebuilder:
         if span is None:
             return head
         stop = -span.back if span.back else ""
-        middle = self._local(f"{span.source.expr()}[{span.front}:{stop}]")
+        middle = self.local(f"{span.source.expr()}[{span.front}:{stop}]")
         return [*head, f"*{middle}", *(self.expr(item) for item in value.tail)]
 
     def list(self, value: ListValue) -> str:
@@ -231,7 +230,7 @@ class Rebuilder:
         return self.start(value, f"{self.known(value.cls)}([{items}])")
 
     def slice(self, value: SliceValue) -> str:
-        return self._local(f"slice({', '.join(self.expr(v) for v in (value.start, value.stop, value.step))})")
+        return self.local(f"slice({', '.join(self.expr(v) for v in (value.start, value.stop, value.step))})")
 
     def function(self, value: FunctionValue) -> str:
         if value.real is not MISSING:
@@ -310,9 +309,9 @@ class Rebuilder:
         for name in value.written:
             found = value.attrs[name]
             if found is not MISSING:
-                self.lines.append(self._store(value, text, name, self.expr(found)))
+                self.lines.append(self.store(value, text, name, self.expr(found)))
 
-    def _store(self, value: ObjectValue, text: str, name: str, content: str, store: str = "_set") -> str:
+    def store(self, value: ObjectValue, text: str, name: str, content: str, store: str = "_set") -> str:
         """An entry of the instance's dictionary that a property hides was put there past the property."""
         if isinstance(self.s.static(value.cls, name), property):
             return f"object.__getattribute__({text}, '__dict__')[{name!r}] = {content}"
@@ -399,7 +398,7 @@ class Rebuilder:
         early = {"__qualname__": cls.__qualname__}
         early |= {k: v for k, v in cls.__dict__.items() if k in ("__slots__", "__module__", "__doc__")}
         maker = self.known(quiet_class if bases else type.__new__)
-        text = self._local(f"{maker}({self.known(meta)}, {name!r}, ({bases}), {self.known(early)})")
+        text = self.local(f"{maker}({self.known(meta)}, {name!r}, ({bases}), {self.known(early)})")
         self._memo[id(cls)] = text
         self._keep.append(self.s.cache[id(cls)])
         cell = self.s.class_cells.get(cls)
@@ -414,118 +413,13 @@ class Rebuilder:
         """A descriptor made inside, around stand-ins."""
         parts = (obj.fget, obj.fset, obj.fdel) if isinstance(obj, property) else (obj.__func__,)
         values = ", ".join("None" if p is None else self.expr(self.s.wrap(p, None)) for p in parts)
-        return self._local(f"{self.known(type(obj))}({values})")
-
-    def write_class(self, store: ClassStore) -> list[str]:
-        target, out = self.known(store.real), []
-        for name, item in store.table.items():
-            if item is not MISSING:
-                out.append(f"type.__setattr__({target}, {name!r}, {self.expr(self.s.wrap(item, None))})")
-            elif name in store.real.__dict__:
-                out.append(f"type.__delattr__({target}, {name!r})")
-        return out
+        return self.local(f"{self.known(type(obj))}({values})")
 
     def namespace(self, value: NamespaceValue) -> str:
-        return self._local(f"{self.expr(value.base)}.__dict__")
+        return self.local(f"{self.expr(value.base)}.__dict__")
 
     def view(self, value: ViewValue) -> str:
-        return self._local(f"{self.expr(value.base)}.{value.kind}()")
-
-    # ------------------------------------------------------------ effects
-
-    def effects(self) -> list[str]:
-        """Lines that replay every change to objects from outside, in the order of first change."""
-        effects, replay = self.s.effects, []
-        for value in effects.touched.values():
-            for kind, writer in WRITERS.items():
-                if isinstance(value, kind):
-                    replay += writer(self, value)
-        for (_, name), (scope, value) in effects.globals.items():
-            source = scope.source(self.s, name)
-            source = source if source is not None else self.s.bind(scope.table, "globals").item(name)
-            replay.append(f"del {source.expr()}" if value is MISSING else f"{source.expr()} = {self.expr(value)}")
-        for function, args, kwargs in effects.calls:
-            values = [self.expr(a) for a in args] + [f"{k}={self.expr(v)}" for k, v in kwargs.items()]
-            replay.append(f"{self.expr(function)}({', '.join(values)})")
-        return replay
-
-    def write_attributes(self, value: ObjectValue) -> list[str]:
-        if value.real is MISSING and value.source is None or not value.written:
-            return []
-        target = self.expr(value)
-        own = value.cls.__setattr__  # a native one of its own is the only way to store
-        store = "_set" if own is object.__setattr__ or isinstance(own, FunctionType) else self.known(setattr)
-        out = []
-        for name in value.written:
-            found = value.attrs[name]
-            if found is not MISSING:
-                out.append(self._store(value, target, name, self.expr(found), store))
-            elif name in real_dict(value.real):
-                out.append(f"_del({target}, {name!r})")
-        return out
-
-    def write_list(self, value: ListValue) -> list[str]:
-        if value.real is MISSING or not value.changed:
-            return []
-        target = self.expr(value)
-        if value.span is not None:
-            return self._write_ends(value, value.span, target)
-        items = ", ".join(self.expr(item) for item in value.items)
-        if issubclass(value.cls, deque):
-            items = self._local(f"[{items}]")
-            if not value.moves:  # who walks it may go on
-                return [f"for _k, _i in enumerate({items}): {target}[_k] = _i"]
-            return [f"{target}.clear()", f"{target}.extend({items})"]
-        return [f"{self.known(list)}.__setitem__({target}, slice(None), [{items}])"]
-
-    def _write_ends(self, value: ListValue, span: Span, target: str) -> list[str]:
-        """What is unread stays, with what was read or put there on either side of it."""
-        head, tail = (f"[{', '.join(self.expr(item) for item in part)}]" for part in (value.head, value.tail))
-        store, out = f"{self.known(list)}.__setitem__", []
-        if span.back:
-            out.append(f"{store}({target}, slice(-{span.back}, None), {tail})")
-        elif value.tail:
-            out.append(f"{self.known(deque if issubclass(value.cls, deque) else list)}.extend({target}, {tail})")
-        return [*out, f"{store}({target}, slice(0, {span.front}), {head})"] if span.front or value.head else out
-
-    def write_dict(self, value: DictValue) -> list[str]:
-        if value.real is MISSING or not value.changed:
-            return []
-        target = self.expr(value)
-        kind = OrderedDict if issubclass(value.cls, OrderedDict) else dict
-        base, before = self.known(kind), list(kind.keys(value.real))
-        if value.unread is not None:
-            return [f"{base}.__setitem__({target}, {self.expr(k)}, {self.expr(v)})" for k, v in value.added]
-        grown = list(value.entries)[: len(before)] == before  # nothing removed or moved: what was not read stays
-        pairs = [
-            (self.expr(k), self._local(self.expr(v)) if type(v) is Lazy else self.expr(v))
-            for k, v in value.entries.values()
-            if not (grown and type(v) is Lazy)
-        ]
-        clear = [] if grown else [f"{base}.clear({target})"]
-        return [*clear, *(f"{base}.__setitem__({target}, {k}, {v})" for k, v in pairs)]
-
-    def write_set(self, value: SetValue) -> list[str]:
-        if value.real is MISSING or not value.changed:
-            return []
-        target = self.expr(value)
-        gone, held = ([], value.added) if value.unread is not None else value.replay()
-        texts = [f"[{', '.join(self.expr(item) for item in items)}]" for items in (gone or (), held)]
-        clear = f"{target}.clear()" if gone is None else f"{target}.difference_update({texts[0]})"
-        return [*([] if gone == [] else [clear]), f"{target}.update({texts[1]})"]
-
-    def write_generator(self, value: GeneratorValue) -> list[str]:
-        if value.source is not None and value.state != "running":
-            self.late.append(self.generator_state(value))
-        return []
-
-    def write_cell(self, value: CellValue) -> list[str]:
-        if value.real is MISSING:
-            return []
-        target = self.outside_cell(value)
-        if value.contents is None:
-            return [f"del {target}.cell_contents"]
-        return [f"{target}.cell_contents = {self.expr(value.contents)}"]
+        return self.local(f"{self.expr(value.base)}.{value.kind}()")
 
 
 def _untouched(value: Any) -> bool:
@@ -607,14 +501,4 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     NamespaceValue: Rebuilder.namespace,
     Snapshot: Rebuilder.snapshot,
     LateText: Rebuilder.late_text,
-}
-
-WRITERS: dict[type, Callable[[Rebuilder, Any], list[str]]] = {
-    ListValue: Rebuilder.write_list,
-    DictValue: Rebuilder.write_dict,
-    SetValue: Rebuilder.write_set,
-    ObjectValue: Rebuilder.write_attributes,
-    CellValue: Rebuilder.write_cell,
-    GeneratorValue: Rebuilder.write_generator,
-    ClassStore: Rebuilder.write_class,
 }

@@ -249,6 +249,16 @@ def keywords_that_are_no_texts(x):
         except TypeError as error: out.append(str(error))
     return out
 @found
+def names_of_attributes_that_are_no_texts(x):
+    out, plain = [], Plain(1)
+    for wrong in (
+        lambda: getattr(plain, 1), lambda: hasattr(plain, None), lambda: setattr(plain, x, 1),
+        lambda: delattr(plain, 1.5), lambda: getattr(plain, (), None),
+    ):
+        try: wrong()
+        except TypeError as error: out.append(str(error))
+    return out
+@found
 def deep_copy_of_what_now_has_a_history(x):
     twice = x + x
     plain_python(x)

@@ -18,6 +18,7 @@ from dovetail.capture.breaks.steps import STEPS, Step, Way
 from dovetail.capture.contexts import leave_changed, set_variables
 from dovetail.capture.frame import Frame
 from dovetail.capture.rebuild import Rebuilder, state_line
+from dovetail.capture.replay import effects
 from dovetail.capture.values.objects import Handling
 from dovetail.ir.captured import Continuation, Next
 
@@ -47,7 +48,7 @@ def stop(s: Any) -> None:
     stack = list(frame.stack_)
     made: Step = maker(frame, instruction, stack, rebuilder)
     rest = [_rest(s, s.frames, way, stack, rebuilder, number) for number, way in enumerate(made.ways)]
-    replay = rebuilder.effects()
+    replay = effects(rebuilder)
     caught = _caught(s, rebuilder, len(rest))
     steps = ["try:", *_indented(made.lines), "except BaseException as _e:", f"    {caught[1]}"]
     for way, (_, line) in zip(made.ways, rest):

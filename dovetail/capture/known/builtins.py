@@ -133,9 +133,16 @@ def _hash(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return Const(hash(s.hashable(args[0])))
 
 
+def _name(s: Any, value: Value) -> str:
+    """The name of an attribute, as the built-in functions take it."""
+    if not issubclass(value.cls, str):
+        s.throw(TypeError, f"attribute name must be string, not {value.cls.__name__!r}")
+    return value.native()  # type: ignore[no-any-return]
+
+
 @known(getattr)
 def _getattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    name = args[1].native()
+    name = _name(s, args[1])
     if len(args) == 2:
         return s.get_attr(args[0], name)
     found = s.try_attr(args[0], name)
@@ -144,36 +151,36 @@ def _getattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(hasattr)
 def _hasattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(s.has_attr(args[0], args[1].native()))
+    return boolean(s.has_attr(args[0], _name(s, args[1])))
 
 
 @known(setattr)
 def _setattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    s.set_attr(args[0], args[1].native(), args[2])
+    s.set_attr(args[0], _name(s, args[1]), args[2])
     return NONE
 
 
 @known(object.__setattr__)
 def _object_setattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    s.object_set_attr(args[0], args[1].native(), args[2])
+    s.object_set_attr(args[0], _name(s, args[1]), args[2])
     return NONE
 
 
 @known(delattr)
 def _delattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    s.del_attr(args[0], args[1].native())
+    s.del_attr(args[0], _name(s, args[1]))
     return NONE
 
 
 @known(object.__delattr__)
 def _object_delattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    s.object_del_attr(args[0], args[1].native())
+    s.object_del_attr(args[0], _name(s, args[1]))
     return NONE
 
 
 @known(object.__getattribute__)
 def _object_getattribute(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.object_get_attr(args[0], args[1].native())
+    return s.object_get_attr(args[0], _name(s, args[1]))
 
 
 @known(torch.nn.Module.__getattr__)

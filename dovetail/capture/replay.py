@@ -1,0 +1,140 @@
+"""Effects → Python text of the residual: lines that bring objects from outside to their final state."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from dovetail.capture.frame import GeneratorValue
+from dovetail.capture.rebuild import Rebuilder
+from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.callables import CellValue
+from dovetail.capture.values.containers import DictValue, ListValue, SetValue
+from dovetail.capture.values.descriptors import ClassStore
+from dovetail.capture.values.objects import Lazy, ObjectValue, real_dict
+from dovetail.capture.values.span import Span
+
+
+def effects(rebuilder: Rebuilder) -> list[str]:
+    """Lines that replay every change to objects from outside, in the order of first change."""
+    recorded, replay = rebuilder.s.effects, []
+    for value in recorded.touched.values():
+        for kind, writer in WRITERS.items():
+            if isinstance(value, kind):
+                replay += writer(rebuilder, value)
+    for (_, name), (scope, value) in recorded.globals.items():
+        source = scope.source(rebuilder.s, name)
+        source = source if source is not None else rebuilder.s.bind(scope.table, "globals").item(name)
+        replay.append(f"del {source.expr()}" if value is MISSING else f"{source.expr()} = {rebuilder.expr(value)}")
+    for function, args, kwargs in recorded.calls:
+        values = [rebuilder.expr(a) for a in args] + [f"{k}={rebuilder.expr(v)}" for k, v in kwargs.items()]
+        replay.append(f"{rebuilder.expr(function)}({', '.join(values)})")
+    return replay
+
+
+def write_attributes(rebuilder: Rebuilder, value: ObjectValue) -> list[str]:
+    if value.real is MISSING and value.source is None or not value.written:
+        return []
+    target = rebuilder.expr(value)
+    own = value.cls.__setattr__  # a native one of its own is the only way to store
+    store = "_set" if own is object.__setattr__ or isinstance(own, FunctionType) else rebuilder.known(setattr)
+    out = []
+    for name in value.written:
+        found = value.attrs[name]
+        if found is not MISSING:
+            out.append(rebuilder.store(value, target, name, rebuilder.expr(found), store))
+        elif name in real_dict(value.real):
+            out.append(f"_del({target}, {name!r})")
+    return out
+
+
+def write_list(rebuilder: Rebuilder, value: ListValue) -> list[str]:
+    if value.real is MISSING or not value.changed:
+        return []
+    target = rebuilder.expr(value)
+    if value.span is not None:
+        return _write_ends(rebuilder, value, value.span, target)
+    items = ", ".join(rebuilder.expr(item) for item in value.items)
+    if issubclass(value.cls, deque):
+        items = rebuilder.local(f"[{items}]")
+        if not value.moves:  # who walks it may go on
+            return [f"for _k, _i in enumerate({items}): {target}[_k] = _i"]
+        return [f"{target}.clear()", f"{target}.extend({items})"]
+    return [f"{rebuilder.known(list)}.__setitem__({target}, slice(None), [{items}])"]
+
+
+def _write_ends(rebuilder: Rebuilder, value: ListValue, span: Span, target: str) -> list[str]:
+    """What is unread stays, with what was read or put there on either side of it."""
+    head, tail = (f"[{', '.join(rebuilder.expr(item) for item in part)}]" for part in (value.head, value.tail))
+    store, out = f"{rebuilder.known(list)}.__setitem__", []
+    if span.back:
+        out.append(f"{store}({target}, slice(-{span.back}, None), {tail})")
+    elif value.tail:
+        out.append(f"{rebuilder.known(deque if issubclass(value.cls, deque) else list)}.extend({target}, {tail})")
+    return [*out, f"{store}({target}, slice(0, {span.front}), {head})"] if span.front or value.head else out
+
+
+def write_dict(rebuilder: Rebuilder, value: DictValue) -> list[str]:
+    if value.real is MISSING or not value.changed:
+        return []
+    target = rebuilder.expr(value)
+    kind = OrderedDict if issubclass(value.cls, OrderedDict) else dict
+    base, before = rebuilder.known(kind), list(kind.keys(value.real))
+    if value.unread is not None:
+        return [f"{base}.__setitem__({target}, {rebuilder.expr(k)}, {rebuilder.expr(v)})" for k, v in value.added]
+    grown = list(value.entries)[: len(before)] == before  # nothing removed or moved: what was not read stays
+    pairs = [
+        (rebuilder.expr(k), rebuilder.local(rebuilder.expr(v)) if type(v) is Lazy else rebuilder.expr(v))
+        for k, v in value.entries.values()
+        if not (grown and type(v) is Lazy)
+    ]
+    clear = [] if grown else [f"{base}.clear({target})"]
+    return [*clear, *(f"{base}.__setitem__({target}, {k}, {v})" for k, v in pairs)]
+
+
+def write_set(rebuilder: Rebuilder, value: SetValue) -> list[str]:
+    if value.real is MISSING or not value.changed:
+        return []
+    target = rebuilder.expr(value)
+    gone, held = ([], value.added) if value.unread is not None else value.replay()
+    texts = [f"[{', '.join(rebuilder.expr(item) for item in items)}]" for items in (gone or (), held)]
+    clear = f"{target}.clear()" if gone is None else f"{target}.difference_update({texts[0]})"
+    return [*([] if gone == [] else [clear]), f"{target}.update({texts[1]})"]
+
+
+def write_generator(rebuilder: Rebuilder, value: GeneratorValue) -> list[str]:
+    if value.source is not None and value.state != "running":
+        rebuilder.late.append(rebuilder.generator_state(value))
+    return []
+
+
+def write_cell(rebuilder: Rebuilder, value: CellValue) -> list[str]:
+    if value.real is MISSING:
+        return []
+    target = rebuilder.outside_cell(value)
+    if value.contents is None:
+        return [f"del {target}.cell_contents"]
+    return [f"{target}.cell_contents = {rebuilder.expr(value.contents)}"]
+
+
+def write_class(rebuilder: Rebuilder, store: ClassStore) -> list[str]:
+    target, out = rebuilder.known(store.real), []
+    for name, item in store.table.items():
+        if item is not MISSING:
+            out.append(f"type.__setattr__({target}, {name!r}, {rebuilder.expr(rebuilder.s.wrap(item, None))})")
+        elif name in store.real.__dict__:
+            out.append(f"type.__delattr__({target}, {name!r})")
+    return out
+
+
+WRITERS: dict[type, Callable[[Rebuilder, Any], list[str]]] = {
+    ListValue: write_list,
+    DictValue: write_dict,
+    SetValue: write_set,
+    ObjectValue: write_attributes,
+    CellValue: write_cell,
+    GeneratorValue: write_generator,
+    ClassStore: write_class,
+}
