@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from dovetail.capture.awaited import OPERATOR, computed_attribute
 from dovetail.capture.classstores import HEAP_TYPE, class_set_attr
 from dovetail.capture.definitions import rely_on_class, rely_on_no_shadow
 from dovetail.capture.scope import trusted
@@ -44,6 +45,8 @@ MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 def generic_get_attr(s: Any, value: Value, name: str) -> Value:
     cls = value.cls
+    if s.expected is OPERATOR:
+        return computed_attribute(s, value, name)
     override = s.static(cls, "__getattribute__")
     try:
         if type(override) is FUNCTION:

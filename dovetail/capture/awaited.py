@@ -5,25 +5,29 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from dovetail.bytecode import decode
-from dovetail.capture.breaks.remainders import call_index
+from dovetail.capture.breaks.remainders import call_index, fetch, keep
 from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.known.table import STANDINS
-from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
 
 FUNCTION = types.FunctionType
+MODULE_SETATTR = torch.nn.Module.__setattr__
 ADVANCING = (
     *(getattr(types.GeneratorType, n) for n in ("send", "throw", "__next__")),
     *(getattr(types.CoroutineType, n) for n in ("send", "throw")),
 )
 
-OPERATOR: Any = object()  # `Session.expected` while an operator's instruction runs
+OPERATOR: Any = object()  # `Session.expected` while an operator's instruction runs, or `value.name` is loaded
 
 
 def of_call(function: Any, args: list[Any]) -> Any:
@@ -40,6 +44,8 @@ def of_call(function: Any, args: list[Any]) -> Any:
 
 def _of_known(function: Any, args: list[Any]) -> Any:
     real = function.real
+    if real is len:
+        return OPERATOR
     return args[0] if real is next and len(args) == 1 else of_instance(type(real))
 
 
@@ -83,7 +89,7 @@ def of_protocol(method: Any) -> Any:
 
 
 def of_attribute(s: Any, value: Value, name: str) -> Any:
-    """For `value.name`, where a function computes it and nothing is done with its result or AttributeError."""
+    """For `value.name`, where a function computes it."""
     if not isinstance(value, ObjectValue) or isinstance(value, ExceptionValue) or name.startswith("__"):
         return None
     if type(s.static(value.cls, "__getattribute__")) is FUNCTION:
@@ -91,10 +97,22 @@ def of_attribute(s: Any, value: Value, name: str) -> Any:
     static, fallback = s.static(value.cls, name), s.static(value.cls, "__getattr__")
     if static is MISSING:
         return fallback.__code__ if type(fallback) is FUNCTION else None
-    if fallback is not MISSING:
-        return None
+    if fallback is not MISSING or type(static) is functools.cached_property:
+        return OPERATOR if type(static) in (property, functools.cached_property) else None
     getter = static.fget if type(static) is property else getattr(type(static), "__get__", None)
     return getter.__code__ if type(getter) is FUNCTION else None
+
+
+def of_setter(s: Any, value: Value, name: str) -> Any:
+    """For `value.name = ...`."""
+    if type(value) not in (ObjectValue, ModuleValue):
+        return None
+    setter = s.static(value.cls, "__setattr__")
+    if type(setter) is FUNCTION and (setter is not MODULE_SETATTR or type(value) is not ModuleValue):
+        return setter.__code__
+    static = s.static(value.cls, name)
+    setter = static.fset if type(static) is property else getattr(type(static), "__set__", None)
+    return setter.__code__ if type(setter) is FUNCTION else None
 
 
 def of_special(s: Any, value: Value, name: str) -> Any:
@@ -126,3 +144,17 @@ def remaining(s: Any, function: Any, values: dict[str, Value], method: Any, call
     finally:
         s.expected = None
         s.frames.pop()
+
+
+def computed_attribute(s: Any, value: Value, name: str) -> Value:
+    """What a function computes, by an instruction that goes on with the result or AttributeError."""
+    s.expected = None  # from here on it is loaded as ever
+    static = s.static(value.cls, name)
+    function = s.wrap(static.fget if type(static) is property else static.func, None)
+    compute = functools.partial(s.generic_get_attr, value, name)
+    parts = {"receiver": value, "name": Const(name)}
+    if s.static(value.cls, "__getattr__") is MISSING:
+        return remaining(s, keep, parts, function, compute)
+    if type(static) is property:
+        return remaining(s, fetch, parts, function, compute)
+    return remaining(s, fetch, parts, function, lambda: remaining(s, keep, parts, function, compute))

@@ -129,6 +129,10 @@ class Frame:
 
     # ------------------------------------------------------------ the stack
 
+    def takes_result(self) -> bool:
+        """Does the instruction that makes a call push its result?"""
+        return self.code.instructions[self.at].name not in DROPPING
+
     def push(self, value: Any) -> None:
         self.stack_.append(value)
 
@@ -161,6 +165,8 @@ class Frame:
             self._outer = frames[index - 1].stack() if index else ()
         return self._outer if self.code.code in HIDDEN else (*self._outer, self.location())
 
+
+DROPPING = frozenset(("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "DELETE_ATTR", "DELETE_SUBSCR"))
 
 # What a mistake in a handler raises; where breaks are allowed, plain Python takes the instruction over.
 UNEXPECTED = (AttributeError, TypeError, KeyError, IndexError, ValueError, AssertionError, RecursionError)
@@ -204,7 +210,8 @@ def run_frames(s: Any, suspended: list[Frame]) -> tuple[Any, Value]:
             if len(frames) == base + 1:
                 return outcome, value
             frames.pop()
-            frames[-1].push(value)
+            if frames[-1].takes_result():
+                frames[-1].push(value)
             del value
     except Unsupported as error:
         if not error.places:

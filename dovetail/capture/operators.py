@@ -6,6 +6,7 @@ takes part), then follows Python's special-method protocol.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from types import FunctionType
@@ -14,7 +15,7 @@ from typing import Any
 from dovetail.capture import scalars, settled
 from dovetail.capture.aliasing import rely_on_difference
 from dovetail.capture.awaited import OPERATOR, remaining
-from dovetail.capture.breaks.remainders import operate
+from dovetail.capture.breaks.remainders import contain, decide, equate, measure, operate, operate_in_place, outlast
 from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import (
     MISSING,
@@ -102,7 +103,9 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value:
     if name in IN_PLACE:
         method = s.find_special(left, f"__{name}__")
         if method is not None:
-            result = s.call(method, right)
+            parts = {"receiver": left, "other": right, "function": s.wrap(BINARY[name[1:]], None)}
+            call = functools.partial(s.call, method, right)
+            result = remaining(s, operate_in_place, parts, method, call) if instruction else call()
             if not _is_not_implemented(result):
                 return result
         name = name[1:]
@@ -184,6 +187,7 @@ def unary(s: Any, name: str, value: Value) -> Value:
 
 def compare(s: Any, sign: str, left: Value, right: Value) -> Value:
     function, name, reflected = COMPARE[sign]
+    instruction, s.expected = s.expected is OPERATOR, None
     made = scalars.compare(s, sign, function, left, right)
     if made is not None:
         return made
@@ -193,15 +197,15 @@ def compare(s: Any, sign: str, left: Value, right: Value) -> Value:
         if _tensor_operand(left) and _tensor_operand(right) and not _tensor_to_none(left, right):
             return s.torch_call(function, [left, right], {})
     if sign in ("==", "!="):
-        return _equality(s, sign, left, right)
-    return _protocol(s, left, right, name, reflected, sign)
+        return _equality(s, sign, left, right, instruction)
+    return _protocol(s, left, right, name, reflected, sign, instruction)
 
 
 def _tensor_to_none(left: Value, right: Value) -> bool:
     return any(isinstance(v, Const) and v.cls in (type(None), str) for v in (left, right))
 
 
-def _equality(s: Any, sign: str, left: Value, right: Value) -> Value:
+def _equality(s: Any, sign: str, left: Value, right: Value, instruction: bool) -> Value:
     want = sign == "=="
     if isinstance(left, MethodValue) and isinstance(right, MethodValue):
         return boolean((same(s, left.function, right.function) and same(s, left.receiver, right.receiver)) is want)
@@ -215,7 +219,11 @@ def _equality(s: Any, sign: str, left: Value, right: Value) -> Value:
         if type(receiver) in IDENTITY:
             continue
         if _defines(s, receiver, name):
-            result = s.call(s.find_special(receiver, name), other)
+            method = s.find_special(receiver, name)
+            second = name if receiver is left and type(right) not in IDENTITY and _defines(s, right, name) else None
+            parts = {"left": left, "right": right, "first": receiver, "method": Const(second), "equal": boolean(want)}
+            call = functools.partial(s.call, method, other)
+            result = remaining(s, equate, parts, method, call) if instruction else call()
             if not _is_not_implemented(result):
                 return result
         elif not want and _defines(s, receiver, "__eq__"):
@@ -266,6 +274,7 @@ INTERNED = (int, str, bytes)
 
 def truth(s: Any, value: Value) -> bool:
     """`bool(value)`, while capturing."""
+    instruction, s.expected = s.expected is OPERATOR, None
     known = scalars.truth(s, value)
     if known is not None:
         return known
@@ -281,7 +290,10 @@ def truth(s: Any, value: Value) -> bool:
         )
     for name in ("__bool__", "__len__"):
         if s.static(value.cls, name) is not MISSING and type(value) not in IDENTITY:
-            result = s.call(s.find_special(value, name))
+            method = s.find_special(value, name)
+            call = functools.partial(s.call, method)
+            rest = decide if name == "__bool__" else outlast
+            result = remaining(s, rest, {}, method, call) if instruction else call()
             return bool(result.native())
     return True
 
@@ -307,6 +319,7 @@ def _unread_length(s: Any, value: Any) -> Value:
 
 def length(s: Any, value: Value) -> Value:
     kind = type(value)
+    instruction, s.expected = s.expected is OPERATOR, None
     if isinstance(value, SequenceValue) and value.divisible:
         return _unread_length(s, value)
     if isinstance(value, SequenceValue) and not _overrides(s, value, "__len__"):
@@ -320,7 +333,7 @@ def length(s: Any, value: Value) -> Value:
     method = s.find_special(value, "__len__")
     if method is None:
         return s.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
-    return s.call(method)
+    return remaining(s, measure, {}, method, lambda: s.call(method)) if instruction else s.call(method)
 
 
 def _overrides(s: Any, value: ObjectValue, name: str) -> bool:
@@ -328,7 +341,9 @@ def _overrides(s: Any, value: ObjectValue, name: str) -> bool:
     return type(s.static(value.cls, name)).__name__ == "function"
 
 
-def contains(s: Any, container: Value, item: Value) -> bool:
+def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool:
+    """`item in container`; `wanted`: what the running instruction gives if so."""
+    instruction, s.expected = s.expected is OPERATOR, None
     if isinstance(container, (DictValue, SetValue)) and not _overrides(s, container, "__contains__"):
         known = scalars.contains(s, container.entries, item) if scalars.varies(item) else None
         if known is not None:
@@ -339,10 +354,11 @@ def contains(s: Any, container: Value, item: Value) -> bool:
     if isinstance(container, Const) and isinstance(item, Const):
         return bool(native_call(s, operator.contains, container.value, item.value).native())
     method = s.find_special(container, "__contains__")
-    if method is not None and not isinstance(container, (SequenceValue, Const)):
-        return truth(s, s.call(method, item))
-    if isinstance(container, SequenceValue) and _overrides(s, container, "__contains__"):
-        return truth(s, s.call(method, item))
+    if method is not None and not isinstance(container, Const):
+        if not isinstance(container, SequenceValue) or _overrides(s, container, "__contains__"):
+            call = functools.partial(s.call, method, item)
+            parts = {"wanted": boolean(wanted)}
+            return truth(s, remaining(s, contain, parts, method, call) if instruction else call())
     iterator = s.iterate(container)
     while (found := s.step(iterator)) is not None:
         if equal(s, item, found):

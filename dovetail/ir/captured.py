@@ -35,8 +35,7 @@ class Point:
 
     `at` is the instruction it stands at, `index` the one it goes on with. `stack` has one entry a stack slot at
     `index`: EMPTY for CPython's NULL, VALUE, or HANDLED where a handler keeps the exception that was handled before
-    (the argument is the exception that it handles now). For a frame that waits for a call, the last one is the
-    call's result.
+    (the argument is the exception that it handles now). `result`: the frame waits for a call whose result is the last.
     """
 
     code: CodeType
@@ -45,10 +44,11 @@ class Point:
     locals: tuple[str, ...]
     cells: tuple[str, ...]
     stack: tuple[int, ...]
+    result: bool = False
 
     @property
     def given(self) -> int:
-        """How many stack slots an argument fills."""
+        """How many stack slots hold a value."""
         return len(self.stack) - self.stack.count(EMPTY)
 
 
@@ -70,9 +70,8 @@ class Continuation:
 
     def parameters(self) -> tuple[str, ...]:
         names: list[str] = []
-        for number, point in enumerate(self.points):
-            awaited = number < len(self.points) - 1
-            stack = [f"stack{k}" for k in range(point.given - awaited)]
+        for point in self.points:
+            stack = [f"stack{k}" for k in range(point.given - point.result)]
             for name in (*point.locals, *point.cells, *stack):
                 clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
                 names.append(f"p{len(names)}_{clean}")

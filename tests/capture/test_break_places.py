@@ -272,9 +272,9 @@ def stance(x):
 INSIDE = (
     made, made_by_child, made_here, read_property, missing_property, added, added_from_the_right,
     added_not_implemented, not_multiplied, called, lazily, described, entered, entered_with_error, hooked_outside,
-    partial, in_a_loop, nested, generated, indexed,
+    partial, in_a_loop, nested, generated, indexed, added_in_place,
 )  # fmt: skip
-FURTHER_OUT = (stance, added_in_place, hooked, generated_with_error)
+FURTHER_OUT = (stance, hooked, generated_with_error)
 
 
 def parts(compiled):

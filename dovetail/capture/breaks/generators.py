@@ -145,6 +145,7 @@ def _inside(paused: Paused, values: tuple[Any, ...]) -> Any:
     if inner:
         try:
             result = (finish(inner, own.handled(given)),)
+            result = result if own.point.result else ()
         except BaseException as error:
             return own.handle(given, error)
     return own.run(given, result)

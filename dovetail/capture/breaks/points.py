@@ -33,7 +33,7 @@ def point(rebuilder: Any, frame: Any, index: int, values: list[Any], pushed: lis
         shape.append(EMPTY if text == PUSH_NULL else VALUE)
         if text not in (PUSH_NULL, AWAITED):
             given.append(text)
-    return Point(frame.code.code, frame.at, index, tuple(plain), tuple(cells), tuple(shape)), given
+    return Point(frame.code.code, frame.at, index, tuple(plain), tuple(cells), tuple(shape), AWAITED in pushed), given
 
 
 def _ends_with_its_frame(value: Any) -> bool:
@@ -57,7 +57,7 @@ def chain(
     """Frames that wait for one another, outermost first; the innermost goes on at `index`."""
     points, arguments = [], []
     for frame in frames[:-1]:
-        made, given = point(rebuilder, frame, frame.ip, frame.stack_, [AWAITED])
+        made, given = point(rebuilder, frame, frame.ip, frame.stack_, [AWAITED] if frame.takes_result() else [])
         points.append(made)
         arguments += given
     made, given = point(rebuilder, frames[-1], index, stack, pushed)

@@ -7,6 +7,7 @@ frames with real code only. Before a graph break these frames run nothing.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import cache
 from types import CodeType
@@ -34,7 +35,74 @@ def operate(call: Call, receiver: Any, other: Any, method: Any, message: Any) ->
     return result
 
 
-HIDDEN = frozenset((construct.__code__, operate.__code__))  # frames that users do not see
+def operate_in_place(call: Call, receiver: Any, other: Any, function: Any) -> Any:
+    """After `__iadd__` and its like; `function` is the plain operator."""
+    result = call()
+    return function(receiver, other) if result is NotImplemented else result
+
+
+def equate(call: Call, left: Any, right: Any, first: Any, method: Any, equal: bool) -> Any:
+    """After the first of two `__eq__` or `__ne__`, that of `first`; `method` is the name of the other's, or None."""
+    result = call()
+    if result is NotImplemented and method is not None:
+        other = right if first is left else left
+        result = getattr(type(other), method)(other, first)
+    if result is NotImplemented:
+        result = (left is right) is equal
+    return result
+
+
+def fetch(call: Call, receiver: Any, name: Any) -> Any:
+    """After what computes an attribute, of a class that has `__getattr__` too."""
+    try:
+        return call()
+    except AttributeError:
+        pass
+    return type(receiver).__getattr__(receiver, name)
+
+
+def keep(call: Call, receiver: Any, name: Any) -> Any:
+    """After the function of a `cached_property`."""
+    result = call()
+    receiver.__dict__[name] = result
+    return result
+
+
+def decide(call: Call) -> bool:
+    """After `__bool__`."""
+    result = call()
+    if type(result) is not bool:
+        raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+    return result
+
+
+def outlast(call: Call) -> bool:
+    """After `__len__`, where the truth is asked for."""
+    result = call()
+    return counted(result) > 0
+
+
+def contain(call: Call, wanted: bool) -> bool:
+    """After `__contains__`."""
+    result = call()
+    return bool(result) is wanted
+
+
+def measure(call: Call) -> int:
+    """After `__len__`."""
+    result = call()
+    return counted(result)
+
+
+def counted(result: Any) -> int:
+    count = operator.index(result)
+    if count < 0:
+        raise ValueError("__len__() should return >= 0")
+    return count
+
+
+AFTER = (construct, operate, operate_in_place, equate, fetch, keep, decide, outlast, contain, measure, counted)
+HIDDEN = frozenset(function.__code__ for function in AFTER)  # frames that users do not see
 
 
 @cache

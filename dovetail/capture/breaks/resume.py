@@ -218,7 +218,8 @@ def finish(frames: list[tuple[Waiting, tuple[Any, ...]]], outside: BaseException
     while frames:
         frame, given = frames.pop()
         handled = next((h for f, v in reversed(frames) if (h := f.handled(v)) is not None), outside)
-        enter = partial(frame.run, given, returned) if error is None else partial(frame.handle, given, error)
+        taken = returned if frame.point.result else ()
+        enter = partial(frame.run, given, taken) if error is None else partial(frame.handle, given, error)
         try:
             returned, error = (under(handled, enter),), None
         except BaseException as raised:
@@ -230,10 +231,9 @@ def finish(frames: list[tuple[Waiting, tuple[Any, ...]]], outside: BaseException
 
 @cache
 def _counts(continuation: Continuation) -> tuple[Waiting, ...]:
-    last = len(continuation.points) - 1
     return tuple(
-        Waiting(point, scope, len(point.locals) + len(point.cells) + point.given - (number < last))
-        for number, (point, scope) in enumerate(zip(continuation.points, continuation.scopes))
+        Waiting(point, scope, len(point.locals) + len(point.cells) + point.given - point.result)
+        for point, scope in zip(continuation.points, continuation.scopes)
     )
 
 

@@ -44,12 +44,11 @@ def suspended_frames(s: Any, rest: Continuation, values: list[tuple[Any, Source]
     """The continuation's frames made anew from its arguments and where they come from."""
     given = iter(_owners_first(s, values))
     cells: dict[int, CellValue] = {}
-    last = len(rest.points) - 1
     frames = []
     for number, (point, scope) in enumerate(zip(rest.points, rest.scopes)):
         frame = Frame(s, decode(point.code), s.scope(scope, scope.get("__name__")), None)
         frame.ip, frame.at, frame.direct = point.index, point.at, number > 0
-        _fill(s, frame, point, given, cells, number < last)
+        _fill(s, frame, point, given, cells)
         frames.append(frame)
     if len(cells) > 1:
         sources = [c.source.base for c in cells.values()]  # type: ignore[union-attr]
@@ -80,7 +79,7 @@ def wrap_generator(s: Any, obj: Any, source: Source | None) -> Value:
 WRAPPERS.update(dict.fromkeys(SHELLS, wrap_generator))
 
 
-def _fill(s: Any, frame: Any, point: Point, given: Any, cells: dict[int, CellValue], awaits: bool) -> None:
+def _fill(s: Any, frame: Any, point: Point, given: Any, cells: dict[int, CellValue]) -> None:
     for name in point.locals:
         real, source = next(given)
         frame.locals[name] = _late(s, real, source)
@@ -92,7 +91,7 @@ def _fill(s: Any, frame: Any, point: Point, given: Any, cells: dict[int, CellVal
         else:
             s.guard(source, GuardKind.ALIAS, found.source.base)
         frame.locals[name] = found
-    for kind in point.stack[: len(point.stack) - awaits]:
+    for kind in point.stack[: len(point.stack) - point.result]:
         frame.push(NULL if kind == EMPTY else _stacked(s, kind, *next(given)))
 
 

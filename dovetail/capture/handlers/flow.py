@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.awaited import of_protocol
+from dovetail.capture.awaited import of_protocol, of_special
 from dovetail.capture.frame import stopped_with
 from dovetail.capture.groups import match_group, to_raise
 from dovetail.capture.handlers.coroutines import async_gen_wrap
+from dovetail.capture.handlers.stack import decided
 from dovetail.capture.handlers.table import YIELD, op
 from dovetail.capture.values.base import NONE, Const, Raised, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue
@@ -25,13 +26,13 @@ def jump(f: Any, i: Any) -> None:
 
 @op("POP_JUMP_IF_TRUE")
 def pop_jump_if_true(f: Any, i: Any) -> None:
-    if f.s.truth(f.stack_.pop()):
+    if decided(f, f.stack_.pop()):
         f.ip = i.target
 
 
 @op("POP_JUMP_IF_FALSE")
 def pop_jump_if_false(f: Any, i: Any) -> None:
-    if not f.s.truth(f.stack_.pop()):
+    if not decided(f, f.stack_.pop()):
         f.ip = i.target
 
 
@@ -69,7 +70,10 @@ def jump_if_false_or_pop(f: Any, i: Any) -> None:
 
 @op("GET_ITER", "GET_YIELD_FROM_ITER")
 def get_iter(f: Any, i: Any) -> None:
-    f.stack_[-1] = f.s.iterate(f.stack_[-1])
+    value = f.stack_.pop()
+    f.s.expected = of_special(f.s, value, "__iter__")
+    f.stack_.append(f.s.iterate(value))
+    f.s.expected = None
 
 
 @op("FOR_ITER")

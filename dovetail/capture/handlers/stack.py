@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.awaited import OPERATOR, of_attribute, of_special
+from dovetail.capture.awaited import OPERATOR, of_attribute, of_setter, of_special
 from dovetail.capture.handlers.table import RETURN, op
 from dovetail.capture.values.base import FALSE, MISSING, NULL, TRUE, Const, boolean
 from dovetail.capture.values.callables import CellValue, KnownValue, SuperValue
@@ -259,7 +259,9 @@ def load_attr(f: Any, i: Any) -> None:
 @op("STORE_ATTR")
 def store_attr(f: Any, i: Any) -> None:
     target = f.stack_.pop()
+    f.s.expected = of_setter(f.s, target, i.value)
     f.s.set_attr(target, i.value, f.stack_.pop())
+    f.s.expected = None
 
 
 @op("DELETE_ATTR")
@@ -307,24 +309,36 @@ def binary_op(f: Any, i: Any) -> None:
 
 @op(*UNARY)
 def unary_op(f: Any, i: Any) -> None:
-    f.stack_[-1] = f.s.unary(UNARY[i.name], f.stack_[-1])
+    name, value = UNARY[i.name], f.stack_.pop()
+    f.s.expected = of_special(f.s, value, f"__{name}__")
+    f.stack_.append(f.s.unary(name, value))
+    f.s.expected = None
 
 
 @op("UNARY_NOT")
 def unary_not(f: Any, i: Any) -> None:
-    f.stack_[-1] = FALSE if f.s.truth(f.stack_[-1]) else TRUE
+    f.stack_.append(FALSE if decided(f, f.stack_.pop()) else TRUE)
 
 
 @op("TO_BOOL")
 def to_bool(f: Any, i: Any) -> None:
-    f.stack_[-1] = boolean(f.s.truth(f.stack_[-1]))
+    f.stack_.append(boolean(decided(f, f.stack_.pop())))
+
+
+def decided(f: Any, value: Any) -> bool:
+    """The truth of what the instruction takes; after a graph break it is made again, with True or False."""
+    after, f.ip, f.s.expected = f.ip, f.at, OPERATOR
+    found = f.s.truth(value)
+    f.ip = after
+    return found  # type: ignore[no-any-return]
 
 
 @op("COMPARE_OP")
 def compare_op(f: Any, i: Any) -> None:
-    right = f.stack_.pop()
-    result = f.s.compare(i.value, f.stack_[-1], right)
-    f.stack_[-1] = boolean(f.s.truth(result)) if i.flag else result
+    right, left = f.stack_.pop(), f.stack_.pop()
+    f.s.expected = None if i.flag else OPERATOR
+    result = f.s.compare(i.value, left, right)
+    f.stack_.append(boolean(f.s.truth(result)) if i.flag else result)
 
 
 @op("IS_OP")
@@ -335,8 +349,9 @@ def is_op(f: Any, i: Any) -> None:
 
 @op("CONTAINS_OP")
 def contains_op(f: Any, i: Any) -> None:
-    container = f.stack_.pop()
-    f.stack_[-1] = boolean(f.s.contains(container, f.stack_[-1]) != bool(i.arg))
+    container, item = f.stack_.pop(), f.stack_.pop()
+    f.s.expected = OPERATOR
+    f.stack_.append(boolean(f.s.contains(container, item, not i.arg) != bool(i.arg)))
 
 
 @op("BINARY_SUBSCR")
@@ -350,13 +365,17 @@ def binary_subscr(f: Any, i: Any) -> None:
 @op("BINARY_SLICE")
 def binary_slice(f: Any, i: Any) -> None:
     container, start, stop = f.popn(3)
+    f.s.expected = of_special(f.s, container, "__getitem__")
     f.push(f.s.get_item(container, SliceValue(start, stop, Const(None))))
+    f.s.expected = None
 
 
 @op("STORE_SUBSCR")
 def store_subscr(f: Any, i: Any) -> None:
     value, container, index = f.popn(3)
+    f.s.expected = of_special(f.s, container, "__setitem__")
     f.s.set_item(container, index, value)
+    f.s.expected = None
 
 
 @op("STORE_SLICE")
@@ -368,4 +387,6 @@ def store_slice(f: Any, i: Any) -> None:
 @op("DELETE_SUBSCR")
 def delete_subscr(f: Any, i: Any) -> None:
     container, index = f.popn(2)
+    f.s.expected = of_special(f.s, container, "__delitem__")
     f.s.del_item(container, index)
+    f.s.expected = None

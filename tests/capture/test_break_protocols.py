@@ -1,0 +1,247 @@
+"""Methods that the interpreter calls on its own, with a graph break inside: one break each, where the reason lies."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+import dovetail
+from tests.capture.harness import compare
+
+
+def sign(x):
+    """A graph break in the middle."""
+    y = x.sin()
+    dovetail.graph_break()
+    return y.cos() + 1
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.scale = torch.tensor(0.5)
+
+    @property
+    def gain(self):
+        return sign(self.scale)
+
+    @gain.setter
+    def gain(self, value):
+        self.scale = sign(value)
+
+    @property
+    def absent(self):
+        dovetail.graph_break()
+        raise AttributeError("not here")
+
+    @property
+    def hidden(self):
+        dovetail.graph_break()
+        raise AttributeError("not here either")
+
+    def __getattr__(self, name):
+        return torch.ones(2) if name == "hidden" else super().__getattr__(name)
+
+    @functools.cached_property
+    def table(self):
+        return sign(self.scale * 2)
+
+    def forward(self, x):
+        return self.layer(x) * self.gain
+
+
+class Plain:
+    def __init__(self, x):
+        self.x, self.items = x, {}
+
+    @functools.cached_property
+    def table(self):
+        return sign(self.x)
+
+    @property
+    def size(self):
+        return self.x
+
+    @size.setter
+    def size(self, value):
+        self.x = sign(value)
+        return "dropped"
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, sign(value) if name == "late" else value)
+
+    def __setitem__(self, key, value):
+        self.items[key] = sign(value)
+        return 5
+
+    def __delitem__(self, key):
+        del self.items[key]
+        dovetail.graph_break()
+
+    def __getitem__(self, key):
+        return sign(self.x) if isinstance(key, slice) else key
+
+    def __len__(self):
+        sign(self.x)
+        return len(self.x)
+
+    def __contains__(self, item):
+        sign(self.x)
+        return item
+
+    def __neg__(self):
+        return sign(self.x)
+
+    def __invert__(self):
+        return Plain(sign(self.x))
+
+    def __iadd__(self, other):
+        if other is None:
+            dovetail.graph_break()
+            return NotImplemented
+        self.x = sign(self.x + other)
+        return self
+
+    def __add__(self, other):
+        return Plain(self.x + 10)
+
+    def __eq__(self, other):
+        sign(self.x)
+        return NotImplemented if other is None or type(other) is Other else self.x + other
+
+    def __lt__(self, other):
+        return sign(self.x) + other
+
+    def __iter__(self):
+        dovetail.graph_break()
+        return iter([self.x, self.x + 1])
+
+
+class Other:
+    def __eq__(self, other):
+        return "the other's"
+
+
+class Empty:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __bool__(self):
+        dovetail.graph_break()
+        return self.answer
+
+
+# fmt: off
+def on_model(model, x): return model(x) + 1
+def hidden(model, x): return model.hidden + x
+def cached_on_model(model, x): return model.table + x, model.table * 2
+def stored_on_model(model, x): model.gain = x; y = model.scale; return y + 1
+def cached(x): p = Plain(x); return p.table + 1, p.table * 2, list(p.__dict__)
+def stored(x): p = Plain(x); p.size = x * 2; return p.x + 1
+def stored_late(x): p = Plain(x); p.late = x * 2; return p.late + 1
+def item_stored(x): p = Plain(x); p["a"] = x * 2; return p.items["a"] + 1
+def item_deleted(x): p = Plain(x); p.items["a"] = x; del p["a"]; return x + len(p.items)
+def sliced(x): return Plain(x)[1:] + 1
+def measured(x): return x * len(Plain(x))
+def long_enough(x): return x + 1 if Plain(x) else x - 1
+def contained(x): return x + (1 in Plain(x)) + ([] in Plain(x))
+def not_contained(x): return x + ("" not in Plain(x))
+def contained_or_not(x): return x + 1 if "" in Plain(x) else x - 1
+def negated(x): return -Plain(x) + 1
+def inverted(x): return (~Plain(x)).x + 1
+def in_place(x): p = q = Plain(x); p += 2; return p.x + 1, p is q
+def in_place_not_implemented(x): p = Plain(x); p += None; return p.x + 1
+def equal(x): return (Plain(x) == 3) * 2
+def equal_to_none(x): return Plain(x) == None, x + 1  # noqa: E711
+def equal_to_other(x): return Plain(x) == Other(), x + 1
+def less(x): return (Plain(x) < 3) * 2
+def more(x): return (3 > Plain(x)) * 2
+def walked(x): return [y + 1 for y in Plain(x)]
+def true(x): return x + 1 if Empty(True) else x - 1
+def false(x): return x + 1 if not Empty(False) else x - 1
+def both(x): return x + 1 if Empty(True) and not Empty(False) else x - 1
+def negation(x): return (not Empty(True)), x + 1
+
+
+def while_true(x):
+    n = 0
+    while Empty(n < 3):
+        n += 1
+        x = x + n
+    return x
+
+
+def no_bool(x):
+    try:
+        return x if Empty(3) else x + 1
+    except TypeError as error:
+        return str(error), x + 2
+
+
+def missing(model, x):
+    try:
+        return model.absent
+    except AttributeError as error:
+        return str(error), x + 1
+
+
+# fmt: on
+ON_A_MODEL = (on_model, hidden, cached_on_model, stored_on_model, missing)
+PLAIN = (
+    cached, stored, stored_late, item_stored, item_deleted, sliced, measured, long_enough, not_contained,
+    contained_or_not, negated, inverted, in_place, in_place_not_implemented, equal, equal_to_none, equal_to_other,
+    less, more, walked, true, false, negation, no_bool,
+)  # fmt: skip
+SEVERAL = {contained: 2, both: 2, while_true: 4}
+
+
+def breaks_of(compiled):
+    first = compiled._dovetail_dispatcher
+    parts = [first, *first.compiler.rests.values()]
+    assert not any(part.eager for part in parts)
+    return [b for part in parts for entry in part.entries for b in entry.captured.breaks]
+
+
+def checked(fn, make, count):
+    compiled = dovetail.compile(fn, backend="eager")
+    given = [make(k) for k in range(2)]  # entries of a module go with it
+    for k, ours in enumerate(given):
+        compare(compiled(*ours), fn(*make(k)))
+    breaks = breaks_of(compiled)
+    assert breaks and not any(b.refusals for b in breaks), [b.refusals for b in breaks]
+    assert len(breaks) <= count and {b.code for b in breaks} == {"explicit-break"}
+
+
+def with_model(k):
+    torch.manual_seed(0)
+    return Model(), torch.tensor([1.0, 2.0]) + k
+
+
+@pytest.mark.parametrize("fn", ON_A_MODEL, ids=lambda fn: fn.__name__)
+def test_on_a_module(fn):
+    checked(fn, with_model, 2)  # once a module
+
+
+@pytest.mark.parametrize("fn", PLAIN, ids=lambda fn: fn.__name__)
+def test_on_an_object(fn):
+    checked(fn, lambda k: (torch.tensor([1.0, 2.0]) + k,), 1)
+
+
+@pytest.mark.parametrize("fn", SEVERAL, ids=lambda fn: fn.__name__)
+def test_several_breaks(fn):
+    checked(fn, lambda k: (torch.tensor([1.0, 2.0]) + k,), SEVERAL[fn])
+
+
+@pytest.mark.parametrize("fn", (*PLAIN, *SEVERAL), ids=lambda fn: fn.__name__)
+def test_what_remains_runs_eagerly_as_well(fn):
+    compiled = dovetail.compile(fn, backend="eager")
+    compiled(torch.tensor([1.0, 2.0]))
+    with dovetail.set_stance("eager_on_recompile"):
+        x = torch.tensor([1.0, 2.0, 3.0])
+        for part in list(compiled._dovetail_dispatcher.compiler.rests.values()):
+            part.publish(())
+        compare(compiled(x), fn(x))
