@@ -28,7 +28,7 @@ def main() -> int:
     contenders = options.contenders or [DOVETAIL.name] + ([PEER.name] if options.peer else [])
     console, notes, results = Console(width=150), Console(stderr=True), []
     with notes.status("starting") as status:
-        for name in options.only or [name for name in CASES if name != "add-one"]:
+        for name in options.only or _chosen(options.training):
             results.append(run_case(name, contenders, options.parts, options.repeats, status.update))
             _write(options.json, results, {}, {})
     overhead = call_overhead(contenders) if "overhead" in options.parts else {}
@@ -45,12 +45,17 @@ def main() -> int:
     return 1 if any(result.failures for result in results) else 0
 
 
+def _chosen(training: bool) -> list[str]:
+    return [name for name, case in CASES.items() if case.training == training and name != "add-one"]
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", action="store_true", help="measure torch.compile as well")
     parser.add_argument("--contenders", nargs="*", choices=list(CONTENDERS)[1:], help="exactly these, beside eager")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--only", nargs="*", choices=list(CASES), help="these programs")
+    parser.add_argument("--training", action="store_true", help="the training steps instead of inference")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="these measurements")
     parser.add_argument("--repeats", type=int, default=1, help="cold starts of each; the median counts")
     return parser.parse_args()

@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 
 from .contenders import Contender, Program
+from .training import TrainingStep
 
 Call = Callable[[], Any]
 
@@ -75,11 +76,23 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def reference(fn: Program, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
-    """The result in float64."""
-    wide = copy.deepcopy(fn).double() if isinstance(fn, torch.nn.Module) else fn
+def outcome(program: Program, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    """The tensors that a program computes; of a training step, the loss and the gradients."""
+    if isinstance(program, TrainingStep):
+        return program.gradients(*inputs)
     with torch.no_grad():
-        return tensors(wide(*(x.double() if torch.is_floating_point(x) else x for x in inputs)))
+        return tensors(program(*inputs))
+
+
+def forward(program: Program) -> Program:
+    """The part of a program whose graphs are counted."""
+    return program.forward if isinstance(program, TrainingStep) else program
+
+
+def reference(fn: Program, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    """The outcome in float64."""
+    wide = copy.deepcopy(fn).double() if isinstance(fn, (torch.nn.Module, TrainingStep)) else fn
+    return outcome(wide, tuple(x.double() if torch.is_floating_point(x) else x for x in inputs))
 
 
 def largest_error(result: Any, exact: Sequence[torch.Tensor]) -> float:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from .models import densenet, pointwise, resnet, unet, vit
+from .models import densenet, lstm, pointwise, resnet, unet, vit
+from .training import Loss, TrainingStep, classes, maps, next_token, next_token_of_logits
 
 Built = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -21,6 +22,7 @@ class Case:
     title: str
     build: Callable[[], Built]
     demo: bool = False
+    training: bool = False
 
 
 def _images(batch: int, size: int) -> tuple[torch.Tensor]:
@@ -39,6 +41,22 @@ def _language(name: str, batch: int, length: int) -> Built:
 
 def _row_chain() -> Built:
     return pointwise.row_chain, (torch.randn(2048, 1024), torch.randn(1024), torch.randn(1024))
+
+
+def _labels(batch: int, size: int, count: int = 1000) -> tuple[torch.Tensor, torch.Tensor]:
+    return (*_images(batch, size), torch.randint(0, count, (batch,)))
+
+
+def _targets(batch: int, size: int, count: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    return (*_images(batch, size), torch.rand(batch, count, size, size))
+
+
+def _training(name: str, title: str, build: Callable[[], Built], loss: Loss) -> Case:
+    def step() -> Built:
+        model, inputs = build()
+        return TrainingStep(model.train(), loss), inputs
+
+    return Case(name, title, step, training=True)
 
 
 CASES = {
@@ -66,12 +84,32 @@ CASES = {
         Case("gpt2", "GPT-2 style, 6 layers, 256 wide, 4x64", lambda: _language("gpt2", 4, 64), True),
         Case("llama", "Llama style, 4 layers, 256 wide, 4x64", lambda: _language("llama", 4, 64), True),
         Case("bert", "BERT style, 4 layers, 256 wide, 4x64", lambda: _language("bert", 4, 64)),
+        _training(
+            "train-densenet121",
+            "DenseNet-121, 4x3x128x128",
+            lambda: (densenet.densenet121(), _labels(4, 128)),
+            classes,
+        ),
+        _training("train-unet", "U-Net, 2x3x128x128", lambda: (unet.UNet(), _targets(2, 128)), maps),
+        _training(
+            "train-vit",
+            "ViT, 6 layers, 192 wide, 4x3x128x128",
+            lambda: (vit.VisionTransformer(), _labels(4, 128)),
+            classes,
+        ),
+        _training("train-gpt2", "GPT-2 style, 6 layers, 256 wide, 4x64", lambda: _language("gpt2", 4, 64), next_token),
+        _training(
+            "train-llama", "Llama style, 4 layers, 256 wide, 4x64", lambda: _language("llama", 4, 64), next_token
+        ),
+        _training(
+            "train-lstm", "LSTM, 2 layers, 256 wide, 8x64", lambda: (lstm.LSTM(), _tokens(8, 64)), next_token_of_logits
+        ),
     )
 }
 
 
 def build(name: str) -> Built:
-    """The case's callable in eval mode and its inputs, from a fixed seed."""
+    """The case's callable (a model in eval mode, a function, a training step) and its inputs, from a fixed seed."""
     torch.manual_seed(0)
     fn, inputs = CASES[name].build()
     if isinstance(fn, torch.nn.Module):

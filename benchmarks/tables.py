@@ -9,6 +9,7 @@ from rich.table import Table
 
 from .collect import Result
 from .contenders import CONTENDERS, DOVETAIL, EAGER, PEER
+from .registry import CASES
 
 ABSENT = "–"
 
@@ -21,7 +22,8 @@ def geomean(values: Iterable[float]) -> float:
 
 def main_table(results: Sequence[Result], contenders: Sequence[str]) -> Table:
     """One row a case; eager's time, then a block of columns for each compiler."""
-    table = Table(title="Inference on the CPU, float32", title_justify="left", header_style="bold", pad_edge=False)
+    kind = "Training step (forward, backward, Adam)" if CASES[results[0].case].training else "Inference"
+    table = Table(title=f"{kind} on the CPU, float32", title_justify="left", header_style="bold", pad_edge=False)
     table.add_column("program", no_wrap=True)
     table.add_column("eager\nms", justify="right")
     for name in contenders:

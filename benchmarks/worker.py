@@ -36,9 +36,9 @@ def steady(case: str, names: list[str], rounds: int = 25) -> dict[str, Any]:
     compiled = [CONTENDERS[name].compile(fn) for name in names]
     exact = measure.reference(fn, inputs)
     with torch.no_grad():
-        errors = [measure.largest_error(program(*inputs), exact) for program in compiled]
+        errors = [measure.largest_error(measure.outcome(program, inputs), exact) for program in compiled]
         times = measure.interleaved([lambda p=program: p(*inputs) for program in compiled], rounds)
-        graphs = [CONTENDERS[name].graphs(fn, inputs) for name in names]
+        graphs = [CONTENDERS[name].graphs(measure.forward(fn), inputs) for name in names]
     return {
         name: {
             "ms": median(times[i]) * 1e3,

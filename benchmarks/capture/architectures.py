@@ -85,6 +85,4 @@ OVERRIDES: dict[str, Mapping[str, Any]] = {
     "SwinModel": {"window_size": 4, "depths": [1, 1], "num_heads": [2, 4]},
 }
 
-CASES = {
-    name: Case(name, kind, OVERRIDES.get(name, {})) for kind, names in MODELS.items() for name in names.split()
-}
+CASES = {name: Case(name, kind, OVERRIDES.get(name, {})) for kind, names in MODELS.items() for name in names.split()}

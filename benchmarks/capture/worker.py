@@ -1,8 +1,8 @@
 """The measurements of one model; each runs in a process of its own (see `server`).
 
-    checks   graphs and why they end, equality with eager (inference, a training step, generating), guard time
-    warm     seconds of capturing, ours and torch.compile's, in one process that has compiled another model
-    cold     seconds of a contender's first call in a process where it was not imported yet
+checks   graphs and why they end, equality with eager (inference, a training step, generating), guard time
+warm     seconds of capturing, ours and torch.compile's, in one process that has compiled another model
+cold     seconds of a contender's first call in a process where it was not imported yet
 """
 
 from __future__ import annotations

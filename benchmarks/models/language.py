@@ -17,6 +17,9 @@ def gpt2(layers: int = 6, width: int = 256, heads: int = 4, vocabulary: int = 50
         bos_token_id=0,
         eos_token_id=1,
         use_cache=False,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
     )
     return transformers.GPT2LMHeadModel(config)
 
