@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -128,6 +131,17 @@ def test_threads_may_call_at_once():
     for thread in threads:
         thread.join()
     assert all(torch.equal(r, x + 1) for r, x in zip(results, inputs, strict=True))
+
+
+def test_another_openmp_runtime_in_the_process_is_not_taken(tmp_path):
+    """Two pools on the same cores make every kernel wait for threads that spin."""
+    own = next((Path(torch.__file__).parent / "lib").glob("libgomp*"), None)
+    if own is None:
+        pytest.skip("this build of torch links to the system's OpenMP runtime")
+    other = ctypes.CDLL(shutil.copy(own, tmp_path / "libgomp-other.so.1"))
+    found = next(filter(None, map(openmp._addresses, openmp._candidates())))
+    assert found == openmp._addresses(ctypes.CDLL(str(own)))
+    assert found != openmp._addresses(other)
 
 
 def test_torchs_openmp_runtime_is_found():

@@ -13,8 +13,9 @@ import llvmlite.binding as llvm
 
 FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads", "omp_in_parallel")
 
-#: Names of the libraries to look for among those loaded, best first.
-LIBRARIES = ("libgomp", "libiomp5", "libomp")
+#: Names of the libraries to look for among those loaded, best first. A process may hold several OpenMP runtimes (other
+#: packages bring their own): looking a function up in torch's library also searches what that library is linked to.
+LIBRARIES = ("libtorch_cpu", "libgomp", "libiomp5", "libomp")
 
 DECLARATIONS = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
@@ -57,7 +58,7 @@ def connect() -> bool:
 
 
 def _candidates() -> list[ctypes.CDLL]:
-    """Loaded OpenMP libraries; dlopen of a loaded file only takes a reference."""
+    """Loaded libraries that may have the functions; dlopen of a loaded file only takes a reference."""
     try:
         with open("/proc/self/maps") as maps:
             paths = dict.fromkeys(line.split(maxsplit=5)[5].strip() for line in maps if ".so" in line)
