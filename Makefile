@@ -1,5 +1,6 @@
 # Two commands matter: `make demo` and `make test`. Both create the environment first if it is not there.
 #   make demo PEER=1          also measures torch.compile (minutes)
+#   make bench-train PEER=1   training steps: forward, backward, Adam
 #   make bench-capture   models of many architectures: one graph each? equal to eager? seconds beside torch.compile
 #   make test ARGS="-k text"  passes arguments on to pytest
 #   make test-torch PYTHON=python3.12 TORCH=2.11.0   tests with another Python and PyTorch (docs/compatibility.md)
@@ -15,7 +16,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch bench bench-compile bench-capture opdb opdb-backward modules fuzz-python lint format types clean
+.PHONY: demo test test-torch bench bench-train bench-compile bench-capture opdb opdb-backward modules fuzz-python lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -49,6 +50,10 @@ $(OTHER)/.ready: pyproject.toml constraints.txt
 bench: $(READY)
 	@mkdir -p $(dir $(JSON))
 	$(BIN)/python -m benchmarks $(if $(PEER),--peer) --json $(JSON) $(ARGS)
+
+bench-train: $(READY)
+	@mkdir -p $(dir $(JSON))
+	$(BIN)/python -m benchmarks --training --parts cold steady memory $(if $(PEER),--peer) --json build/training.json $(ARGS)
 
 bench-compile: $(READY)
 	$(BIN)/python -m benchmarks.phases $(ARGS)
