@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.autograd import draws, partition
+from dovetail.autograd import draws, partition, repeatable
 from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
 from dovetail.codegen import cpu, host
 from dovetail.codegen.library import HAS_OUT
@@ -40,6 +40,7 @@ from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import program as program_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable
 from dovetail.runtime.overlap import protect
+from dovetail.runtime.replay import Replay
 from dovetail.schedule import plan_memory, schedule
 
 Compiled = Callable[..., Sequence[Any]]
@@ -120,7 +121,7 @@ def _train(
     if forward is None or backward is None:
         return graph
     written = [k for k, _ in (*joint.aten.mutated, *joint.rewritten)]
-    replay = None if written else interpreter(pair.forward)
+    replay = Replay(graph.forward, joint) if repeatable(joint) else None
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
     return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
 

@@ -1,5 +1,6 @@
 """Forward and backward of a joint graph as two graphs."""
 
 from dovetail.autograd.partition import draws, partition
+from dovetail.autograd.repeat import repeatable
 
-__all__ = ["draws", "partition"]
+__all__ = ["draws", "partition", "repeatable"]

@@ -3,34 +3,33 @@
 `torch.autograd.Function` ties them together: hooks, accumulation, `retain_graph` and `torch.autograd.grad` work as on
 any operator. What eager returns as a view is made here from the real tensor by the same view operators, so its
 gradient and its relation to its base are PyTorch's own. A backward pass that is itself to be differentiated runs the
-forward operators again, one by one, and leaves the rest to PyTorch.
+captured graph again (`replay.py`) and leaves the rest to PyTorch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import torch
 
 from dovetail.ir.joint import JointGraph, Pair, Returned
+from dovetail.runtime.replay import Replay
 
 Call = Callable[..., Any]
-_VERSION = attrgetter("_version")
 
 
 @dataclass(frozen=True)
 class CompiledPair:
     """`forward` takes the inputs and gives results and saved values; `backward` takes a list of saved values,
-    tangents and numbers, which it empties, and gives gradients. `replay` does what `forward` does by differentiable
-    operators; None if that is impossible later. `random`: it draws random numbers.
+    tangents and numbers, which it empties, and gives gradients. `replay` does what `forward` does in eager; None if
+    that is impossible later. `random`: it draws random numbers.
     """
 
     forward: Call
     backward: Callable[[list[Any]], Sequence[Any]]
-    replay: Call | None
+    replay: Replay | None
     random: bool
 
 
@@ -103,17 +102,17 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             ctx.set_materialize_grads(False)
             ctx.numbers = [inputs[k] for k in numbers]
             if replay is not None:
-                ctx.inputs, ctx.versions, ctx.state = inputs, _versions(inputs), state
+                ctx.inputs, ctx.versions, ctx.state = replay.kept(inputs), replay.versions(inputs), state
             return results
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
             given = [gradients[k] for k in places]
             if torch.is_grad_enabled():
-                return _again(ctx, joint, replay, given)
+                return _again(ctx, replay, given)
             box = list(ctx.saved_tensors)
-            if not torch._C._autograd._get_current_graph_task_keep_graph():
-                ctx.maybe_clear_saved_tensors()
+            if box and not torch._C._autograd._get_current_graph_task_keep_graph():
+                _forget(ctx)
             box += [_laid_out(g, *layout) for g, layout in zip(given, layouts, strict=True)]
             box += ctx.numbers
             return tuple(backward(box))
@@ -125,10 +124,6 @@ def _layout(pair: Pair, name: str) -> tuple[Any, ...]:
     """Of the tangent by that name: what the backward kernels were generated for."""
     fake = next(n for n in pair.backward.graph.nodes if n.name == name).meta["val"]
     return fake.size(), fake.stride(), fake.dtype, fake.device
-
-
-def _versions(inputs: Sequence[Any]) -> list[int]:
-    return [_VERSION(t) for t in inputs if isinstance(t, torch.Tensor)]
 
 
 def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) -> torch.Tensor:
@@ -143,15 +138,16 @@ def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) 
 # ---------------------------------------------------------------- gradients of gradients
 
 
-def _again(ctx: Any, joint: JointGraph, replay: Call | None, given: list[Any]) -> tuple[Any, ...]:
-    """Gradients that can be differentiated in turn: run the forward operators once more, with their history."""
+def _again(ctx: Any, replay: Replay | None, given: list[Any]) -> tuple[Any, ...]:
+    """Gradients that can be differentiated in turn."""
+    saved = ctx.saved_tensors  # raises if the graph is gone
     if replay is None:
         raise RuntimeError(
-            "a compiled function that writes to its inputs cannot be differentiated twice; "
-            "leave it out of dovetail.compile, or use backend='eager' for it"
+            "a compiled function that writes to its inputs, and computes from what they were before, cannot be "
+            "differentiated twice; leave it out of dovetail.compile, or use backend='eager' for it"
         )
     inputs = ctx.inputs
-    if _versions(inputs) != ctx.versions:
+    if replay.versions(inputs) != ctx.versions:
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
             "of a compiled function was changed before it was differentiated twice"
@@ -159,14 +155,13 @@ def _again(ctx: Any, joint: JointGraph, replay: Call | None, given: list[Any]) -
     with torch.random.fork_rng(enabled=ctx.state is not None):
         if ctx.state is not None:
             torch.set_rng_state(ctx.state)
-        results = replay(*inputs)
-    places = [position for _, position in joint.tangents]
-    pairs = [(results[k], g) for k, g in zip(places, given, strict=True) if g is not None]
-    wanted = [k for k, needed in enumerate(ctx.needs_input_grad) if needed]
-    found = torch.autograd.grad(
-        [r for r, _ in pairs], [inputs[k] for k in wanted], [g for _, g in pairs], create_graph=True, allow_unused=True
-    )
-    gradients: list[Any] = [None] * len(inputs)
-    for k, gradient in zip(wanted, found, strict=True):
-        gradients[k] = gradient
-    return tuple(gradients)
+        found = replay.gradients(inputs, ctx.needs_input_grad, given)
+    if saved and not torch._C._autograd._get_current_graph_task_keep_graph():
+        _forget(ctx)
+    return tuple(found)
+
+
+def _forget(ctx: Any) -> None:
+    """Let go of everything that was kept for a backward pass."""
+    ctx.maybe_clear_saved_tensors()
+    ctx.inputs = None

@@ -1,0 +1,107 @@
+"""Gradients that can be differentiated in turn: the captured graph once more, in eager, with its history.
+
+The backward program computes numbers; how they depend on the inputs is known to PyTorch's engine only if the
+program's own operators run under it, with their detached parts and blocks without gradients. Inputs that the call has
+written to are replaced by zeros: `repeatable` has said that nothing depends on what they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from dovetail.ir.joint import JointGraph, Returned
+from dovetail.ops.schema import IDENTITY
+
+_DEVICES = ("cpu", "cuda")
+
+
+class Replay:
+    """`graph` is a captured graph's forward, `joint` what was made of it; made in the state that it was captured in."""
+
+    def __init__(self, graph: Callable[..., Any], joint: JointGraph) -> None:
+        self.graph = graph
+        self.written = frozenset(k for k, _ in (*joint.aten.mutated, *joint.rewritten))
+        self.rewritten = tuple(k for k, _ in joint.rewritten)
+        self.sources = [_source(joint, position) for _, position in joint.tangents]
+        self.autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES]
+
+    def kept(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The inputs, for later. One that is given a history by the call would keep itself alive."""
+        if not self.rewritten:
+            return inputs
+        return tuple(t.detach() if k in self.rewritten else t for k, t in enumerate(inputs))
+
+    def versions(self, inputs: Sequence[Any]) -> list[int]:
+        """Of what must stay as it is until it is differentiated twice."""
+        return [t._version for k, t in enumerate(inputs) if isinstance(t, torch.Tensor) and k not in self.written]
+
+    def gradients(self, inputs: Sequence[Any], needed: Sequence[bool], tangents: Sequence[Any]) -> list[Any]:
+        """For each input a gradient with a history, or None. Each gets its own even if two are one tensor."""
+        given = [self.given(k, t) for k, t in enumerate(inputs)]
+        with self.as_captured():
+            outputs = self.graph(*given)
+        pairs = [
+            (self.result(source, outputs, given, tangent), tangent)
+            for source, tangent in zip(self.sources, tangents, strict=True) if tangent is not None
+        ]  # fmt: skip
+        wanted = [k for k, is_needed in enumerate(needed) if is_needed and k not in self.written]
+        gradients: list[Any] = [None] * len(inputs)
+        if pairs and wanted:
+            found = torch.autograd.grad(
+                [r for r, _ in pairs], [given[k] for k in wanted], [t for _, t in pairs],
+                create_graph=True, allow_unused=True,
+            )  # fmt: skip
+            for k, gradient in zip(wanted, found, strict=True):
+                gradients[k] = gradient
+        return gradients
+
+    def given(self, position: int, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if position in self.written:
+            return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device).zero_()
+        return value.view_as(value)  # hooks on the input itself are for the pass that is under way
+
+    def result(self, source: tuple[str, int] | None, outputs: Any, given: list[Any], tangent: torch.Tensor) -> Any:
+        """The tensor whose gradient the tangent is."""
+        found = None
+        if source is not None:
+            kind, position = source
+            found = given[position] if kind == "input" else outputs[position]
+            found = found._base if kind == "base" else found
+        if found is None or found.shape != tangent.shape or found.dtype is not tangent.dtype:
+            raise RuntimeError(
+                "a compiled function that returns only parts of a tensor, taken in a way that leaves no trace of the "
+                "whole, cannot be differentiated twice; leave it out of dovetail.compile, or use backend='eager' for it"
+            )
+        return found
+
+    @contextlib.contextmanager
+    def as_captured(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.set_grad_enabled(True))
+            for device, enabled, dtype in self.autocast:
+                if enabled or torch.is_autocast_enabled(device):
+                    stack.enter_context(torch.autocast(device, dtype, enabled))
+            yield
+
+
+def _source(joint: JointGraph, position: int) -> tuple[str, int] | None:
+    """Where a replay finds the result at `position`: the new value of an input, an output, or what it is a view of."""
+    for k, result in joint.rewritten:
+        if result == position:
+            return "input", k
+    parts = [(k, r) for k, r in enumerate(joint.returned) if r.origin == "result" and r.value == position]
+    for k, returned in parts:
+        if not returned.steps:
+            return "output", k
+    return next((("base", k) for k, returned in parts if _is_view(returned)), None)
+
+
+def _is_view(returned: Returned) -> bool:
+    """Does the engine know what it is a view of?"""
+    return all(step.operator._schema.name not in IDENTITY for step in returned.steps)
