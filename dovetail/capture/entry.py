@@ -253,15 +253,23 @@ def _bind(
     full = ((target.receiver, *args) if target.has_receiver else args)
     bound = signature.bind(*full, **kwargs)
     bound.apply_defaults()
-    values: dict[str, Value] = {}
     parameters = list(signature.parameters.values())
+    gathered = parameters[0].kind is inspect.Parameter.VAR_POSITIONAL if target.has_receiver else False
+    values: dict[str, Value] = {}
     for position, parameter in enumerate(parameters):
-        real = bound.arguments[parameter.name]
+        name, real = parameter.name, bound.arguments[parameter.name]
         if position == 0 and target.has_receiver:
-            values[parameter.name] = s.wrap(real, s.bind(real, "self"))
+            values[name] = _receiver(s, real, Arg(name)) if gathered else s.wrap(real, s.bind(real, "self"))
         else:
-            values[parameter.name] = s.wrap(real, Arg(parameter.name))
-    return values, _header(s, parameters[1:] if target.has_receiver else parameters)
+            values[name] = s.wrap(real, Arg(name))
+    return values, _header(s, parameters[1:] if target.has_receiver and not gathered else parameters)
+
+
+def _receiver(s: Session, real: tuple[Any, ...], source: Arg) -> Value:
+    """`*args` of a method: the receiver, which the caller does not pass, and what it does."""
+    given = s.wrap(real[1:], source)
+    assert isinstance(given, TupleValue)
+    return TupleValue([s.wrap(real[0], s.bind(real[0], "self")), *given.all(s)])
 
 
 def _header(s: Session, parameters: list[inspect.Parameter]) -> str:

@@ -63,6 +63,9 @@ def _instead(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> 
 
 
 def _break(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    """A break that PyTorch's own code asks for (its optimizers do) is advice to PyTorch's compiler."""
+    if s.frames[-1].scope.table.get("__name__", "").partition(".")[0] == "torch":
+        return NONE
     words = _message(args, kwargs)
     return s.unsupported("explicit-break", f"the code calls graph_break({words!r})" if words else "the code calls "
                          "graph_break()")  # fmt: skip

@@ -348,9 +348,9 @@ def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool
         known = scalars.contains(s, container.entries, item) if scalars.varies(item) else None
         if known is not None:
             return known
-        return hashable(s, item) in container.entries
+        return container.has(hashable(s, item))
     if isinstance(container, ViewValue) and container.kind == "keys":
-        return hashable(s, item) in container.base.entries
+        return container.base.has(hashable(s, item))
     if isinstance(container, Const) and isinstance(item, Const):
         return bool(native_call(s, operator.contains, container.value, item.value).native())
     method = s.find_special(container, "__contains__")

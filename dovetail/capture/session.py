@@ -290,6 +290,6 @@ _DETAILED = MappingProxyType(
         **dict.fromkeys(
             (GuardKind.HAS_ATTR, GuardKind.CONTAINS, GuardKind.STATE, GuardKind.CLASS_DICT), lambda payload: payload[0]
         ),
-        **dict.fromkeys((GuardKind.OWN_LACKS, GuardKind.DISTINCT), lambda payload: payload),
+        **dict.fromkeys((GuardKind.OWN_LACKS, GuardKind.DISTINCT, GuardKind.HAS_KEY), lambda payload: payload),
     }
 )

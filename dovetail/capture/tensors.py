@@ -21,6 +21,7 @@ from torch._library.utils import can_generate_trivial_fake_impl
 
 from dovetail.capture import grads, graphnumbers, overrides
 from dovetail.capture.scalars import is_representable, varies
+from dovetail.capture.scaled import scaled
 from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, NotNative, Value, boolean
 from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue
@@ -214,6 +215,8 @@ def plain_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value])
 
 
 def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if kwargs and (multiplied := scaled(s, name, args, kwargs)) is not None:
+        return multiplied
     takes = number_places(name)
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}

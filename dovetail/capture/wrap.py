@@ -21,6 +21,7 @@ import numpy
 import torch
 
 from dovetail.capture.arrays import wrap_array, wrap_number
+from dovetail.capture.keyed import KEYED, look_up, read_keyed
 from dovetail.capture.known.table import KNOWN
 from dovetail.capture.scalars import ALL, from_outside, varies_inside
 from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, LateConst, Value
@@ -39,7 +40,7 @@ from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Arg, Attr, Item, OwnDict, RawItem, RawView, Source
+from dovetail.ir.source import Arg, Attr, Bound, Item, OwnDict, RawItem, RawView, Source
 
 Wrapper = Callable[[Any, Any, "Source | None"], Value]
 
@@ -331,15 +332,17 @@ def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
     source = _owned(s, obj, source)
     value = DictValue(type(obj), obj, source)
     value.unread = functools.partial(_read_dict, s, obj, source)
+    if type(obj) in KEYED and any(isinstance(k, torch.Tensor) for k in obj):
+        value.look_up = functools.partial(look_up, s, obj, source)
     if isinstance(obj, defaultdict):
         value.default_factory = wrap(s, obj.default_factory, Attr(source, "default_factory"))
     return _remember(s, obj, value)
 
 
 def _read_dict(s: Any, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]:
-    keys = tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
+    keys = _keys(obj)
     if any(isinstance(k, torch.Tensor) for k in keys):
-        s.unsupported("tensor-key", f"{source.name()} has tensors as keys", "Use strings or integers as keys.")
+        return read_keyed(s, obj, keys, source)
     plain_keys = s.static(type(obj), "__iter__") in (dict.__iter__, OrderedDict.__iter__)
     s.guard(source if plain_keys else RawView(source, "dict.keys"), GuardKind.KEYS, keys)
     reach = _item_source(s, type(obj), dict)
@@ -350,6 +353,10 @@ def _read_dict(s: Any, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]
         known = wrap(s, key, None)
         entries[_entry_key(s, key, known)] = (known, Lazy(dict.__getitem__(obj, key), item))
     return entries
+
+
+def _keys(obj: Any) -> tuple[Any, ...]:
+    return tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
 
 
 def _entry_key(s: Any, key: Any, known: Value) -> Any:
@@ -409,6 +416,14 @@ def _wrap_module(s: Any, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.ID, obj)
     return _remember(s, obj, ModuleValue(type(obj), obj, s.bind(obj, label)))
+
+
+def _wrap_optimizer(s: Any, obj: Any, source: Source | None) -> Value:
+    """Known by its identity, as a module is: hundreds of guards hang below it, which are then checked in bulk."""
+    if source is not None and not isinstance(source, Bound):
+        s.guard(source, GuardKind.ID, obj)
+        source = s.bind(obj, source.name())
+    return _wrap_object(s, obj, source)
 
 
 def _wrap_object(s: Any, obj: Any, source: Source | None) -> Value:
@@ -542,6 +557,7 @@ WRAPPERS: dict[type, Wrapper] = {
     functools.partial: _wrap_partial,
     torch._C.ScriptFunction: _wrap_known,
     torch.nn.Module: _wrap_module,
+    torch.optim.Optimizer: _wrap_optimizer,
     torch.Tensor: _wrap_tensor,
     numpy.ndarray: _wrap_array,
 }

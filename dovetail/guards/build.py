@@ -146,6 +146,7 @@ def _write_all(
 def _belongs_below(guard: Guard) -> bool:
     """Not numbers that may change from call to call: the bulk check relies on the very objects."""
     varies = guard.kind is GuardKind.TYPE and guard.payload in (int, float, str, bytes, complex)
+    varies = varies or guard.kind is GuardKind.HAS_KEY and not anchored(guard.payload[0])
     return not varies and guard.kind not in (GuardKind.ALIAS, GuardKind.DISTINCT)
 
 

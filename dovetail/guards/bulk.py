@@ -9,7 +9,7 @@ C-level loop for each sort of fact.
 from __future__ import annotations
 
 import gc
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter, contains, getitem, is_
@@ -47,7 +47,7 @@ class Facts:
         self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects, and the dictionaries they must keep
         self.roots: list[tuple[Weak, type, Any]] = []  # objects held weakly, their classes and dictionaries
         self.functions: dict[int, Any] = {}
-        self.absent: dict[int, tuple[Any, set[str]]] = {}  # dictionaries, and keys that they must not have
+        self.absent: dict[int, tuple[Any, set[Any]]] = {}  # dictionaries, and keys that they must not have
         self.plain: dict[int, dict[str, Any]] = {}  # instance dictionaries of modules without a `forward` of their own
 
     def add(self, resolver: Resolver, guard: Guard) -> bool:
@@ -146,11 +146,21 @@ def _class_dict(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> b
     return resolver.read(table, name) is raw
 
 
+def _has_key(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+    if not native.watchable(value):
+        return False
+    key, present = guard.payload
+    key = resolver.value(key)
+    if not present:
+        return _lacking(facts, value, key)
+    return key in value and resolver.read(value, key) is value[key]
+
+
 def _own_lacks(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return _lacking(facts, resolver.own_dict(value), guard.payload)
 
 
-def _lacking(facts: Facts, table: Any, key: str) -> bool:
+def _lacking(facts: Facts, table: Any, key: Any) -> bool:
     facts.absent.setdefault(id(table), (table, set()))[1].add(key)
     return key not in table
 
@@ -164,13 +174,18 @@ _ROWS: dict[GuardKind, Callable[[Facts, Guard, Any, Resolver], bool]] = {
     GuardKind.TENSOR: _tensor,
     GuardKind.DEFINITION: _definition,
     GuardKind.CLASS_DICT: _class_dict,
+    GuardKind.HAS_KEY: _has_key,
     GuardKind.OWN_LACKS: _own_lacks,
 }
 
 
 def python_check(facts: Facts) -> Callable[[], bool]:
     """A function that is true while every fact holds: one C-level loop for each sort of fact."""
-    containers, keys, values = ([getattr(s, n) for s in facts.slots] for n in ("container", "key", "value"))
+    # A defaultdict makes an entry for what is not there.
+    plain_slots = [s for s in facts.slots if type(s.container) is not defaultdict]
+    careful = [s for s in facts.slots if type(s.container) is defaultdict]
+    containers, keys, values = ([getattr(s, n) for s in plain_slots] for n in ("container", "key", "value"))
+    defaults, their_keys, theirs = ([getattr(s, n) for s in careful] for n in ("container", "key", "value"))
     typed, empty, sized = list(facts.typed.values()), list(facts.empty.values()), list(facts.sized.values())
     keyed, plain = list(facts.keyed.values()), list(facts.plain.values())
     types, lengths, keysets = [*map(type, typed)], [*map(len, sized)], [*map(tuple, keyed)]
@@ -188,6 +203,7 @@ def python_check(facts: Facts) -> Callable[[], bool]:
     def check() -> bool:
         return (
             all(map(is_, map(getitem, containers, keys), values))
+            and all(map(is_, map(dict.get, defaults, their_keys), theirs))
             and [*map(type, typed)] == types
             and not any(empty)
             and [*map(len, sized)] == lengths

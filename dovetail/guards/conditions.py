@@ -131,6 +131,11 @@ def _contains(v: str, guard: Guard, writer: Writer) -> list[str]:
     return [f"{text} {'in' if present else 'not in'} {v}"]
 
 
+def _has_key(v: str, guard: Guard, writer: Writer) -> list[str]:
+    key, present = guard.payload
+    return [f"{writer.load(key)} {'in' if present else 'not in'} {v}"]
+
+
 def _state(v: str, guard: Guard, writer: Writer) -> list[str]:
     name, value = guard.payload
     reader = state.PIECES.get(name) or state.RARE.get(name)
@@ -185,6 +190,7 @@ ROWS: dict[GuardKind, Row] = {
     GuardKind.KEYS: _keys,
     GuardKind.HAS_ATTR: _has_attr,
     GuardKind.CONTAINS: _contains,
+    GuardKind.HAS_KEY: _has_key,
     GuardKind.STATE: _state,
     GuardKind.ALIAS: _alias,
     GuardKind.DISTINCT: _distinct,

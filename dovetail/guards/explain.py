@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from dovetail.guards import state, tensor
 from dovetail.guards.conditions import Writer, write
 from dovetail.guards.signature import Residual
@@ -91,6 +93,8 @@ def _describe(guard: Guard, residual: Residual, namespace: Mapping[str, Any], ar
 
 
 def _short(value: Any) -> str:
+    if type(value) is tuple and any(isinstance(v, torch.Tensor) for v in value):
+        return f"{len(value)} tensors"
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -113,6 +117,7 @@ WORDS: dict[GuardKind, Callable[[str, Any, Any], str]] = {
     GuardKind.KEYS: lambda n, p, v: f"keys of {n} are {_short(p)} (actual {_short(tuple(v))})",
     GuardKind.HAS_ATTR: lambda n, p, v: f"hasattr({n}, {p[0]!r}) is {p[1]} (actual {not p[1]})",
     GuardKind.CONTAINS: lambda n, p, v: f"({p[0]!r} in {n}) is {p[1]} (actual {not p[1]})",
+    GuardKind.HAS_KEY: lambda n, p, v: f"({p[0].name()} in {n}) is {p[1]} (actual {not p[1]})",
     GuardKind.ALIAS: lambda n, p, v: f"{n} is {p.name()} (now different objects)",
     GuardKind.DISTINCT: lambda n, p, v: f"{n} and {_names(p)} are different objects (now some are the same)",
     GuardKind.DEFINITION: lambda n, p, v: f"{n} was given other code or other default values",

@@ -1,4 +1,4 @@
-"""What an entry must not keep alive: the modules that its callers pass in or name.
+"""What an entry must not keep alive: the modules and optimizers that its callers pass in or name.
 
 An entry that was compiled for one module, known by its identity, is of no use once nobody else has that module. So
 it holds the module weakly, and what hangs below it strongly. When the module dies, the entry can go.
@@ -64,4 +64,7 @@ def let_go(captured: Captured) -> Captured:
 
 
 def _identifies_module(guard: Guard) -> bool:
-    return guard.kind is GuardKind.ID and isinstance(guard.payload, torch.nn.Module) and not anchored(guard.source)
+    return guard.kind is GuardKind.ID and isinstance(guard.payload, _ROOTS) and not anchored(guard.source)
+
+
+_ROOTS = (torch.nn.Module, torch.optim.Optimizer)

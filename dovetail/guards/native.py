@@ -8,7 +8,7 @@ other data of the same kind. If what was guarded still holds, the new words are 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -117,7 +117,7 @@ def dict_group(groups: dict[int, DictGroup], table: Any) -> DictGroup:
 
 
 def watchable(container: Any) -> bool:
-    return type(container) in (dict, OrderedDict)
+    return type(container) in (dict, OrderedDict, defaultdict)
 
 
 class Watch:

@@ -7,12 +7,12 @@ source still leads to the same value, and one bulk call checks thousands of slot
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dovetail.ir.source import Attr, Bound, Item, Member, Own, Source
+from dovetail.ir.source import Attr, Bound, Item, Keyed, Member, Own, Source
 
 
 class NotSlotted(Exception):
@@ -61,6 +61,8 @@ class Resolver:
 def anchored(source: Source | None) -> bool:
     """Whether the path starts at an object that the entry itself holds."""
     while source is not None and not isinstance(source, Bound):
+        if isinstance(source, Keyed) and not anchored(source.key):
+            return False
         source = getattr(source, "base", None)
     return source is not None
 
@@ -105,10 +107,17 @@ def _item(resolver: Resolver, source: Any) -> Any:
     return resolver.read(obj, source.key)
 
 
+def _keyed(resolver: Resolver, source: Any) -> Any:
+    table, key = resolver.value(source.base), resolver.value(source.key)
+    if type(table) not in (dict, OrderedDict, defaultdict) or key not in table:
+        raise NotSlotted
+    return resolver.read(table, key)
+
+
 def _own(resolver: Resolver, source: Any) -> Any:
     return resolver.read(resolver.own_dict(resolver.value(source.base)), source.field)
 
 
 _STEPS: dict[type, Callable[[Resolver, Any], Any]] = {
-    Bound: _bound, Member: _member, Attr: _attr, Item: _item, Own: _own,
+    Bound: _bound, Member: _member, Attr: _attr, Item: _item, Keyed: _keyed, Own: _own,
 }  # fmt: skip

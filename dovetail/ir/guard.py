@@ -25,6 +25,7 @@ class GuardKind(Enum):
     KEYS = "tuple(v) == payload, for a dict or a set of constants"
     HAS_ATTR = "hasattr(v, payload[0]) is payload[1]"
     CONTAINS = "(payload[0] in v) is payload[1]"
+    HAS_KEY = "(payload[0] in v) is payload[1]; payload[0] is another source"
     STATE = "the named process-wide state (payload[0]) equals payload[1]"
     ALIAS = "v is payload.value, another source: two arguments are the same object"
     DISTINCT = "v and the sources in payload are all different objects"

@@ -194,6 +194,20 @@ class RawItem(Source):
 
 
 @dataclass(frozen=True, slots=True)
+class Keyed(Source):
+    """The entry of `base` under the object at `key`. A defaultdict makes none for being asked."""
+
+    base: Source
+    key: Source
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}.get({self.key.expr()})"
+
+    def name(self) -> str:
+        return f"{self.base.name()}[{self.key.name()}]"
+
+
+@dataclass(frozen=True, slots=True)
 class RawView(Source):
     """`dict.keys(base)` or the length of a list or tuple, for subclasses that define `__iter__` or `__len__`."""
 

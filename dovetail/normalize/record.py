@@ -22,6 +22,7 @@ from dovetail.normalize.scatter import scatter
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
 from dovetail.ops.fake.number import SYMBOLIC, place_of, symbolic
 from dovetail.ops.fake.tensor import run
+from dovetail.ops.foreach import apart, takes_list
 from dovetail.ops.schema import IDENTITY, Facts, bound, facts
 
 aten = torch.ops.aten
@@ -89,6 +90,9 @@ class Recorder(FakeMode):
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not isinstance(func, torch._ops.OpOverload):
             raise Unsupported("higher-order-operator", f"{func} cannot be part of a functional graph")
+        if takes_list(func):
+            with self:
+                return apart(func, args, kwargs)
         func = _SHARING.get(func, func)
         known = facts(func)
         if func._schema.name in IDENTITY:

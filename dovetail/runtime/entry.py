@@ -263,10 +263,13 @@ NUMBERS = (int, float, tuple, numpy.float16, numpy.float32, numpy.float64)
 
 
 def changed_numbers(failed: list[Any]) -> list[str]:
-    """The names of the sources of ints and floats, if their values are all that keeps an entry from fitting."""
+    """The names of the sources of ints and floats, if their values are all that keeps an entry from fitting.
+
+    A float is named in any case: it chooses no path as integers do, and a rate may change along with other things.
+    """
     guards = [f.guard for f in failed]
     if not all(g is not None and g.kind is GuardKind.EQUAL and type(g.payload) in NUMBERS for g in guards):
-        return []
+        guards = [g for g in guards if g is not None and g.kind is GuardKind.EQUAL and type(g.payload) is float]
     names = [(g.source.name(), g.payload) for g in guards]
     items = [f"{name}[{k}]" for name, value in names if type(value) is tuple for k in range(len(value))]
     return [name for name, _ in names] + items

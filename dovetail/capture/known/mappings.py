@@ -154,7 +154,7 @@ def _dict_getitem(s: Any, v: Any, key: Value) -> Value:
 def _dict_contains(s: Any, v: Any, key: Value) -> Value:
     if isinstance(v, NamespaceValue):
         return boolean(v.base.instance_attr(s, key.native()) is not None)
-    return boolean(s.hashable(key) in v.entries)
+    return boolean(v.has(s.hashable(key)))
 
 
 def _del_item(s: Any, v: Any, key: Value) -> None:

@@ -168,7 +168,7 @@ for _cls in (set, frozenset, VIEWS[0], VIEWS[2]):
 for _cls in VIEWS:
     methods(_cls, "__len__")(lambda s, v: s.length(_traced(s, v)))
     methods(_cls, "__iter__")(lambda s, v: s.iterate(_traced(s, v)))
-methods(VIEWS[0], "__contains__")(lambda s, v, key: boolean(s.hashable(key) in _traced(s, v).base.entries))
+methods(VIEWS[0], "__contains__")(lambda s, v, key: boolean(_traced(s, v).base.has(s.hashable(key))))
 
 
 def _traced(s: Any, view: Value) -> Any:

@@ -15,8 +15,11 @@ from typing import Any, TypeGuard
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.objects import Lazy, ObjectValue
 from dovetail.capture.values.span import Span
+from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
+
+LITERALS = (int, str, float, bool, bytes, NoneType)
 
 
 class SequenceValue(ObjectValue):
@@ -166,14 +169,18 @@ class DictValue(ObjectValue):
 
     One from outside is `unread` until something depends on what it holds: reading it wraps and guards its contents.
     What was put in until then is `added`, which needs no knowledge of what is there.
+    One with tensors as keys can be asked for single entries: `look_up` finds those that are outside, `found` are those
+    that were asked for or put there.
     """
 
-    __slots__ = ("_entries", "added", "changed", "default_factory", "unread")
+    __slots__ = ("_entries", "added", "changed", "default_factory", "found", "look_up", "unread")
 
     def __init__(self, cls: type = dict, real: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, real, source)
         self.unread: Callable[[], dict[Any, tuple[Value, Any]]] | None = None
-        self.added: list[tuple[Const, Value]] = []
+        self.added: list[tuple[Value, Value]] = []
+        self.look_up: Callable[[Any], tuple[Value, Any] | None] | None = None
+        self.found: dict[Any, tuple[Value, Any] | None] = {}
         self._entries: dict[Any, tuple[Value, Any]] = {}
         self.changed = False
         self.default_factory: Value | None = None
@@ -184,7 +191,7 @@ class DictValue(ObjectValue):
             self._entries = self.unread()
             self.unread = None
             for key, value in self.added:
-                self._store(self._entries, key.value, key, value)
+                self._store(self._entries, key.key(), key, value)
         return self._entries
 
     @entries.setter
@@ -196,19 +203,35 @@ class DictValue(ObjectValue):
         old = entries.get(native_key)
         entries[native_key] = (key if old is None else old[0], value)
 
+    def _asked(self, key: Any) -> bool:
+        """Can the one entry be had without the others?"""
+        if self.unread is None or self.look_up is None or not isinstance(key, (TensorValue, *LITERALS)):
+            return False
+        if key not in self.found:
+            self.found[key] = self.look_up(key)
+        return True
+
+    def has(self, key: Any) -> bool:
+        """Whether a native key is there."""
+        return self.found[key] is not None if self._asked(key) else key in self.entries
+
     def get(self, s: Any, key: Any) -> Value | None:
         """The value under a native key, wrapped if need be."""
-        entry = self.entries.get(key)
+        table: Any = self.found if self._asked(key) else self.entries
+        entry = table.get(key)
         if entry is None:
             return None
         value = entry[1]
         if type(value) is Lazy:
             value = s.wrap(value.real, value.source)
-            self.entries[key] = (entry[0], value)
+            table[key] = (entry[0], value)
         return value
 
     def put(self, s: Any, key: Value, value: Value) -> None:
-        if self.unread is not None and literal(key):
+        if self.unread is not None and self.look_up is not None and (isinstance(key, TensorValue) or literal(key)):
+            self.found[s.hashable(key)] = (key, value)
+            self.added.append((key, value))
+        elif self.unread is not None and self.look_up is None and literal(key):
             self.added.append((key, value))
         else:
             self._store(self.entries, s.hashable(key), key, value)
@@ -307,6 +330,10 @@ class SetValue(ObjectValue):
     def entries(self, entries: SetEntries) -> None:
         self.unread, self._entries = None, entries
 
+    def has(self, key: Any) -> bool:
+        """Whether a native key is there."""
+        return key in self.entries
+
     def ordered(self, s: Any) -> list[Value]:
         """The items as iteration gives them."""
         if len(self.entries) < 2:
@@ -348,12 +375,12 @@ class SetValue(ObjectValue):
 
 def literal(key: Value) -> TypeGuard[Const]:
     """Can it be put into a dictionary or set without a look at it?"""
-    return isinstance(key, Const) and key.cls in (int, str, float, bool, bytes, NoneType)
+    return isinstance(key, Const) and key.cls in LITERALS
 
 
 def orders_alike(key: Any) -> bool:
     """Does the key's hash, and so its place in a set, follow from its value?"""
-    return all(map(orders_alike, key)) if type(key) is tuple else type(key) in (int, str, float, bool, bytes, NoneType)
+    return all(map(orders_alike, key)) if type(key) is tuple else type(key) in LITERALS
 
 
 class SliceValue(Value):

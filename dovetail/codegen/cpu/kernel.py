@@ -66,9 +66,11 @@ class _Kernel:
     def build(self) -> Kernel:
         functions = self.split() if wanted(self.group, self.plan) else self.whole()
         text = self.assemble(functions)
-        symbol = f"k{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         messages = tuple(c.message for c in self.checks)
-        return Kernel(symbol, text.replace("@K", f"@{symbol}"), self.pointers(), tuple(self.signature.sizes), messages)
+        kernel = Kernel("", text, self.pointers(), tuple(self.signature.sizes), messages)
+        # The bits of a constant and a number of the program may have one text, but are handed over differently.
+        symbol = f"k{hashlib.sha256(f'{kernel.floats}{text}'.encode()).hexdigest()[:16]}"
+        return replace(kernel, symbol=symbol, text=text.replace("@K", f"@{symbol}"))
 
     def pointers(self) -> tuple[Buffer, ...]:
         """The original buffers, in the order of the text's pointer arguments."""

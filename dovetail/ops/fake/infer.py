@@ -13,6 +13,7 @@ from dovetail.ops.fake import full
 from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.rules import RULES, elementwise, is_elementwise
 from dovetail.ops.fake.spec import Spec
+from dovetail.ops.foreach import apart, takes_list
 
 _DATA_DEPENDENT = {
     torch.Tag.dynamic_output_shape: ("data-dependent-output", "the size of its result depends on values"),
@@ -58,6 +59,8 @@ def infer(
 @cache
 def _rule(func: Any) -> Callable[..., Any] | None:
     found = RULES.get(func)
+    if found is None and takes_list(func):
+        return lambda *args, **kwargs: apart(func, args, kwargs)
     if found is None and is_elementwise(func):
         return lambda *args, **kwargs: elementwise(func, args, kwargs)
     return found

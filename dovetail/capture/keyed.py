@@ -1,0 +1,59 @@
+"""Dictionaries from outside whose keys are tensors, as an optimizer's state.
+
+A tensor is a key by its identity, so an entry is found by the path to the tensor: `state.get(group["params"][3])`.
+What the program asks for is guarded; the order and number of the keys only where it looks at the whole.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dovetail.capture.values.base import Value
+from dovetail.capture.values.objects import Lazy
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Keyed, Source
+
+#: Types whose `get` is a dictionary's own.
+KEYED = (dict, OrderedDict, defaultdict)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAt(Source):
+    """The key of `base` at a place in its order."""
+
+    base: Source
+    place: int
+
+    def expr(self) -> str:
+        return f"[*{self.base.expr()}][{self.place}]"
+
+    def name(self) -> str:
+        return f"the key {self.place} of {self.base.name()}"
+
+
+def look_up(s: Any, obj: Any, source: Source, key: Any) -> tuple[Value, Any] | None:
+    """The entry outside under the native key, a tensor or a literal; None if there is none."""
+    if not isinstance(key, TensorValue):
+        s.guard(source, GuardKind.CONTAINS, (key, key in obj))
+        return (s.wrap(key, None), Lazy(obj[key], source.item(key))) if key in obj else None
+    if key.origin is None or key.source is None:
+        return None
+    present = key.origin in obj
+    s.guard(source, GuardKind.HAS_KEY, (key.source, present))
+    return (key, Lazy(obj[key.origin], Keyed(source, key.source))) if present else None
+
+
+def read_keyed(s: Any, obj: Any, keys: tuple[Any, ...], source: Source) -> dict[Any, tuple[Value, Any]]:
+    """The whole dictionary."""
+    s.guard(source, GuardKind.LENGTH, len(keys))
+    entries: dict[Any, tuple[Value, Any]] = {}
+    for place, key in enumerate(keys):
+        known = s.wrap(key, KeyAt(source, place))
+        own = known if isinstance(key, torch.Tensor) else s.hashable(known)
+        entries[own] = (known, Lazy(obj[key], Keyed(source, known.source or KeyAt(source, place))))
+    return entries

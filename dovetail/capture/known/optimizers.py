@@ -1,0 +1,21 @@
+"""Helpers of `torch.optim` that ask whether PyTorch's compiler is at work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.optim.optimizer as optimizer
+
+from dovetail.capture.known.table import known
+from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.tensor import TensorValue
+
+
+@known(optimizer._get_value)
+def _get_value(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A step count or rate as eager computes with it: Python's floats have 64 bits."""
+    (value,) = args
+    if not isinstance(value, TensorValue):
+        return value
+    return s.torch_method("to", [value, Const(torch.float64)], {}) if value.fake.is_floating_point() else value

@@ -1,0 +1,153 @@
+"""A compiled `optimizer.step` beside eager's: one graph, two compilations, however the rate changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import dovetail
+
+STEPS = 12
+
+OPTIMIZERS: dict[str, tuple[type, dict[str, Any]]] = {
+    "SGD": (torch.optim.SGD, {}),
+    "SGD with momentum": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    "SGD foreach": (torch.optim.SGD, {"momentum": 0.9, "foreach": True}),
+    "Adam": (torch.optim.Adam, {}),
+    "Adam foreach": (torch.optim.Adam, {"foreach": True, "amsgrad": True}),
+    "Adam of a tensor rate": (torch.optim.Adam, {"lr": torch.tensor(0.01)}),
+    "AdamW": (torch.optim.AdamW, {"amsgrad": True, "maximize": True}),
+    "AdamW foreach": (torch.optim.AdamW, {"foreach": True}),
+    "NAdam": (torch.optim.NAdam, {"foreach": True}),
+    "Adamax": (torch.optim.Adamax, {}),
+    "Adagrad": (torch.optim.Adagrad, {"lr_decay": 0.1}),
+    "Adadelta": (torch.optim.Adadelta, {}),
+    "RMSprop": (torch.optim.RMSprop, {"centered": True, "momentum": 0.1}),
+    "Rprop": (torch.optim.Rprop, {}),
+}
+
+
+def trainable(cls: type, settings: dict[str, Any]) -> tuple[list[nn.Parameter], Any]:
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(*sizes)) for sizes in ((3, 5), (7,), (2, 2, 2), (1,))]
+    given = {"lr": 0.01, **settings}
+    return parameters, cls(parameters, **{k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in given.items()})
+
+
+def give_gradients(parameters: list[nn.Parameter], number: int) -> None:
+    torch.manual_seed(number)
+    for p in parameters:
+        p.grad = torch.randn_like(p)
+
+
+def state_of(optimizer: Any) -> list[Any]:
+    return [v for p in optimizer.param_groups[0]["params"] for _, v in sorted(optimizer.state[p].items())]
+
+
+def follow(
+    cls: type, settings: dict[str, Any], scheduler: Callable[[Any], Any] | None = None, **options: Any
+) -> Any:
+    """Steps of two optimizers, one of them compiled; gives the compiled function."""
+    (ours, optimizer), (theirs, eager) = trainable(cls, settings), trainable(cls, settings)
+    plans = [scheduler(o) for o in (optimizer, eager)] if scheduler is not None else []
+    compiled = dovetail.compile(optimizer.step, **options)
+    for number in range(STEPS):
+        for parameters, step in ((ours, compiled), (theirs, eager.step)):
+            give_gradients(parameters, number)
+            assert step() is None
+        for plan in plans:
+            plan.step()
+        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(state_of(optimizer), state_of(eager))
+    return compiled
+
+
+def compilations(compiled: Any) -> int:
+    return len(compiled._dovetail_dispatcher.entries)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_one_graph_each(name):
+    """The first call makes the state, the second is for all that follow."""
+    assert compilations(follow(*OPTIMIZERS[name], fullgraph=True)) <= 2
+
+
+@pytest.mark.parametrize("name", ("SGD", "Adam", "Adam of a tensor rate", "AdamW foreach"))
+def test_rates_change_without_compiling(name):
+    compiled = follow(*OPTIMIZERS[name], lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9), fullgraph=True)
+    assert compilations(compiled) <= 2
+
+
+def test_a_function_that_steps():
+    (ours, optimizer), (theirs, eager) = (trainable(*OPTIMIZERS["Adam"]) for _ in range(2))
+
+    @dovetail.compile(fullgraph=True)
+    def step(factor):
+        for p in ours:
+            p.grad.mul_(factor)
+        optimizer.step()
+        return ours[0].detach() * 1
+
+    for number in range(4):
+        for parameters in (ours, theirs):
+            give_gradients(parameters, number)
+        found = step(0.5)
+        for p in theirs:
+            p.grad.mul_(0.5)
+        eager.step()
+        torch.testing.assert_close(ours, theirs)
+        assert torch.equal(found, ours[0])
+    assert compilations(step) == 2
+
+
+def test_groups_with_settings_of_their_own():
+    def make():
+        parameters, _ = trainable(*OPTIMIZERS["SGD"])
+        groups = [{"params": parameters[:2], "lr": 0.1}, {"params": parameters[2:], "weight_decay": 0.2}]
+        return parameters, torch.optim.AdamW(groups, lr=0.01)
+
+    (ours, optimizer), (theirs, eager) = make(), make()
+    compiled = dovetail.compile(optimizer.step, fullgraph=True)
+    for number in range(4):
+        for parameters, step in ((ours, compiled), (theirs, eager.step)):
+            give_gradients(parameters, number)
+            step()
+        for o in (optimizer, eager):
+            o.param_groups[1]["lr"] *= 0.5
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_parameter_without_gradient_is_left_alone():
+    (ours, optimizer), (theirs, eager) = (trainable(*OPTIMIZERS["Adam"]) for _ in range(2))
+    compiled = dovetail.compile(optimizer.step, fullgraph=True)
+    for number in range(5):
+        for parameters, step in ((ours, compiled), (theirs, eager.step)):
+            give_gradients(parameters, number)
+            parameters[number % 2].grad = None
+            step()
+        torch.testing.assert_close(ours, theirs)
+        assert [len(optimizer.state[p]) for p in ours] == [len(eager.state[p]) for p in theirs]
+
+
+def test_saved_and_loaded():
+    """The state that is loaded is other tensors: the step that was compiled goes on with them.
+
+    The first load also puts the settings of a group in another order, which compiled code relies on.
+    """
+    (ours, optimizer), (theirs, eager) = (trainable(*OPTIMIZERS["Adam foreach"]) for _ in range(2))
+    compiled = dovetail.compile(optimizer.step, fullgraph=True)
+    for number in range(6):
+        for parameters, step in ((ours, compiled), (theirs, eager.step)):
+            give_gradients(parameters, number)
+            step()
+        if number % 2:
+            optimizer.load_state_dict(optimizer.state_dict())
+            kept = eager.state_dict()
+            torch.testing.assert_close(optimizer.state_dict(), kept)
+            eager.load_state_dict(kept)
+        torch.testing.assert_close(ours, theirs)
+    assert compilations(compiled) == 3
