@@ -35,7 +35,7 @@ from dovetail.capture.values.objects import ExceptionValue, Lazy, ModuleValue, O
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Global, Member, OwnDict
+from dovetail.ir.source import Attr, Global, Member, OwnDict, Source
 
 FUNCTION = types.FunctionType
 MODULE_GETATTR = torch.nn.Module.__getattr__
@@ -429,7 +429,13 @@ def pymodule_get_attr(s: Any, value: PyModuleValue, name: str) -> Value:
         real = getattr(module, name)
     except AttributeError as error:
         return s.throw_native(error)
-    return s.wrap(real, None)
+    computed = hasattr(type(module), name)  # by a property of the module's own class
+    return s.wrap(real, Attr(_module_source(value), name) if computed else None)
+
+
+def _module_source(value: PyModuleValue) -> Source:
+    name = value.real.__name__
+    return value.source or Global("modules", "sys").item(name)
 
 
 def _modules(s: Any) -> Value:

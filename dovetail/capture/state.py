@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.settings import SETTINGS
+
 
 def _function_modes() -> int:
     return torch._C._len_torch_function_stack()
@@ -20,12 +22,6 @@ def _autocast(device: str) -> tuple[bool, Any]:
     return (enabled, torch.get_autocast_dtype(device)) if enabled else (False, None)
 
 
-def _attention_kernels() -> tuple[Any, ...]:
-    names = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
-    enabled = (getattr(torch._C, f"_get_{name}_sdp_enabled")() for name in names)
-    return (*enabled, *torch._C._get_sdp_priority_order())
-
-
 READERS: dict[str, Callable[[], Any]] = {
     "grad_mode": torch.is_grad_enabled,
     "inference_mode": torch.is_inference_mode_enabled,
@@ -34,5 +30,5 @@ READERS: dict[str, Callable[[], Any]] = {
     "default_dtype": torch.get_default_dtype,
     "deterministic": torch.are_deterministic_algorithms_enabled,
     "torch_function_modes": _function_modes,
-    "attention_kernels": _attention_kernels,
+    **SETTINGS,
 }

@@ -14,6 +14,7 @@ from dovetail.guards import state, tensor
 from dovetail.guards.holding import Weak
 from dovetail.guards.values import same_entries, same_value
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
+from dovetail.ir.settings import SETTINGS
 from dovetail.ir.source import Source
 
 
@@ -138,7 +139,7 @@ def _has_key(v: str, guard: Guard, writer: Writer) -> list[str]:
 
 def _state(v: str, guard: Guard, writer: Writer) -> list[str]:
     name, value = guard.payload
-    reader = state.PIECES.get(name) or state.RARE.get(name)
+    reader = state.PIECES.get(name) or SETTINGS.get(name)
     if reader is None:
         raise InternalError("guards", f"no such piece of state: {name!r}; known: {', '.join(state.PIECES)}")
     return [f"{writer.constant(reader, name)}() == {writer.constant(value, 'state')}"]

@@ -12,6 +12,7 @@ from dovetail.guards import state, tensor
 from dovetail.guards.conditions import Writer, write
 from dovetail.guards.signature import Residual
 from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.settings import SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _value(guard: Guard, residual: Residual, namespace: Mapping[str, Any], args:
 def _describe(guard: Guard, residual: Residual, namespace: Mapping[str, Any], args: Any, kwargs: Any) -> str:
     if guard.source is None:
         name, value = guard.payload
-        return f"{name} changed. expected {value}, actual {(state.PIECES | state.RARE)[name]()}"
+        return f"{name} changed. expected {value}, actual {(state.PIECES | SETTINGS)[name]()}"
     name = guard.source.name()
     try:
         return WORDS[guard.kind](name, guard.payload, _value(guard, residual, namespace, args, kwargs))

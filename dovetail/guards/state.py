@@ -62,18 +62,6 @@ PIECES: dict[str, Callable[[], Any]] = {
     "torch_function_modes": _function_modes,
 }
 
-
-
-def _attention_kernels() -> tuple[Any, ...]:
-    """Which kernels scaled_dot_product_attention may use, and in which order they are tried."""
-    names = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
-    enabled = (getattr(_C, f"_get_{name}_sdp_enabled")() for name in names)
-    return (*enabled, *_C._get_sdp_priority_order())
-
-
-#: Pieces that are checked only where a program reads them.
-RARE: dict[str, Callable[[], Any]] = {"attention_kernels": _attention_kernels}
-
 #: State under which nothing may be compiled or run compiled: (why, reader that is false normally).
 OUTSIDE: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("a torch dispatch mode is active", _dispatch_modes),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
+import pytest
 import torch
 import torch.nn as nn
 
@@ -175,3 +179,51 @@ def test_guards_are_few():
     captured = capture(many, (torch.ones(3),), {}, OPTIONS)
     assert len(captured.guards) <= 6, [(g.kind, g.source) for g in captured.guards]
     assert all(g.user_line == "" or ":" in g.user_line for g in captured.guards)
+
+
+SWITCHES = {
+    "threads": (torch.get_num_threads, torch.set_num_threads, 3),
+    "matmul precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "high"),
+    "warn only": (
+        torch.is_deterministic_algorithms_warn_only_enabled,
+        lambda on: torch.use_deterministic_algorithms(False, warn_only=on), True,
+    ),
+    "autocast cache": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False),
+    "cudnn": (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled, False),
+    "cudnn.enabled": (lambda: torch.backends.cudnn.enabled, torch._C._set_cudnn_enabled, False),
+    "cudnn.benchmark": (lambda: torch.backends.cudnn.benchmark, torch._C._set_cudnn_benchmark, True),
+    "cudnn.deterministic": (lambda: torch.backends.cudnn.deterministic, torch._C._set_cudnn_deterministic, True),
+    "cudnn.allow_tf32": (lambda: torch.backends.cudnn.allow_tf32, torch._C._set_cudnn_allow_tf32, False),
+    "mkldnn.enabled": (lambda: torch.backends.mkldnn.enabled, torch._C._set_mkldnn_enabled, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("read, write, other", SWITCHES.values(), ids=SWITCHES)
+def test_settings_that_a_program_asks_for(read, write, other):
+    fn, before = lambda x: (x + 1, read()), read()
+    found = entry(fn, torch.ones(3))
+    assert hits(found, fn, torch.ones(3))
+    try:
+        write(other)
+        assert read() == other != before
+        assert not hits(found, fn, torch.ones(3))
+        assert hits(entry(fn, torch.ones(3)), fn, torch.ones(3))
+    finally:
+        write(before)
+    assert hits(found, fn, torch.ones(3))
+
+
+def test_what_a_module_computes(monkeypatch):
+    """A module whose class has properties, and what one under it would be without."""
+
+    class Settings(types.ModuleType):
+        level = property(lambda self: self.__dict__["held"])
+
+    module = Settings("settings_of_a_test")
+    module.held = 2
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    fn = lambda x: x * module.level
+    found = entry(fn, torch.ones(3))
+    assert hits(found, fn, torch.ones(3))
+    module.held = 3
+    assert not hits(found, fn, torch.ones(3))

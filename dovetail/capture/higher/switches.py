@@ -15,8 +15,8 @@ from dovetail.capture import state
 from dovetail.capture.known.table import KNOWN
 from dovetail.capture.values.base import NONE, Value
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.settings import ATTENTION
 
-PIECE = "attention_kernels"
 NAMES = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
 
 Args = list[Value]
@@ -25,8 +25,8 @@ Kwargs = dict[str, Value]
 
 def _reader(function: Callable[[], Any]) -> Callable[..., Value]:
     def read(s: Any, args: Args, kwargs: Kwargs) -> Value:
-        if PIECE not in s.changed_state:
-            s.guard(None, GuardKind.STATE, (PIECE, state.READERS[PIECE]()))
+        if ATTENTION not in s.changed_state:
+            s.guard(None, GuardKind.STATE, (ATTENTION, state.READERS[ATTENTION]()))
         return s.from_native(function())
 
     return read
@@ -36,7 +36,7 @@ def _writer(write: Callable[[Any], None], read: Callable[[], Any]) -> Callable[.
     def turn(s: Any, args: Args, kwargs: Kwargs) -> Value:
         wanted, before = args[0].native(), read()
         if wanted != before:
-            s.changed_state.add(PIECE)
+            s.changed_state.add(ATTENTION)
             s.undo.append(lambda: write(before))
             write(wanted)
             s.state_node(write, wanted)

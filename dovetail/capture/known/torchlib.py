@@ -20,6 +20,7 @@ from dovetail.capture.values.containers import DictValue, ListValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.settings import ASKED, SETTINGS
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -62,7 +63,7 @@ KNOWN[torch.is_grad_enabled] = _state("grad_mode")
 KNOWN[torch.is_inference_mode_enabled] = _state("inference_mode")
 KNOWN[torch.get_default_dtype] = _state("default_dtype")
 KNOWN[torch.are_deterministic_algorithms_enabled] = _state("deterministic")
-KNOWN[torch.is_autocast_cache_enabled] = lambda s, args, kwargs: Const(torch.is_autocast_cache_enabled())
+KNOWN.update((function, _state(name)) for name, function in SETTINGS.items() if function in ASKED)
 
 
 @known(torch.is_autocast_enabled)
