@@ -665,12 +665,6 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Use slices and views instead of as_strided.",
             "x.as_strided((9,), (1,), 5).zero_()",
         ),
-        "alias-of-other-size": Code(
-            "returns a view of an input as a type of another size",
-            "Elements of the result are not elements of the input.",
-            "Return a copy (.clone()), or take the view outside the compiled function.",
-            "return x.view(torch.int8)",
-        ),
         "out-dtype": Code(
             "gives out= a tensor of another dtype",
             "PyTorch would convert the result while writing it.",

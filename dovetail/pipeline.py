@@ -39,6 +39,7 @@ from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import program as program_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable
+from dovetail.runtime.outputs import as_they_are, handed_out, recounted
 from dovetail.runtime.overlap import protect
 from dovetail.runtime.replay import Replay
 from dovetail.schedule import plan_memory, schedule
@@ -99,12 +100,13 @@ def _compile(
         events.artifact("perf_hints", lambda: why)
         return graph
     events.artifact("aot_graphs", lambda: aten_text(aten))
-    call = builder(aten, graph.forward, options, events, "")
+    plain = as_they_are(aten.returned)
+    call = builder(aten, graph.forward if plain else program_runtime.out_of_bounds, options, events, "")
     if call is None:
         return graph
-    written = [k for k, _ in aten.mutated]
-    call = without_history(call) if needs_autograd(fakes) else call
-    return protect(call, graph.forward, written, fakes, list(aten.constants.values()))
+    call = recounted(without_history(call) if needs_autograd(fakes) else call, aten, builder is build)
+    call = call if plain else handed_out(call, graph.forward, aten.returned, ())
+    return protect(call, graph.forward, [k for k, _ in aten.mutated], fakes, list(aten.constants.values()))
 
 
 def _train(
@@ -116,13 +118,15 @@ def _train(
     with events.stage("autograd"):
         pair = partition(joint)
     events.artifact("aot_graphs", lambda: f"forward\n{aten_text(pair.forward)}\nbackward\n{aten_text(pair.backward)}")
-    forward = builder(pair.forward, interpreter(pair.forward), options, events, "forward ")
+    forward = builder(pair.forward, program_runtime.out_of_bounds, options, events, "forward ")
     backward = builder(pair.backward, None, options, events, "backward ")
     if forward is None or backward is None:
         return graph
     written = [k for k, _ in (*joint.aten.mutated, *joint.rewritten)]
     replay = Replay(graph.forward, joint) if repeatable(joint) else None
+    forward = recounted(forward, pair.forward, builder is build)
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
+    call = handed_out(call, graph.forward, joint.aten.returned, joint.rewritten)
     return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
 
 

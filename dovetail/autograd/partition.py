@@ -109,7 +109,8 @@ def _forward(
     made.graph.output((*values, *copies))
     mutated = tuple((k, made.env[node]) for k, node in joint.aten.mutated)
     used = {n.name: joint.aten.constants[n.name] for n in constants}
-    return AtenGraph(made.graph, mutated, {}, used), (*choice.saved, *choice.copied)
+    counts = (joint.aten.counted, joint.aten.recounted)
+    return AtenGraph(made.graph, mutated, used, (), frozenset(), *counts), (*choice.saved, *choice.copied)
 
 
 def _backward(
@@ -128,7 +129,7 @@ def _backward(
             made.copy(each)
     made.output(gradients)
     used = {n.name: joint.aten.constants[n.name] for n in constants}
-    return AtenGraph(made.graph, (), {}, used)
+    return AtenGraph(made.graph, (), used)
 
 
 def _missing(node: Node, known: dict[Node, Node], order: dict[Node, int]) -> list[Node]:

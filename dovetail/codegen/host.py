@@ -53,6 +53,7 @@ class _Host:
         self.foreign = {b.name for b in program.inputs} | _library_views(program)
         self.last = last_uses(program)
         self.view_of: dict[str, View] = {}
+        self.made_as_views: set[str] = set()
 
     def build(self) -> HostProgram:
         program = self.program
@@ -171,6 +172,8 @@ class _Host:
         function = self.constant(callee(call.operator), _operator_name(call.operator))
         text = f"{function}({', '.join(arguments)})"
         for buffer in results:
+            if facts(call.operator).view:
+                self.made_as_views.add(buffer.name)
             self.tensors[buffer.name] = buffer.name
             self.offsets.pop(buffer.name, None)
         self.body.append(self.results(call, text))
@@ -209,6 +212,7 @@ class _Host:
             f"{result.name} = {tensor}.as_strided({_tuple(result.sizes)}, {_tuple(result.strides)}{offset})"
         )
         self.tensors[result.name] = result.name
+        self.made_as_views.add(result.name)
 
     def storage_offset(self, base: Buffer, tensor: str, offset: dims.Dim) -> str:
         """as_strided's offset counts from the storage; a buffer's from its data pointer."""
@@ -255,16 +259,12 @@ class _Host:
         self.body.append(f"return ({values})")
 
     def output(self, output: Output) -> str:
-        value = output.value
-        if not isinstance(value, Buffer):
-            return self.argument(value)
-        if output.alias is None:
-            return self.tensor(value)
-        base = output.alias
-        if value.name == base.name:
-            return base.name
-        offset = self.storage_offset(base, base.name, value.offset)
-        return f"{base.name}.as_strided({_tuple(value.sizes)}, {_tuple(value.strides)}{offset})"
+        if not isinstance(output.value, Buffer):
+            return self.argument(output.value)
+        text = self.tensor(output.value)
+        if output.view is None or output.view == (text in self.made_as_views):
+            return text
+        return f"{self.constant(torch.ops.aten.alias.default, 'alias')}({text})" if output.view else f"{text}.detach()"
 
 
 def _library_views(program: Program) -> set[str]:

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.fx
+
+#: `x.data` as a view operator: a tensor of the same memory that knows nothing of `x`.
+DATA = operator.attrgetter("data")
+
+
+@dataclass(frozen=True)
+class ViewStep:
+    """One view operator, to be replayed on a real tensor: `operator(t, *args, **kwargs)`, then `[index]`.
+
+    `grad` is the grad mode that it was made in.
+    """
+
+    operator: Any
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    index: int | None = None
+    grad: bool = True
+
+
+@dataclass(frozen=True)
+class Returned:
+    """How the caller gets one output of the captured graph.
+
+    `origin` says what `value` is: the position of a result or of an input, another output, or the object itself. The
+    steps then lead from that tensor to the output. `version` is what its counter says where it has one of its own.
+    """
+
+    origin: Literal["result", "input", "output", "object"]
+    value: Any
+    steps: tuple[ViewStep, ...] = ()
+    version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -16,18 +48,23 @@ class AtenGraph:
 
     Every node that yields tensors has `meta["val"]`: a fake tensor, or a tuple/list of them (then
     `operator.getitem` nodes pick). No node mutates or returns an alias that matters: views are
-    nodes like any other. The output's argument is a flat tuple.
+    nodes like any other. The output's argument is a flat tuple of results, each with memory of its own.
 
     `mutated` pairs a placeholder's position with the node holding its value after the call.
-    `aliases[k]` is the position of the placeholder that output k is a view of in eager, with
-    output k's own meta giving sizes, strides and offset; absent when it owns its memory.
     `constants` names placeholders, after the caller's inputs, that are tensors known already.
+    `returned` says how the captured graph's outputs are made of results and inputs.
+    `viewed` are the results that are views in PyTorch's sense; the others must not be. (None: nobody can tell.)
+    `counted` pairs a result with what its version counter says in eager, `recounted` a placeholder's position with
+    how much further its counter goes than by the one write to what is mutated.
     """
 
     graph: torch.fx.Graph
     mutated: tuple[tuple[int, torch.fx.Node], ...] = ()
-    aliases: Mapping[int, int] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
+    returned: tuple[Returned, ...] = ()
+    viewed: frozenset[int] | None = None
+    counted: tuple[tuple[int, int], ...] = ()
+    recounted: tuple[tuple[int, int], ...] = ()
 
 
 class Subprogram:

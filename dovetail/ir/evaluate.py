@@ -153,11 +153,7 @@ class _Machine:
         value = output.value
         if not isinstance(value, Buffer):
             return self.size(value) if isinstance(value, dims.Poly) else value
-        if output.alias is None or value.name == output.alias.name:
-            return self.tensor(value)
-        base = self.tensors[output.alias.name]
-        sizes, strides, offset = self.shape(value)
-        return base.as_strided(sizes, strides, base.storage_offset() + offset)
+        return self.tensor(value)
 
 
 _RUN: dict[type, Callable[[_Machine, Any], None]] = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import torch.fx
 
@@ -14,29 +12,6 @@ from dovetail.ir.aten import AtenGraph
 class NotDifferentiable(Exception):
     """There is no backward graph: which operators it has depends on values, or the engine refuses it, as it will when
     the program asks for gradients, and no sooner."""
-
-
-@dataclass(frozen=True)
-class ViewStep:
-    """One view operator, to be replayed on a real tensor: `operator(t, *args, **kwargs)`, then `[index]`."""
-
-    operator: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    index: int | None
-
-
-@dataclass(frozen=True)
-class Returned:
-    """How the caller gets one output of the captured graph.
-
-    `origin` says what `value` is: the position of a forward result or of an input, an earlier output that is the
-    same object, or the object itself. The steps then lead from that tensor to the output.
-    """
-
-    origin: Literal["result", "input", "output", "object"]
-    value: Any
-    steps: tuple[ViewStep, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +28,6 @@ class JointGraph:
     inputs: int
     results: int
     tangents: tuple[tuple[str, int], ...]
-    returned: tuple[Returned, ...]
     rewritten: tuple[tuple[int, int], ...]
     backward: frozenset[torch.fx.Node]
 

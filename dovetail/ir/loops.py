@@ -340,14 +340,13 @@ Item = Group | LibraryCall | View
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What the program returns at one place.
+    """What the program returns at one place: a buffer, or a constant that is no tensor.
 
-    A buffer, or a constant that is no tensor; `alias` names the input that it must be a view
-    of, when eager would return one.
+    `view`: is the tensor a view in PyTorch's sense, whatever memory it lies in? None where that is all the same.
     """
 
     value: Any  # Buffer | Dim | None | constant
-    alias: Buffer | None = None
+    view: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -169,10 +169,10 @@ class _Reader:
         self.mutated.append((self.buffers[old], self.buffers[new]))
 
     def output(self, rest: str) -> None:
-        value, _, alias = rest.partition(" viewing ")
+        value, _, kind = rest.partition(" as ")
         argument = self.argument(ast.parse(value, mode="eval").body)
         argument = argument.buffer if isinstance(argument, BufferRef) else argument
-        self.outputs.append(Output(argument, self.buffers[alias] if alias else None))
+        self.outputs.append(Output(argument, {"": None, "view": True, "base": False}[kind]))
 
     def close_loop(self) -> None:
         group = self.group

@@ -114,9 +114,7 @@ def outputs_written(program: Program) -> Problems:
     for item in program.items:
         defined |= set(writes(item))
     for k, output in enumerate(program.outputs):
-        if output.alias is not None and output.alias not in program.inputs:
-            yield f"output {k} is a view of {output.alias}, which is no input"
-        if isinstance(output.value, Buffer) and output.alias is None and output.value.name not in defined:
+        if isinstance(output.value, Buffer) and output.value.name not in defined:
             yield f"output {k} is {output.value}, which nothing writes"
     for old, new in program.mutated:
         if old not in program.inputs:

@@ -110,6 +110,8 @@ def declaration(buffer: Buffer) -> str:
         text += f" offset {buffer.offset}"
     return text if buffer.device == torch.device("cpu") else f"{text} on {buffer.device}"
 
+_VIEWS = {None: "", True: " as view", False: " as base"}
+
 
 class _Printer:
     def __init__(self) -> None:
@@ -134,8 +136,7 @@ class _Printer:
         for output in program.outputs:
             if isinstance(output.value, Buffer):
                 yield from self.declare([output.value])
-            alias = "" if output.alias is None else f" viewing {output.alias.name}"
-            yield f"output {argument_text(output.value)}{alias}"
+            yield f"output {argument_text(output.value)}{_VIEWS[output.view]}"
 
     def declare(self, buffers: Sequence[Buffer | None]) -> Iterator[str]:
         for buffer in buffers:

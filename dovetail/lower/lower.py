@@ -18,10 +18,10 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.errors import InternalError, Unsupported
+from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import Buffer, BufferRef, Group, Op, Output, Param, Program
+from dovetail.ir.loops import Buffer, Group, Op, Output, Param, Program
 from dovetail.ir.scalar import ELEMENTARY
 from dovetail.lower.library import call_library, without_unread
 from dovetail.lower.numbers import numbers_fit
@@ -47,7 +47,6 @@ class _Lowering:
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []  # Buffers and Params, as the caller gives them
         self.numbers: list[tuple[int, Param]] = []
-        self.nodes: list[torch.fx.Node] = []  # the placeholders
         self.constants: dict[str, Any] = {}
         self.given: dict[str, torch.fx.Node] = {}  # whose result a returned buffer is: another's is another tensor
 
@@ -83,7 +82,6 @@ class _Lowering:
         spec = spec_of(val)
         buffer = Buffer(f"a{len(self.inputs)}", spec.dtype, spec.device, spec.sizes, spec.strides, 0, "input")
         self.inputs.append(buffer)
-        self.nodes.append(node)
         self.emit.origins[buffer.name] = int(val.storage_offset())
         self.env[node] = self.emit.stored(buffer)
         for name in (node.target, node.name):
@@ -95,7 +93,6 @@ class _Lowering:
         param = Param(f"s{len(self.inputs)}", dtype)
         self.numbers.append((len(self.inputs), param))
         self.inputs.append(param)
-        self.nodes.append(node)
         self.env[node] = param
 
     # ------------------------------------------------------------ nodes
@@ -146,54 +143,10 @@ class _Lowering:
         value = self.env[argument]
         if not isinstance(value, Value):
             return Output(value)
-        source = self.aten.aliases.get(position)
-        if source is not None:
-            return self.alias(argument, value, source)
         buffer = self.owned(value)
         if self.given.setdefault(buffer.name, argument) is not argument:
             buffer = self.emit.again(buffer)
-        return Output(buffer)
-
-    def alias(self, node: torch.fx.Node, value: Value, source: int) -> Output:
-        """A view of an input, described by its own metadata; the input itself only where eager returns that.
-
-        One of another dtype, or with a conjugation or negation still to be done, is made by the library.
-        """
-        base, origin = self.inputs[source], self.nodes[source].meta["val"]
-        if node.op == "placeholder":
-            return Output(base, base)
-        val = node.meta["val"]
-        spec = spec_of(val)
-        offset = val.storage_offset() - origin.storage_offset()
-        if spec.dtype.itemsize != base.dtype.itemsize:
-            if node.args[0] is self.nodes[source] and value.base is not None:
-                return Output(self.emit.memory(value))  # a library call has made the view
-            raise Unsupported(
-                "alias-of-other-size",
-                f"a result is a view of an input as {spec.dtype}, whose elements have another size",
-                "return a copy (.clone()), or take the view outside the compiled function",
-            )  # fmt: skip
-        lazy = [
-            operator for operator, differs in (
-                (torch.ops.aten._conj.default, val.is_conj() != origin.is_conj()),
-                (torch.ops.aten._neg_view.default, val.is_neg() != origin.is_neg()),
-            ) if differs
-        ]  # fmt: skip
-        if spec.dtype is not base.dtype or lazy:
-            view = self.emit.view(base, base.dtype, spec.sizes, spec.strides, offset)
-            if spec.dtype is not base.dtype:
-                view = self.library_view(torch.ops.aten.view.dtype, view, spec, spec.dtype)
-            for operator in lazy:
-                view = self.library_view(operator, view, spec)
-            return Output(view)
-        view = Buffer(f"{base.name}_view{len(self.emit.items)}_{node.name}", spec.dtype, spec.device, spec.sizes,
-                      spec.strides, offset, "output")
-        return Output(view, base)
-
-    def library_view(self, operator: Any, base: Buffer, spec: Spec, *arguments: Any) -> Buffer:
-        result = self.emit.buffer(spec)
-        self.emit.library(operator, (BufferRef(base), *arguments), {}, (result,))
-        return result
+        return Output(buffer, None if self.aten.viewed is None else position in self.aten.viewed)
 
     def owned(self, value: Value) -> Buffer:
         """Memory with the value that is no input's."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 import torch.fx
 
 
@@ -22,7 +23,7 @@ class Base:
     """`tensor` is the one that has the memory in eager; `node` its value now, `first` at the start.
 
     `position`: of the placeholder that is this memory. `fresh`: made anew on every call, so
-    writing to it and returning it concern nobody else.
+    writing to it and returning it concern nobody else. `start` is what the tensor's version counter says at first.
     """
 
     node: torch.fx.Node
@@ -31,16 +32,22 @@ class Base:
     position: int | None = None
     fresh: bool = True
     version: int = 0
+    start: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class View:
-    """How a view is made from its parent: `operator(parent, *args, **kwargs)`, then `[index]`."""
+    """How a view is made from its parent: `operator(parent, *args, **kwargs)`, then `[index]`.
+
+    `grad` is the grad mode that it was made in. `uncounted`: by `.data`, which gives it a version counter of its own.
+    """
 
     operator: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     index: int | None
+    grad: bool = field(default_factory=torch.is_grad_enabled)
+    uncounted: bool = False
 
 
 @dataclass(slots=True, eq=False)

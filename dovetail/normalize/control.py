@@ -109,7 +109,7 @@ def _with_written(graph: AtenGraph, tensors: list[Any], written: list[Any]) -> A
             copy.meta["val"] = run(aten.clone.default, (value.meta["val"],), {})
         results.append(copy)
     end.args = (tuple(results),)
-    return AtenGraph(graph.graph, (), graph.aliases, graph.constants)
+    return AtenGraph(graph.graph, (), graph.constants)
 
 
 # ---------------------------------------------------------------- loops

@@ -15,7 +15,7 @@ Node = torch.fx.Node
 
 
 def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
-    """A callable of the graph's inputs, constants left out. Writes to mutated inputs; returns real views."""
+    """A callable of the graph's inputs, constants left out. Writes to mutated inputs; returns the results."""
     for inner in subprograms(aten):
         inner.callables = tuple(map(interpreter, inner.graphs))
     nodes = list(aten.graph.nodes)
@@ -73,31 +73,14 @@ def _end(aten: AtenGraph, output: Node, given: list[Any], env: dict[Node, Any]) 
     with torch.no_grad():
         for position, node in aten.mutated:
             given[position].copy_(env[node])
-    inputs = [n for n in aten.graph.nodes if n.op == "placeholder"]
-    results = []
-    made: dict[Node, Any] = {}
-    for k, value in enumerate(output.args[0]):  # type: ignore[arg-type]
-        source = aten.aliases.get(k)
-        if not isinstance(value, Node):
-            results.append(value)
-        elif source is None or value.op == "placeholder":
-            results.append(env[value])
-        else:
-            if value not in made:
-                made[value] = _view(given[source], inputs[source].meta["val"], value.meta["val"])
-            results.append(made[value])
+    results = [env[value] if isinstance(value, Node) else value for value in output.args[0]]  # type: ignore[union-attr]
+    viewed = aten.viewed
+    if viewed is not None:
+        results = [_related(v, k in viewed) if isinstance(v, torch.Tensor) else v for k, v in enumerate(results)]
     return tuple(results)
 
 
-def _view(source: torch.Tensor, known: Any, like: Any) -> torch.Tensor:
-    """The view of `source` that `like` is of `known`; where they begin in their storages may differ."""
-    begin = like.storage_offset() - known.storage_offset() * known.itemsize // like.itemsize
-    if like.dtype != source.dtype:
-        if like.is_complex() or source.is_complex():
-            scaled = torch.view_as_real(source) if source.is_complex() else torch.view_as_complex(source)
-        else:
-            scaled = source.view(like.dtype)
-        source = scaled
-    view = source.as_strided(like.size(), like.stride(), source.storage_offset() + begin)
-    view = view.conj() if like.is_conj() != view.is_conj() else view
-    return torch._neg_view(view) if like.is_neg() != view.is_neg() else view
+def _related(tensor: torch.Tensor, view: bool) -> torch.Tensor:
+    if tensor._is_view() == view:
+        return tensor
+    return torch.ops.aten.alias.default(tensor) if view else tensor.detach()

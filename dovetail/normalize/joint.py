@@ -10,18 +10,19 @@ PyTorch's own engine differentiates what runs on the fake tensors; its operators
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.fx
 
 from dovetail.errors import Unsupported
-from dovetail.ir.aten import AtenGraph
-from dovetail.ir.joint import JointGraph, NotDifferentiable, Returned, ViewStep
+from dovetail.ir.aten import AtenGraph, Returned, ViewStep
+from dovetail.ir.joint import JointGraph, NotDifferentiable
 from dovetail.normalize.alias import Base, Handle, dense_order
 from dovetail.normalize.control import left_to_engine
 from dovetail.normalize.normalize import placeholders, run_graph
-from dovetail.normalize.outputs import Ending, flat
+from dovetail.normalize.outputs import Ending, Results, recounted
 from dovetail.normalize.passes import simplify_joint
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor, to_fake
@@ -54,7 +55,7 @@ def record_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Jo
             outputs = run_graph(graph_module, inputs, recorder)
         recorder.stack = None
         joint = _Joint(recorder, leaves)
-        joint.returns(outputs)
+        joint.take(outputs)
         joint.new_values()
         return joint.differentiate()
 
@@ -77,69 +78,34 @@ class _Enter(torch.autograd.Function):
 
 def enter(recorder: Recorder, leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-        return _Enter.apply(leaf, recorder)
+        made = _Enter.apply(leaf, recorder)
+        recorder.handle(made).base.start = made._version
+        return made
     return leaf
 
 
-class _Joint:
+class _Joint(Results):
     """Collects what the forward half gives, then records the backward half."""
 
     def __init__(self, recorder: Recorder, leaves: list[Any]) -> None:
-        self.recorder, self.leaves = recorder, leaves
-        self.ending = Ending(recorder)
-        self.results: list[Node] = []
-        self.tensors: list[Any] = []  # the fake tensor of each result, where gradients start
-        self.returned: list[Returned] = []
+        super().__init__(recorder)
+        self.leaves = leaves
         self.rewritten: list[tuple[int, int]] = []
         self.mutated: list[tuple[int, Node]] = []
-        self.bases: dict[int, int] = {}  # id of a Base -> position of the result that has its memory
 
     # ------------------------------------------------------------ results
 
-    def returns(self, outputs: Any) -> None:
-        """Decide for each output whether it is a result, a view of one or of an input."""
-        values = flat(outputs)
-        shared = self.shared([self.recorder.handle(v) for v in values if isinstance(v, torch.Tensor)])
-        seen: dict[int, int] = {}
-        for k, value in enumerate(values):
-            if not isinstance(value, torch.Tensor):
-                self.returned.append(Returned("object", value))
-            elif id(value) in seen:
-                self.returned.append(Returned("output", seen[id(value)]))
-            else:
-                seen[id(value)] = k
-                self.returned.append(self.origin(self.recorder.handle(value), value, shared))
-
-    def shared(self, handles: list[Handle]) -> set[int]:
-        """Memory of which the caller gets more than one tensor."""
-        tensors: dict[int, set[int]] = {}
-        for handle in handles:
-            tensors.setdefault(id(handle.base), set()).add(id(handle.tensor))
-        return {base for base, found in tensors.items() if len(found) > 1}
-
-    def origin(self, handle: Handle, tensor: Any, shared: set[int]) -> Returned:
-        base = handle.base
-        if not base.fresh:
-            name = base.first.name
-            if name in self.recorder.constants:
-                return Returned("object", self.recorder.constants[name], steps(handle))
-            return Returned("input", base.position, steps(handle))
-        if id(base) not in shared:
-            return Returned("result", self.result(self.ending.owned(handle), tensor))
-        if id(base) not in self.bases:
-            root = self.recorder.root(handle)
-            self.bases[id(base)] = self.result(self.ending.owned(root), root.tensor)
-        return Returned("result", self.bases[id(base)], steps(handle))
-
     def result(self, node: Node, tensor: Any) -> int:
         if tensor.requires_grad and tensor.grad_fn is None:
-            raise Unsupported(
-                "metadata-mutation", "a tensor whose shape was changed in place is returned with its views",
-                "use the variant that returns a new tensor",
-            )
-        self.results.append(node)
-        self.tensors.append(tensor)
-        return len(self.results) - 1
+            raise NotDifferentiable("a result is a leaf")
+        return super().result(node, tensor)
+
+    def origin(self, handle: Handle, tensor: Any, shared: set[int], outputs: dict[int, int]) -> Returned:
+        """A view made by the graph may not be written to afterwards; so its result is none, and made one outside."""
+        found = super().origin(handle, tensor, shared, outputs)
+        if found.origin == "result" and not found.steps and tensor._is_view():
+            return replace(found, steps=(ViewStep(torch.ops.aten.alias.default),))
+        return found
 
     def new_values(self) -> None:
         """Inputs that were written to: gradients flow through the new value where they would in eager."""
@@ -157,21 +123,40 @@ class _Joint:
     def differentiate(self) -> JointGraph | None:
         recorder = self.recorder
         wanted = [k for k, t in enumerate(self.tensors) if t.requires_grad]
-        if not wanted and not any(r.origin == "input" and r.steps for r in self.returned):
+        if not wanted:
             return None
         before = set(recorder.graph.nodes)
         tangents = [self.tangent(k) for k in wanted]
-        given = self.engine([self.tensors[k] for k in wanted], tangents) if wanted else {}
+        self.check_leaves([self.tensors[k] for k in wanted])
+        given = self.engine([self.tensors[k] for k in wanted], tangents)
         ending = Ending(recorder)
         gradients = [self.gradient(ending, given.get(id(leaf))) for leaf in self.leaves]
         backward = frozenset(n for n in recorder.graph.nodes if n not in before)
         names = [recorder.handles[id(t)].base.first.name for t in tangents]
-        recorder.graph.output((*self.results, *gradients))
-        aten = AtenGraph(recorder.graph, tuple(self.mutated), {}, dict(recorder.constants))
-        return JointGraph(
-            aten, len(self.leaves), len(self.results), tuple(zip(names, wanted, strict=True)), tuple(self.returned),
-            tuple(self.rewritten), backward,
+        recorder.graph.output((*self.nodes, *gradients))
+        rewritten = [position for _, position in self.rewritten]
+        aten = AtenGraph(
+            recorder.graph, tuple(self.mutated), dict(recorder.constants), tuple(self.returned), frozenset(),
+            tuple(c for c in self.counted() if c[0] not in rewritten), recounted(recorder),
         )  # fmt: skip
+        return JointGraph(
+            aten, len(self.leaves), len(self.nodes), tuple(zip(names, wanted, strict=True)), tuple(self.rewritten),
+            backward,
+        )  # fmt: skip
+
+    def check_leaves(self, tensors: list[Any]) -> None:
+        """A view made without gradients, of a tensor that requires them, is a leaf that gets its own."""
+        known = {id(t) for t in self.leaves}
+        seen = {tensor.grad_fn for tensor in tensors}
+        stack = list(seen)
+        while stack:
+            node = stack.pop()
+            leaf = getattr(node, "variable", None)
+            if leaf is not None and id(leaf) not in known:
+                raise NotDifferentiable("a view that was made without gradients gets one of its own")
+            before = {n for n, _ in node.next_functions if n is not None} - seen
+            seen |= before
+            stack += before
 
     def engine(self, tensors: list[Any], tangents: list[Any]) -> dict[int, Any]:
         """The gradient of each input that has one, by the id of its leaf."""
@@ -198,14 +183,3 @@ def _differentiable(base: Base) -> bool:
     """Was the new value computed with gradients (and not under no_grad)?"""
     history = getattr(base.tensor, "grad_fn", None)
     return history is not None and not isinstance(history, _Enter._backward_cls)  # type: ignore[attr-defined]
-
-
-def steps(handle: Handle) -> tuple[ViewStep, ...]:
-    """The view operators that lead from the memory's own tensor to this one."""
-    found = []
-    while handle.parent is not None:
-        view = handle.view
-        assert view is not None
-        found.append(ViewStep(view.operator, view.args, view.kwargs, view.index))
-        handle = handle.parent
-    return tuple(reversed(found))

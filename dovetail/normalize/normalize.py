@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ import torch.fx
 from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph, subprograms
 from dovetail.normalize.control import CONTROL
-from dovetail.normalize.outputs import finish
+from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
 from dovetail.options import Options
@@ -31,20 +31,31 @@ def normalize(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options:
 
 
 def _simplified(aten: AtenGraph, options: Options) -> AtenGraph:
-    for inner in subprograms(aten):
-        inner.graphs = tuple(_simplified(graph, options) for graph in inner.graphs)
+    for part in subprograms(aten):
+        part.graphs = tuple(_simplified(graph, options) for graph in part.graphs)
     return simplify(aten, options)
 
 
 def record(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> AtenGraph:
     """The functional graph as recorded, before any pass."""
+    return _recorded(graph_module, fakes, finish)
+
+
+def inner(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> AtenGraph:
+    """The same for a graph that another one runs."""
+    return _recorded(graph_module, fakes, finish_values)
+
+
+def _recorded(
+    graph_module: torch.fx.GraphModule, fakes: Sequence[Any], close: Callable[[Recorder, Any], AtenGraph]
+) -> AtenGraph:
     recorder = Recorder()
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad):
         inputs = placeholders(recorder, graph_module, fakes)
         with recorder:
             outputs = run_graph(graph_module, inputs, recorder)
-        return finish(recorder, outputs)
+        return close(recorder, outputs)
 
 
 def placeholders(recorder: Recorder, graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> list[Any]:
@@ -71,7 +82,10 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
         elif node.op == "call_function":
             args, kwargs = _values(node.args, env), _values(node.kwargs, env)
             control = CONTROL.get(node.target)
-            env[node] = node.target(*args, **kwargs) if control is None else control(recorder, record, *args)
+            if node.target is getattr and args[1] == "data":
+                env[node] = recorder.data(args[0])
+            else:
+                env[node] = node.target(*args, **kwargs) if control is None else control(recorder, inner, *args)
         elif node.op == "call_method":
             receiver, *args = _values(node.args, env)
             env[node] = getattr(receiver, node.target)(*args, **_values(node.kwargs, env))

@@ -1,4 +1,11 @@
-"""The end of the graph: outputs with eager's strides and aliasing, inputs' new values."""
+"""The end of the graph: results with eager's strides, what the caller is given, inputs' new values.
+
+    y = x * 2; return y, y[0], x[1]     ->    return (%mul,)
+                                              outputs: result 0;  result 0, then select;  input 0, then select
+
+Memory that several outputs share, or an input's, is one tensor of the graph at most: the caller's views are made of
+the real tensor by eager's own operators, so that all its relations are PyTorch's.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.normalize.alias import Base, Handle
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor
@@ -18,26 +25,46 @@ aten = torch.ops.aten
 Node = torch.fx.Node
 
 
+def strided_from(tensor: torch.Tensor, sizes: Any, strides: Any, begin: int) -> torch.Tensor:
+    """as_strided that counts from the tensor's first element: where that lies in its storage differs between calls."""
+    return tensor.as_strided(sizes, strides, tensor.storage_offset() + begin)
+
+
 def finish(recorder: Recorder, outputs: Any) -> AtenGraph:
-    """Close the recorded graph with a flat tuple of outputs."""
+    """Close the recorded graph."""
     recorder.stack = None
-    results: list[Any] = []
-    aliases: dict[int, int] = {}
+    end = Results(recorder)
+    end.take(outputs)
+    written = [(k, base) for k, base in enumerate(recorder.inputs) if base.version and not base.fresh]
+    mutated = tuple((k, end.ending.private(base.node, base)) for k, base in written)
+    recorder.graph.output(tuple(end.nodes))
+    return AtenGraph(
+        recorder.graph, mutated, dict(recorder.constants), tuple(end.returned), end.viewed(), end.counted(),
+        recounted(recorder),
+    )  # fmt: skip
+
+
+def finish_values(recorder: Recorder, outputs: Any) -> AtenGraph:
+    """Close a graph inside another one: every output is a result with memory of its own."""
+    recorder.stack = None
     ending = Ending(recorder)
-    for k, value in enumerate(flat(outputs)):
-        if not isinstance(value, torch.Tensor):
-            results.append(value)
-            continue
-        handle = recorder.handle(value)
-        if handle.base.fresh:
-            results.append(ending.owned(handle))
-        else:
-            aliases[k] = handle.base.position  # type: ignore[assignment]
-            results.append(ending.view_of_input(handle))
+    results = [
+        ending.owned(recorder.handle(value)) if isinstance(value, torch.Tensor) else value for value in flat(outputs)
+    ]
     written = [(k, base) for k, base in enumerate(recorder.inputs) if base.version and not base.fresh]
     mutated = tuple((k, ending.private(base.node, base)) for k, base in written)
     recorder.graph.output(tuple(results))
-    return AtenGraph(recorder.graph, mutated, aliases, dict(recorder.constants))
+    return AtenGraph(recorder.graph, mutated, dict(recorder.constants))
+
+
+def recounted(recorder: Recorder) -> tuple[tuple[int, int], ...]:
+    """How much further the version counter of an input goes than by one write if it is written to."""
+    found = []
+    for k, base in enumerate(recorder.inputs):
+        if recorder.counts and isinstance(base.tensor, torch.Tensor) and not base.fresh:
+            extra = base.tensor._version - base.start - (base.version > 0)
+            found += [(k, extra)] if extra else []
+    return tuple(found)
 
 
 def flat(outputs: Any) -> list[Any]:
@@ -48,8 +75,93 @@ def flat(outputs: Any) -> list[Any]:
     return [outputs]
 
 
+class Results:
+    """What the graph gives (`nodes`), and how the caller's outputs are made of that."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.ending = Ending(recorder)
+        self.nodes: list[Node] = []
+        self.tensors: list[Any] = []  # the fake tensor of each result
+        self.returned: list[Returned] = []
+        self.bases: dict[int, int] = {}  # id of a Base -> position of the result that has its memory
+
+    def take(self, outputs: Any) -> None:
+        """Decide for each output whether it is a result, a view of one, of an input or of another output."""
+        values = flat(outputs)
+        first: dict[int, int] = {}
+        for k, value in enumerate(values):
+            if isinstance(value, torch.Tensor):
+                first.setdefault(id(value), k)
+        shared = self.shared([self.recorder.handle(values[k]) for k in first.values()])
+        for k, value in enumerate(values):
+            if not isinstance(value, torch.Tensor):
+                self.returned.append(Returned("object", value))
+            elif first[id(value)] != k:
+                self.returned.append(Returned("output", first[id(value)]))
+            else:
+                self.returned.append(self.origin(self.recorder.handle(value), value, shared, first))
+
+    def shared(self, handles: list[Handle]) -> set[int]:
+        """Memory of which the caller gets more than one tensor."""
+        found = [id(handle.base) for handle in handles]
+        return {base for base in found if found.count(base) > 1}
+
+    def origin(self, handle: Handle, tensor: Any, shared: set[int], outputs: dict[int, int]) -> Returned:
+        base = handle.base
+        if base.fresh and id(base) not in shared:
+            return Returned("result", self.result(self.ending.owned(handle), tensor))
+        above, last = [], handle
+        while last.parent is not None:
+            above.append(last)
+            last = last.parent
+            if id(last.tensor) in outputs and last.parent is not None:
+                steps, version = self.steps(above, tensor)
+                return Returned("output", outputs[id(last.tensor)], steps, version)
+        steps, version = self.steps(above, tensor)
+        if not base.fresh:
+            name = base.first.name
+            if name in self.recorder.constants:
+                return Returned("object", self.recorder.constants[name], steps, version)
+            return Returned("input", base.position, steps, version)
+        if id(base) not in self.bases:
+            self.bases[id(base)] = self.result(self.ending.owned(last), last.tensor)
+        return Returned("result", self.bases[id(base)], steps, version)
+
+    def steps(self, handles: list[Handle], tensor: Any) -> tuple[tuple[ViewStep, ...], int | None]:
+        """The view operators that lead to the first of these from the parent of the last; its own version counter."""
+        made, own = [], False
+        for handle in reversed(handles):
+            view = handle.view
+            assert view is not None
+            own = own or view.uncounted
+            if view.uncounted:
+                made.append(ViewStep(DATA))
+            elif view.operator is aten.as_strided.default:
+                sizes, strides, offset = view.args
+                begin = offset - handle.base.tensor.storage_offset()
+                made.append(ViewStep(strided_from, (sizes, strides, begin), grad=view.grad))
+            else:
+                made.append(ViewStep(view.operator, view.args, view.kwargs, view.index, view.grad))
+        version = tensor._version if own and self.recorder.counts else None
+        return tuple(made), version or None
+
+    def result(self, node: Node, tensor: Any) -> int:
+        self.nodes.append(node)
+        self.tensors.append(tensor)
+        return len(self.nodes) - 1
+
+    def counted(self) -> tuple[tuple[int, int], ...]:
+        if not self.recorder.counts:
+            return ()
+        return tuple((k, tensor._version) for k, tensor in enumerate(self.tensors))
+
+    def viewed(self) -> frozenset[int]:
+        return frozenset(k for k, tensor in enumerate(self.tensors) if tensor._is_view())
+
+
 class Ending:
-    """One node for each returned tensor object: the same object twice is the same node twice."""
+    """One node for each tensor object: the same object twice is the same node twice."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -57,19 +169,16 @@ class Ending:
         self.taken: set[Node] = set()
         self.owners: dict[Node, Base] = {}
 
-    def once(self, handle: Handle, make: Any) -> Node:
+    def owned(self, handle: Handle) -> Node:
+        """Memory of its own."""
         found = self.done.get(id(handle.tensor))
         if found is None:
-            found = make(handle)
+            found = self._owned(handle)
             if found in self.taken:
                 found = self.recorder.emit(aten.alias.default, found)
             self.taken.add(found)
             self.done[id(handle.tensor)] = found
         return found
-
-    def owned(self, handle: Handle) -> Node:
-        """Memory of its own; tensors that share memory in eager share it here."""
-        return self.once(handle, self._owned)
 
     def _owned(self, handle: Handle) -> Node:
         node = self.private(self.recorder.node_of(handle), handle.base)
@@ -85,28 +194,6 @@ class Ending:
         origin = memory_of(node)
         if origin.op == "placeholder" or self.owners.setdefault(origin, base) is not base:
             return self.recorder.emit(aten.clone.default, node)
-        return node
-
-    def view_of_input(self, handle: Handle) -> Node:
-        if handle.parent is None:
-            return handle.base.first
-        return self.once(handle, self._view_of_input)
-
-    def _view_of_input(self, handle: Handle) -> Node:
-        """The view's value now; taken of the input itself when only that has eager's layout."""
-        node = self.recorder.node_of(handle)
-        exact = _same_place(node.meta["val"], handle.tensor) and memory_of(node).op != "placeholder"
-        if exact or not handle.base.version:
-            return self.recorder.emit(aten.alias.default, node) if node is handle.base.first else node
-        chain = []
-        while handle.parent is not None:
-            chain.append(handle.view)
-            handle = handle.parent
-        node = handle.base.first
-        for view in reversed(chain):
-            assert view is not None
-            made = self.recorder.emit(view.operator, node, *view.args, **view.kwargs)
-            node = made if view.index is None else self.recorder.picked(made, view.index)
         return node
 
 
@@ -125,7 +212,3 @@ def memory_of(node: Node) -> Node:
 
 def _only_units_differ(a: FakeTensor, b: FakeTensor) -> bool:
     return all(n == 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
-
-
-def _same_place(a: FakeTensor, b: FakeTensor) -> bool:
-    return a.shape == b.shape and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()

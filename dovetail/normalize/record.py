@@ -47,6 +47,7 @@ class Recorder(FakeMode):
         self.inputs: list[Base] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.stack: Any = None
+        self.counts = not torch.is_inference_mode_enabled()  # whether tensors have version counters
         self._reals: dict[int, FakeTensor] = {}
 
     # ------------------------------------------------------------ inputs
@@ -127,6 +128,14 @@ class Recorder(FakeMode):
         result = to_fake(tensor, leaf=False)
         view = View(func, (), {}, None)
         self.handles[id(result)] = Handle(result, handle.base, self.node_of(handle), handle.base.version, handle, view)
+        return result
+
+    def data(self, tensor: Any) -> Any:
+        """`tensor.data`, which is recorded as `detach`."""
+        result = tensor.data
+        view = self.handle(result).view
+        if view is not None:
+            view.uncounted = True
         return result
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Node:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import AtenGraph, Returned
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
@@ -32,18 +32,16 @@ def aten_text(aten: AtenGraph) -> str:
             call = f"  %{node.name} = {target_name(node.target)}({_arguments(node)})"
             lines.append(f"{call:<70} {describe(node.meta.get('val'))}")
         elif node.op == "output":
-            results = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
             lines += [f"  mutates %{inputs[k].name} <- %{value.name}" for k, value in aten.mutated]
-            lines.append(f"  return ({', '.join(_result(aten, inputs, k, r) for k, r in enumerate(results))})")
+            lines.append(f"  return ({', '.join(map(argument, node.args[0]))})")
+    lines += [f"  output {_returned(each, inputs)}" for each in aten.returned if each.origin != "result" or each.steps]
     return "\n".join(lines) + "\n"
 
 
-def _result(aten: AtenGraph, inputs: list[torch.fx.Node], position: int, value: Any) -> str:
-    text = argument(value)
-    source = aten.aliases.get(position)
-    if source is None or value is inputs[source]:
-        return text
-    return f"{text} in %{inputs[source].name}"
+def _returned(each: Returned, inputs: list[torch.fx.Node]) -> str:
+    """How an output that is no plain result is made."""
+    start = f"%{inputs[each.value].name}" if each.origin == "input" else f"{each.origin} {each.value}"
+    return ", ".join([start, *(target_name(step.operator) for step in each.steps)])
 
 
 def target_name(target: Any) -> str:

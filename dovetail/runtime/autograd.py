@@ -1,9 +1,8 @@
 """A compiled forward and backward as one differentiable callable.
 
 `torch.autograd.Function` ties them together: hooks, accumulation, `retain_graph` and `torch.autograd.grad` work as on
-any operator. What eager returns as a view is made here from the real tensor by the same view operators, so its
-gradient and its relation to its base are PyTorch's own. A backward pass that is itself to be differentiated runs the
-captured graph again (`replay.py`) and leaves the rest to PyTorch.
+any operator. A backward pass that is itself to be differentiated runs the captured graph again (`replay.py`) and
+leaves the rest to PyTorch.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.joint import JointGraph, Pair, Returned
+from dovetail.ir.joint import JointGraph, Pair
 from dovetail.runtime.replay import Replay
 
 Call = Callable[..., Any]
@@ -34,51 +33,8 @@ class CompiledPair:
 
 
 def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Call:
-    """A callable of the captured graph's inputs."""
-    finish = _finish(joint)
-    apply = _function(joint, pair, compiled).apply if joint.tangents else torch.no_grad()(compiled.forward)
-
-    def call(*inputs: Any) -> tuple[Any, ...]:
-        return finish(inputs, apply(*inputs))
-
-    return call
-
-
-# ---------------------------------------------------------------- outputs
-
-
-def _finish(joint: JointGraph) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]]:
-    """From inputs and results to what the captured graph returns."""
-    returned, rewritten = joint.returned, joint.rewritten
-    if not rewritten and all(r.origin == "result" and r.value == k and not r.steps for k, r in enumerate(returned)):
-        count = len(returned)
-        return lambda inputs, results: results[:count]
-
-    def finish(inputs: tuple[Any, ...], results: tuple[Any, ...]) -> tuple[Any, ...]:
-        for k, position in rewritten:
-            inputs[k].copy_(results[position])
-        outputs: list[Any] = []
-        for each in returned:
-            outputs.append(_ORIGINS[each.origin](each, inputs, results, outputs))
-        return tuple(outputs)
-
-    return finish
-
-
-_ORIGINS: dict[str, Callable[[Returned, Any, Any, list[Any]], Any]] = {
-    "result": lambda r, inputs, results, outputs: _steps(results[r.value], r),
-    "input": lambda r, inputs, results, outputs: _steps(inputs[r.value], r),
-    "output": lambda r, inputs, results, outputs: outputs[r.value],
-    "object": lambda r, inputs, results, outputs: _steps(r.value, r),
-}
-
-
-def _steps(value: Any, returned: Returned) -> Any:
-    for step in returned.steps:
-        value = step.operator(value, *step.args, **step.kwargs)
-        if step.index is not None:
-            value = value[step.index]
-    return value
+    """A callable of the captured graph's inputs that gives its results."""
+    return _function(joint, pair, compiled).apply
 
 
 # ---------------------------------------------------------------- the function

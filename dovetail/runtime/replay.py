@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.joint import JointGraph, Returned
-from dovetail.ops.schema import IDENTITY
+from dovetail.ir.aten import DATA, Returned
+from dovetail.ir.joint import JointGraph
 
 _DEVICES = ("cpu", "cuda")
 
@@ -95,13 +95,13 @@ def _source(joint: JointGraph, position: int) -> tuple[str, int] | None:
     for k, result in joint.rewritten:
         if result == position:
             return "input", k
-    parts = [(k, r) for k, r in enumerate(joint.returned) if r.origin == "result" and r.value == position]
+    parts = [(k, r) for k, r in enumerate(joint.aten.returned) if r.origin == "result" and r.value == position]
     for k, returned in parts:
-        if not returned.steps:
+        if not returned.steps or [step.operator for step in returned.steps] == [torch.ops.aten.alias.default]:
             return "output", k
     return next((("base", k) for k, returned in parts if _is_view(returned)), None)
 
 
 def _is_view(returned: Returned) -> bool:
     """Does the engine know what it is a view of?"""
-    return all(step.operator._schema.name not in IDENTITY for step in returned.steps)
+    return all(step.operator not in (DATA, torch.ops.aten.detach.default) for step in returned.steps)

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from tests.fuzz.python.__main__ import run
+from tests.fuzz.python.__main__ import COMMAND
 from tests.fuzz.python.generate import generate
 from tests.fuzz.python.reduce import reduced
 
@@ -14,7 +14,7 @@ from tests.fuzz.python.reduce import reduced
 @pytest.mark.parametrize("start", range(0, 120, 15))
 def test_random_programs(start):
     warnings.simplefilter("ignore", SyntaxWarning)  # `1 is None`
-    found = {seed: run(seed, "eager").difference for seed in range(start, start + 15)}
+    found = {seed: COMMAND.run(seed, "eager").difference for seed in range(start, start + 15)}
     assert {seed: words for seed, words in found.items() if words} == {}
 
 

@@ -58,7 +58,6 @@ class Maker:
             self.rng.choice((self.group, self.group, self.call, self.view))(number)
         written = [b for b in self.readable if b.kind != "input"]
         outputs = [Output(b) for b in self.rng.sample(written, min(len(written), 3))]
-        outputs.append(Output(buffer("o", (2, 6), kind="output"), self.inputs[0]))
         outputs += [Output(None), Output(3), Output(2.5)][: self.rng.randint(0, 3)]
         fits = [b for b in written if (b.sizes, b.dtype) == ((4, 6), F32)]
         mutated = ((self.inputs[2], fits[0]),) if fits and self.rng.random() < 0.5 else ()

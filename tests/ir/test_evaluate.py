@@ -121,16 +121,13 @@ temporary v: float32[2] strides (2) offset 3
 view v = y
 output d: float32[2]
 library add_0: d, = aten.add.Tensor(v, v)
-output e: float32[2] strides (2) offset 2
 output d
-output e viewing x
 """
     base = torch.arange(40.0)
     x = base.as_strided((3, 2), (2, 12), 1)
-    d, e = run(text, x)
+    (d,) = run(text, x)
     y = (x.t() + 1).t().contiguous().flatten()
     assert d.tolist() == (2 * y[[3, 5]]).tolist()
-    assert e.data_ptr() == base[3:].data_ptr() and e.tolist() == [3.0, 5.0]
 
 
 def test_mutation_and_constants():

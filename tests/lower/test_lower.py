@@ -112,20 +112,6 @@ def test_outputs_that_are_no_tensors():
     assert [o.value for o in lower(AtenGraph(graph), Options()).outputs[1:]] == [7, None]
 
 
-def test_an_input_returned_is_the_input():
-    graph, (x,) = graph_of(torch.randn(3))
-    graph.output((x,))
-    (output,) = lower(AtenGraph(graph, aliases={0: 0}), Options()).outputs
-    assert output.value == output.alias
-
-
-def test_a_view_returned_counts_its_offset_from_the_input():
-    x = torch.randn(6, 4)[1:]
-    program = check(lambda t: t[2:, 1], x)
-    (output,) = program.outputs
-    assert (output.value.offset, output.alias.name, program.items) == (9, "a0", ())
-
-
 def test_mutated_inputs_are_written_from_memory_of_their_own():
     """a, b = b, a: neither may be written before the other is read."""
     x, y = torch.arange(3.0), torch.arange(3.0) + 10

@@ -53,12 +53,14 @@ DEAD = {
     "unused write stays": (lambda x: (x.add_(1), None)[1], """
         %add = aten.add.Tensor(%x0, 1)
         mutates %x0 <- %add
-        return (None)"""),
+        return ()
+        output object None"""),
     "check stays": (lambda x: (torch._assert_async((x > 0).any()), x)[1], """
         %gt = aten.gt.Scalar(%x0, 0)
         %any_1 = aten.any(%gt)
         %_assert_async = aten._assert_async(%any_1)
-        return (%x0)"""),
+        return ()
+        output %x0"""),
 }  # fmt: skip
 
 COMMON = {

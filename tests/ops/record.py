@@ -81,11 +81,4 @@ def record(fn: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[Aten
         result = fn(*inputs)
     flat = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
     recorder.graph.output(tuple(recorder.argument(t) for t in flat))
-    aliases = {k: source for k, t in enumerate(flat) if (source := _alias_of(t, inputs)) is not None}
-    return AtenGraph(recorder.graph, aliases=aliases, constants=recorder.constants), flat
-
-
-def _alias_of(tensor: torch.Tensor, inputs: Sequence[torch.Tensor]) -> int | None:
-    """The position of the input that shares memory with `tensor`."""
-    memory = tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
-    return next((k for k, t in enumerate(inputs) if memory and t.untyped_storage().data_ptr() == memory), None)
+    return AtenGraph(recorder.graph, constants=recorder.constants), flat

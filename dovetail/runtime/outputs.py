@@ -1,0 +1,138 @@
+"""From a graph's results to what the caller gets: views are made of the real tensors, version counters say what eager's
+would.
+
+Before:  results (y,)        After:  (y, y[0], x.detach())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from dovetail.ir.aten import AtenGraph, Returned, ViewStep
+from dovetail.runtime.program import CheckFailed
+
+Call = Callable[..., Any]
+_SET = torch._C._autograd._unsafe_set_version_counter
+
+
+def recounted(call: Call, graph: AtenGraph, known: bool) -> Call:
+    """`call`, after which the version counters of its results and of what it wrote to are eager's.
+
+    `known`: those of its results are 0.
+    """
+    results, written = [c for c in graph.counted if c[1] or not known], graph.recounted
+    if not results and not written:
+        return call
+    constants = tuple(graph.constants.values())
+
+    def counting(*inputs: Any) -> Any:
+        found = call(*inputs)
+        given = (*inputs, *constants)
+        for k, extra in written:  # one by one: two inputs may share a counter
+            advance(given[k], extra)
+        for k, version in results:
+            _SET((found[k],), (version,))
+        return found
+
+    return counting
+
+
+def advance(tensor: torch.Tensor, extra: int) -> None:
+    _SET((tensor,), (tensor._version + extra,))
+
+
+def handed_out(
+    call: Call, eager: Call, returned: Sequence[Returned], rewritten: Sequence[tuple[int, int]]
+) -> Call:
+    """A callable of the graph's inputs that gives its outputs; `call` gives results.
+
+    `rewritten`: see JointGraph. `eager` does the same as the whole, where an index turns out to be out of bounds.
+    """
+    if not rewritten and as_they_are(returned):
+        return _cut(call, eager, len(returned))
+    order = _order(returned)
+    plans = [(k, _ORIGINS[returned[k].origin], returned[k], _replay(returned[k].steps)) for k in order]
+    count = len(plans)
+
+    def finished(*inputs: Any) -> Any:
+        try:
+            results = call(*inputs)
+        except CheckFailed:
+            return eager(*inputs)
+        for k, position in rewritten:
+            inputs[k].copy_(results[position])
+        outputs: list[Any] = [None] * count
+        for k, origin, each, replay in plans:
+            made = origin(each.value, inputs, results, outputs)
+            outputs[k] = made = made if replay is None else replay(made)
+            if each.version is not None:
+                _SET((made,), (each.version,))
+        return tuple(outputs)
+
+    return finished
+
+
+def as_they_are(returned: Sequence[Returned]) -> bool:
+    """Are the outputs the first results?"""
+    return all(r.origin == "result" and r.value == k and not r.steps for k, r in enumerate(returned))
+
+
+def _cut(call: Call, eager: Call, count: int) -> Call:
+    def plain(*inputs: Any) -> Any:
+        try:
+            return call(*inputs)[:count]
+        except CheckFailed:
+            return eager(*inputs)
+
+    return plain
+
+
+def _order(returned: Sequence[Returned]) -> list[int]:
+    """Positions of outputs, each after the one that it is made of."""
+    order: list[int] = []
+
+    def place(k: int) -> None:
+        if k not in order:
+            if returned[k].origin == "output":
+                place(returned[k].value)
+            order.append(k)
+
+    for k in range(len(returned)):
+        place(k)
+    return order
+
+
+_ORIGINS: dict[str, Call] = {
+    "result": lambda value, inputs, results, outputs: results[value],
+    "input": lambda value, inputs, results, outputs: inputs[value],
+    "output": lambda value, inputs, results, outputs: outputs[value],
+    "object": lambda value, inputs, results, outputs: value,
+}
+
+
+def _replay(steps: Sequence[ViewStep]) -> Call | None:
+    """The view operators, one after the other, in the grad mode that each was made in."""
+    if not steps:
+        return None
+    ambient = torch.is_grad_enabled()
+    plain = all(step.grad == ambient for step in steps)
+
+    def replay(value: Any) -> Any:
+        for step in steps:
+            value = step.operator(value, *step.args, **step.kwargs)
+            if step.index is not None:
+                value = value[step.index]
+        return value
+
+    def in_modes(value: Any) -> Any:
+        for step in steps:
+            with torch.set_grad_enabled(step.grad):
+                value = step.operator(value, *step.args, **step.kwargs)
+            if step.index is not None:
+                value = value[step.index]
+        return value
+
+    return replay if plain else in_modes

@@ -1,0 +1,117 @@
+"""One random program, compiled and in eager: two calls on equal inputs, and what the caller does after each."""
+
+from __future__ import annotations
+
+import linecache
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+import dovetail
+from dovetail.request import Request
+from dovetail.runtime.entry import wrap_function
+from tests.fuzz.aliasing.observe import Universe, difference
+from tests.fuzz.python.check import Outcome, TimedOut, _count
+from tests.limits import time_limit
+
+SECONDS = 20
+#: Of a saved tensor that was written to. Whether a program meets it depends on what is saved.
+SAVED = "needed for gradient computation has been modified by an inplace operation"
+
+
+class Side:
+    """The program as one side runs it. `events` tell what was seen after the call and after each line that follows."""
+
+    def __init__(self, source: str, name: str, compiler: Callable[[Any], Any] | None) -> None:
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        self.space: dict[str, Any] = {}
+        exec(compile(source, name, "exec"), self.space)
+        program = self.space["program"]
+        self.program = compiler(program) if compiler else program
+        self.universe = Universe()
+        self.events: list[tuple[str, list[dict[str, Any]]]] = []
+        self.stale = False
+        self.inputs: Any = None
+
+    def call(self, seed: int, again: bool) -> None:
+        """`again`: with the arguments of the call before, as that has left them."""
+        self.events.clear()
+        torch.manual_seed(seed)
+        self.inputs = self.inputs if again else self.space["make_inputs"]()
+        args, kept = self.inputs
+        self.universe.seen((args, kept))
+        torch.manual_seed(seed)
+        out: list[Any] = []
+        self.see((args, kept), out, lambda: self.program(*args))
+        made = list(out)
+        results = [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+        torch.manual_seed(seed + 1)
+        later: list[Any] = []
+
+        def see(line: Callable[[], Any]) -> None:
+            self.see((args, kept, results, later), later, line)
+
+        self.space["afterwards"](see, args, kept, results, *args)
+
+    def see(self, reach: Any, into: list[Any], line: Callable[[], Any]) -> None:
+        if self.stale:
+            return
+        raised = ""
+        try:
+            into.append(line())
+        except TimedOut:
+            raise
+        except Exception as error:
+            raised = type(error).__name__
+            self.stale = SAVED in str(error)
+        self.events.append((raised, self.universe.seen((reach, into))))
+
+
+def compare(ours: Side, theirs: Side) -> tuple[str, str] | None:
+    """(kind, words) of the first difference of a call.
+
+    Eager may refuse gradients after a write to what it saved; a compiled program that saved something else gives them.
+    """
+    for k, (mine, other) in enumerate(zip(ours.events, theirs.events)):
+        place = "the call" if k == 0 else f"line {k} afterwards"
+        if mine[0] != other[0]:
+            if theirs.stale and k == len(theirs.events) - 1 and not mine[0]:
+                return None
+            return f"raises {mine[0] or 'nothing'}", f"{place} raises {mine[0] or 'nothing'}, eager {other[0]}"
+        found = difference(mine[1], other[1])
+        if found is not None:
+            return found[0], f"after {place}: {found[1]}"
+    if len(ours.events) != len(theirs.events):
+        return "saved", f"gradients are refused after {len(ours.events)} lines, in eager after {len(theirs.events)}"
+    return None
+
+
+def check(source: str, backend: str = "dovetail") -> Outcome:
+    """Run the program both ways; the outcome names the first difference."""
+    outcome = Outcome()
+    dovetail.reset()
+    records: list[Any] = []
+    failures: list[Any] = []
+
+    def compiler(program: Any) -> Any:
+        return wrap_function(program, Request(False, None, backend, "default", {}, records, failures))
+
+    eager, compiled = Side(source, "<fuzz>", None), Side(source, "<fuzz>", compiler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number, again in enumerate((False, False, True)):
+            with time_limit(SECONDS, TimedOut()):
+                eager.call(number, again)
+                compiled.call(number, again)
+            outcome.raised += bool(eager.events[0][0])
+            found = compare(compiled, eager)
+            if found is not None:
+                outcome.kind, outcome.difference = found[0], f"call {number}: {found[1]}"
+                break
+            if eager.stale or compiled.stale:
+                break
+    _count(outcome, records, failures)
+    return outcome
