@@ -16,6 +16,7 @@ from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture import abandoned
 from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
+from dovetail.capture.known.table import ITERATORS
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, serial
 from dovetail.capture.values.iterators import IteratorValue
@@ -248,6 +249,12 @@ class GeneratorValue(IteratorValue):
 
     @property
     def cls(self) -> type:  # type: ignore[override]
+        """What the program sees: a stand-in's is that of the iterator that it stands for."""
+        found = None if self.frame is None else ITERATORS.get(self.frame.code.code)
+        return self.kind if found is None else found
+
+    @property
+    def kind(self) -> type:
         if self.frame is None:
             return type(self.real)
         flags = self.frame.code.code.co_flags

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from dovetail.capture.values.base import Const, Raised, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue, ViewValue
 from dovetail.capture.values.iterators import (
+    ConstIterator,
+    DequeIterator,
     DictIterator,
     Indexing,
     IteratorValue,
     NativeIterator,
+    ReverseIterator,
     SetIterator,
     walk,
 )
@@ -41,15 +45,15 @@ def _native_iterator(s: Any, value: Value) -> Value | None:
     if isinstance(value, SequenceValue):
         return walk(value)
     if isinstance(value, DictValue):
-        return DictIterator(value, value, _key)
+        return DictIterator(value, value, "keys", _key, False)
     if isinstance(value, SetValue):
         return SetIterator(value, value.ordered(s))
     if isinstance(value, ViewValue):
-        return DictIterator(value, value.base, PICK[value.kind])
+        return DictIterator(value, value.base, value.kind, PICK[value.kind], False)
     if isinstance(value, NamespaceValue):
-        return NativeIterator(iter([k for k, _ in value.pairs(s)]))
+        return NativeIterator(iter([k for k, _ in value.pairs(s)]), type(iter({})))
     if isinstance(value, TensorValue):
-        return NativeIterator(iter(_rows(s, value)))
+        return walk(TupleValue(_rows(s, value)))
     if isinstance(value, (Const, ClassValue, KnownValue)):
         return _walk_native(s, value)
     return None
@@ -74,11 +78,28 @@ class _Listed(dict[Any, Value]):
 
 
 def _walk_native(s: Any, value: Value) -> Value:
+    native = value.native()
     try:
-        walk = iter(value.native())
+        items = iter(native)
     except TypeError as error:
         return s.throw_native(error)
-    return NativeIterator(s.from_native(item) for item in walk)
+    if isinstance(native, (str, bytes, range)):
+        return ConstIterator(s, native)
+    return NativeIterator(s.from_native(item) for item in items)
+
+
+def backwards(s: Any, value: Value) -> Value:
+    """`reversed(value)` of what has no method for it in Python."""
+    if isinstance(value, (DictValue, ViewValue)):
+        base, kind = (value.base, value.kind) if isinstance(value, ViewValue) else (value, "keys")
+        return DictIterator(value, base, kind, PICK[kind], True)
+    if isinstance(value, SequenceValue):
+        return DequeIterator(value, True) if issubclass(value.cls, deque) else ReverseIterator(value, len(value.items))
+    if isinstance(value, Const) and value.cls is range:
+        return ConstIterator(s, value.native()[::-1])
+    if s.find_special(value, "__getitem__") is None:
+        s.throw(TypeError, f"{value.cls.__name__!r} object is not reversible")
+    return ReverseIterator(value, s.length(value).native())
 
 
 def _key(s: Any, base: DictValue, key: Any) -> Value:

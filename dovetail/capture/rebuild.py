@@ -369,9 +369,9 @@ class Rebuilder:
 
     def generator(self, value: GeneratorValue) -> str:
         """A running one stands where the graph breaks, which is said there."""
-        if value.cls not in SHELLS:
+        if value.kind not in SHELLS:
             return self.s.unsupported("iterator-result", "an async generator leaves the compiled function")
-        text = self.start(value, f"{self.known(fresh)}({self.known(value.cls)})")
+        text = self.start(value, f"{self.known(fresh)}({self.known(value.kind)})")
         if value.state != "running":
             self.late.append(self.generator_state(value))
         return text

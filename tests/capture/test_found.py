@@ -259,6 +259,44 @@ def names_of_attributes_that_are_no_texts(x):
         except TypeError as error: out.append(str(error))
     return out
 @found
+def types_of_iterators(x):
+    values, table, queue, names = [1, 2], {"a": 1, "b": 2}, deque([1, 2]), {3, 5}
+    made = [
+        iter(values), iter((1, 2)), iter("ab"), iter(range(2)), iter(b"ab"), iter(table), iter(table.values()),
+        iter(names), iter(queue), iter(x), reversed(values), reversed((1, 2)), reversed(range(2)), reversed("ab"),
+        reversed(table), reversed(table.items()), reversed(queue), iter([]), iter(set()), iter(frozenset([1])),
+        enumerate(values), zip(values), map(str, values), filter(None, values),
+    ]  # fmt: skip
+    out = [str(type(m)) for m in made], [next(m, None) for m in made]
+    plain_python(x)
+    return out, [str(type(m)) for m in made], [[*m] for m in made], [str(type(m)) for m in made]
+@found
+def types_of_iterators_that_have_ended(x):
+    made = [iter([]), iter(()), iter(""), iter({}), iter(set()), reversed([]), reversed(()), iter(deque())]
+    out = [next(m, None) for m in made]
+    return made, out, plain_python(x), made
+@found
+def types_of_iterators_of_itertools(x):
+    made = itertools.chain([1], "b"), itertools.islice([1, 2, 3], 1, None), itertools.count(2), itertools.cycle("ab")
+    made += itertools.chain.from_iterable([[1]]), itertools.zip_longest("a", "bc"), itertools.repeat(1, 2)
+    out = [type(m).__name__ for m in made], [next(m) for m in made], [m.__next__() for m in made[:1]]
+    return out, [hasattr(m, "send") for m in made], [isinstance(m, itertools.chain) for m in made]
+@found
+def walks_backwards_see_changes(x):
+    values, queue, table = [1, 2, 3], deque([1, 2]), {"a": 1}
+    made = reversed(values), reversed(queue), reversed(table)
+    values.pop()
+    values[0] = 7
+    out = [*made[0]]
+    queue.append(3)
+    table["b"] = 2
+    for walk in made[1:]:
+        try: next(walk)
+        except RuntimeError as error: out.append(str(error))
+    try: reversed({1})
+    except TypeError as error: out.append(str(error))
+    return out
+@found
 def deep_copy_of_what_now_has_a_history(x):
     twice = x + x
     plain_python(x)

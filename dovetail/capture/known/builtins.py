@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import types
+from collections import OrderedDict, deque
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.calls import fold
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.stack import super_parts
-from dovetail.capture.iteration import set_entries
+from dovetail.capture.iteration import backwards, set_entries
 from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Value, boolean, is_singleton
@@ -25,16 +27,14 @@ from dovetail.capture.values.callables import (
     SuperValue,
 )
 from dovetail.capture.values.containers import (
-    DictValue,
     ListValue,
     SequenceValue,
     SetValue,
     SliceValue,
     TupleValue,
-    ViewValue,
     copied,
 )
-from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, Mapping, NativeIterator, Zipping
+from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, Mapping, Zipping
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -371,10 +371,7 @@ def _reversed(s: Any, args: Args, kwargs: Kwargs) -> Value:
     method = s.find_special(args[0], "__reversed__")
     if method is not None and type(s.static(args[0].cls, "__reversed__")) is type(_reversed):
         return s.call(method)
-    if isinstance(args[0], (DictValue, ViewValue, SequenceValue, Const)):
-        return NativeIterator(iter(s.unpack(args[0])[::-1]), reversed)
-    count = s.length(args[0]).native()
-    return NativeIterator((s.get_item(args[0], Const(k)) for k in range(count - 1, -1, -1)), reversed)
+    return backwards(s, args[0])
 
 
 @known(any)
@@ -513,7 +510,9 @@ def _generator_next(s: Any, args: Args, kwargs: Kwargs) -> Value:
 ITERATORS = (
     type(iter([])), type(iter(())), type(iter(range(0))), type(iter({})), type(iter({}.values())),
     type(iter({}.items())), type(iter(set())), type(iter("")), type(iter(b"")), enumerate, zip, map, filter, reversed,
-    type(reversed([])), type(iter(int, 0)),
+    type(reversed([])), type(iter(int, 0)), type(iter(deque())), type(reversed(deque())), type(iter(OrderedDict())),
+    *(type(reversed(getattr({}, kind)())) for kind in ("keys", "values", "items")), type(itertools.tee(())[0]),
+    *(cls for cls in vars(itertools).values() if isinstance(cls, type) and hasattr(cls, "__next__")),
 )  # fmt: skip
 
 

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
+from dovetail.capture.iteration import backwards
 from dovetail.capture.known.builtins import sort_values
 from dovetail.capture.known.table import KNOWN, known, methods
 from dovetail.capture.operators import COMPARE, as_index, mark, sequence_item, sequence_store, sequence_truth
 from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
-from dovetail.capture.values.iterators import NativeIterator, walk
+from dovetail.capture.values.iterators import walk
 from dovetail.capture.values.late import joined
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr
@@ -273,5 +274,6 @@ for _name in ("__add__", "__mul__", "__rmul__", "__getitem__"):
         known(torch.Size.__dict__[_name])(KNOWN[tuple.__dict__[_name]])
 if "__radd__" in torch.Size.__dict__:
     methods(torch.Size, "__radd__")(lambda s, v, other: TupleValue([*other.all(s), *v.all(s)], torch.Size))
-methods(list, "__reversed__")(lambda s, v: NativeIterator(iter(v.all(s)[::-1])))
+for _cls in (list, deque):
+    methods(_cls, "__reversed__")(backwards)
 known(tuple.__hash__)(lambda s, args, kwargs: Const(hash(s.hashable(args[0]))))

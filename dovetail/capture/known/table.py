@@ -3,6 +3,7 @@
     KNOWN      a callable → a function of (session, args, kwargs) that gives the result
     CLOSURES   a code object → a function of (session, function, args, kwargs): what a decorator returned
     STANDINS   a callable → a Python function traced in its place
+    ITERATORS  the code of a stand-in that is a generator → the class whose instance it stands for
     FOLDED     pure native callables, called while capturing when every argument is known
     BY_TYPE    those of them that look at the type of what they get, or at a definition, and at nothing else
     FOLDED_METHOD_TYPES   types whose native methods are all pure
@@ -11,11 +12,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from dovetail.capture.values.base import NONE
 
 Handler = Callable[[Any, list[Any], dict[str, Any]], Any]
+
+GENERATOR = 0x20  # among a code's flags
 
 # A handler of a Python function returns this to have the call inlined after all.
 INLINE: Any = object()
@@ -26,6 +30,7 @@ CALL_LATER = "call later"
 KNOWN: dict[Any, Handler] = {}
 CLOSURES: dict[Any, Callable[[Any, Any, list[Any], dict[str, Any]], Any]] = {}
 STANDINS: dict[Any, Any] = {}
+ITERATORS: dict[CodeType, type] = {}
 FOLDED: set[Any] = set()
 BY_TYPE: set[Any] = set()
 FOLDED_METHOD_TYPES = {int, float, bool, complex, str, bytes, range, type(None)}
@@ -48,6 +53,9 @@ def standin(*targets: Any) -> Callable[[Any], Any]:
     def register(function: Any) -> Any:
         for target in targets:
             STANDINS[target] = function
+            made = target if isinstance(target, type) else getattr(target, "__self__", None)
+            if function.__code__.co_flags & GENERATOR and isinstance(made, type):
+                ITERATORS[function.__code__] = made
         return function
 
     return register

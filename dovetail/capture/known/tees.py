@@ -75,6 +75,8 @@ def _tee(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if count < 0:
         s.throw(ValueError, "n must be >= 0")
     behind = s.iterate(given["iterable"])
+    if behind.cls is TEE and not isinstance(behind, Branch):
+        s.unsupported("outside-iterator", "an iterator from itertools.tee outside is divided", "Divide it once.")
     if isinstance(behind, Branch):
         others = [Branch(behind.trunk, behind.index) for _ in range(count - 1)]
         return TupleValue([behind, *others][:count])

@@ -292,13 +292,20 @@ class SetEntries(dict[Any, Value]):
 
     def to_insert(self) -> list[Value]:
         """The items, such that a set which takes them in one by one has the order of this one, if that is known."""
+        keys = self._insertions()
+        return list(self.values()) if keys is None else [self[key] for key in keys]
+
+    def reproducible(self) -> bool:
+        """Will a set that is made of `to_insert` have this one's order?"""
+        return self._insertions() is not None
+
+    def _insertions(self) -> Any:
         wanted = list(self.order)
-        if len(wanted) == len(self):
-            tries = itertools.permutations(wanted) if len(wanted) <= PERMUTED else ()
-            for keys in itertools.chain((list(self), wanted, wanted[::-1]), tries):
-                if list(set(keys)) == wanted:
-                    return [self[key] for key in keys]
-        return list(self.values())
+        if len(wanted) != len(self):
+            return list(self) if len(self) < 2 else None
+        tries = itertools.permutations(wanted) if len(wanted) <= PERMUTED else ()
+        every = itertools.chain((list(self), wanted, wanted[::-1]), tries)
+        return next((keys for keys in every if list(set(keys)) == wanted), None)
 
 
 PERMUTED = 6  # items of a set whose every order is tried

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
+from dovetail.capture.values.containers import ListValue, TupleValue
 from dovetail.errors import NOWHERE, Unsupported
 
-LIST_ITERATOR = type(iter([]))
+LIST_ITERATOR, TUPLE_ITERATOR = type(iter([])), type(iter(()))
 _END = object()
 LONGEST = 4096  # so many remaining values are rebuilt one by one
 
@@ -23,6 +24,21 @@ def _from(base: Any, index: int) -> Any:
         iterator.__setstate__(index)
         return iterator
     for _ in itertools.islice(iterator, index):
+        pass
+    return iterator
+
+
+def _back_from(base: Any, index: int) -> Any:
+    """An iterator over a sequence backwards, from an index on."""
+    iterator = reversed(base)
+    iterator.__setstate__(index)
+    return iterator
+
+
+def _back_past(base: Any, count: int) -> Any:
+    """The same over what has no indices: so many items are passed."""
+    iterator = reversed(base)
+    for _ in itertools.islice(iterator, count):
         pass
     return iterator
 
@@ -51,6 +67,14 @@ def _empty() -> Any:
     return iter(())
 
 
+def _empty_list() -> Any:
+    return iter([])
+
+
+def _empty_set() -> Any:
+    return iter(set())
+
+
 class IteratorValue(Value):
     """The root of iterators made inside; subclasses define `step`."""
 
@@ -69,11 +93,12 @@ class IteratorValue(Value):
 class SequenceIterator(IteratorValue):
     """Walks a sequence by index, so that growth during the loop is seen, as in Python."""
 
-    __slots__ = ("base", "index")
+    __slots__ = ("base", "cls", "index")
 
     def __init__(self, base: Any) -> None:
         super().__init__()
         self.base, self.index = base, 0
+        self.cls = TUPLE_ITERATOR if issubclass(base.cls, tuple) else LIST_ITERATOR
 
     @property
     def walked(self) -> Any:  # type: ignore[override]
@@ -88,19 +113,70 @@ class SequenceIterator(IteratorValue):
 
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.base is None:
-            return _empty, []
+            return _empty if self.cls is TUPLE_ITERATOR else _empty_list, []
         return _from, [self.base, Const(self.index)]
+
+
+class ReverseIterator(IteratorValue):
+    """`reversed` of a list, a tuple or an object with `__getitem__`: by index, and live."""
+
+    __slots__ = ("base", "cls", "index")
+
+    def __init__(self, base: Any, length: int) -> None:
+        super().__init__()
+        self.base, self.index = base, length - 1
+        self.cls = type(reversed([])) if issubclass(base.cls, list) else reversed
+
+    @property
+    def walked(self) -> Any:  # type: ignore[override]
+        return self.base if hasattr(self.base, "changed") else None
+
+    def step(self, s: Any) -> Value | None:
+        found = self._item(s) if self.base is not None and self.index >= 0 else None
+        self.index -= 1
+        if found is None:
+            self.base = None
+        return found
+
+    def _item(self, s: Any) -> Value | None:
+        if hasattr(self.base, "at"):
+            return self.base.at(s, self.index) if self.index < len(self.base.items) else None
+        return _item_or_end(s, self.base, self.index)
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        if self.base is None:
+            return _back_from, [TupleValue([]) if self.cls is reversed else ListValue([]), Const(-1)]
+        return _back_from, [self.base, Const(self.index)]
+
+
+class ConstIterator(IteratorValue):
+    """Walks a text, bytes or a range."""
+
+    __slots__ = ("base", "cls", "index", "walk")
+
+    def __init__(self, s: Any, base: Any) -> None:
+        super().__init__()
+        walk = iter(base)
+        self.base, self.cls, self.index = Const(base), type(walk), 0
+        self.walk = map(s.from_native, walk)
+
+    def step(self, s: Any) -> Value | None:
+        self.index += 1
+        return next(self.walk, None)
+
+    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        return _from, [self.base, Const(min(self.index, len(self.base.value)))]
 
 
 class DequeIterator(IteratorValue):
     """Walks a deque, which nobody may add to or take from on the way."""
 
-    __slots__ = ("base", "index", "moves")
-    cls = type(iter(deque()))
+    __slots__ = ("back", "base", "cls", "index", "moves")
 
-    def __init__(self, base: Any) -> None:
+    def __init__(self, base: Any, back: bool = False) -> None:
         super().__init__()
-        self.base, self.index, self.moves = base, 0, base.moves
+        self.base, self.index, self.moves, self.back = base, 0, base.moves, back
+        self.cls = type(reversed(deque()) if back else iter(deque()))
 
     @property
     def walked(self) -> Any:  # type: ignore[override]
@@ -112,12 +188,12 @@ class DequeIterator(IteratorValue):
         if self.index >= len(self.base.items):
             return None
         self.index += 1
-        return self.base.at(s, self.index - 1)
+        return self.base.at(s, len(self.base.items) - self.index if self.back else self.index - 1)
 
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.moves != self.base.moves:
             return _moved, []
-        return _from, [self.base, Const(self.index)]
+        return _back_past if self.back else _from, [self.base, Const(self.index)]
 
 
 class NativeIterator(IteratorValue):
@@ -141,12 +217,15 @@ class NativeIterator(IteratorValue):
 class DictIterator(IteratorValue):
     """Walks a dictionary or a view of one (`given`); a change of size on the way is an error, as in Python."""
 
-    __slots__ = ("given", "base", "pick", "keys", "size", "index", "before")
+    __slots__ = ("given", "base", "pick", "keys", "size", "index", "before", "back", "cls")
 
-    def __init__(self, given: Any, base: Any, pick: Callable[[Any, Any, Any], Value]) -> None:
+    def __init__(self, given: Any, base: Any, kind: str, pick: Callable[[Any, Any, Any], Value], back: bool) -> None:
         super().__init__()
-        self.given, self.base, self.pick = given, base, pick
-        self.keys, self.size, self.index = iter(base.entries), len(base.entries), 0
+        self.given, self.base, self.pick, self.back = given, base, pick, back
+        walk = reversed if back else iter
+        self.keys, self.size, self.index = walk(base.entries), len(base.entries), 0
+        plain: Any = OrderedDict() if issubclass(base.cls, OrderedDict) else {}
+        self.cls = type(walk(getattr(plain, kind)()))
         self.before = list(base.entries)
 
     @property
@@ -175,17 +254,19 @@ class DictIterator(IteratorValue):
         if self.size != len(self.base.entries):
             return _changed, [Const(False)]
         self._same_order(s)
-        return _from, [self.given, Const(self.index)]
+        return _back_past if self.back else _from, [self.given, Const(self.index)]
 
 
 class SetIterator(IteratorValue):
     """Walks a set, whose `items` are in its order."""
 
-    __slots__ = ("base", "items", "size")
+    __slots__ = ("base", "items", "keys", "size")
+    cls = type(iter(set()))
 
     def __init__(self, base: Any, items: list[Value]) -> None:
         super().__init__()
         self.base, self.items, self.size = base, items[::-1], len(items)
+        self.keys = base.entries.keys() if base.cls is frozenset else frozenset(base.entries)
 
     @property
     def walked(self) -> Any:  # type: ignore[override]
@@ -196,15 +277,27 @@ class SetIterator(IteratorValue):
             return None
         if len(self.base.entries) != self.size:
             return s.throw(RuntimeError, "Set changed size during iteration")
+        self._same_items(s)
         if self.items:
             return self.items.pop()
         self.base = None
         return None
 
+    def _same_items(self, s: Any) -> None:
+        if self.base.changed and self.base.entries.keys() != self.keys:
+            raise Unsupported(
+                "set-order", "items of a set are exchanged while it is walked", stack=s.stack(), places=NOWHERE
+            )
+
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
-        if self.base is not None and len(self.base.entries) != self.size:
+        if self.base is None:
+            return _empty_set, []
+        if len(self.base.entries) != self.size:
             return _changed, [Const(True)]
-        return _over, self.items[::-1]
+        self._same_items(s)
+        if self.base.real is MISSING and not self.base.entries.reproducible():
+            return _over, self.items[::-1]
+        return _from, [self.base, Const(self.size - len(self.items))]
 
 
 def walk(base: Any) -> IteratorValue:
@@ -226,18 +319,23 @@ class Indexing(IteratorValue):
     def step(self, s: Any) -> Value | None:
         if self.base is None:
             return None
-        try:
-            found = s.get_item(self.base, Const(self.index))
-        except Raised as raised:
-            if not issubclass(raised.value.cls, (IndexError, StopIteration)):
-                raise
-            self.base = None
-            return None
+        found = _item_or_end(s, self.base, self.index)
         self.index += 1
+        if found is None:
+            self.base = None
         return found
 
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
         return (_empty, []) if self.base is None else (_from, [self.base, Const(self.index)])
+
+
+def _item_or_end(s: Any, base: Value, index: int) -> Value | None:
+    try:
+        return s.get_item(base, Const(index))  # type: ignore[no-any-return]
+    except Raised as raised:
+        if not issubclass(raised.value.cls, (IndexError, StopIteration)):
+            raise
+        return None
 
 
 class Calling(IteratorValue):

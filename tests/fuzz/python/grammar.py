@@ -303,7 +303,7 @@ SNIPPETS = (
     "table = {'k': <LT!a>}\ntable['k'].append(<T>)\ntable.setdefault('z', <LT!a>)[0] = <T>",
     "t = <T!a>\nt = t + 1\nt += 1\n<new T> = t",
     "x, y = <T!a>, <T!a>\nx += 1\n<new T> = y * 2",
-    "n = <I>\nwhile True:\n    n += 1\n    if n % 3 == 0: break\nelse:\n    n = -100\n<new I> = n",
+    "n = <I>\nwhile True:\n    n += 1\n    if not n % 3 >= 1: break\nelse:\n    n = -100\n<new I> = n",
     "total = <T!a>.sum()\nif total > 0:\n    <T!a>.sub_(1)\nelif total < -1:\n    <LI!b>.append(7)\nelse:\n    <T!a>.add_(1)",
     "for k in range(3):\n    if <T!a>.sum() > 2: break\n    <T!a>.add_(1)\n    <LI!b>.append(k)\nelse:\n    <LI!b>.append(-1)",
     "n = int(<T!a>.sum())\n<new T> = <T!a> * n\n<LI!b>.append(n)",
