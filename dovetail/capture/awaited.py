@@ -13,11 +13,13 @@ from typing import Any
 import torch
 
 from dovetail.bytecode import decode
+from dovetail.capture.breaks.consumers import CONSUMERS, mapped
 from dovetail.capture.breaks.remainders import call_index, fetch, keep
 from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.known.table import STANDINS
 from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.iterators import Mapping
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
 
 FUNCTION = types.FunctionType
@@ -158,3 +160,16 @@ def computed_attribute(s: Any, value: Value, name: str) -> Value:
     if type(static) is property:
         return remaining(s, fetch, parts, function, compute)
     return remaining(s, fetch, parts, function, lambda: remaining(s, keep, parts, function, compute))
+
+
+def standing_in(s: Any, function: Value, args: list[Any]) -> tuple[Value, list[Any]]:
+    """What to call instead of a function that uses up a generator, and with what."""
+    real = getattr(function, "real", None)
+    if not isinstance(function, KnownValue) or not args or real not in CONSUMERS:
+        return function, args
+    given = args[0]
+    if type(given) is Mapping and given.cls is map:
+        given = s.call_function(s.wrap(mapped, None), [given.function, *given.iterators], {})
+    if type(given) is not GeneratorValue:
+        return function, args
+    return s.wrap(CONSUMERS[real], None), [given, *args[1:]]

@@ -331,7 +331,8 @@ class GeneratorValue(IteratorValue):
         self.frame.direct, s.expected = s.expected is self, None
         frames, self.inner = [self.frame, *self.inner], []
         outside = s.current_exception
-        own = next((v.error for v in reversed(self.frame.stack_) if isinstance(v, Handling)), None)
+        slots = [value for frame in frames for value in frame.stack_]
+        own = next((v.error for v in reversed(slots) if isinstance(v, Handling)), None)
         s.current_exception = own or outside
         try:
             outcome, value = run_frames(s, frames)

@@ -134,6 +134,17 @@ def call(s: Any, function: Any, args: list[Value]) -> Value | None:
     return _scalar(s, text, args, result, False) if type(result) in NUMBERS else None
 
 
+def added(s: Any, values: list[Any], start: Any) -> Value:
+    """`sum(values, start)` of numbers: Python may be more exact than adding one after the other."""
+    numbers = [*values, start]
+    if any(map(varies, numbers)):
+        template = f"{s.bind(sum).expr()}(({'{}, ' * len(values)}), {{}})"
+        made = _scalar(s, template, numbers, sum(map(_real, values), _real(start)), False)
+        if made is not None:
+            return made
+    return Const(sum((v.value for v in values), start.value))
+
+
 def text(s: Any, value: Any, spec: str, function: Any) -> Value | None:
     """`format(value, spec)` after `function`: a text that the residual makes anew."""
     if not is_open(value):

@@ -62,11 +62,12 @@ class Continuation:
 
     points: tuple[Point, ...]
     scopes: tuple[dict[str, Any], ...]
+    inside: tuple[Any, ...] = ()  # where the generators stand that will be advanced first
 
     @property
     def key(self) -> Any:
         """Equal keys: the same rest."""
-        return self.points, tuple(map(id, self.scopes))
+        return self.points, tuple(map(id, self.scopes)), tuple(map(id, self.inside))
 
     def parameters(self) -> tuple[str, ...]:
         names: list[str] = []

@@ -10,6 +10,7 @@ from torch import nn
 
 import dovetail
 from tests.capture.harness import compare
+from tests.capture.test_growing import entries
 
 
 def sign(x):
@@ -17,6 +18,9 @@ def sign(x):
     y = x.sin()
     dovetail.graph_break()
     return y.cos() + 1
+
+
+COUNT = 12
 
 
 class Model(nn.Module):
@@ -182,6 +186,17 @@ def no_bool(x):
         return str(error), x + 2
 
 
+def listed(x): return list(sign(x + k) for k in range(COUNT))
+def as_tuple(x): return tuple(sign(x + k) for k in range(COUNT))
+def as_set(x): return set(int(sign(x).sum() * 0) + k for k in range(COUNT)), x + 1
+def summed(x): return sum(sign(x + k) for k in range(COUNT)) + 1
+def summed_numbers(x): return sum(sign(x + k).sum().item() for k in range(COUNT)), x + 1
+def some(x): return any(sign(x + k).sum() > 100 for k in range(COUNT)), x + 1
+def every(x): return all(sign(x + k).sum() < 100 for k in range(COUNT)), x + 1
+def mapped(x): return list(map(sign, [x + k for k in range(COUNT)]))
+def mapped_together(x): return torch.stack(tuple(map(lambda a, b: sign(a) * b, [x] * COUNT, range(COUNT)))).sum()
+
+
 def missing(model, x):
     try:
         return model.absent
@@ -196,7 +211,48 @@ PLAIN = (
     contained_or_not, negated, inverted, in_place, in_place_not_implemented, equal, equal_to_none, equal_to_other,
     less, more, walked, true, false, negation, no_bool,
 )  # fmt: skip
+CONSUMERS = (listed, as_tuple, as_set, summed, summed_numbers, some, every, mapped, mapped_together)
 SEVERAL = {contained: 2, both: 2, while_true: 4}
+
+
+def raising(x):
+    def values():
+        yield x
+        dovetail.graph_break()
+        raise ValueError("here")
+
+    try:
+        return list(values())
+    except ValueError as error:
+        return str(error), x + 1
+
+
+def used_in_part(x):
+    values = map(sign, [x, x + 1, x + 2])
+    return next(values) + 1, sum(values), list(values)
+
+
+def recovered(x, k):
+    try:
+        raise ValueError(k)
+    except ValueError:
+        y = sign(x + k)
+        try:
+            raise
+        except ValueError as error:
+            return y, str(error)
+
+
+def while_handling(x):
+    found = list(recovered(x, k) for k in range(3))
+    try:
+        raise KeyError(3)
+    except KeyError:
+        found += [value for value in (recovered(x, k) for k in range(3))]
+        try:
+            raise
+        except KeyError as error:
+            return found, str(error)
 
 
 def breaks_of(compiled):
@@ -236,7 +292,21 @@ def test_several_breaks(fn):
     checked(fn, lambda k: (torch.tensor([1.0, 2.0]) + k,), SEVERAL[fn])
 
 
-@pytest.mark.parametrize("fn", (*PLAIN, *SEVERAL), ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("fn", CONSUMERS, ids=lambda fn: fn.__name__)
+def test_what_uses_up_a_generator(fn):
+    compiled = dovetail.compile(fn, backend="eager")
+    for k in range(2):
+        compare(compiled(torch.tensor([1.0, 2.0]) + k), fn(torch.tensor([1.0, 2.0]) + k))
+    assert "sign" in {b.stack[-1].function for b in breaks_of(compiled)}
+    assert max(entries(compiled)) <= 2
+
+
+@pytest.mark.parametrize("fn", (raising, used_in_part, while_handling))
+def test_a_generator_that_is_not_used_up_at_once(fn):
+    compare(dovetail.compile(fn, backend="eager")(torch.ones(2)), fn(torch.ones(2)))
+
+
+@pytest.mark.parametrize("fn", (*PLAIN, *SEVERAL, *CONSUMERS), ids=lambda fn: fn.__name__)
 def test_what_remains_runs_eagerly_as_well(fn):
     compiled = dovetail.compile(fn, backend="eager")
     compiled(torch.tensor([1.0, 2.0]))

@@ -339,3 +339,13 @@ def test_gradients_of_gradients_through_numbers(backend: str) -> None:
     with torch.enable_grad():
         for s in FLOATS[:3]:
             same(second(compiled, s), second(lambda x, s: (x * s).sin().sum(), s))
+
+
+def test_the_sum_of_floats_is_as_exact_as_pythons():
+    def f(x, values, step):
+        return sum(values), sum([step, *values]), sum(values, 0.5), x + 1
+
+    compiled = dovetail.compile(f, backend="eager")
+    for step in (0.1, 0.2, 0.3):
+        values = [0.1] * 10
+        assert compiled(torch.ones(1), values, step)[:3] == f(torch.ones(1), values, step)[:3]

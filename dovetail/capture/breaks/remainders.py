@@ -14,6 +14,7 @@ from types import CodeType
 from typing import Any
 
 from dovetail.bytecode import decode
+from dovetail.capture.breaks.consumers import CONSUMERS, mapped
 
 Call = Callable[[], Any]
 
@@ -102,7 +103,7 @@ def counted(result: Any) -> int:
 
 
 AFTER = (construct, operate, operate_in_place, equate, fetch, keep, decide, outlast, contain, measure, counted)
-HIDDEN = frozenset(function.__code__ for function in AFTER)  # frames that users do not see
+HIDDEN = frozenset(f.__code__ for f in (*AFTER, *CONSUMERS.values(), mapped))  # frames that users do not see
 
 
 @cache

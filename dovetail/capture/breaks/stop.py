@@ -7,6 +7,7 @@ that the failed instruction did while capturing has to be undone.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dovetail.bytecode import decode
@@ -117,14 +118,16 @@ def _rest(
     The frames of a generator are left in its state; who waits for the generator makes the same step again.
     """
     lines = [state_line(rebuilder, f.owner, None, []) for f in s.frames[len(frames) :] if f.owner is not None]
-    index, pushed = way.index, way.pushed
+    index, pushed, inside = way.index, way.pushed, []
     for first in range(len(frames) - 1, 0, -1):
         owner = frames[first].owner
         if owner is not None:
             rest, given = chain(rebuilder, frames[first:], index, stack, pushed)
-            lines.append(state_line(rebuilder, owner, paused_at(INSIDE, rest), given))
+            inside.append(paused_at(INSIDE, rest))
+            lines.append(state_line(rebuilder, owner, inside[-1], given))
             frames, index, stack, pushed = _advancing(s, frames[:first], owner)
     rest, given = chain(rebuilder, frames, index, stack, pushed)
+    rest = replace(rest, inside=tuple(inside))
     arguments = "".join(f"{a}, " for a in given)
     return rest, "; ".join([*lines, f"return _Next(_C{number}, ({arguments}))"])
 

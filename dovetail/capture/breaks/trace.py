@@ -72,7 +72,9 @@ def wrap_generator(s: Any, obj: Any, source: Source | None) -> Value:
     found = [(v, Item(values, k)) for k, v in enumerate(state.values)]
     made = GeneratorValue(None, place.kind, source, obj)
     remember(s, obj, made)
+    outside = s.current_exception
     made.adopt(suspended_frames(s, place.rest, found))
+    s.current_exception = outside  # what it handles itself is handled while it runs
     return made
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dovetail.bytecode import decode
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.awaited import of_call
+from dovetail.capture.awaited import of_call, standing_in
 from dovetail.capture.frame import Frame
 from dovetail.capture.handlers.build import callee_text, mapping_pairs, walks
 from dovetail.capture.handlers.stack import implicit_super
@@ -65,6 +65,7 @@ def invoke(f: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> An
         frame_reader = FRAME_READERS.get(function.real) if function.real in (locals, globals) else None
         if frame_reader is not None:
             return frame_reader(f)
+    function, args = standing_in(f.s, function, args)
     f.s.expected = of_call(function, args)
     result = function.call(f.s, args, kwargs)
     f.s.expected = None

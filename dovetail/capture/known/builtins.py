@@ -395,7 +395,10 @@ def _all(s: Any, args: Args, kwargs: Kwargs) -> Value:
 @known(sum)
 def _sum(s: Any, args: Args, kwargs: Kwargs) -> Value:
     total = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
-    for value in s.unpack(args[0]):
+    values = s.unpack(args[0])
+    if all(isinstance(v, Const) and v.cls in (int, float, bool) for v in (total, *values)):
+        return scalars.added(s, values, total)
+    for value in values:
         total = s.binary("add", total, value)
     return total
 
