@@ -32,8 +32,9 @@ from dovetail.ir.text import fusion_text, program_text
 from dovetail.lower import lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
-from dovetail.normalize.steering import steers_engine
 from dovetail.normalize.text import aten_text
+from dovetail.ops.engine import calls_engine, steers_engine, used_up
+from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
@@ -42,6 +43,7 @@ from dovetail.runtime.autograd import CompiledPair, differentiable
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
 from dovetail.runtime.overlap import protect
 from dovetail.runtime.replay import Replay
+from dovetail.runtime.spent import spent
 from dovetail.schedule import plan_memory, schedule
 
 Compiled = Callable[..., Sequence[Any]]
@@ -85,8 +87,11 @@ def _compile(
 ) -> Compiled:
     if steers_engine(graph.graph) or takes_numbers_out(graph) or makes_leaves(graph, fakes):
         return graph  # the engine gives what it returns its history
+    used = without_gradients(graph) if calls_engine(graph.graph) else []
+    if used is None:
+        return graph
     try:
-        if needs_autograd(fakes):
+        if needs_autograd(fakes) and not used:
             with events.stage("normalize"):
                 joint = normalize_joint(graph, fakes, options)
             if joint is not None:
@@ -106,6 +111,7 @@ def _compile(
         return graph
     call = recounted(without_history(call) if needs_autograd(fakes) else call, aten, builder is build)
     call = call if plain else handed_out(call, graph.forward, aten.returned, ())
+    call = spent(call, used) if used else call
     return protect(call, graph.forward, [k for k, _ in aten.mutated], fakes, list(aten.constants.values()))
 
 
@@ -194,6 +200,15 @@ def makes_leaves(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> bool:
     made = [node.meta.get("fake") for node in end.all_input_nodes if node.op != "placeholder"]
     wanted = [f for f in made if isinstance(f, torch.Tensor) and f.requires_grad]
     return any(f.is_leaf for f in wanted) or bool(wanted) and not needs_autograd(fakes)
+
+
+def without_gradients(graph: torch.fx.GraphModule) -> list[int] | None:
+    """Places of outputs that require gradients and whose history the graph has used up; None if others require any."""
+    end = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
+    fakes = [(k, n.meta.get("fake")) for k, n in enumerate(end.args[0]) if isinstance(n, torch.fx.Node)]
+    wanted = [(k, f) for k, f in fakes if isinstance(f, torch.Tensor) and f.requires_grad and not f.is_leaf]
+    with FakeMode():
+        return [k for k, _ in wanted] if all(used_up(f) for _, f in wanted) else None
 
 
 def other_devices(program: Program) -> list[str]:

@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
-from dovetail.capture.values.base import MISSING, NONE, Const, Value
+from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value
+from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Computed
+from dovetail.ops.engine import leaves_of, steers
 
 
 class GradFn(Value):
@@ -109,7 +111,13 @@ def _computed(s: Any, value: TensorValue) -> Value:
 
 
 def backward(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """`loss.backward()`: a node that changes `.grad` of leaves."""
+    """`loss.backward()`: gradients that the graph computes and that are assigned or added to `.grad`.
+
+    Where the engine has more to do than that, it is a node that changes `.grad` while the graph runs.
+    """
+    leaves = _own_leaves(s, args, kwargs)
+    if leaves is not None:
+        return _assign(s, args, kwargs, leaves)
     pending = [v for v in s.effects.touched.values() if isinstance(v, TensorValue) and "grad" in v.written]
     if pending:
         return s.unsupported(
@@ -118,3 +126,70 @@ def backward(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
         )
     s.backward_ran = True
     return s.recorded_method("backward", args, kwargs)
+
+
+#: What `backward` may be told for its gradients to be plain values: (parameter, its place).
+_PLAIN = {"gradient": 1, "retain_graph": 2}
+
+
+def _own_leaves(s: Any, args: list[Value], kwargs: dict[str, Value]) -> list[TensorValue] | None:
+    """The leaves under a loss, if they are inputs without hooks, and nothing else is asked of the engine."""
+    told = [*args[3:], *(v for k, v in kwargs.items() if k not in _PLAIN)]
+    loss = args[0]
+    if not isinstance(loss, TensorValue) or any(v is not NONE and v is not FALSE for v in told):
+        return None
+    if s.graph is not s.root or s.backward_ran or any(steers(n) for n in s.graph.nodes):
+        return None
+    leaves = [s.by_fake.get(id(fake)) for fake in leaves_of(loss.fake)]
+    if not all(map(_is_plain_leaf, leaves)):
+        return None
+    for leaf in leaves:
+        s.guard(Computed(_HOOKLESS, (leaf.source,)), GuardKind.ID, True)
+        _rely_on_leaf(s, leaf)
+    return leaves
+
+
+_HOOKLESS = "(not {0}._backward_hooks and not {0}._post_accumulate_grad_hooks)"
+
+
+def _is_plain_leaf(value: Any) -> bool:
+    if not isinstance(value, TensorValue) or value.origin is None or value.source is None:
+        return False
+    real = value.origin
+    return real.is_leaf and not real._backward_hooks and not real._post_accumulate_grad_hooks
+
+
+def _assign(s: Any, args: list[Value], kwargs: dict[str, Value], leaves: list[TensorValue]) -> Value:
+    """`.grad` of each leaf becomes its gradient, or has it added in place."""
+    given = {name: kwargs.get(name, args[place] if place < len(args) else NONE) for name, place in _PLAIN.items()}
+    computed = s.torch_call(
+        torch.autograd.grad, [TupleValue([args[0]]), TupleValue(leaves)],
+        {"grad_outputs": TupleValue([given["gradient"]]), "retain_graph": given["retain_graph"], "allow_unused": TRUE},
+    )  # fmt: skip
+    used: set[int] = set()
+    for leaf, found in zip(leaves, computed.all(s), strict=True):
+        if not isinstance(found, TensorValue):
+            continue
+        before = grad(s, leaf)
+        if isinstance(before, TensorValue):
+            s.torch_method("add_", [before, found], {})
+        else:
+            own = id(found.fake) not in used and found.origin is None
+            s.set_attr(leaf, "grad", _laid_out(s, leaf.fake, found, own))
+        used.add(id(found.fake))
+    return NONE
+
+
+def _laid_out(s: Any, leaf: torch.Tensor, found: TensorValue, own: bool) -> Value:
+    """The gradient in memory of its own, with the leaf's strides, as the engine leaves it."""
+    strides = leaf.stride() if torch.empty_like(leaf).stride() == leaf.stride() else None  # dense
+    same = found.fake.stride() == strides if strides is not None else found.fake.is_contiguous()
+    if own and same and not found.fake._is_view():
+        return found
+    if strides is None:
+        return s.torch_method("clone", [found], {"memory_format": Const(torch.contiguous_format)})
+    made = s.torch_call(
+        torch.empty_strided, [Const(tuple(leaf.shape)), Const(tuple(strides))],
+        {"dtype": Const(found.fake.dtype), "device": Const(found.fake.device)},
+    )  # fmt: skip
+    return s.torch_method("copy_", [made, found], {})

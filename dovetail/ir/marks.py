@@ -115,6 +115,13 @@ def _compiled(real: Any) -> Found | None:
     return Found(Mark.INSTEAD, inner) if plain and inner is not real else None
 
 
+def _advised(real: Any) -> Found | None:
+    """PyTorch keeps its compiler out of methods of its optimizers (`zero_grad`), which are Python like any other."""
+    inner = real.__dict__["__wrapped__"]
+    own = real.__globals__.get("__name__") == "torch._compile" and inner.__module__ == "torch.optim.optimizer"
+    return Found(Mark.INSTEAD, inner) if own else None
+
+
 #: Attribute that PyTorch sets → a reader that gives the mark, or None where the value means nothing.
 ATTRIBUTES: MappingProxyType[str, Callable[[Any], Found | None]] = MappingProxyType({
     "_torchdynamo_disable": _disabled,
@@ -123,6 +130,7 @@ ATTRIBUTES: MappingProxyType[str, Callable[[Any], Found | None]] = MappingProxyT
     "_torchdynamo_leaf_real_fn": lambda real: Found(Mark.DISABLE, ("it is a leaf function", True)),
     "_dynamo_marked_constant": lambda real: Found(Mark.CONSTANT) if real._dynamo_marked_constant else None,
     "_dynamo_forbidden": lambda real: Found(Mark.OUTSIDE) if real._dynamo_forbidden else None,
+    "__wrapped__": _advised,
     "__marked_compile_region_fn__": lambda real: Found(Mark.INSTEAD, real.__marked_compile_region_fn__),
     "__torch_dynamo_polyfill__": lambda real: Found(Mark.INSTEAD, real.__torch_dynamo_polyfill__),
 })  # fmt: skip
