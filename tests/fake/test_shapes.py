@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import subprocess
 import sys
 import warnings
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from dovetail.errors import Unsupported
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
@@ -77,8 +80,8 @@ def tensors(result: Any) -> list[Any]:
 #: Dtypes and empty images that only the kernel itself refuses: the error comes when the graph runs.
 LATE = ("glu ", "cross ", "cdist ", "topk ", "isin ", "bilinear", "bicubic", "transposed conv empty", "median empty",
         "conv bias unit")
-#: one_hot takes another path for subclasses, whose result has other strides; a depth of one pixel is ambiguous.
-KNOWN = ("one_hot channels", "one_hot trans", "one_hot perm", "one_hot unit channels", "conv3d unit channels_last")
+#: one_hot takes another path for subclasses, whose result has other strides.
+KNOWN = ("one_hot channels", "one_hot trans", "one_hot perm", "one_hot unit channels")
 #: Cases on which a version's own kernel ends the process, by the version's beginning.
 FATAL = {"2.11.": ("attention empty", "attention causal empty", "attention masked empty")}
 
@@ -226,9 +229,37 @@ def test_nothing_heavy_is_imported() -> None:
 def test_a_stand_in_gives_names_that_the_real_module_has_and_it_has_not() -> None:
     program = """
 import torch
+import torch.nn.functional as F
 from dovetail.ops.fake import standin
 standin.install()
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, guard_int
 assert ShapeEnv.__module__ == "torch.fx.experimental.symbolic_shapes"
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+CONVOLUTIONS = {
+    "images": (F.conv2d, 4, torch.channels_last), "volumes": (F.conv3d, 5, torch.channels_last_3d),
+    "images transposed": (F.conv_transpose2d, 4, torch.channels_last),
+    "volumes transposed": (F.conv_transpose3d, 5, torch.channels_last_3d),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("forward, rank, last", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+def test_layouts_of_convolutions(forward: Any, rank: int, last: torch.memory_format, threads: int) -> None:
+    """Which kernel runs, and so the layout, follows from sizes, strides, groups and the number of threads."""
+    cases = []
+    for batch, pixels, groups, stride in itertools.product((1, 2, 16), (1, 2), (1, 4), (1, 2)):
+        for x_last, w_last in itertools.product((False, True), repeat=2):
+            x, w = torch.ones(batch, 4, *[5] * (rank - 2)), torch.ones(4, 4 // groups, *[pixels] * (rank - 2))
+            x = x.contiguous(memory_format=last) if x_last else x
+            w = w.contiguous(memory_format=last) if w_last else w
+            label = f"{batch} {pixels} {groups} {stride} {x_last} {w_last}"
+            cases.append((label, functools.partial(forward, stride=stride, groups=groups), (x, w)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        check_all(cases)
+    finally:
+        torch.set_num_threads(before)

@@ -88,7 +88,7 @@ def _convolution(
     x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int,
 ) -> Any:
-    """Forward, 2-d and 3-d, on the CPU: oneDNN keeps channels_last if the image or the weight has it."""
+    """Forward, 2-d and 3-d, on the CPU: PyTorch says which of its kernels would run, and with which format."""
     rank = x.dim()
     if rank not in (4, 5) or w.dim() != rank or x.device.type != "cpu" or x.dtype is not torch.float32:
         return NotImplemented
@@ -107,11 +107,8 @@ def _convolution(
             spatial.append((x.shape[k + 2] + 2 * padding[k] - reach - 1) // stride[k] + 1)
     if any(s <= 0 for s in spatial):
         return NotImplemented
-    small = rank == 5 and w.shape[-1] == w.shape[-2] == 1 and x.shape[0] < 16 and not transposed
-    if small and torch.get_num_threads() == 1 and {*stride, *dilation} == {1}:
-        last = False  # a single thread multiplies matrices instead
-    else:
-        last = suggests_channels_last(x) or suggests_channels_last(w)
+    backend = torch._C._select_conv_backend(x, w, bias, stride, padding, dilation, transposed, extra, groups, None)
+    last = torch._C._conv_determine_backend_memory_format(x, w, backend) is not torch.contiguous_format
     return image((x.shape[0], features, *spatial), x, last)
 
 
