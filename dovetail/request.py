@@ -27,10 +27,11 @@ from dovetail.diagnostics.times import RECORDS
 from dovetail.entered import HOOKS, Entered
 from dovetail.errors import Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
-from dovetail.ir.captured import ENTERED, PLAIN, Captured, Continuation
+from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, Captured, Continuation
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
+from dovetail.runtime.entry_policy import eagerly_after
 
 SETTINGS_OF_A_COMPILATION = (
     "numerics", "fallback_random", "recompile_limit", "suppress_errors", "capture_scalar_outputs", "trace_numpy",
@@ -151,6 +152,8 @@ def _compile_entry(
     taken = guards.snapshot()
     captured = pipeline.trace(fn, args, kwargs, options, events, varying)
     rests = {name: rest(found) for name, found in captured.continuations.items()}
+    if options.backend in BUILT_IN:
+        callables = {**callables, AGAIN: eagerly_after(fn, describe(fn)[0])}
     rests |= {name: made for name, made in callables.items() if name in captured.names}
     captured = replace(captured, names={**captured.names, **rests})
     if options.backend in BUILT_IN:

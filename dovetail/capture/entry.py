@@ -24,6 +24,7 @@ from dovetail.capture.known import all as _known
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.offsets import forget_offsets
 from dovetail.capture.rebuild import Rebuilder
+from dovetail.capture.repeats import guarded_call, repeatable, reraise
 from dovetail.capture.replay import effects
 from dovetail.capture.scalars import ALL
 from dovetail.capture.session import Session
@@ -35,7 +36,7 @@ from dovetail.capture.watching import Watch
 from dovetail.capture.wrap import function_parts
 from dovetail.errors import Unsupported
 from dovetail.ir import marks
-from dovetail.ir.captured import Break, Captured
+from dovetail.ir.captured import AGAIN, Break, Captured
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Bound, Cell, object_of
 from dovetail.ops.fake import FakeMode
@@ -333,6 +334,9 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     static = [s.bound[i.source.index] for i in inputs if i.static]
     arguments = [_argument(rebuilder, i) for i in inputs if not i.static] + (["*P"] if static else [])
     call = [f"_o = graph({', '.join(arguments)})"] if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs else []
+    if call and repeatable(s.graph):
+        call = guarded_call(call[0], s.header)
+        s.names[AGAIN] = reraise
     body = "\n    ".join([*rebuilder.prelude, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
     module = torch.fx.GraphModule(s.subgraphs, s.graph)

@@ -82,6 +82,8 @@ class Continuation:
 PLAIN = "_plain"  # in a residual: gives a function that runs as it is, but calls compiled counterparts
 ENTERED = "_entered"  # in a residual: gives what to call instead of a callable, a user's function compiled on entry
 
+AGAIN = "_again"  # in a residual: goes on in plain Python after the graph has raised, given the error and the arguments
+
 
 class Next:
     """What a compiled region that ends in a graph break returns: the rest, and its arguments."""

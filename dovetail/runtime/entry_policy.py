@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from dovetail.errors import DovetailError, GraphBreakError, InternalError, Unsupported
 
 
@@ -54,6 +56,21 @@ def on_failure(error: Exception, call: Fallback, options: Any) -> None:
 def _asked_for(error: Unsupported) -> bool:
     """The compiled function itself is marked (no frame was entered), or calls skip_frame."""
     return error.code == "skipped-frame" or error.code == "disabled-function" and not error.stack
+
+
+def eagerly_after(fn: Callable[..., Any], where: str) -> Callable[..., Any]:
+    """What goes on when a graph has raised that changed nothing: the program, which knows what to do about it."""
+    mode = torch.is_grad_enabled()
+
+    def run(error: Exception, /, *args: Any, **kwargs: Any) -> Any:
+        torch._C._set_grad_enabled(mode)
+        result = fn(*args, **kwargs)
+        warnings.warn(
+            f"dovetail runs {where} eagerly, since its graph raises {type(error).__name__}: {error}", stacklevel=3
+        )
+        return result
+
+    return run
 
 
 def is_users_own(error: Exception) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import json
@@ -16,6 +17,7 @@ import dovetail
 from tests.fuzz.python.observe import Walk, difference
 
 CASES = {}
+LOG = []
 
 
 def found(function):
@@ -297,6 +299,37 @@ def walks_backwards_see_changes(x):
     except TypeError as error: out.append(str(error))
     return out
 @found
+def class_made_while_a_context_manager_waits(x):
+    @contextlib.contextmanager
+    def noted(plain):
+        yield plain
+        plain.n += 1
+    with noted(Plain(1)) as plain:
+        class Other(Plain):
+            def __init__(self, n): super().__init__(n + 1)
+        return Other(1), plain_python(plain)
+@found
+def effects_before_an_error_of_the_graph(x):
+    kept = Plain(0)
+    kept.n = x.clone().add_(1)
+    LOG.append("before")
+    print(kept.n[x.long() + 3])
+    LOG.append("after")
+@found
+def error_of_the_graph_that_the_code_handles(x):
+    weight = torch.ones(2, 3)
+    with torch.no_grad():
+        try: return torch.nn.functional.embedding(x.long() + 5, weight)
+        except IndexError as error: return str(error), error.__context__, torch.is_grad_enabled()
+@found
+def error_of_the_graph_after_a_break(x):
+    kept = [x]
+    plain_python(x)
+    with torch.no_grad():
+        kept.append(1)
+        LOG.append(len(kept))
+        return kept[0][x.long() + 3], kept
+@found
 def deep_copy_of_what_now_has_a_history(x):
     twice = x + x
     plain_python(x)
@@ -316,6 +349,8 @@ def seen(function):
         except Exception as error:
             walk.root("error", error)
     walk.root("x", x)
+    walk.root("log", LOG[:])
+    LOG.clear()
     walk.root("grad", torch.is_grad_enabled())
     torch.set_grad_enabled(before)
     walk.root("warnings", [str(w.message) for w in caught if not str(w.message).startswith("dovetail")])

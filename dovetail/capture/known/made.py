@@ -69,15 +69,14 @@ def _metaclass(s: Any, meta: Any, bases: tuple[Any, ...]) -> type:
         return s.throw_native(error)  # type: ignore[no-any-return]
 
 
-def _run_body(s: Any, body: Value, table: dict[str, Value]) -> Value | None:
+def _run_body(s: Any, body: Value, table: dict[str, Value]) -> Value:
     assert isinstance(body, FunctionValue)
     scope = s.scope(body.globals, body.globals.get("__name__"))
     frame = Frame(s, decode(body.code), scope, body)
     frame.names_table = table
     for name, cell in zip(body.code.co_freevars, body.closure):
         frame.locals[name] = cell
-    result = frame.run_call()
-    return frame.locals.get("__class__") if "__class__" in body.code.co_cellvars else result
+    return frame.run_call()  # the cell `__class__`, if methods use it
 
 
 def _construct(s: Any, meta: type, name: str, bases: Args, table: dict[str, Value], kwargs: Kwargs) -> Value:
