@@ -163,12 +163,15 @@ class Dispatcher:
         with _COMPILING, paused_collection():
             added = any(entry not in tried for entry in self.entries)
             entry = self._compile(args, kwargs) if not added and self._may_compile(args, kwargs) else None
+            left = surroundings()
         if added:
             return self.miss(args, kwargs)
         result = MISS if entry is None else entry.call(*args, **kwargs)
         if result is not MISS:
             return result
         if entry is not None:
+            if surroundings() != left:  # the collector may close a generator that waits in a `with torch.no_grad()`
+                return self.miss(args, kwargs)
             self._never_fits(entry, args, kwargs)
         return self.fn(*args, **kwargs)
 

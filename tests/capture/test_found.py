@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import dovetail
+import dovetail.runtime.entry as runtime_entry
 from tests.fuzz.python.observe import Walk, difference
 
 CASES = {}
@@ -330,6 +331,14 @@ def error_of_the_graph_after_a_break(x):
         LOG.append(len(kept))
         return kept[0][x.long() + 3], kept
 @found
+def super_before_the_class_is_there(x):
+    class Odd(Plain):
+        def kind(self): return super()
+        kept = kind
+        try: kind(1)
+        except RuntimeError as error: text = str(error)
+    return Odd.text
+@found
 def deep_copy_of_what_now_has_a_history(x):
     twice = x + x
     plain_python(x)
@@ -384,6 +393,22 @@ def test_keys_exchanged_on_the_way():
                 texts.append(str(error))
         assert texts[0] == texts[1]
         assert list(ours) == list(table)
+
+
+def test_a_mode_that_changes_between_compiling_and_running(monkeypatch):
+    modes = [False]
+
+    @contextlib.contextmanager
+    def collected():
+        yield
+        torch.set_grad_enabled(modes.pop() if modes else torch.is_grad_enabled())
+
+    monkeypatch.setattr(runtime_entry, "paused_collection", collected)
+    compiled = dovetail.compile(lambda x: x * 2, backend="eager")
+    try:
+        assert not compiled(torch.ones(2, requires_grad=True)).requires_grad
+    finally:
+        torch.set_grad_enabled(True)
 
 
 def test_why_an_entry_does_not_fit_is_found_without_a_warning():

@@ -287,7 +287,10 @@ def implicit_super(f: Any) -> Any:
     if cell is None or first is None:
         return f.s.throw(RuntimeError, "super(): no arguments")
     receiver = first.load(f.s) if isinstance(first, CellValue) else first
-    return SuperValue(*super_parts(cell.load(f.s), receiver))
+    cls = cell.load(f.s)
+    if cls is None:
+        return f.s.throw(RuntimeError, "super(): empty __class__ cell")
+    return SuperValue(*super_parts(cls, receiver))
 
 
 def super_parts(cls: Any, receiver: Any) -> tuple[Any, Any, Any]:
