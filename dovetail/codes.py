@@ -124,10 +124,10 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "torch.add(x, y, out=torch.empty(0))",
         ),
         "in-place-history": Code(
-            "changes a tensor from outside in place that has a history of gradients",
-            "The graph would have to become a part of that tensor's history.",
-            "Compute a new tensor, or make the tensor inside the compiled function.",
-            "y = layer(x)\ncompiled(y)  # which does y += 1",
+            "changes a view from outside in place, with a history of gradients",
+            "The graph would have to become a part of the history of the tensor that it is a view of.",
+            "Compute a new tensor, or make the view inside the compiled function.",
+            "y = layer(x)\ncompiled(y[0])  # which does y += 1",
         ),
         "tensor-attribute": Code(
             "reads an attribute of a tensor that capture does not know",

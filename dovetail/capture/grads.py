@@ -16,6 +16,7 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Computed
 from dovetail.ops.engine import leaves_of, steers
+from dovetail.ops.fake.tensor import to_fake
 
 
 class GradFn(Value):
@@ -53,8 +54,31 @@ def _rely_on_leaf(s: Any, value: TensorValue) -> None:
         s.guard(Attr(value.source, "is_leaf"), GuardKind.EQUAL, value.origin.is_leaf)
 
 
+class _History(torch.autograd.Function):
+    """Gives a fake tensor that is no leaf, so that the program may write to it."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        return to_fake(leaf, leaf=False)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient
+
+
+def as_input(real: torch.Tensor) -> Any:
+    """The fake of a tensor from outside: a leaf if that is one. A view with a history has a leaf as well."""
+    fake = to_fake(real)
+    if not real.requires_grad or real.is_leaf or real._is_view():
+        return fake
+    if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
+        return fake
+    with torch.enable_grad():
+        return _History.apply(fake)
+
+
 def rely_on_leaves(s: Any, given: list[Any]) -> None:
-    """PyTorch refuses to write to a leaf. The fakes of tensors from outside are leaves, but some real ones are not."""
+    """PyTorch refuses to write to a leaf, and the fakes of some tensors that are none are leaves."""
     for value in _from_outside(s, given):
         _rely_on_leaf(s, value)
         if not value.origin.is_leaf:
@@ -66,8 +90,10 @@ def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
     for value in _from_outside(s, [t for t in changed if t.requires_grad]):
         if value.source is not None:
             s.guard(Computed("{}._is_view()", (value.source,)), GuardKind.ID, value.origin._is_view())
+            if value.origin.requires_grad and torch.is_grad_enabled():
+                _rely_on_leaf(s, value)
         if value.origin._is_view():
-            _history(s, "is a view and gets")
+            _history(s, "gets")
 
 
 def _from_outside(s: Any, fakes: list[Any]) -> list[Any]:
@@ -79,7 +105,7 @@ def _from_outside(s: Any, fakes: list[Any]) -> list[Any]:
 
 def _history(s: Any, how: str) -> None:
     s.unsupported(
-        "in-place-history", f"a tensor from outside that {how} a history of gradients is changed in place",
+        "in-place-history", f"a view from outside that {how} a history of gradients is changed in place",
         "Compute a new tensor instead.",
     )
 

@@ -33,7 +33,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
 from dovetail.ir.source import Member, Source
-from dovetail.ops.fake.tensor import refuse_unusual, to_fake
+from dovetail.ops.fake.tensor import refuse_unusual
 
 # ---------------------------------------------------------------- inputs
 
@@ -54,7 +54,7 @@ def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
         s.guard(source, GuardKind.TYPE, cls)
         source = PlainTensor(source, s.bind(torch.Tensor).index)
         s.guard(source, GuardKind.TENSOR, tensor_facts(real.as_subclass(torch.Tensor)))
-    fake = to_fake(real)
+    fake = grads.as_input(real)
     node = _placeholder(s, source)
     node.meta["fake"] = fake
     value = TensorValue(node, fake, cls, own)

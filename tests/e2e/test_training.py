@@ -174,13 +174,100 @@ def test_gradients_flow_through_an_input_that_is_written_to(backend):
         result = call(hidden)
         return result, hidden
 
-    compiled = dovetail.compile(fn, backend=backend)  # the write is done between two graphs
+    compiled = dovetail.compile(fn, backend=backend, fullgraph=True)
     a, b = leaf(4), None
     b = a.detach().clone().requires_grad_()
     for call, x in ((fn, a), (compiled, b)):
         result, hidden = outer(call, x)
         (result.sum() + hidden.pow(2).sum()).backward()
     torch.testing.assert_close(b.grad, a.grad)
+
+
+def overwritten(x, w):
+    x.zero_()
+    return x + w
+
+
+def written_twice(x, w):
+    y = x.exp()
+    x.mul_(w)
+    x[0] = y[1]
+    x.relu_()
+    return x * y, x[1:]
+
+
+def written_through_a_view(x, w):
+    x.view(-1)[::2].add_(w[0])
+    return x.sin() * w
+
+
+def written_without_grad(x, w):
+    with torch.no_grad():
+        x.mul_(2)
+    return x * w
+
+
+def written_and_returned(x, w):
+    return x.add_(w), x
+
+
+def shared(x, w):
+    y = x.detach()
+    x.mul_(3)
+    return y * w, x
+
+
+@pytest.mark.parametrize(
+    "fn", [overwritten, written_twice, written_through_a_view, written_without_grad, written_and_returned, shared]
+)
+def test_writes_to_an_input_with_a_history(backend, fn):
+    compiled = dovetail.compile(fn, backend=backend, fullgraph=True)
+    for seed in range(2):
+        found = []
+        for call in (fn, compiled):
+            torch.manual_seed(seed)
+            x, w = leaf(4, 3), leaf(3)
+            hidden = x.sin() * 2 if seed else x.relu() + x
+            before = hidden.view(-1)[1:5]
+            outputs = flat(call(hidden, w))
+            version = hidden._version
+            total = sum((k + 1) * t.pow(2).sum() for k, t in enumerate((*outputs, hidden, before)))
+            total.backward()
+            found.append((outputs, hidden, before, x.grad, w.grad, hidden.requires_grad, version > 0))
+        torch.testing.assert_close(found[1], found[0])
+
+
+def flat(outputs):
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def test_only_a_leaf_must_not_be_written_to(backend):
+    def fn(x):
+        try:
+            x.mul_(3)
+        except RuntimeError as error:
+            return str(error)
+        return x.sin()
+
+    compiled = dovetail.compile(fn, backend=backend)
+    for make in (lambda: leaf(4), lambda: leaf(4) * 2, lambda: leaf(4), lambda: (leaf(5) * 2)[1:]):
+        torch.manual_seed(0)
+        expected = fn(make())
+        torch.manual_seed(0)
+        actual = compiled(make())
+        torch.testing.assert_close(actual, expected) if isinstance(expected, torch.Tensor) else None
+        assert type(actual) is type(expected) and (not isinstance(actual, str) or actual == expected)
+
+
+def test_a_value_that_eager_still_needs_may_not_be_written_to(backend):
+    def fn(x):
+        return x.mul_(3)
+
+    compiled = dovetail.compile(fn, backend=backend, fullgraph=True)
+    for call in (fn, compiled):
+        result = call(leaf(4).exp())
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()
 
 
 def test_gradients_of_gradients(backend):
