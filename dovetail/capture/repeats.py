@@ -11,14 +11,26 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.capture.torchtable import IN_PLACE_OPERATORS, impure
+from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure
 from dovetail.ir.captured import AGAIN
 
 
 def repeatable(graph: torch.fx.Graph) -> bool:
-    """Does the graph change nothing but tensors that it has made, and the grad mode?"""
+    """Does the graph change nothing but tensors that it has made, and the grad mode? The user's own code may."""
     outside = {_storage(n) for n in graph.nodes if n.op == "placeholder"}
-    return not any(impure(n) and not _harmless(n, outside) for n in graph.nodes if n.op.startswith("call"))
+    calls = [n for n in graph.nodes if n.op.startswith("call")]
+    return all(_of_pytorch(n) and (not impure(n) or _harmless(n, outside)) for n in calls)
+
+
+def _of_pytorch(node: torch.fx.Node) -> bool:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return target.namespace in ("aten", "prims", "dovetail")
+    module = getattr(target, "__module__", None) or ""
+    return node.op == "call_method" or target in graph_functions() or module.split(".")[0] in OURS
+
+
+OURS = ("_operator", "builtins", "math", "dovetail", "torch")
 
 
 def _harmless(node: torch.fx.Node, outside: set[int]) -> bool:

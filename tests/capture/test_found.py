@@ -411,6 +411,21 @@ def test_a_mode_that_changes_between_compiling_and_running(monkeypatch):
         torch.set_grad_enabled(True)
 
 
+def test_a_users_function_in_a_graph_that_raises_is_not_called_again():
+    calls = []
+
+    @dovetail.allow_in_graph
+    def fails(x):
+        if type(x) is torch.Tensor:
+            calls.append(1)
+            raise ValueError("no")
+        return x + 1
+
+    with pytest.raises(ValueError, match="no"):
+        dovetail.compile(lambda x: fails(x) * 2, backend="eager")(torch.ones(2))
+    assert calls == [1]
+
+
 def test_why_an_entry_does_not_fit_is_found_without_a_warning():
     compiled = dovetail.compile(CASES["deep_copy_of_what_now_has_a_history"], backend="eager")
     compiled(torch.ones(2))

@@ -95,6 +95,8 @@ class Command:
         for done, (seed, outcome) in enumerate(results, 1):
             codes.update(outcome.codes)
             whole, raised, frames = whole + outcome.whole, raised + bool(outcome.raised), frames + outcome.frames
+            if outcome.codes["break internal-error"]:
+                print(f"seed {seed}: an internal error", flush=True)
             if outcome.difference:
                 failed.append((seed, outcome.kind))
                 print(f"seed {seed}: {outcome.kind}: {outcome.difference[:300]}", flush=True)
