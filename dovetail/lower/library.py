@@ -10,7 +10,7 @@ import torch
 
 from dovetail.errors import InternalError
 from dovetail.ir.liveness import output_buffers, reads
-from dovetail.ir.loops import Buffer, Item, LibraryCall, Program
+from dovetail.ir.loops import Buffer, BufferRef, Item, LibraryCall, Program
 from dovetail.ops.emit import Emitter
 from dovetail.ops.value import Spec, Value
 
@@ -20,9 +20,11 @@ def call_library(
 ) -> Any:
     """Adds the call; gives Values in the shape of `out`, other results as None.
 
-    A result that is a view keeps its argument's memory alive, so that must be a tensor of its own.
+    A result that is a view keeps its argument's memory alive, so that must be a tensor of its own; so must one whose
+    storage the operator counts from.
     """
-    if any(r.alias_info is not None and not r.alias_info.is_write for r in operator._schema.returns):
+    views = any(r.alias_info is not None and not r.alias_info.is_write for r in operator._schema.returns)
+    if views or any(a.name == "storage_offset" for a in operator._schema.arguments):
         args = tuple(_private(emit, a) if isinstance(a, Value) else a for a in args)
     arguments = _arguments(emit, args)
     named = {name: _arguments(emit, value) for name, value in kwargs.items()}
@@ -72,6 +74,7 @@ def _private(emit: Emitter, value: Value) -> Value:
         raise InternalError("lower", "a library call's argument is in no memory")
     if held.base.name not in emit.owned:
         return held
-    buffer = emit.buffer(held.spec)
-    emit.library(torch.ops.aten.clone.default, (emit.reference(held),), {}, (buffer,))
-    return emit.stored(buffer)
+    whole = held.base
+    copy = emit.buffer(Spec(whole.dtype, whole.device, whole.sizes, whole.strides))
+    emit.library(torch.ops.aten.clone.default, (BufferRef(whole),), {}, (copy,))
+    return emit.stored(emit.view(copy, held.dtype, held.sizes, held.strides, held.offset))

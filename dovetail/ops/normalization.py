@@ -230,7 +230,7 @@ def batch_norm_functional(
         return NotImplemented
     if not training:
         result = with_running(emit, out[0], self, weight, bias, mean, var, eps)
-        return result, *nothing(emit, out[1:3]), mean, var
+        return result, *nothing(emit, out[1:3]), mean.as_copy(out[3].strides), var.as_copy(out[4].strides)
     number = count(self, [d for d in range(self.rank) if d != 1])
     result, average, rstd, squares = batch_statistics(emit, out, self, weight, bias, eps)
 

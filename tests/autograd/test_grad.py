@@ -300,3 +300,17 @@ def test_materialized_gradients(backend):
         return x.grad
 
     same(program, lambda x: (x.sin(), x.exp(), x * 2), backend)
+
+
+def test_running_statistics_of_any_layout(backend):
+    """What is kept for the backward pass is laid out as its kernels expect."""
+    def program(call):
+        x, w, b = leaf(3, 2, 4), leaf(2), leaf(2)
+        mean, var = torch.randn(2, 2)[:, 1], torch.rand(2, 2)[:, 1]
+        out = call(x, w, b, mean, var)
+        out.pow(2).sum().backward()
+        return out, x.grad, w.grad, b.grad, mean, var
+
+    same(program, lambda *args: torch._native_batch_norm_legit(*args, False, 0.1, 1e-5)[0], backend)
+    same(program, lambda x, w, b, mean, var: F.batch_norm(x, mean, var, w, b, False), backend)
+    same(program, lambda x, w, b, mean, var: F.batch_norm(x, mean, var, w, b, True), backend, rtol=1e-4, atol=1e-5)

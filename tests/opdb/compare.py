@@ -83,7 +83,8 @@ def values(place: str, mine: torch.Tensor, eager: torch.Tensor, exact: Callable[
     wide = _WIDER.get(eager.dtype)
     true = exact() if wide is not None else None
     known = isinstance(true, torch.Tensor) and true.shape == eager.shape
-    if known and no_worse(mine.to(wide), eager.to(wide), dense(true), eager.dtype.itemsize == 2):
+    epsilon = torch.finfo(eager.dtype).eps if eager.dtype in (torch.bfloat16, torch.float16) else 0
+    if known and no_worse(mine.to(wide), eager.to(wide), dense(true), epsilon):
         return
     difference = (mine.to(torch.complex128) - eager.to(torch.complex128)).abs().nan_to_num(posinf=float("inf"))
     worst = int(difference.argmax()) if difference.numel() else 0
@@ -92,11 +93,12 @@ def values(place: str, mine: torch.Tensor, eager: torch.Tensor, exact: Callable[
                    f"for eager's {eager.flatten()[worst].item()}")
 
 
-def no_worse(mine: torch.Tensor, eager: torch.Tensor, true: torch.Tensor, half: bool) -> bool:
+def no_worse(mine: torch.Tensor, eager: torch.Tensor, true: torch.Tensor, epsilon: float) -> bool:
     """Is the largest relative error at most twice eager's, and everything that is not finite the same?
 
-    Where rounding dominates (a half type of few elements), a small difference of large numbers has any relative
-    error: there the largest absolute error counts, if the mean is no larger than eager's.
+    Where rounding dominates (a half type, whose machine epsilon is given), four roundings are within the bounds; and a
+    small difference of large numbers has any relative error: there the largest absolute error counts, if the mean is
+    no larger than eager's.
     """
     true = true.to(mine.dtype)
     finite = torch.isfinite(true) & torch.isfinite(eager)
@@ -106,7 +108,7 @@ def no_worse(mine: torch.Tensor, eager: torch.Tensor, true: torch.Tensor, half: 
     mine_error, eager_error = ((t - true).abs()[finite] for t in (mine, eager))
     relative = [(error / scale[finite]).max() for error in (mine_error, eager_error)]
     smaller = mine_error.mean() <= eager_error.mean() and mine_error.max() <= 2 * eager_error.max()
-    return bool(relative[0] <= 2 * relative[1]) or half and bool(smaller)
+    return bool(relative[0] <= max(2 * relative[1], 4 * epsilon)) or epsilon > 0 and bool(smaller)
 
 
 def same_sharing(mine: list[Any], theirs: list[Any], inputs: tuple[Any, Any]) -> None:

@@ -33,7 +33,8 @@ _UNTIL: dict[tuple[int, ...], tuple[str, ...]] = {(2, 12): ("quantile", "nanquan
 EXCEPTIONS: dict[str, Reason] = {
     **{name: _DECIDES for version, names in _UNTIL.items() if VERSION < version for name in names},
     **dict.fromkeys(("argwhere", "nonzero", "unique", "unique_consecutive", "masked_select", "combinations", "bincount",
-                     "linalg_lstsq", "linalg_lstsq_grad_oriented", "nn_functional_ctc_loss"), _SIZE),
+                     "linalg_lstsq", "linalg_lstsq_grad_oriented", "nn_functional_ctc_loss", "__getitem__",
+                     "repeat_interleave"), _SIZE),
     **dict.fromkeys(("allclose", "equal", "item"), _VALUE),
     **dict.fromkeys(("cov", "corrcoef", "istft", "narrow", "nn_functional_gaussian_nll_loss", "nn_functional_one_hot",
                      "tensor_split"),

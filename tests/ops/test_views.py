@@ -91,6 +91,15 @@ def test_views_that_libraries_make_begin_where_their_argument_does():
             check(fn, memory[1:11:2])
 
 
+def test_operators_that_count_from_the_start_of_a_storage():
+    def scatter(x, y):
+        part = (x * 3)[1:]
+        return torch.as_strided_scatter(part, y + 1, (2, 2), (1, 3), 2), (x + y.sum()).sin()
+
+    check(scatter, torch.randn(4, 4), torch.randn(2, 2))
+    check(lambda x, y: torch.as_strided_scatter(x * 3, y, (2, 2), (1, 3), 0), torch.randn(16), torch.randn(2, 2))
+
+
 def test_copies_of_views_of_types_without_loops():
     x = torch.randn(3, 4, dtype=torch.complex64)
     check(lambda a: (torch.t_copy(a), torch.narrow_copy(a, 1, 1, 2), torch.unbind_copy(a)), x)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake import images, matrices, reductions
+from dovetail.ops.fake import fourier, images, matrices, reductions
 from dovetail.ops.fake.layout import broadcast, contiguous, elementwise_strides
 from dovetail.ops.fake.probe import probe, probe_reduction
 from dovetail.ops.fake.spec import Spec, fresh
@@ -88,6 +88,13 @@ def _isin(elements: Any, tests: Any, **_: Any) -> Any:
         return NotImplemented
     sizes = tuple(elements.shape)
     return Spec(sizes, contiguous(sizes), torch.bool, elements.device)
+
+
+def _multilabel_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int) -> Any:
+    """Of one sample, unreduced, it is a scalar; the meta kernel says a vector."""
+    if reduction or x.dim() > 1 or target.shape != x.shape or not x.numel():
+        return NotImplemented
+    return fresh((), (), x), fresh(tuple(x.shape), contiguous(x.shape), x)
 
 
 def _layer_norm(x: torch.Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
@@ -180,10 +187,12 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.isin.Tensor_Tensor: _isin,
     aten.isin.Tensor_Scalar: _isin,
+    aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
     aten.mm.default: _mm,
     aten.addmm.default: _addmm,
     aten.bmm.default: _bmm,
     **images.RULES,
+    **fourier.RULES,
     **reductions.RULES,
     **matrices.RULES,
 }
