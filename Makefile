@@ -62,7 +62,7 @@ bench-capture: $(READY)
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.capture --json build/capture.json $(ARGS)
 
-# Every module of PyTorch's own database; `make test` takes one configuration of each.
+# Every module of PyTorch's own database, forward and backward; `make test` takes two configurations of each.
 modules: $(READY)
 	$(BIN)/python -m tests.capture.module_sweep $(ARGS)
 
