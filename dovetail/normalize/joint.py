@@ -23,7 +23,7 @@ from dovetail.normalize.alias import Base, Handle, dense_order
 from dovetail.normalize.control import left_to_engine
 from dovetail.normalize.normalize import placeholders, run_graph
 from dovetail.normalize.outputs import Ending, Results, recounted
-from dovetail.normalize.passes import simplify_joint
+from dovetail.normalize.passes import expose_norms, simplify
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.ops.fake.layout import contiguous
@@ -40,7 +40,8 @@ def normalize_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], op
     """
     joint = record_joint(graph_module, fakes)
     if joint is not None:
-        simplify_joint(joint.aten, options)
+        expose_norms(joint.aten)
+        simplify(joint.aten, options)
     return joint
 
 

@@ -7,18 +7,14 @@ from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.common import merge_common
 from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.passes.fold import fold
+from dovetail.normalize.passes.norms import expose_norms as expose_norms
 from dovetail.options import Options
 
 
 def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
     """The same meaning in fewer operators."""
-    simplify_joint(aten, options)
-    return prefer_channels_last(aten)
-
-
-def simplify_joint(aten: AtenGraph, options: Options) -> None:
-    """The passes that hold for a graph whose second half runs later."""
     remove_dead(aten)
     fold(aten)
     merge_common(aten)
     remove_dead(aten)
+    return prefer_channels_last(aten)
