@@ -4,21 +4,24 @@ before:  b0, b1, b2 of 1 MiB each; b0 is last read by the item that writes b1
 after:   b0 at 0, b1 at 1 MiB, b2 at 0: a block of 2 MiB
 
 First fit over a sorted list of free gaps; a buffer's place is freed after its last use. The block stays
-allocated between calls, so only small buffers go there: an allocation costs about 1 us, which a large
-buffer does not notice, while a large block would add to the peak of everything else.
+allocated between calls: memory that the C library has to ask the system for costs about 1 us a page (4 KiB) when it
+is first touched, as much as it takes a kernel to fill it, and large temporaries would pay that on every call. What does
+not fit below `LARGEST_BLOCK` is allocated by itself, so that a rare large call does not keep its memory.
 """
 
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator
 
 from dovetail.ir import dims
 from dovetail.ir.host import MemoryPlan
-from dovetail.ir.liveness import last_uses, output_buffers, view_roots, writes
+from dovetail.ir.liveness import last_uses, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Buffer, Group, LibraryCall, Program
 
 ALIGNMENT = 64  # bytes: one cache line, one AVX-512 vector
-LARGEST = 32 * 1024  # bytes of one buffer in the block
+LIBRARIES = frozenset({"aten", "prims", "mkldnn", "dovetail"})  # whose operators keep none of their arguments
+LARGEST_BLOCK = 256 << 20  # bytes
 
 
 def storage_elements(buffer: Buffer) -> dims.Dim:
@@ -34,7 +37,7 @@ def storage_elements(buffer: Buffer) -> dims.Dim:
 def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
     """`has_out`: the operators that codegen can call with a result buffer of our own."""
     roots = view_roots(program)
-    escaping = {roots.get(name, name) for name in output_buffers(program)}
+    escaping = {roots.get(name, name) for name in (*output_buffers(program), *_given_away(program))}
     last = last_uses(program)
     expiring: dict[int, list[str]] = {}
     space = _Space()
@@ -43,15 +46,22 @@ def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
         if isinstance(item, Group) or (isinstance(item, LibraryCall) and item.operator in has_out):
             for name, buffer in writes(item).items():
                 nbytes = storage_elements(buffer) * buffer.dtype.itemsize
-                fits = isinstance(nbytes, int) and nbytes <= LARGEST
-                if not fits or name in escaping or name in sizes or buffer.kind == "input":
+                if not isinstance(nbytes, int) or name in escaping or name in sizes or buffer.kind == "input":
                     continue
-                sizes[name] = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
-                space.take(name, sizes[name])
-                expiring.setdefault(last[name], []).append(name)
+                size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+                if space.take(name, size):
+                    sizes[name] = size
+                    expiring.setdefault(last[name], []).append(name)
         for name in expiring.pop(position, ()):
             space.release(name, sizes[name])
     return MemoryPlan(space.offsets, space.top)
+
+
+def _given_away(program: Program) -> Iterator[str]:
+    """What a user's own operators get to see: they may keep it."""
+    for item in program.items:
+        if isinstance(item, LibraryCall) and item.operator._schema.name.partition("::")[0] not in LIBRARIES:
+            yield from reads(item)
 
 
 class _Space:
@@ -62,17 +72,22 @@ class _Space:
         self.offsets: dict[str, int] = {}
         self.top = 0
 
-    def take(self, name: str, size: int) -> None:
+    def take(self, name: str, size: int) -> bool:
+        """Find a place; False where that would make the block too large."""
         for k, (start, length) in enumerate(self.gaps):
             if length >= size:
                 self.offsets[name] = start
                 self.gaps[k : k + 1] = [(start + size, length - size)] if length > size else []
-                return
-        start = self.top
-        if self.gaps and sum(self.gaps[-1]) == self.top:  # grow the gap at the end
-            start = self.gaps.pop()[0]
+                return True
+        grows = bool(self.gaps) and sum(self.gaps[-1]) == self.top  # the gap at the end
+        start = self.gaps[-1][0] if grows else self.top
+        if start + size > LARGEST_BLOCK:
+            return False
+        if grows:
+            self.gaps.pop()
         self.offsets[name] = start
         self.top = start + size
+        return True
 
     def release(self, name: str, size: int) -> None:
         start = self.offsets[name]

@@ -111,3 +111,23 @@ def test_nothing_to_differentiate_is_no_joint_graph():
 
     graph = graph_of(plain, 1)
     assert normalize_joint(graph, [to_fake(leaf(3))], Options()) is None
+
+
+def test_what_follows_a_batch_norm_is_computed_again():
+    def normed(x, weight, bias, kernel):
+        mean, variance = torch.zeros(3), torch.ones(3)
+        y = torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training=True).relu()
+        return torch.conv2d(y, kernel).sum()
+
+    split = pair(normed, leaf(2, 3, 8, 8), leaf(3), leaf(3), leaf(4, 3, 1, 1))
+    assert [tuple(n.meta["val"].shape) for n in split.saved] == [(3,), (3,)]
+    assert "aten.relu.default" in targets(split.backward)
+
+
+def test_convolutions_get_images_in_their_fastest_layout():
+    split = pair(lambda x, w: torch.conv2d(x, w).relu(), leaf(2, 16, 32, 32), leaf(8, 16, 3, 3))
+    (call,) = [n for n in split.backward.graph.nodes if n.target is torch.ops.aten.convolution_backward.default]
+    images = [n.meta["val"] for n in call.args[:2]]
+    assert all(i.is_contiguous(memory_format=torch.channels_last) for i in images)
+    gradients = split.backward.graph.output_node().args[0]
+    assert all(g.meta["val"].is_contiguous() for g in gradients)

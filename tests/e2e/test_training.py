@@ -108,6 +108,13 @@ MODELS = {
         ),
         (2, 3, 8, 8),
     ),
+    "images": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 1, bias=False),
+            nn.MaxPool2d(2), nn.BatchNorm2d(8, affine=False), nn.SiLU(), nn.Conv2d(8, 4, 3), nn.AdaptiveAvgPool2d(2),
+        ),
+        (4, 3, 24, 24),
+    ),
     "group norm": (lambda: nn.Sequential(nn.Conv2d(4, 8, 3), nn.GroupNorm(2, 8), nn.SiLU()), (2, 4, 6, 6)),
     "transformer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True), (2, 6, 16)),
     "frozen part": (lambda: nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Tanh(), nn.Linear(4, 2)), (3, 4)),

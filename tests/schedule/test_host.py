@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+import dovetail
 from dovetail.codegen import cpu, host
 from dovetail.codegen.library import HAS_OUT
 from dovetail.ir.loops import Group
 from dovetail.options import Options
-from dovetail.schedule import plan_memory, schedule
+from dovetail.schedule import memory, plan_memory, schedule
 from tests.schedule.test_meaning import lowered
 
 
@@ -26,6 +27,28 @@ def test_results_that_nobody_reads_are_dropped_at_once():
     assert call.endswith("_ = None")
 
 
-def test_temporaries_are_dropped_after_their_last_use():
+def test_temporaries_are_places_in_one_block():
     text = text_of(lambda x, y: (x @ y).sin() @ y, torch.ones(128, 128), torch.ones(128, 128))
-    assert text.split("def run_first")[0].count("= None") >= 2
+    assert "empty_strided" not in text and text.count("as_strided") == 2
+
+
+def test_temporaries_that_would_make_the_block_too_large_are_dropped_after_their_last_use(monkeypatch):
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", 4 * 128 * 128 - 1)
+    text = text_of(lambda x, y: (x @ y).sin() @ y, torch.ones(128, 128), torch.ones(128, 128))
+    assert "as_strided" not in text and text.split("def run_first")[0].count("= None") >= 2
+
+
+def test_what_users_operators_see_is_theirs_to_keep():
+    seen = []
+
+    @torch.library.custom_op("memory_plan::keeps", mutates_args=())
+    def keeps(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x)
+        return x * 2
+
+    keeps.register_fake(torch.empty_like)
+    compiled = dovetail.compile(lambda x: keeps(x.sin()) + keeps(x.cos()).sin())
+    x = torch.randn(64)
+    compiled(x), compiled(x + 1)
+    for kept, wanted in zip(seen, (x.sin(), x.cos(), (x + 1).sin(), (x + 1).cos()), strict=True):
+        torch.testing.assert_close(kept, wanted)
