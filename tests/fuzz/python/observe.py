@@ -161,8 +161,9 @@ def _exception(walk: Walk, place: str, value: BaseException) -> None:
 
 
 def _iterator(walk: Walk, place: str, value: Iterator[Any]) -> None:
-    """Which built-in iterator it is does not matter; what it still gives does."""
-    if walk.numbered(place, value, "iterator"):
+    """Its type, but that a generator may stand for one of itertools, and what it still gives."""
+    lazy = isinstance(value, types.GeneratorType) or type(value).__module__ == "itertools"
+    if walk.numbered(place, value, "iterator" if lazy else type(value).__name__):
         try:
             for k, item in enumerate(islice(value, DRAINED)):
                 walk.visit(f"{place} item {k}", item)
