@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -131,7 +132,8 @@ def _train(
     written = [k for k, _ in (*joint.aten.mutated, *joint.rewritten)]
     replay = Replay(graph.forward, joint) if repeatable(joint) else None
     forward = recounted(forward, pair.forward, builder is build)
-    call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
+    operators = functools.cache(functools.partial(interpreter, pair.backward))
+    call = differentiable(joint, pair, CompiledPair(forward, backward, replay, operators, draws(pair.forward)))
     call = handed_out(call, graph.forward, joint.aten.returned, joint.rewritten)
     return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 _C = torch._C
@@ -85,6 +86,8 @@ def outside_reason() -> str | None:
     """Why neither compiling nor compiled code is possible now, if so."""
     if _users_function_mode():  # entries check which modes are active, so they need not ask this
         return "a torch function mode is active"
+    if forward_ad._current_level >= 0:
+        return "a level of forward-mode differentiation is open"
     return next((why for why, read in OUTSIDE if read()), None)
 
 
@@ -110,6 +113,7 @@ def conditions(taken: Snapshot, constant: Callable[[Any, str], str]) -> list[str
     )
     texts += _autocast_conditions(values, constant)
     texts += [f"not {constant(read, 'outside')}()" for _, read in OUTSIDE]
+    texts.append(f"{constant(forward_ad, 'forward_ad')}._current_level < 0")
     return texts
 
 
