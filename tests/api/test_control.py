@@ -77,7 +77,7 @@ def test_the_default_backend() -> None:
     dovetail.set_default_backend("eager")
     assert dovetail.get_default_backend() == "eager"
     assert torch.equal(fn(X), X * 2)
-    assert isinstance(fn._dovetail_dispatcher.entries[0].call.__globals__["graph"], torch.fx.GraphModule)
+    assert isinstance(fn._dovetail_dispatcher.entries[0].call.__globals__["graph"].__self__, torch.fx.GraphModule)
     with pytest.raises(dovetail.InvalidArgument):
         dovetail.set_default_backend(7)
 
