@@ -27,7 +27,7 @@ from dovetail.lower.library import call_library, without_unread
 from dovetail.lower.numbers import numbers_fit
 from dovetail.ops import build
 from dovetail.ops.emit import Emitter
-from dovetail.ops.table import LOWERINGS, VIEWS
+from dovetail.ops.table import LOWERINGS, PRODUCTS, VIEWS
 from dovetail.ops.value import Spec, Value, spec_of
 from dovetail.options import Options
 
@@ -110,6 +110,8 @@ class _Lowering:
         self.emit.begin(packet.rpartition("::")[2], _specs(out) if returned else ())
         row = LOWERINGS.get(target._name) or LOWERINGS.get(packet)
         if row is not None and not numbers_fit(packet, args, kwargs, out):
+            row = None
+        if self.bitwise and PRODUCTS.get(packet) is row:
             row = None
         if row is not None and (_computable(args, kwargs, out) or VIEWS.get(packet) is row):
             if not self.bitwise or VIEWS.get(packet) is row or not self.elementary(row, out, args, kwargs):

@@ -13,6 +13,7 @@ from dovetail.ops import (
     movement,
     norm_gradients,
     normalization,
+    products,
     reduction,
     softmax,
     views,
@@ -21,7 +22,7 @@ from dovetail.ops.registry import Lowering, Rows
 
 _MODULES = (
     activation, arithmetic, comparison, creation, elementary, gradients, indexing, movement, norm_gradients,
-    normalization, reduction, softmax, views,
+    normalization, products, reduction, softmax, views,
 )
 
 LOWERINGS: dict[str, Lowering] = {}
@@ -31,6 +32,9 @@ for _module in _MODULES:
 
 #: Rows that only change indices: they hold for every dtype.
 VIEWS: Rows = views.ROWS
+
+#: Rows that may go to another library than eager does: results differ in rounding.
+PRODUCTS: Rows = products.ROWS
 
 #: Operators whose rows take numbers that are known only when the program runs; others are library calls then.
 TAKES_NUMBERS = frozenset(
