@@ -95,10 +95,12 @@ def _compile(
         if needs_autograd(fakes) and not used:
             with events.stage("normalize"):
                 joint = normalize_joint(graph, fakes, options)
-            if joint is not None:
+            if isinstance(joint, JointGraph):
                 return _train(graph, fakes, joint, options, events, builder)
-        with events.stage("normalize"):
-            aten = normalize(graph, fakes, options)
+            aten = joint
+        else:
+            with events.stage("normalize"):
+                aten = normalize(graph, fakes, options)
     except NumberNeeded:
         return graph  # PyTorch's operators take the number when they run
     except NotDifferentiable as error:
@@ -201,7 +203,10 @@ def makes_leaves(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> bool:
     end = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
     made = [node.meta.get("fake") for node in end.all_input_nodes if node.op != "placeholder"]
     wanted = [f for f in made if isinstance(f, torch.Tensor) and f.requires_grad]
-    return any(f.is_leaf for f in wanted) or bool(wanted) and not needs_autograd(fakes)
+    try:
+        return any(f.is_leaf for f in wanted) or bool(wanted) and not needs_autograd(fakes)
+    except RuntimeError:  # PyTorch forbids to ask for the history of some views whose base was written to
+        return True
 
 
 def without_gradients(graph: torch.fx.GraphModule) -> list[int] | None:

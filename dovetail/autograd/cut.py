@@ -37,15 +37,21 @@ class Choice:
     copied: tuple[Node, ...]
 
 
-def choose(nodes: list[Node], needed: set[Node], late: set[Node], gradients: list[Node], written: set[Node]) -> Choice:
-    """`needed` are the ancestors of gradients, `late` the nodes that depend on tangents."""
+def choose(
+    nodes: list[Node], needed: set[Node], late: set[Node], gradients: list[Node], written: set[Node],
+    exposed: set[Node],
+) -> Choice:  # fmt: skip
+    """`needed` are the ancestors of gradients, `late` the nodes that depend on tangents.
+
+    `exposed` is memory that may not be relied on later: a write to it after the call is the caller's right.
+    """
     candidates = [n for n in nodes if n in needed and n not in late]
     networkx = importlib.import_module("networkx")  # 0.3 s that only a program with a backward pass should pay
     network = networkx.DiGraph()
     network.add_nodes_from((SOURCE, SINK))
     depth = _depths(candidates)
     for node in candidates:
-        cost = _cost(node, depth[node], written)
+        cost = None if node in exposed and node not in written else _cost(node, depth[node], written)
         network.add_edge((node, "in"), (node, "out"), **({} if cost is None else {"capacity": cost}))
         if not depth[node] and not isinstance(node.meta.get("val"), (tuple, list, *NUMBERS)):
             network.add_edge(SOURCE, (node, "in"))
@@ -87,6 +93,13 @@ def _cost(node: Node, depth: int, written: set[Node]) -> float | None:
     if node.op == "placeholder" and node not in written:
         return 1.0
     return max(val.numel() * val.itemsize, 1) * (1 - depth / 1024)
+
+
+def memory_of(node: Node) -> Node:
+    """The node whose memory this one is a view of."""
+    while _is_view(node):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
 
 
 def _is_view(node: Node) -> bool:

@@ -10,16 +10,18 @@ after:   forward(%x):                      %sin = sin(%x);  %exp = exp(%sin);  r
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 import torch
 import torch.fx
 
-from dovetail.autograd.cut import NUMBERS, Choice, choose
+from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
 from dovetail.ir.aten import AtenGraph
-from dovetail.ir.joint import JointGraph, Pair
+from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
+from dovetail.ops.effects import has_effect
 from dovetail.ops.schema import facts
 
 Node = torch.fx.Node
@@ -37,7 +39,8 @@ def partition(joint: JointGraph) -> Pair:
     final = [g for g in gradients if isinstance(g, Node)]
     needed = _ancestors(final)
     written = {inputs[k] for k, _ in (*joint.aten.mutated, *joint.rewritten)}
-    choice = choose(nodes, needed, late, final, written)
+    exposed = _exposed(nodes, [*inputs, *results], late | joint.backward)
+    choice = choose(nodes, needed, late, final, written, exposed)
     constants = [n for n in nodes if n.name in joint.aten.constants]
     forward, saved = _forward(joint, nodes, inputs, constants, results, choice)
     numbers = tuple(k for k, n in enumerate(inputs) if isinstance(n.meta["val"], NUMBERS))
@@ -45,7 +48,29 @@ def partition(joint: JointGraph) -> Pair:
     given = [*(inputs[k] for k in kept), *saved, *tangents, *(inputs[k] for k in numbers)]
     again = [n for n in nodes if n in late and n in needed and n.op == "call_function"]
     backward = _backward(joint, nodes, constants, given, [*again, *final], gradients)
-    return Pair(forward, backward, kept, saved, numbers)
+    return Pair(forward, backward, kept, saved, numbers, _depends(nodes, tangents, gradients))
+
+
+def _depends(nodes: list[Node], tangents: list[Node], gradients: Any) -> tuple[int, ...]:
+    """For each gradient, the tangents that it is computed from as bits.
+
+    Raises NotDifferentiable for a tangent that none is computed from: its result requires gradients in eager, which
+    with none of the inputs as its source a custom function cannot bring about.
+    """
+    bits = {tangent: 1 << k for k, tangent in enumerate(tangents)}
+    for node in nodes:
+        if node.op == "call_function":
+            bits[node] = functools.reduce(operator.or_, (bits.get(n, 0) for n in node.all_input_nodes), 0)
+    found = tuple(bits.get(g, 0) if isinstance(g, Node) else 0 for g in gradients)
+    if functools.reduce(operator.or_, found, 0) != (1 << len(tangents)) - 1:
+        raise NotDifferentiable("a result that requires gradients has no input as its source")
+    return found
+
+
+def _exposed(nodes: list[Node], reachable: list[Any], backward: Set[Node]) -> set[Node]:
+    """Memory that the caller can write to before the backward pass and that PyTorch's own would not rely on."""
+    relied = {memory_of(used) for node in nodes if node in backward for used in node.all_input_nodes}
+    return {memory_of(node) for node in reachable if isinstance(node, Node)} - relied
 
 
 def _closure(nodes: list[Node], roots: list[Node]) -> set[Node]:
@@ -96,7 +121,8 @@ def _forward(
         made.placeholder(node)
     changed = [node for _, node in joint.aten.mutated]
     roots = [v for v in (*results, *changed, *choice.saved, *choice.copied) if isinstance(v, Node)]
-    wanted = _ancestors(roots)
+    unread = [n for n in nodes if n.op == "call_function" and n not in joint.backward and has_effect(n)]
+    wanted = _ancestors([*roots, *unread])
     for node in nodes:
         if node.op == "call_function" and node in wanted:
             made.copy(node)

@@ -36,10 +36,10 @@ from dovetail.capture.watching import Watch
 from dovetail.capture.wrap import function_parts
 from dovetail.errors import Unsupported
 from dovetail.ir import marks
-from dovetail.ir.captured import AGAIN, Break, Captured
+from dovetail.ir.captured import AGAIN, Break, Captured, GraphInput
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Bound, Cell, object_of
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import FakeMode, to_fake
 
 TABLES = (_handlers, _higher, _known)  # imported to be filled
 RESERVED = frozenset(("graph", "G", "F", "K", "M", "P", "object", "dict", "list", "tuple"))
@@ -330,7 +330,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     for n, _ in s.inputs:
         if not n.users:
             s.graph.erase_node(n)
-    inputs = _order(s.graph, used)
+    inputs = tuple(_as_given(s, i) for i in _order(s.graph, used))
     static = [s.bound[i.source.index] for i in inputs if i.static]
     arguments = [_argument(rebuilder, i) for i in inputs if not i.static] + (["*P"] if static else [])
     call = [f"_o = graph({', '.join(arguments)})"] if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs else []
@@ -349,6 +349,15 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     guards = tuple(g for g in s.guards if g.kind is not GuardKind.TYPE or g.source not in equal)
     bound = tuple(s.bound)
     return Captured(module, inputs, guards, residual, names, bound, (), metrics, ending.continuations)
+
+
+def _as_given(s: Session, given: GraphInput) -> GraphInput:
+    """The input's fake as it was before the program's writes gave it a history."""
+    value = s.by_fake.get(id(given.fake))
+    real = None if value is None else value.origin
+    if real is None or real.requires_grad == given.fake.requires_grad:
+        return given
+    return replace(given, fake=to_fake(real))
 
 
 def _argument(rebuilder: Rebuilder, given: Any) -> str:

@@ -106,7 +106,7 @@ def release_member(s: Any, member: Member) -> None:
     fixed, value.source = value.source, member
     kept = [g for g in s.guards if not (g.source == member and g.kind is GuardKind.ID)]
     s.guards[:] = [replace(g, source=member) if g.source == fixed else g for g in kept]
-    s.inputs[:] = [(n, GraphInput(member, i.fake) if n is value.node else i) for n, i in s.inputs]
+    s.inputs[:] = [(n, GraphInput(member, i.fake) if i.fake is value.fake else i) for n, i in s.inputs]
 
 
 def tensor_facts(real: torch.Tensor) -> TensorFacts:
@@ -217,6 +217,12 @@ def plain_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value])
 def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if kwargs and (multiplied := scaled(s, name, args, kwargs)) is not None:
         return multiplied
+    receiver: Any = args[0]
+    if name in RESHAPING and receiver.origin is not None:
+        s.unsupported(
+            "metadata-mutation", f"{name}() changes the shape or the memory of a tensor from outside",
+            f"Use {name.rstrip('_')}(), which gives a new tensor." if name not in NO_VARIANT else "Make a new tensor.",
+        )  # fmt: skip
     takes = number_places(name)
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
@@ -225,6 +231,13 @@ def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Valu
     result = run_native(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
     node = s.graph.create_node("call_method", name, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
     return _record(s, node, result, versions)
+
+
+#: Methods after which a tensor has other sizes, strides or memory. Graphs know inputs as they are at the beginning.
+NO_VARIANT = frozenset(("resize_", "resize_as_", "set_"))
+RESHAPING = NO_VARIANT | frozenset(
+    ("transpose_", "unsqueeze_", "as_strided_", "squeeze_", "swapdims_", "swapaxes_", "t_")
+)
 
 
 def _versions(args: list[Value], kwargs: dict[str, Value]) -> list[tuple[Any, int]]:

@@ -34,12 +34,14 @@ class Returned:
 
     `origin` says what `value` is: the position of a result or of an input, another output, or the object itself. The
     steps then lead from that tensor to the output. `version` is what its counter says where it has one of its own.
+    Those that are not `given` come last: tensors that the caller does not get and several outputs are views of.
     """
 
     origin: Literal["result", "input", "output", "object"]
     value: Any
     steps: tuple[ViewStep, ...] = ()
     version: int | None = None
+    given: bool = True
 
 
 @dataclass(frozen=True)

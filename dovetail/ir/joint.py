@@ -38,7 +38,7 @@ class Pair:
 
     `forward` gives the results and then `saved` more values; `backward` takes the values saved (first the inputs
     `kept`, then those), the tangents and the inputs at `numbers`, which are no tensors, and gives a gradient or None
-    for each input.
+    for each input. `depends` says for each input which tangents its gradient is computed from, as bits.
     """
 
     forward: AtenGraph
@@ -46,3 +46,4 @@ class Pair:
     kept: tuple[int, ...]
     saved: tuple[torch.fx.Node, ...] = field(default=())
     numbers: tuple[int, ...] = ()
+    depends: tuple[int, ...] = ()

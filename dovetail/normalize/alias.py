@@ -39,7 +39,7 @@ class Base:
 class View:
     """How a view is made from its parent: `operator(parent, *args, **kwargs)`, then `[index]`.
 
-    `grad` is the grad mode that it was made in. `uncounted`: by `.data`, which gives it a version counter of its own.
+    `grad` is the grad mode that it was made in.
     """
 
     operator: Any
@@ -47,14 +47,14 @@ class View:
     kwargs: dict[str, Any]
     index: int | None
     grad: bool = field(default_factory=torch.is_grad_enabled)
-    uncounted: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Handle:
     """`tensor` has eager's metadata; `node.meta["val"]` what the graph's tensor has, nearly always the same.
 
-    `made` is the node whose `val` is `tensor` itself, whatever the value is now.
+    `made` is the node whose `val` is `tensor` itself, whatever the value is now; `counter` a tensor that has eager's
+    version counter.
     """
 
     tensor: Any
@@ -65,8 +65,10 @@ class Handle:
     view: View | None = None
     pick: tuple[torch.fx.Node, int] | None = None  # the node is `pick[0][pick[1]]`, made when first needed
     made: torch.fx.Node | None = field(default=None, init=False)
+    counter: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        self.counter = self.tensor
         self.made = self.node or (self.pick[0] if self.pick else None)
 
 

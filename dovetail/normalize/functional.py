@@ -83,15 +83,19 @@ def functional(operator: Any) -> Functional:
 def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list[Any]]:
     """An operator that calls `operator` on copies of the arguments in `written` and gives those last.
 
-    Also the tensors written to, in the order of their copies.
+    The copies are laid out as those arguments are. Also the tensors written to, in the order of their copies.
     """
     targets = [t for value in written.values() for t in (value if isinstance(value, (list, tuple)) else [value])]
+    layouts = [(tuple(t.shape), t.stride()) for t in targets]
 
     def call(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        named, copies = bound(operator, args, kwargs), []
+        named, copies, layout = bound(operator, args, kwargs), [], iter(layouts)
         for name in written:
             value = named[name]
-            made = [t.clone() for t in (value if isinstance(value, (list, tuple)) else [value])]
+            made = [
+                torch.empty_strided(*next(layout), dtype=t.dtype, device=t.device).copy_(t)
+                for t in (value if isinstance(value, (list, tuple)) else [value])
+            ]
             named[name] = made if isinstance(value, (list, tuple)) else made[0]
             copies += made
         result = operator(**named)
@@ -99,7 +103,9 @@ def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list[An
         own = [r for r, owner in zip(results, facts(operator).returned) if owner is None]
         return [*own, *copies]
 
-    return Subprogram(operator._schema.name.replace("::", "_"), (), call), targets
+    form = Subprogram(operator._schema.name.replace("::", "_"), (), call)
+    form.tags = operator.tags
+    return form, targets
 
 
 def _no_form(operator: Any) -> Unsupported:

@@ -32,20 +32,23 @@ from dovetail.options import Options
 Node = torch.fx.Node
 
 
-def normalize_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options: Options) -> JointGraph | None:
-    """The joint graph of a captured one; None if nothing that it returns has a history.
+def normalize_joint(
+    graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options: Options
+) -> JointGraph | AtenGraph:
+    """The joint graph of a captured one, or its forward half alone if nothing that it returns has a history.
 
     Raises Unsupported like `normalize`, and NotDifferentiable where the backward pass is not
     known yet.
     """
     joint = record_joint(graph_module, fakes)
-    if joint is not None:
-        expose_norms(joint.aten)
-        simplify(joint.aten, options)
+    if isinstance(joint, AtenGraph):
+        return simplify(joint, options)
+    expose_norms(joint.aten)
+    simplify(joint.aten, options)
     return joint
 
 
-def record_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> JointGraph | None:
+def record_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> JointGraph | AtenGraph:
     if left_to_engine(graph_module):
         raise NotDifferentiable("PyTorch's engine goes through branches as they were taken, and runs users' own")
     recorder = Recorder()
@@ -96,13 +99,15 @@ class _Joint(Results):
 
     # ------------------------------------------------------------ results
 
-    def result(self, node: Node, tensor: Any) -> int:
+    def result(self, handle: Handle, tensor: Any) -> int:
         if tensor.requires_grad and tensor.grad_fn is None:
             raise NotDifferentiable("a result is a leaf")
-        return super().result(node, tensor)
+        return super().result(handle, tensor)
 
     def origin(self, handle: Handle, tensor: Any, shared: set[int], outputs: dict[int, int]) -> Returned:
         """A view made by the graph may not be written to afterwards; so its result is none, and made one outside."""
+        if not handle.base.fresh or id(handle.base) in shared:
+            check_history(handle)
         found = super().origin(handle, tensor, shared, outputs)
         if found.origin == "result" and not found.steps and tensor._is_view():
             return replace(found, steps=(ViewStep(torch.ops.aten.alias.default),))
@@ -113,19 +118,19 @@ class _Joint(Results):
         for k, base in enumerate(self.recorder.inputs):
             if not base.version or base.fresh:
                 continue
-            node = self.ending.private(base.node, base)
             if _differentiable(base):
-                self.rewritten.append((k, self.result(node, base.tensor)))
+                self.rewritten.append((k, self.result(self.recorder.handle(base.tensor), base.tensor)))
             else:
-                self.mutated.append((k, node))
+                self.mutated.append((k, self.ending.private(base.node, base)))
 
     # ------------------------------------------------------------ gradients
 
-    def differentiate(self) -> JointGraph | None:
+    def differentiate(self) -> JointGraph | AtenGraph:
         recorder = self.recorder
         wanted = [k for k, t in enumerate(self.tensors) if t.requires_grad]
         if not wanted:
-            return None
+            recorder.graph.output(tuple(self.nodes))
+            return self.graph()
         before = set(recorder.graph.nodes)
         tangents = [self.tangent(k) for k in wanted]
         self.check_leaves([self.tensors[k] for k in wanted])
@@ -135,14 +140,16 @@ class _Joint(Results):
         backward = frozenset(n for n in recorder.graph.nodes if n not in before)
         names = [recorder.handles[id(t)].base.first.name for t in tangents]
         recorder.graph.output((*self.nodes, *gradients))
-        rewritten = [position for _, position in self.rewritten]
-        aten = AtenGraph(
-            recorder.graph, tuple(self.mutated), dict(recorder.constants), tuple(self.returned), frozenset(),
-            tuple(c for c in self.counted() if c[0] not in rewritten), recounted(recorder),
-        )  # fmt: skip
         return JointGraph(
-            aten, len(self.leaves), len(self.nodes), tuple(zip(names, wanted, strict=True)), tuple(self.rewritten),
-            backward,
+            self.graph(), len(self.leaves), len(self.nodes), tuple(zip(names, wanted, strict=True)),
+            tuple(self.rewritten), backward,
+        )  # fmt: skip
+
+    def graph(self) -> AtenGraph:
+        rewritten = [position for _, position in self.rewritten]
+        return AtenGraph(
+            self.recorder.graph, tuple(self.mutated), dict(self.recorder.constants), tuple(self.returned), frozenset(),
+            tuple(c for c in self.counted() if c[0] not in rewritten), recounted(self.recorder),
         )  # fmt: skip
 
     def check_leaves(self, tensors: list[Any]) -> None:
@@ -178,6 +185,14 @@ class _Joint(Results):
 
     def gradient(self, ending: Ending, tensor: Any) -> Node | None:
         return None if tensor is None else ending.owned(self.recorder.handle(tensor))
+
+
+def check_history(handle: Handle | None) -> None:
+    """A tensor without history that got one by a write cannot be made outside of what it was detached from."""
+    while handle is not None and handle.view is not None:
+        if handle.tensor.requires_grad and handle.view.operator is torch.ops.aten.detach.default:
+            raise NotDifferentiable("a detached tensor gets a history")
+        handle = handle.parent
 
 
 def _differentiable(base: Base) -> bool:

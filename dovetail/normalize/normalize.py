@@ -18,6 +18,7 @@ from dovetail.normalize.control import CONTROL
 from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
+from dovetail.ops.fake import to_fake
 from dovetail.options import Options
 
 
@@ -52,10 +53,15 @@ def _recorded(
     recorder = Recorder()
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad):
-        inputs = placeholders(recorder, graph_module, fakes)
+        inputs = placeholders(recorder, graph_module, [_plain(f) for f in fakes])
         with recorder:
             outputs = run_graph(graph_module, inputs, recorder)
         return close(recorder, outputs)
+
+
+def _plain(fake: Any) -> Any:
+    """Nothing is differentiated: a real tensor that requires gradients need not be the leaf that its fake would be."""
+    return to_fake(fake, leaf=False) if isinstance(fake, torch.Tensor) and fake.requires_grad else fake
 
 
 def placeholders(recorder: Recorder, graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> list[Any]:
@@ -82,10 +88,7 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
         elif node.op == "call_function":
             args, kwargs = _values(node.args, env), _values(node.kwargs, env)
             control = CONTROL.get(node.target)
-            if node.target is getattr and args[1] == "data":
-                env[node] = recorder.data(args[0])
-            else:
-                env[node] = node.target(*args, **kwargs) if control is None else control(recorder, inner, *args)
+            env[node] = node.target(*args, **kwargs) if control is None else control(recorder, inner, *args)
         elif node.op == "call_method":
             receiver, *args = _values(node.args, env)
             env[node] = getattr(receiver, node.target)(*args, **_values(node.kwargs, env))

@@ -10,6 +10,7 @@ the real tensor by eager's own operators, so that all its relations are PyTorch'
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,10 +20,11 @@ from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.normalize.alias import Base, Handle
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor
-from dovetail.ops.schema import facts
+from dovetail.ops.schema import IDENTITY, facts
 
 aten = torch.ops.aten
 Node = torch.fx.Node
+_SET = torch._C._autograd._unsafe_set_version_counter
 
 
 def strided_from(tensor: torch.Tensor, sizes: Any, strides: Any, begin: int) -> torch.Tensor:
@@ -75,6 +77,28 @@ def flat(outputs: Any) -> list[Any]:
     return [outputs]
 
 
+def _detached_above(handle: Handle) -> Handle | None:
+    """The nearest one that this is a view of and that was detached from another."""
+    above = handle.parent
+    while above is not None and above.view is not None:
+        if above.view.operator is aten.detach.default:
+            return above
+        above = above.parent
+    return None
+
+
+def uncounted(handle: Handle) -> bool:
+    """Has the view a version counter of its own, as `.data` gives it?"""
+    if handle.view is None or handle.parent is None or handle.view.operator._schema.name not in IDENTITY:
+        return False
+    above, below = handle.parent.counter, handle.counter
+    before, version = below._version, above._version
+    _SET((above,), (version + 1,))
+    shared = below._version != before
+    _SET((above,), (version,))
+    return not shared
+
+
 class Results:
     """What the graph gives (`nodes`), and how the caller's outputs are made of that."""
 
@@ -83,12 +107,14 @@ class Results:
         self.ending = Ending(recorder)
         self.nodes: list[Node] = []
         self.tensors: list[Any] = []  # the fake tensor of each result
+        self.counters: list[Any] = []  # the fake tensor with its version counter
         self.returned: list[Returned] = []
-        self.bases: dict[int, int] = {}  # id of a Base -> position of the result that has its memory
+        self.bases: dict[int, tuple[int, Handle]] = {}  # id of a Base -> the result that has its memory
 
     def take(self, outputs: Any) -> None:
         """Decide for each output whether it is a result, a view of one, of an input or of another output."""
-        values = flat(outputs)
+        visible = flat(outputs)
+        values = [*visible, *self.between(visible)]
         first: dict[int, int] = {}
         for k, value in enumerate(values):
             if isinstance(value, torch.Tensor):
@@ -101,6 +127,15 @@ class Results:
                 self.returned.append(Returned("output", first[id(value)]))
             else:
                 self.returned.append(self.origin(self.recorder.handle(value), value, shared, first))
+        count = len(visible)
+        self.returned[count:] = [replace(each, given=False) for each in self.returned[count:]]
+
+    def between(self, values: list[Any]) -> list[Any]:
+        """Detached tensors that several outputs are views of, though the caller does not get them."""
+        found = {id(v): self.recorder.handle(v) for v in values if isinstance(v, torch.Tensor)}
+        above = [handle for handle in map(_detached_above, found.values()) if handle is not None]
+        several = {id(h): h for h in above if above.count(h) > 1 and id(h.tensor) not in found}
+        return [handle.tensor for handle in several.values()]
 
     def shared(self, handles: list[Handle]) -> set[int]:
         """Memory of which the caller gets more than one tensor."""
@@ -110,7 +145,7 @@ class Results:
     def origin(self, handle: Handle, tensor: Any, shared: set[int], outputs: dict[int, int]) -> Returned:
         base = handle.base
         if base.fresh and id(base) not in shared:
-            return Returned("result", self.result(self.ending.owned(handle), tensor))
+            return Returned("result", self.result(handle, tensor))
         above, last = [], handle
         while last.parent is not None:
             above.append(last)
@@ -124,9 +159,21 @@ class Results:
             if name in self.recorder.constants:
                 return Returned("object", self.recorder.constants[name], steps, version)
             return Returned("input", base.position, steps, version)
+        if above and id(last.tensor) not in outputs and uncounted(above[-1]):
+            return self.from_data(above, tensor)
         if id(base) not in self.bases:
-            self.bases[id(base)] = self.result(self.ending.owned(last), last.tensor)
-        return Returned("result", self.bases[id(base)], steps, version)
+            self.bases[id(base)] = (self.result(last, last.tensor), last)
+        return Returned("result", self.bases[id(base)][0], steps, version)
+
+    def from_data(self, handles: list[Handle], tensor: Any) -> Returned:
+        """The memory's own tensor is out of reach: `.data` of it is, as what `torch.zeros` gives under a recorder."""
+        start = handles.pop()
+        position, first = self.bases.get(id(start.base), (None, start))
+        if position is None:
+            position = self.result(start, start.tensor)
+            self.bases[id(start.base)] = position, start
+        steps, version = self.steps(handles if first is start else [*handles, start], tensor)
+        return Returned("result", position, steps, version)
 
     def steps(self, handles: list[Handle], tensor: Any) -> tuple[tuple[ViewStep, ...], int | None]:
         """The view operators that lead to the first of these from the parent of the last; its own version counter."""
@@ -134,8 +181,8 @@ class Results:
         for handle in reversed(handles):
             view = handle.view
             assert view is not None
-            own = own or view.uncounted
-            if view.uncounted:
+            if uncounted(handle):
+                own = True
                 made.append(ViewStep(DATA))
             elif view.operator is aten.as_strided.default:
                 sizes, strides, offset = view.args
@@ -146,15 +193,16 @@ class Results:
         version = tensor._version if own and self.recorder.counts else None
         return tuple(made), version or None
 
-    def result(self, node: Node, tensor: Any) -> int:
-        self.nodes.append(node)
+    def result(self, handle: Handle, tensor: Any) -> int:
+        self.nodes.append(self.ending.owned(handle))
         self.tensors.append(tensor)
+        self.counters.append(handle.counter)
         return len(self.nodes) - 1
 
     def counted(self) -> tuple[tuple[int, int], ...]:
         if not self.recorder.counts:
             return ()
-        return tuple((k, tensor._version) for k, tensor in enumerate(self.tensors))
+        return tuple((k, tensor._version) for k, tensor in enumerate(self.counters))
 
     def viewed(self) -> frozenset[int]:
         return frozenset(k for k, tensor in enumerate(self.tensors) if tensor._is_view())

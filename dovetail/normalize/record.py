@@ -130,14 +130,6 @@ class Recorder(FakeMode):
         self.handles[id(result)] = Handle(result, handle.base, self.node_of(handle), handle.base.version, handle, view)
         return result
 
-    def data(self, tensor: Any) -> Any:
-        """`tensor.data`, which is recorded as `detach`."""
-        result = tensor.data
-        view = self.handle(result).view
-        if view is not None:
-            view.uncounted = True
-        return result
-
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Node:
         """A node for the call. Where the graph's layouts differ from eager's, so does its `val`."""
         exact = True
@@ -204,8 +196,8 @@ class Recorder(FakeMode):
             raise Unsupported("view-of-many", f"{func} returns views of several tensors at once")
         parent = self.handle(args[0])
         if func is aten.as_strided.default:
-            args, parent = self.absolute(args, kwargs, parent), self.root(parent)
-            kwargs = {}
+            parent = self.stem(parent)
+            args, kwargs = self.absolute(args, kwargs, self.handle(args[0]), parent), {}
         positional, named = _positional(func, args, kwargs)
         view = View(func, positional[1:], named, None)
         version = parent.base.version
@@ -230,11 +222,24 @@ class Recorder(FakeMode):
         for holder in {node, handle.made} - {None}:
             _replace(holder, tensor, before)
         handle.tensor = before
-        if handle.base.tensor is tensor:
-            handle.base.tensor = before
         self.handles[id(before)] = handle
-        self.bind_view(_out_of_place(func), (before, *args[1:]), kwargs, tensor)
+        if handle.parent is None:
+            self.reshape_base(handle, self.emit(_out_of_place(func), node, *args[1:], **kwargs), tensor)
+        else:
+            with torch.set_grad_enabled(torch.is_grad_enabled() or tensor.requires_grad):  # it keeps its history
+                self.bind_view(_out_of_place(func), (before, *args[1:]), kwargs, tensor)
         return tensor
+
+    def reshape_base(self, old: Handle, node: Node, tensor: Any) -> None:
+        """`tensor` has the memory as before, in another shape: what it was is a view of it now."""
+        base, was = old.base, old.tensor
+        base.tensor, base.node, base.first = tensor, node, node
+        made = self.handles[id(tensor)] = Handle(tensor, base, node, base.version)
+        for handle in self.handles.values():  # what counts from the base's beginning
+            if handle.parent is old and handle.view.operator is aten.as_strided.default:  # type: ignore[union-attr]
+                handle.parent = made
+        old.parent, old.pick = made, None
+        old.view = View(aten.as_strided.default, (was.size(), was.stride(), was.storage_offset()), {}, None)
 
     # ------------------------------------------------------------ memory
 
@@ -246,10 +251,14 @@ class Recorder(FakeMode):
             raise InternalError("normalize", f"{tensor} does not come from this graph")
         return self.handles[id(self.constant(tensor, fresh=False))]
 
-    def root(self, handle: Handle) -> Handle:
+    def stem(self, handle: Handle) -> Handle:
+        """The one nearest to this tensor that has all of the memory: the base, or what is detached from it."""
+        found = handle
         while handle.parent is not None:
+            assert handle.view is not None
+            found = found if handle.view.operator._schema.name in IDENTITY else handle.parent
             handle = handle.parent
-        return handle
+        return found
 
     def node_of(self, handle: Handle) -> Node:
         """The tensor's value now."""
@@ -284,12 +293,14 @@ class Recorder(FakeMode):
             made = self.emit(view.operator, node, *args, **view.kwargs)
         return made if view.index is None else self.picked(made, view.index)
 
-    def absolute(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: Handle) -> tuple[Any, ...]:
-        """as_strided's arguments with an explicit offset, so that it can start from the base."""
+    def absolute(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], handle: Handle, stem: Handle
+    ) -> tuple[Any, ...]:
+        """as_strided's arguments with an explicit offset, so that it can start from the stem."""
         named = bound(aten.as_strided.default, args, kwargs)
         offset = named.get("storage_offset")
-        start = parent.tensor.storage_offset() if offset is None else offset
-        return self.root(parent).tensor, named["size"], named["stride"], start
+        start = handle.tensor.storage_offset() if offset is None else offset
+        return stem.tensor, named["size"], named["stride"], start
 
     # ------------------------------------------------------------ mutation
 
@@ -298,8 +309,8 @@ class Recorder(FakeMode):
             raise Unsupported("metadata-mutation", f"{func} changes the memory of a tensor in place",
                               "make a new tensor instead")
         result = run(func, args, kwargs)
-        if func.namespace not in _BUILT_IN:
-            self.apply_to_copies(func, args, kwargs, result)
+        if func.namespace not in _BUILT_IN or known.random and not args[0].is_contiguous():
+            self.apply_to_copies(func, args, kwargs, result)  # the order of random numbers is that of its memory
         elif func is aten.copy_.default:
             self.write(args[0], self.copied(args[0], args[1]))
         elif func in (aten.fill_.Scalar, aten.zero_.default):
@@ -309,11 +320,11 @@ class Recorder(FakeMode):
         return result
 
     def apply_to_copies(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """A user's operator gets copies of what it writes to; their values become those of the originals."""
+        """The operator itself gets copies of what it writes to; their values become those of the originals."""
         named = bound(func, args, kwargs)
         form, written = copying(func, {n: named[n] for n in facts(func).written if named.get(n) is not None})
         own = _own(facts(func), result)
-        copies = [run(aten.clone.default, (self.node_of(self.handle(t)).meta["val"],), {}) for t in written]
+        copies = [to_fake(t, leaf=False) for t in written]
         node = self.create(form, *self.nodes(args, kwargs), [*own, *copies])
         for k, item in enumerate(own):
             if isinstance(item, torch.Tensor):

@@ -30,7 +30,11 @@ def apart(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]
     """Run the operator on each tensor; the results, None of an operator that writes in place."""
     call = _single(func._schema.name.removeprefix(_PREFIX))
     results = [call(*each, **named) for each, named in _rows(func, args, kwargs)]
-    return results if func._schema.returns else None
+    if func._schema.returns:
+        return results
+    for tensor in args[0]:  # PyTorch counts these writes one by one
+        torch.autograd.graph.increment_version(tensor)
+    return None
 
 
 def _rows(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:

@@ -36,7 +36,20 @@ class CompiledPair:
 
 def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Call:
     """A callable of the captured graph's inputs that gives its results."""
-    return _function(joint, pair, compiled).apply
+    apply = _function(joint, pair, compiled).apply
+    inputs = [n.meta["val"] for n in pair.forward.graph.nodes if n.op == "placeholder"][: joint.inputs]
+    aside = [k for k, v in enumerate(inputs) if getattr(v, "requires_grad", False) and not pair.depends[k]]
+    if not aside:
+        return apply
+
+    def call(*inputs: Any) -> Any:
+        """The engine must not go on to where an input without a gradient came from."""
+        given = list(inputs)
+        for k in aside:
+            given[k] = given[k].detach()
+        return apply(*given)
+
+    return call
 
 
 # ---------------------------------------------------------------- the function
@@ -76,9 +89,16 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
                 return tuple(compiled.operators()(*box, *tangents, *ctx.numbers))
             box += [_laid_out(g, *layout) for g, layout in zip(given, layouts, strict=True)]
             box += ctx.numbers
-            return tuple(backward(box))
+            found = tuple(backward(box))
+            return found if all(g is not None for g in given) else _reached(found, given, pair.depends)
 
     return CompiledFunction
+
+
+def _reached(found: tuple[Any, ...], given: list[Any], depends: Sequence[int]) -> tuple[Any, ...]:
+    """No gradient for inputs that only results without one were computed from."""
+    there = sum(1 << k for k, gradient in enumerate(given) if gradient is not None)
+    return tuple(g if bits & there else None for g, bits in zip(found, depends, strict=True))
 
 
 def _layout(pair: Pair, name: str) -> tuple[Any, ...]:

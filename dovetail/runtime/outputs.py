@@ -55,7 +55,7 @@ def handed_out(
         return _cut(call, eager, len(returned))
     order = _order(returned)
     plans = [(k, _ORIGINS[returned[k].origin], returned[k], _replay(returned[k].steps)) for k in order]
-    count = len(plans)
+    count, given = len(plans), sum(each.given for each in returned)
 
     def finished(*inputs: Any) -> Any:
         try:
@@ -70,7 +70,7 @@ def handed_out(
             outputs[k] = made = made if replay is None else replay(made)
             if each.version is not None:
                 _SET((made,), (each.version,))
-        return tuple(outputs)
+        return tuple(outputs[:given])
 
     return finished
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
-from dovetail.normalize.passes.dead import has_effect
 from dovetail.normalize.passes.escape import escaping
+from dovetail.ops.effects import has_effect
 
 
 def merge_common(aten: AtenGraph) -> None:

@@ -80,7 +80,7 @@ WRITES = (
     "{a}.index_add_(0, torch.tensor([0]), {b}[:1])", "{a}.scatter_({d}, torch.zeros_like({a}, dtype=torch.int64), 1.0)",
     "{a}.index_fill_({d}, torch.tensor([0]), 1.0)", "{a}.unsqueeze(0).copy_({b})", "{a}.addcmul_({b}, {b})",
     "torch._foreach_add_([{a}, {b}], 1)", "{a}.select({d}, 0).copy_({b})", "{a}.copy_({a})", "{a}.set_({b})",
-    "{a}.resize_(2)", "{a}.t_()", "{a}.unsqueeze_(0)", "{a}.squeeze_()", "{a}.detach_()", "{a}.requires_grad_()",
+    "{a}.resize_(1)", "{a}.t_()", "{a}.unsqueeze_(0)", "{a}.squeeze_()", "{a}.detach_()", "{a}.requires_grad_()",
     "{a}.transpose_(0, {d})", "{a}.as_strided((2,), (1,)).add_(1)", "{a}.exp_().clamp_(max=9)", "{a}.normal_()",
     "{a}.uniform_(0, 1)", "{a}.bernoulli_(0.5)", "torch.cat([{a}, {a}], out={b})", "{a}.div_({b}.abs() + 1)",
     "{m}.ema.mul_(0.9).add_({a}.detach().mean(0), alpha=0.1)", "{m}.ema.lerp_({a}.mean(0), 0.1)",
@@ -114,7 +114,7 @@ AFTERWARDS = (
     ("{o}.detach().add_(1)", 5), ("{o}.data.mul_(2)", 3), ("{o}.view(-1)[:1].fill_(3)", 2), ("unrecorded({o})", 5),
     ("unrecorded({a})", 5), ("{o}.requires_grad_()", 2), ("{o}.copy_({p})", 2), ("{o}.t_()", 1), ("{o}.detach_()", 1),
     ("{o}.retain_grad()", 1), ("{o}.sum().item()", 1), ("{a}.copy_({o})", 2), ("{o}.add_({a})", 2),
-    ("{o}.register_hook(lambda g: g * 2)", 2), ("{a}.register_hook(lambda g: g * 3)", 1), ("{o}._base", 2),
+    ("{o}.register_hook(lambda g: g * 2)", 2), ("{a}.register_hook(lambda g: g * 3)", 1),
     ("torch.autograd.grad(total({o}), wanting(args), create_graph=True, allow_unused=True)", 1),
     ("{o}.unsqueeze_(0)", 1), ("{o}.numpy(force=True).__imul__(2)", 1), ("{o} * 2", 1),
 )  # fmt: skip

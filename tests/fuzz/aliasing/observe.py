@@ -12,13 +12,15 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+ENGINES = dict.fromkeys(("version", "strides", "is_view", "base", "memory"))
+
 
 class Universe:
     """All tensors met on one side; each is kept alive, so that no other gets its id or its memory."""
 
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
-        self.memories: dict[int, tuple[int, int]] = {}  # of a storage: its number, the address that offsets count from
+        self.memories: dict[int, tuple[int, int]] = {}  # of a storage: its number, where offsets in it count from
         self.keep: list[Any] = []
 
     def number(self, tensor: torch.Tensor) -> int:
@@ -32,14 +34,17 @@ class Universe:
         if not tensor.numel():
             return None
         storage = tensor.untyped_storage()
+        place = tensor.data_ptr() - storage.data_ptr()
         if storage._cdata not in self.memories:
-            self.memories[storage._cdata] = (len(self.memories), tensor.data_ptr())
+            self.memories[storage._cdata] = (len(self.memories), place)
             self.keep.append(storage)
         number, start = self.memories[storage._cdata]
-        return number, tensor.data_ptr() - start
+        return number, place - start
 
-    def seen(self, value: Any) -> list[dict[str, Any]]:
-        return [self.look(t) for t in tensors(value)]
+    def seen(self, value: Any, made: Any = ()) -> list[dict[str, Any]]:
+        """`made` are gradients and the like: how PyTorch's engine came by them is its own business."""
+        theirs = [self.look(t) for t in tensors(made)]
+        return [*(self.look(t) for t in tensors(value)), *({**seen, **ENGINES} for seen in theirs)]
 
     def look(self, tensor: torch.Tensor) -> dict[str, Any]:
         history = _asked(tensor, "grad_fn")  # PyTorch refuses to rebuild that of some views

@@ -1,0 +1,54 @@
+"""Random programs over views, writes and gradients, the same ones on every machine. More: `make fuzz-aliasing`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.aliasing.__main__ import COMMAND
+from tests.fuzz.aliasing.check import Side, compare
+from tests.fuzz.aliasing.generate import generate
+
+PROGRAM = """
+import torch
+
+
+def make_inputs():
+    x = torch.ones(3, requires_grad=True)
+    return [x], []
+
+
+def program(x):
+    y = x * 2
+    return y, {result}
+
+
+def afterwards(see, args, kept, out, x):
+    see(lambda: out[1].add_(1))
+    see(lambda: (out[0] * out[0]).sum().backward())
+"""
+
+
+@pytest.mark.parametrize("start", range(0, 120, 20))
+def test_random_programs(start):
+    found = {seed: COMMAND.run(seed).difference for seed in range(start, start + 20)}
+    assert {seed: words for seed, words in found.items() if words} == {}
+
+
+def test_the_same_seed_gives_the_same_program():
+    assert generate(3) == generate(3)
+
+
+def called(result: str) -> Side:
+    side = Side(PROGRAM.format(result=result), "<checked>", None)
+    side.call(0, again=False)
+    return side
+
+
+@pytest.mark.parametrize("result,kind", [
+    ("y[:2]", None), ("y[:2].clone()", "memory"), ("y[:2].detach()", "requires_grad"), ("y[1:]", "memory"),
+    ("x.detach()[:2]", "memory"), ("(y.mul_(1), y[:2])[1]", "version"), ("y[:2] * 1.01", "memory"),
+    ("y[::2]", "strides"), ("y.as_strided((2,), (1,)).view(2)", None),
+])  # fmt: skip
+def test_the_checker_sees_differences(result, kind):
+    found = compare(called(result), called("y[:2]"))
+    assert (found and found[0]) == kind
