@@ -121,7 +121,7 @@ def test_what_follows_a_batch_norm_is_computed_again():
         return torch.conv2d(y, kernel).sum()
 
     split = pair(normed, leaf(2, 3, 8, 8), leaf(3), leaf(3), leaf(4, 3, 1, 1))
-    assert [tuple(n.meta["val"].shape) for n in split.saved] == [(3,), (3,)]
+    assert [tuple(n.meta["val"].shape) for n in split.saved] == [(3,), (3,), (3,)]
     assert "aten.relu.default" in targets(split.backward)
 
 
@@ -132,3 +132,15 @@ def test_convolutions_get_images_in_their_fastest_layout():
     assert all(i.is_contiguous(memory_format=torch.channels_last) for i in images)
     gradients = split.backward.graph.output_node().args[0]
     assert all(g.meta["val"].is_contiguous() for g in gradients)
+
+
+def test_inputs_and_results_are_kept_only_where_eager_keeps_them():
+    """A caller may write to others before the backward pass: eager would not notice."""
+    split = pair(lambda x: (x * 2).exp().sigmoid(), leaf(5))
+    assert split.kept == () and [n.target for n in split.saved] != []
+    assert pair(lambda x: x.sin(), leaf(5)).kept == (0,)
+
+
+def test_draws_nobody_reads_stay_in_the_forward_half():
+    split = pair(lambda x: (torch.rand(2), x.sin())[1], leaf(5))
+    assert "aten.rand.default" in targets(split.forward)
