@@ -48,6 +48,7 @@ from dovetail.runtime.spent import spent
 from dovetail.schedule import plan_memory, schedule
 
 Compiled = Callable[..., Sequence[Any]]
+AUTOCAST = ("cpu", "cuda")
 
 
 def trace(
@@ -112,7 +113,8 @@ def _compile(
     call = builder(aten, graph.forward if plain else program_runtime.out_of_bounds, options, events, "")
     if call is None:
         return graph
-    call = recounted(without_history(call) if needs_autograd(fakes) else call, aten, builder is build)
+    call = without_autocast(without_history(call) if needs_autograd(fakes) else call)
+    call = recounted(call, aten, builder is build)
     call = call if plain else handed_out(call, graph.forward, aten.returned, ())
     call = spent(call, used) if used else call
     return protect(call, graph.forward, [k for k, _ in aten.mutated], fakes, list(aten.constants.values()))
@@ -133,7 +135,7 @@ def _train(
         return graph
     written = [k for k, _ in (*joint.aten.mutated, *joint.rewritten)]
     replay = Replay(graph.forward, joint) if repeatable(joint) else None
-    forward = recounted(forward, pair.forward, builder is build)
+    forward = recounted(without_autocast(forward), pair.forward, builder is build)
     operators = functools.cache(functools.partial(interpreter, pair.backward))
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, operators, draws(pair.forward)))
     call = handed_out(call, graph.forward, joint.aten.returned, joint.rewritten)
@@ -183,6 +185,18 @@ def without_history(call: Compiled) -> Compiled:
 
     def plain(*inputs: Any) -> Sequence[Any]:
         with torch.no_grad():
+            return call(*inputs)
+
+    return plain
+
+
+def without_autocast(call: Compiled) -> Compiled:
+    """The graph's casts are its own: what PyTorch would cast now, it may have computed in a block without autocast."""
+    if not any(torch.is_autocast_enabled(device) for device in AUTOCAST):
+        return call
+
+    def plain(*inputs: Any) -> Sequence[Any]:
+        with torch._C._DisableAutocast():
             return call(*inputs)
 
     return plain

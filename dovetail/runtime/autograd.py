@@ -17,6 +17,7 @@ from dovetail.ir.joint import JointGraph, Pair
 from dovetail.runtime.replay import Replay
 
 Call = Callable[..., Any]
+_without_autocast = torch._C._DisableAutocast  # casts are part of the graphs
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
                 return tuple(compiled.operators()(*box, *tangents, *ctx.numbers))
             box += [_laid_out(g, *layout) for g, layout in zip(given, layouts, strict=True)]
             box += ctx.numbers
-            found = tuple(backward(box))
+            with _without_autocast():
+                found = tuple(backward(box))
             return found if all(g is not None for g in given) else _reached(found, given, pair.depends)
 
     return CompiledFunction

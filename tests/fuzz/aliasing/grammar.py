@@ -108,7 +108,7 @@ SHAPED = (("{},", 10), ("[{}]", 2), ("[({},)]", 1))
 #: What the caller does after a call: `{o}` and `{p}` are results, `{a}` and `{b}` inputs or what those are views of.
 AFTERWARDS = (
     ("total({o}, {p}).backward()", 10), ("total(*out).backward()", 10), ("total(*out).backward(retain_graph=True)", 3),
-    ("torch.autograd.grad(total({o}), {a}, allow_unused=True)", 4),
+    ("torch.autograd.grad(total({o}), wanting([{a}]), allow_unused=True)", 4),
     ("torch.autograd.grad(total(*out), wanting(args), allow_unused=True)", 4),
     ("{a}.add_(1)", 3), ("{a}.detach().mul_(2)", 4), ("{a}.data.add_(1)", 3), ("{o}.mul_(2)", 4), ("{o}.zero_()", 2),
     ("{o}.detach().add_(1)", 5), ("{o}.data.mul_(2)", 3), ("{o}.view(-1)[:1].fill_(3)", 2), ("unrecorded({o})", 5),
@@ -128,7 +128,9 @@ def total(*tensors):
 
 
 def wanting(values):
-    return [t for v in values for t in (v.parameters() if isinstance(v, torch.nn.Module) else [v]) if t.requires_grad]
+    """Leaves: a tensor that the program has given a history is another one to autograd than what was computed from."""
+    found = [t for v in values for t in (v.parameters() if isinstance(v, torch.nn.Module) else [v])]
+    return [t for t in found if t.is_leaf and t.requires_grad]
 
 
 def unrecorded(tensor):
