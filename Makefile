@@ -66,6 +66,10 @@ bench-capture: $(READY)
 modules: $(READY)
 	$(BIN)/python -m tests.capture.module_sweep $(ARGS)
 
+# Every configuration of PyTorch's optimizer database, with each way to compute it.
+optimizers: $(READY)
+	$(BIN)/python -m tests.optim.database $(ARGS)
+
 opdb: $(READY)
 	$(BIN)/python -m tests.opdb.sweep $(ARGS)
 

@@ -28,7 +28,7 @@ from dovetail.ir.captured import Captured, Continuation
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable
 from dovetail.ir.liveness import writes
-from dovetail.ir.loops import Group, Program
+from dovetail.ir.loops import Batch, Group, Program
 from dovetail.ir.text import fusion_text, program_text
 from dovetail.lower import lower
 from dovetail.normalize import normalize, normalize_joint
@@ -45,7 +45,7 @@ from dovetail.runtime.outputs import as_they_are, handed_out, recounted
 from dovetail.runtime.overlap import protect
 from dovetail.runtime.replay import Replay
 from dovetail.runtime.spent import spent
-from dovetail.schedule import plan_memory, schedule
+from dovetail.schedule import gather, plan_memory, schedule
 
 Compiled = Callable[..., Sequence[Any]]
 AUTOCAST = ("cpu", "cuda")
@@ -166,12 +166,15 @@ def build(
 
     with events.stage(f"{prefix}schedule"):
         scheduled = schedule(program, options)
-        memory = plan_memory(scheduled, HAS_OUT)
     events.artifact("schedule", lambda: program_text(scheduled))
     events.artifact("fusion", lambda: fusion_text(program, scheduled))
 
     with events.stage(f"{prefix}codegen"):
         kernels = {item.name: cpu.generate(item, options) for item in scheduled.items if isinstance(item, Group)}
+        scheduled = gather(scheduled, kernels)
+        batches = [item for item in scheduled.items if isinstance(item, Batch)]
+        kernels |= {b.name: cpu.generate(b.groups[0], options, many=True) for b in batches}
+        memory = plan_memory(scheduled, HAS_OUT)
         text = host.generate(scheduled, kernels, memory, consumes=eager is None)
     events.artifact("output_code", lambda: text.text)
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))

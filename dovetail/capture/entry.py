@@ -21,6 +21,7 @@ from dovetail.capture.contexts import leave_changed, preserved, set_variables
 from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.higher import all as _higher
 from dovetail.capture.known import all as _known
+from dovetail.capture.loading import Loading
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.offsets import forget_offsets
 from dovetail.capture.rebuild import Rebuilder
@@ -332,12 +333,13 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
             s.graph.erase_node(n)
     inputs = tuple(_as_given(s, i) for i in _order(s.graph, used))
     static = [s.bound[i.source.index] for i in inputs if i.static]
-    arguments = [_argument(rebuilder, i) for i in inputs if not i.static] + (["*P"] if static else [])
+    loading = Loading([i.source for i in inputs if not i.static and isinstance(i.fake, torch.Tensor)])
+    arguments = [_argument(rebuilder, loading, i) for i in inputs if not i.static] + (["*P"] if static else [])
     call = [f"_o = graph({', '.join(arguments)})"] if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs else []
     if call and repeatable(s.graph):
         call = guarded_call(call[0], s.header)
         s.names[AGAIN] = reraise
-    body = "\n    ".join([*rebuilder.prelude, *call, *rebuilder.lines, *ending.lines])
+    body = "\n    ".join([*rebuilder.prelude, *loading.lines, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
     module = torch.fx.GraphModule(s.subgraphs, s.graph)
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
@@ -360,8 +362,8 @@ def _as_given(s: Session, given: GraphInput) -> GraphInput:
     return replace(given, fake=to_fake(real))
 
 
-def _argument(rebuilder: Rebuilder, given: Any) -> str:
-    return given.source.expr() if isinstance(given.fake, torch.Tensor) else rebuilder.entry(given.source)
+def _argument(rebuilder: Rebuilder, loading: Loading, given: Any) -> str:
+    return loading.text(given.source) if isinstance(given.fake, torch.Tensor) else rebuilder.entry(given.source)
 
 
 def _settle_numbers(s: Session) -> None:

@@ -24,7 +24,7 @@ from dovetail.ir import dims
 from dovetail.ir.host import HostProgram, MemoryPlan
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import last_uses, reads, view_roots, writes
-from dovetail.ir.loops import Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
+from dovetail.ir.loops import Batch, Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
 from dovetail.ops.calls import OPAQUE
 from dovetail.ops.schema import facts
 
@@ -53,6 +53,7 @@ class _Host:
         self.foreign = {b.name for b in program.inputs} | _library_views(program)
         self.last = last_uses(program)
         self.view_of: dict[str, View] = {}
+        self.launched: list[Kernel] = []
         self.made_as_views: set[str] = set()
 
     def build(self) -> HostProgram:
@@ -71,7 +72,7 @@ class _Host:
         if self.checks:
             first = [self.checks.get(k, text) for k, text in enumerate(self.body)]
             lines += ["", *self.function("run_first", names, first)]
-        used = {k.symbol: k for k in self.kernels.values()}
+        used = {k.symbol: k for k in self.launched}
         return HostProgram("\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size)
 
     def function(self, name: str, parameters: list[str], body: list[str]) -> list[str]:
@@ -151,14 +152,26 @@ class _Host:
         for buffer in writes(group).values():
             self.allocate(buffer)
         kernel = self.kernels[group.name]
-        arguments = [self.pointer(b) for b in kernel.pointers] + [str(s) for s in kernel.sizes]
-        call = f"{kernel.symbol}({', '.join(arguments)})"
+        self.launched.append(kernel)
+        call = f"{kernel.symbol}({', '.join(self.given(kernel))})"
         if not kernel.messages:
             self.body.append(f"{call}  # {group.name}")
             return
         messages = self.constant(kernel.messages, "messages")
         self.body.append(f"failed = {call}  # {group.name}")
         self.body.append(f"if failed: raise CheckFailed({messages}[failed - 1])")
+
+    def batch(self, batch: Batch) -> None:
+        """One call with the arguments of each group in turn."""
+        for buffer in writes(batch).values():
+            self.allocate(buffer)
+        kernel = self.kernels[batch.name]
+        self.launched.append(kernel)
+        arguments = [a for group in batch.groups for a in self.given(self.kernels[group.name])]
+        self.body.append(f"{kernel.symbol}({', '.join(arguments)})  # {batch.name}: {len(batch.groups)} at once")
+
+    def given(self, kernel: Kernel) -> list[str]:
+        return [self.pointer(b) for b in kernel.pointers] + [str(s) for s in kernel.sizes]
 
     def library(self, call: LibraryCall) -> None:
         arguments = [self.argument(a) for a in call.args]
@@ -253,8 +266,13 @@ class _Host:
             self.body.append(f"{' = '.join(dict.fromkeys(dead))} = None")
 
     def finish(self) -> None:
+        moved = [old.name for old, new in self.program.mutated if old.name == new.name]
         for old, new in self.program.mutated:
-            self.body.append(f"{old.name}.copy_({self.tensor(new)})")
+            if old.name != new.name:
+                self.body.append(f"{old.name}.copy_({self.tensor(new)})")
+        if moved:
+            count = self.constant(torch._C._increment_version, "count_versions")
+            self.body.append(f"{count}(({''.join(f'{name}, ' for name in moved)}))")
         values = "".join(f"{self.output(o)}, " for o in self.program.outputs)
         self.body.append(f"return ({values})")
 
@@ -273,7 +291,7 @@ def _library_views(program: Program) -> set[str]:
     return {b.name for call in calls if facts(call.operator).view for b in call.results if b is not None}
 
 
-_EMIT = {Group: _Host.group, LibraryCall: _Host.library, View: _Host.view}
+_EMIT = {Group: _Host.group, Batch: _Host.batch, LibraryCall: _Host.library, View: _Host.view}
 
 
 def _tuple(values: tuple[Any, ...]) -> str:

@@ -26,6 +26,8 @@ class Kernel:
     pointers: tuple[Buffer, ...]
     sizes: tuple[Dim | Param, ...]
     messages: tuple[str, ...] = ()
+    joins: bool = False  # can it be started for several groups at once?
+    many: bool = False  # is it? Then it is called with the arguments of each in turn.
 
     @property
     def floats(self) -> tuple[int, ...]:

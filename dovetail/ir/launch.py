@@ -8,15 +8,23 @@ threads from 0. There are `rows` tasks when `lanes` is 0. Otherwise a task is a 
 a range of `span` indices, `segments` to a row (the fastest digit), each `segment` long, a multiple
 of `lanes`, but for the last. rows and span are positive. The launcher fills the slots below, but
 for status and partials.
+
+    void dovetail_launch_many(ptr records, i64 width, i64 slots, i64 count, ptr fill, ptr body)
+
+does so for `count` contexts of `slots` slots, shared out among the threads by their work. `fill(ctx, record)` prepares
+one from a record of `width` words: rows, span, lanes and work in the slots `GIVEN`, and the kernel's arguments.
 """
 
 from __future__ import annotations
 
 LAUNCH = "dovetail_launch"
+LAUNCH_MANY = "dovetail_launch_many"
 
 #: status: 0, or the number of a failed check; parts: threads that ran a body; partials: the kernel's.
 STATUS, TASKS, SEGMENT, SEGMENTS, PARTIALS, PARTS, BODY = range(7)
 FIRST_FREE = 8
+#: rows, span, lanes and work, until the launcher has cut them into tasks.
+GIVEN = (TASKS, SEGMENT, SEGMENTS, PARTIALS)
 
 #: Threads of a team, at most: partial results are kept for so many.
 MOST_THREADS = 1024

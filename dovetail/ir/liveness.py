@@ -7,6 +7,7 @@ from typing import Any
 
 from dovetail.ir import dims
 from dovetail.ir.loops import (
+    Batch,
     Buffer,
     BufferRef,
     Check,
@@ -71,6 +72,8 @@ def reads(item: Item) -> dict[str, Buffer]:
         return found
     if isinstance(item, LibraryCall):
         return {b.name: b for b in references([item.args, dict(item.kwargs)])}
+    if isinstance(item, Batch):
+        return {name: b for group in item.groups for name, b in reads(group).items()}
     return {item.base.name: item.base}
 
 
@@ -82,6 +85,8 @@ def writes(item: Item) -> dict[str, Buffer]:
         return {s.buffer.name: s.buffer for s in stores if s.buffer.name not in local}
     if isinstance(item, LibraryCall):
         return {b.name: b for b in item.results if b is not None}
+    if isinstance(item, Batch):
+        return {name: b for group in item.groups for name, b in writes(group).items()}
     return {item.result.name: item.result}
 
 

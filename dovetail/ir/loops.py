@@ -1,7 +1,7 @@
 """The loop IR: what `lower` produces, `schedule` rearranges and `codegen` prints.
 
     Program = inputs: Buffer*, items: Item*, outputs: Output*, sizes: Symbol*, numbers: (place, Param)*
-    Item    = Group | LibraryCall | View
+    Item    = Group | LibraryCall | View | Batch(Group*)
     Group   = name, outer: Range*, loops: Loop*, locals: Buffer*      one kernel
     Loop    = inner: Range*, body: Statement*
     Statement = Store(buffer, index: Dim*, value)
@@ -335,7 +335,15 @@ class View:
     base: Buffer
 
 
-Item = Group | LibraryCall | View
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Groups of one kernel that do not depend on each other, started at once; made last, when kernels are known."""
+
+    name: str
+    groups: tuple[Group, ...]
+
+
+Item = Group | LibraryCall | View | Batch
 
 
 @dataclass(frozen=True, slots=True)

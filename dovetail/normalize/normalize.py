@@ -18,6 +18,7 @@ from dovetail.normalize.control import CONTROL
 from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
+from dovetail.ops.engine import calls_engine
 from dovetail.ops.fake import to_fake
 from dovetail.options import Options
 
@@ -53,7 +54,8 @@ def _recorded(
     recorder = Recorder()
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad):
-        inputs = placeholders(recorder, graph_module, [_plain(f) for f in fakes])
+        leaves = fakes if calls_engine(graph_module.graph) else [_plain(f) for f in fakes]
+        inputs = placeholders(recorder, graph_module, leaves)
         with recorder:
             outputs = run_graph(graph_module, inputs, recorder)
         return close(recorder, outputs)

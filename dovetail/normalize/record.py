@@ -23,6 +23,7 @@ from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
 from dovetail.ops.fake.number import SYMBOLIC, place_of, symbolic
 from dovetail.ops.fake.tensor import run
 from dovetail.ops.foreach import apart, takes_list
+from dovetail.ops.fused import fused, is_fused
 from dovetail.ops.schema import IDENTITY, Facts, bound, facts
 
 aten = torch.ops.aten
@@ -91,9 +92,9 @@ class Recorder(FakeMode):
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not isinstance(func, torch._ops.OpOverload):
             raise Unsupported("higher-order-operator", f"{func} cannot be part of a functional graph")
-        if takes_list(func):
+        if takes_list(func) or is_fused(func):
             with self:
-                return apart(func, args, kwargs)
+                return (apart if takes_list(func) else fused)(func, args, kwargs)
         func = _SHARING.get(func, func)
         known = facts(func)
         if func._schema.name in IDENTITY:

@@ -16,6 +16,7 @@ from dovetail.runtime.program import CheckFailed
 
 Call = Callable[..., Any]
 _SET = torch._C._autograd._unsafe_set_version_counter
+_ADVANCE = torch._C._increment_version
 
 
 def recounted(call: Call, graph: AtenGraph, known: bool) -> Call:
@@ -27,11 +28,15 @@ def recounted(call: Call, graph: AtenGraph, known: bool) -> Call:
     if not results and not written:
         return call
     constants = tuple(graph.constants.values())
+    fewer = [(k, extra) for k, extra in written if extra < 0]
+    rounds = [[k for k, extra in written if extra > n] for n in range(max([0, *(extra for _, extra in written)]))]
 
     def counting(*inputs: Any) -> Any:
         found = call(*inputs)
         given = (*inputs, *constants)
-        for k, extra in written:  # one by one: two inputs may share a counter
+        for places in rounds:
+            _ADVANCE([given[k] for k in places])
+        for k, extra in fewer:  # one by one: two inputs may share a counter
             advance(given[k], extra)
         for k, version in results:
             _SET((found[k],), (version,))

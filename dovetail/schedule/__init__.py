@@ -11,9 +11,11 @@ from dovetail.schedule.align import Names
 from dovetail.schedule.arrange import arrange
 from dovetail.schedule.concat import share_prefixes
 from dovetail.schedule.fuse import Slot, fuse
+from dovetail.schedule.gather import gather
+from dovetail.schedule.in_place import write_in_place
 from dovetail.schedule.inline import inline, remove_dead
 
-__all__ = ["plan_memory", "schedule"]
+__all__ = ["gather", "plan_memory", "schedule"]
 
 
 def schedule(program: Program, options: Options) -> Program:
@@ -21,7 +23,7 @@ def schedule(program: Program, options: Options) -> Program:
     program = share_prefixes(remove_dead(program))
     program = inline(program, exact_rounding=options.numerics == "eager")
     slots = fuse(program, Names())
-    return program.with_items(_finish(program, slots))
+    return write_in_place(program.with_items(_finish(program, slots)))
 
 
 def _finish(program: Program, slots: list[Slot]) -> tuple:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dovetail.ir import dims
 from dovetail.ir.host import MemoryPlan
 from dovetail.ir.liveness import last_uses, output_buffers, reads, view_roots, writes
-from dovetail.ir.loops import Buffer, Group, LibraryCall, Program
+from dovetail.ir.loops import Batch, Buffer, Group, LibraryCall, Program
 
 ALIGNMENT = 64  # bytes: one cache line, one AVX-512 vector
 LIBRARIES = frozenset({"aten", "prims", "mkldnn", "dovetail"})  # whose operators keep none of their arguments
@@ -43,7 +43,7 @@ def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
     space = _Space()
     sizes: dict[str, int] = {}
     for position, item in enumerate(program.items):
-        if isinstance(item, Group) or (isinstance(item, LibraryCall) and item.operator in has_out):
+        if isinstance(item, (Group, Batch)) or (isinstance(item, LibraryCall) and item.operator in has_out):
             for name, buffer in writes(item).items():
                 nbytes = storage_elements(buffer) * buffer.dtype.itemsize
                 if not isinstance(nbytes, int) or name in escaping or name in sizes or buffer.kind == "input":

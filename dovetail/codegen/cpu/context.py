@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from dovetail.codegen.cpu.signature import Signature
-from dovetail.ir.launch import FIRST_FREE, LAUNCH, PARTIALS, SEGMENT, SEGMENTS
+from dovetail.ir.launch import FIRST_FREE, LAUNCH, LAUNCH_MANY, PARTIALS, SEGMENT, SEGMENTS
 
 FIRST_VALUE = FIRST_FREE
 
@@ -17,6 +17,11 @@ FIRST_VALUE = FIRST_FREE
 def declare_launch(declares: dict[str, str]) -> None:
     """The runtime's function that runs a body's tasks."""
     declares[LAUNCH] = f"declare void @{LAUNCH}(ptr, ptr, i64, i64, i64, i64)"
+
+
+def declare_launch_many(declares: dict[str, str]) -> None:
+    """The one that runs those of several contexts."""
+    declares[LAUNCH_MANY] = f"declare void @{LAUNCH_MANY}(ptr, i64, i64, i64, ptr, ptr)"
 
 
 def load(name: str, slot: int, kind: str = "i64") -> list[str]:

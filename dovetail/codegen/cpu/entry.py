@@ -42,19 +42,53 @@ class Entry:
 
     def whole(self, group: Group, plan: Plan, costs: list[int]) -> list[str]:
         """One phase: the body's tasks are the outer indices, the vectorised range cut in segments."""
-        outer = plan.outer
-        rows = self.rows(group, plan)
-        span = self.signature.extent(outer.extent) if outer is not None else "1"  # type: ignore[arg-type]
+        rows, span = self.rows(group, plan), self.span(plan)
         total = self.product([rows, span])
         self.skip_empty(total)
         work = self.op(f"mul i64 {total}, {self.work(group.loops, costs)}")
-        lanes = plan.lanes if outer is not None else 0
+        context.declare_launch(self.declares)
+        start = f"ptr %ctx, ptr @K.body, {self.tasks(plan, rows, span)}, i64 {work}"
+        return self.finish([f"  call void @{launch.LAUNCH}({start})"], 0)
+
+    def span(self, plan: Plan) -> str:
+        return "1" if plan.outer is None else self.signature.extent(plan.outer.extent)  # type: ignore[arg-type]
+
+    def tasks(self, plan: Plan, rows: str, span: str) -> str:
+        """The launcher's rows, span and lanes."""
+        lanes = plan.lanes if plan.outer is not None else 0
         if plan.tile is not None:  # one task for each vector
             vectors = self.op(f"udiv i64 {self.op(f'add i64 {span}, {lanes - 1}')}, {lanes}")
             rows, span, lanes = self.product([rows, vectors]), "1", 0
-        context.declare_launch(self.declares)
-        start = f"ptr %ctx, ptr @K.body, i64 {rows}, i64 {span}, i64 {lanes}, i64 {work}"
-        return self.finish([f"  call void @{launch.LAUNCH}({start})"], 0)
+        return f"i64 {rows}, i64 {span}, i64 {lanes}"
+
+    def many(self, group: Group, plan: Plan, costs: list[int]) -> list[str]:
+        """`i32 @K(ptr records, i64 count)`: a context for each record of pointers and sizes, and one launch."""
+        rows, span = self.rows(group, plan), self.span(plan)
+        total = self.product([rows, span])
+        work = self.op(f"mul i64 {total}, {self.work(group.loops, costs)}")
+        facts = self.tasks(plan, rows, span).replace("i64 ", "").split(", ")
+        context.declare_launch_many(self.declares)
+        slots, loaded, fill = self.slots(), [], context.store("%s", launch.STATUS, "0")
+        for number, (name, kind, slot) in enumerate(self.in_order()):
+            loaded += [f"  {name}.in = getelementptr i64, ptr %record, i64 {number}"]
+            loaded += [f"  {name} = load {kind}, ptr {name}.in, align 8"]
+            fill += context.store(f"{name}.to", slot, name, kind)
+        for number, (slot, value) in enumerate(zip(launch.GIVEN, (*facts, work), strict=True)):
+            fill += context.store(f"%g{number}", slot, value)
+        width = len(self.signature.pointers) + len(self.signature.sizes)
+        return [
+            "define internal void @K.fill(ptr %ctx, ptr %record) #0 {", "entry:", *loaded, *self.lines, *fill,
+            "  ret void", "}", "define i32 @K(ptr %records, i64 %count) #0 {",
+            f"  call void @{launch.LAUNCH_MANY}(ptr %records, i64 {width}, i64 {slots}, i64 %count, ptr @K.fill, "
+            "ptr @K.body)", "  ret i32 0", "}",
+        ]  # fmt: skip
+
+    def slots(self) -> int:
+        return self.first + 2 * max(len(self.signature.sizes), len(self.signature.pointers))
+
+    def in_order(self) -> list[tuple[str, str, int]]:
+        """The arguments as they are given: pointers, then sizes."""
+        return sorted(context.arguments(self.signature, self.first), key=lambda a: (a[0][1] != "p", int(a[0][2:])))
 
     def phases(self, group: Group, plan: Plan, partials: int) -> list[str]:
         """Several phases, started one after the other by `@K.main`."""
@@ -73,7 +107,7 @@ class Entry:
 
     def finish(self, start: list[str], partials: int) -> list[str]:
         sizes, pointers = len(self.signature.sizes), len(self.signature.pointers)
-        slots = self.first + 2 * max(sizes, pointers)
+        slots = self.slots()
         fill = context.store("%s", launch.STATUS, "0")
         for name, kind, slot in context.arguments(self.signature, self.first):
             fill += context.store(f"{name}.to", slot, name, kind)

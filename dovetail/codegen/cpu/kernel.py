@@ -33,13 +33,15 @@ from dovetail.options import Options
 _ATTRIBUTES = 'attributes #0 = { nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" }'
 
 
-def generate(group: Group, options: Options | None = None, target: Target | None = None) -> Kernel:
-    """The kernel of one group. Raises Unsupported for dtypes that CPU kernels cannot compute."""
+def generate(
+    group: Group, options: Options | None = None, target: Target | None = None, many: bool = False
+) -> Kernel:
+    """The kernel of one group, or of `many` like it. Raises Unsupported for dtypes that CPU kernels cannot compute."""
     options, target, structure = options or Options(), target or host(), Structure(group)
-    key = (structure.key, options.numerics, target)
+    key = (structure.key, options.numerics, target, many)
     known = _known.get(key)
     if known is None:
-        kernel = _Kernel(group, options, target).build()
+        kernel = _Kernel(group, options, target, many).build()
         numbers = {buffer.name: k for k, buffer in enumerate(structure.buffers)}
         known = _known[key] = kernel, tuple(numbers[b.name] for b in kernel.pointers)
     kernel, places = known
@@ -52,8 +54,8 @@ _known: dict[Any, tuple[Kernel, tuple[int, ...]]] = {}
 
 
 class _Kernel:
-    def __init__(self, group: Group, options: Options, target: Target) -> None:
-        self.original, self.target = group, target
+    def __init__(self, group: Group, options: Options, target: Target, many: bool) -> None:
+        self.original, self.target, self.many = group, target, many
         self.group = ranges.simplify(group)
         self.plan = axis.choose(self.group, target)
         self.signature = Signature()
@@ -64,10 +66,12 @@ class _Kernel:
         self.numbers = {id(c): k + 1 for k, c in enumerate(self.checks)}
 
     def build(self) -> Kernel:
-        functions = self.split() if wanted(self.group, self.plan) else self.whole()
+        phases = wanted(self.group, self.plan)
+        functions = self.split() if phases else self.whole()
         text = self.assemble(functions)
         messages = tuple(c.message for c in self.checks)
-        kernel = Kernel("", text, self.pointers(), tuple(self.signature.sizes), messages)
+        joins = not phases and not messages
+        kernel = Kernel("", text, self.pointers(), tuple(self.signature.sizes), messages, joins, self.many)
         # The bits of a constant and a number of the program may have one text, but are handed over differently.
         symbol = f"k{hashlib.sha256(f'{kernel.floats}{text}'.encode()).hexdigest()[:16]}"
         return replace(kernel, symbol=symbol, text=text.replace("@K", f"@{symbol}"))
@@ -130,7 +134,8 @@ class _Kernel:
         lines = [*emitter.b.text(), *rows, "  ret void"]
         axes = [self.plan.outer or a for a in self.plan.inner]
         costs = [cost.of_loop(loop, a) for loop, a in zip(self.group.loops, axes, strict=True)]
-        entry = Entry(self.signature, self.declares, first).whole(self.group, self.plan, costs)
+        make = Entry(self.signature, self.declares, first)
+        entry = make.many(self.group, self.plan, costs) if self.many else make.whole(self.group, self.plan, costs)
         head = ["define internal void @K.body(ptr %ctx, i64 %lo, i64 %hi, i64 %part) #0 {", "entry:"]
         return [*head, *context.prologue(lines, self.signature, first), *lines, "}", *entry]
 

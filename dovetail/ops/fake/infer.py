@@ -14,6 +14,7 @@ from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.rules import RULES, elementwise, is_elementwise
 from dovetail.ops.fake.spec import Spec
 from dovetail.ops.foreach import apart, takes_list
+from dovetail.ops.fused import fused, is_fused
 
 _DATA_DEPENDENT = {
     torch.Tag.dynamic_output_shape: ("data-dependent-output", "the size of its result depends on values"),
@@ -61,6 +62,8 @@ def _rule(func: Any) -> Callable[..., Any] | None:
     found = RULES.get(func)
     if found is None and takes_list(func):
         return lambda *args, **kwargs: apart(func, args, kwargs)
+    if found is None and is_fused(func):
+        return lambda *args, **kwargs: fused(func, args, kwargs)
     if found is None and is_elementwise(func):
         return lambda *args, **kwargs: elementwise(func, args, kwargs)
     return found

@@ -52,13 +52,55 @@ _FLOAT = (
 )  # fmt: skip
 
 
-def caller(pointers: int, sizes: int, floats: tuple[int, ...] = ()) -> str:
+def caller(pointers: int, sizes: int, floats: tuple[int, ...] = (), many: bool = False) -> str:
     """The name of the function that calls kernels of these argument counts; `floats` are positions in the sizes."""
-    return "_".join(map(str, ("call", pointers, sizes, *(f"f{k}" for k in floats))))
+    return "_".join(map(str, ("call" + "_many" * many, pointers, sizes, *(f"f{k}" for k in floats))))
 
 
-def caller_text(pointers: int, sizes: int, floats: tuple[int, ...] = ()) -> str:
+def caller_text(pointers: int, sizes: int, floats: tuple[int, ...] = (), many: bool = False) -> str:
     """Its definition. Wrong argument counts and other types raise TypeError. A float is handed on as its bits."""
+    return _many_text(pointers, sizes, floats) if many else _text(pointers, sizes, floats)
+
+
+def _many_text(pointers: int, sizes: int, floats: tuple[int, ...]) -> str:
+    """The arguments of several calls in turn become words in memory: `(*address in self)(words, count)`."""
+    width, name = pointers + sizes, caller(pointers, sizes, floats, True)
+    message = f"a kernel takes groups of {width} integers, not %zd"
+    wants_float = "false"
+    tests = []
+    for k in floats:
+        tests += [f"  %f{k} = icmp eq i64 %column, {pointers + k}", f"  %g{k} = or i1 {wants_float}, %f{k}"]
+        wants_float = f"%g{k}"
+    return "\n".join([
+        DECLARATIONS, "declare noalias ptr @malloc(i64)", "declare void @free(ptr)",
+        f'@message = internal constant [{len(message) + 1} x i8] c"{message}\\00"',
+        f"define ptr @{name}(ptr %self, ptr %args, i64 %n) {{", "entry:",
+        f"  %odd = urem i64 %n, {width}", "  %right = icmp eq i64 %odd, 0",
+        "  br i1 %right, label %begin, label %wrong",
+        "wrong:", "  %kind = load ptr, ptr @PyExc_TypeError",
+        "  %raised = call ptr (ptr, ptr, ...) @PyErr_Format(ptr %kind, ptr @message, i64 %n)", "  ret ptr null",
+        "begin:", "  %bytes = mul i64 %n, 8", "  %words = call ptr @malloc(i64 %bytes)", "  br label %next",
+        "next:", "  %k = phi i64 [ 0, %begin ], [ %k1, %put ]", "  %more = icmp ult i64 %k, %n",
+        "  br i1 %more, label %take, label %taken",
+        "take:", "  %from = getelementptr ptr, ptr %args, i64 %k", "  %object = load ptr, ptr %from",
+        f"  %column = urem i64 %k, {width}", *tests, f"  br i1 {wants_float}, label %float, label %whole",
+        "float:", "  %d = call double @PyFloat_AsDouble(ptr %object)", "  %bits = bitcast double %d to i64",
+        "  br label %put",
+        "whole:", "  %i = call i64 @PyLong_AsLongLong(ptr %object)", "  br label %put",
+        "put:", "  %word = phi i64 [ %bits, %float ], [ %i, %whole ]",
+        "  %to = getelementptr i64, ptr %words, i64 %k", "  store i64 %word, ptr %to", "  %k1 = add i64 %k, 1",
+        "  br label %next",
+        "taken:", "  %error = call ptr @PyErr_Occurred()", "  %none = icmp eq ptr %error, null",
+        "  br i1 %none, label %go, label %fail", "fail:", "  call void @free(ptr %words)", "  ret ptr null",
+        "go:", f"  %count = udiv i64 %n, {width}", "  %address = call i64 @PyLong_AsLongLong(ptr %self)",
+        "  %kernel = inttoptr i64 %address to ptr", "  %state = call ptr @PyEval_SaveThread()",
+        "  %status = call i32 %kernel(ptr %words, i64 %count)", "  call void @PyEval_RestoreThread(ptr %state)",
+        "  call void @free(ptr %words)", "  %wide = sext i32 %status to i64",
+        "  %result = call ptr @PyLong_FromLong(i64 %wide)", "  ret ptr %result", "}", "",
+    ])  # fmt: skip
+
+
+def _text(pointers: int, sizes: int, floats: tuple[int, ...]) -> str:
     count, name = pointers + sizes, caller(pointers, sizes, floats)
     message = f"a kernel takes {count} integers, not %zd"
     lines = [

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import Kernel
-from dovetail.ir.launch import LAUNCH
+from dovetail.ir.launch import LAUNCH, LAUNCH_MANY
 from dovetail.runtime.cpu import calls, machine, openmp, team
 from dovetail.runtime.cpu.store import Store, default_folder
 
@@ -37,21 +37,23 @@ class Loader:
         with self.lock:
             self.connect(store)
             missing = [k for symbol, k in wanted.items() if symbol not in self.functions]
-            arities = {(len(k.pointers), len(k.sizes), k.floats) for k in missing}
+            arities = {(len(k.pointers), len(k.sizes), k.floats, k.many) for k in missing}
             texts = {k.symbol: k.text for k in missing}
             texts.update({calls.caller(*a): calls.caller_text(*a) for a in sorted(arities)})
             self.link({name: text for name, text in texts.items() if name not in self.addresses}, store)
             for k in missing:
-                through = self.addresses[calls.caller(len(k.pointers), len(k.sizes), k.floats)]
+                through = self.addresses[calls.caller(len(k.pointers), len(k.sizes), k.floats, k.many)]
                 self.functions[k.symbol] = calls.function(k.symbol, through, self.addresses[k.symbol])
             return {symbol: self.functions[symbol] for symbol in wanted}
 
     def connect(self, store: Store) -> None:
-        """Once: the launcher that kernels call, on the OpenMP runtime or without one."""
+        """Once: the launchers that kernels call, on the OpenMP runtime or without one."""
         if LAUNCH not in self.addresses:
             rest = openmp.DECLARATIONS if openmp.connect() else openmp.SERIAL
-            self.link({LAUNCH: team.TEXT + rest}, store)
-            llvm.add_symbol(LAUNCH, self.addresses[LAUNCH])
+            texts = {LAUNCH: team.TEXT + rest, LAUNCH_MANY: team.MANY + rest}
+            for name, text in texts.items():
+                self.link({name: text}, store)
+                llvm.add_symbol(name, self.addresses[name])
 
     def link(self, texts: Mapping[str, str], store: Store) -> None:
         """Make `addresses` know the function that each text defines under its name."""

@@ -1,0 +1,163 @@
+"""Write an input's new value where the input is, instead of copying it there at the end.
+
+before:  b3[i] = a0[i] - a1[i] * rate                 mutate a0 = b3
+after:   a0[i] = a0[i] - a1[i] * rate                 mutate a0 = a0
+
+That is right where nothing reads the old value any more: not another element than the one that is written, no later
+item, and no later statement, for which the statements of a loop change places.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+
+from dovetail.ir.liveness import nodes, reads, statement_roots, writes
+from dovetail.ir.loops import (
+    Buffer,
+    BufferRef,
+    Check,
+    Expr,
+    Group,
+    Item,
+    LibraryCall,
+    Load,
+    Loop,
+    Program,
+    Statement,
+    Store,
+    View,
+    map_exprs,
+    rewrite,
+)
+
+
+def write_in_place(program: Program) -> Program:
+    """The program with as many new values as possible stored into the inputs that they are for."""
+    wanted = _candidates(program)
+    if not wanted:
+        return program
+    targets: dict[str, Buffer] = {}
+    items: list[Item] = []
+    for position, item in enumerate(program.items):
+        mine = {new: old for new, (at, old) in wanted.items() if at == position} if isinstance(item, Group) else {}
+        item = _renamed(item, targets)
+        if mine and isinstance(item, Group):
+            item, done = _stored(item, mine)
+            targets |= done
+        items.append(item)
+    mutated = tuple((old, targets.get(new.name, new)) for old, new in program.mutated)
+    return dataclasses.replace(program, items=tuple(items), mutated=mutated)
+
+
+def _candidates(program: Program) -> dict[str, tuple[int, Buffer]]:
+    """New value → (the position of the group that computes it, the input), as far as other items allow it."""
+    written, read = defaultdict(list), defaultdict(list)
+    checks = -1
+    fixed = {o.value.name for o in program.outputs if isinstance(o.value, Buffer)}
+    for position, item in enumerate(program.items):
+        for name in writes(item):
+            written[name].append(position)
+        for name in reads(item):
+            read[name].append(position)
+        if isinstance(item, View):
+            fixed |= {item.base.name, item.result.name}
+        elif isinstance(item, Group) and any(isinstance(s, Check) for s in item.statements()):
+            checks = position  # until it has passed, nothing of the caller's may be written
+    found = {}
+    for old, new in program.mutated:
+        same = (old.sizes, old.dtype, old.device) == (new.sizes, new.dtype, new.device) and new.kind != "input"
+        places = written[new.name]
+        if same and len(places) == 1 and not fixed & {old.name, new.name}:
+            (at,) = places
+            if at > checks and all(p <= at for p in read[old.name]) and isinstance(program.items[at], Group):
+                found[new.name] = (at, old)
+    return found
+
+
+def _stored(group: Group, wanted: dict[str, Buffer]) -> tuple[Group, dict[str, Buffer]]:
+    """The group with the stores to `wanted` redirected as far as its own loads allow it, and which those are."""
+    done: dict[str, Buffer] = {}
+    loops = []
+    for number, loop in enumerate(group.loops):
+        others = [s for k, other in enumerate(group.loops) if k != number for s in other.body]
+        elsewhere = {load.buffer.name for load in _loads(others)} | set(_stores(others))
+        mine = {n: old for n, old in wanted.items() if n not in elsewhere and old.name not in elsewhere}
+        body, stored = _ordered(loop.body, mine)
+        done |= stored
+        loops.append(Loop(loop.inner, body))
+    return dataclasses.replace(group, loops=tuple(loops)), done
+
+
+def _ordered(body: tuple[Statement, ...], wanted: dict[str, Buffer]) -> tuple[tuple[Statement, ...], dict[str, Buffer]]:
+    """Statements in an order in which each store to an input comes after all that load the old value."""
+    every = list(_loads(body))
+    loaded = [{load.buffer.name for load in _loads([s])} for s in body]
+    own = {s.buffer.name: k for k, s in enumerate(body) if isinstance(s, Store)}
+    wanted = {n: old for n, old in wanted.items() if n in own and _same_place(body[own[n]], old, every)}
+    while wanted:
+        before = {k: {own[n] for n in names if n in own} for k, names in enumerate(loaded)}
+        for name, old in wanted.items():
+            before[own[name]] |= {k for k, names in enumerate(loaded) if old.name in names}
+        try:
+            order = TopologicalSorter({k: sorted(first - {k}) for k, first in before.items()}).static_order()
+            return tuple(_redirected(body[k], wanted) for k in order), wanted
+        except CycleError as error:
+            cycle = set(error.args[1])
+            dropped = next((n for n in wanted if own[n] in cycle), None)
+            if dropped is None:
+                break
+            del wanted[dropped]
+    return body, {}
+
+
+def _same_place(store: Statement, old: Buffer, loads: list[Load]) -> bool:
+    """Is the old value loaded only where the new one is stored, and the new one not at all?"""
+    assert isinstance(store, Store)
+    mine = [load for load in loads if load.buffer.name in (old.name, store.buffer.name)]
+    return all(load.buffer.name == old.name and load.index == store.index and load.mask is None for load in mine)
+
+
+def _redirected(statement: Statement, targets: dict[str, Buffer]) -> Statement:
+    target = targets.get(statement.buffer.name) if isinstance(statement, Store) else None
+    return statement if target is None else Store(target, statement.index, statement.value)  # type: ignore[union-attr]
+
+
+def _loads(statements: Iterable[Statement]) -> Iterable[Load]:
+    roots = [root for s in statements for root in statement_roots(s)]
+    return (node for node in nodes(roots) if isinstance(node, Load))
+
+
+def _stores(statements: Iterable[Statement]) -> Iterable[str]:
+    return (s.buffer.name for s in statements if isinstance(s, Store))
+
+
+def _renamed(item: Item, targets: dict[str, Buffer]) -> Item:
+    """The item reading inputs where it read their new values."""
+    if not targets.keys() & reads(item).keys():
+        return item
+    if isinstance(item, LibraryCall):
+        args, kwargs = _references(item.args, targets), {k: _references(v, targets) for k, v in item.kwargs.items()}
+        return dataclasses.replace(item, args=args, kwargs=kwargs)
+    assert isinstance(item, Group)
+    memo: dict[Expr, Expr] = {}
+
+    def leaf(node: Expr) -> Expr | None:
+        target = targets.get(node.buffer.name) if isinstance(node, Load) else None
+        return None if target is None else Load(target, node.index, node.mask)  # type: ignore[union-attr]
+
+    loops = tuple(
+        Loop(loop.inner, tuple(map_exprs(s, lambda e: rewrite(e, {}, memo, leaf)) for s in loop.body))
+        for loop in item.loops
+    )
+    return dataclasses.replace(item, loops=loops)
+
+
+def _references(value: object, targets: dict[str, Buffer]) -> object:
+    if isinstance(value, BufferRef):
+        return BufferRef(targets.get(value.buffer.name, value.buffer))
+    if isinstance(value, (tuple, list)):
+        return type(value)(_references(v, targets) for v in value)
+    return value

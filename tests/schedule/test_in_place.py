@@ -1,0 +1,152 @@
+"""New values of inputs go where the inputs are if nothing needs the old ones; many groups run in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import dovetail
+from dovetail.codegen import cpu
+from dovetail.ir.evaluate import evaluate
+from dovetail.ir.loops import Batch, Group, Program
+from dovetail.ir.spec import verify
+from dovetail.options import Options
+from dovetail.schedule import gather, schedule
+from tests.schedule.test_meaning import lowered
+
+A, B = torch.linspace(-2, 2, 48).reshape(6, 8), torch.linspace(-1, 3, 48).reshape(6, 8)
+SQUARE = torch.linspace(-1, 1, 64).reshape(8, 8)
+
+
+def adam(p, g, m, v, step):
+    step.add_(1)
+    m.lerp_(g, 0.1)
+    v.mul_(0.9).addcmul_(g, g, value=0.1)
+    p.sub_(m / (v.sqrt() + 1e-8) / (1 - 0.9**step))
+
+
+def swap(x, y):
+    old = x.clone()
+    x.copy_(y)
+    y.copy_(old)
+
+
+def neighbours(x):
+    x[:, 1:].add_(x[:, :-1].clone())
+
+
+def old_value_later(x, y):
+    old = x * 2
+    x.add_(1)
+    return old @ y.t()
+
+
+def returned(x):
+    x.mul_(2)
+    return x + 1
+
+
+def reduced(x):
+    x.sub_(x.mean())
+
+
+def through_a_view(x):
+    x.t().mul_(2)
+    return x.t().contiguous()
+
+
+#: Program, arguments, how many of the inputs written to are written in place (None: at least none wrongly).
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int | None]] = {
+    "one": (lambda x: x.mul_(2), (A,), 1),
+    "twice": (lambda x: x.mul_(2).add_(1), (A,), 1),
+    "from another": (lambda x, y: x.add_(y), (A, B), 1),
+    "adam": (adam, (A, B, A * 0.1, A.abs(), torch.ones(())), 4),
+    "swap": (swap, (A, B), None),
+    "transposed": (lambda x: x.copy_(x.t().clone()), (SQUARE,), 0),
+    "neighbours": (neighbours, (A,), None),
+    "old value later": (old_value_later, (A, B), None),
+    "returned": (returned, (A,), None),
+    "mean first": (reduced, (A,), None),
+    "through a view": (through_a_view, (SQUARE,), None),
+    "broadcast": (lambda x, y: x.mul_(y[0]), (A, B), 1),
+    "row of itself": (lambda x: x.mul_(x[0].clone()), (A,), 0),
+    "cast": (lambda x, y: x.copy_(y), (A.double(), B), 1),
+}  # fmt: skip
+
+
+def in_place(program: Program) -> int:
+    return sum(old.name == new.name for old, new in program.mutated)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_meaning(name):
+    fn, args, expected = CASES[name]
+    before = lowered(fn, *args)
+    after = schedule(before, Options())
+    verify(after)
+    assert expected is None or in_place(after) == expected
+    ours, theirs, eagers = ([a.clone() for a in args] for _ in range(3))
+    got, want = evaluate(after, ours), evaluate(before, theirs)
+    fn(*eagers)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(ours, eagers)
+
+
+def gathered(fn: Callable[..., Any], *args: Any) -> Program:
+    program = schedule(lowered(fn, *args), Options())
+    return gather(program, {g.name: cpu.generate(g) for g in program.items if isinstance(g, Group)})
+
+
+def sizes(program: Program) -> list[int]:
+    return [len(item.groups) if isinstance(item, Batch) else 1 for item in program.items]
+
+
+def steps(*tensors):
+    for p, g, count in zip(tensors[::3], tensors[1::3], tensors[2::3]):
+        count.add_(1)
+        p.sub_(g / (1 - 0.9**count))
+
+
+def test_many_parameters_are_few_launches():
+    args = [t for n in (40, 64, 80, 96, 120) for t in (torch.ones(n), torch.ones(n), torch.ones(()))]
+    assert sizes(gathered(steps, *args)) == [5, 5, 5]
+
+
+@pytest.mark.parametrize("threads", (1, 2, 5))
+def test_large_and_small_ones_together(threads):
+    """Shared out among threads by their work, empty ones included."""
+    lengths = (300_000, 3, 0, 70_000, 1, 500_001, *[33] * 20)
+    ours, theirs = ([t for n in lengths for t in (torch.ones(n), torch.arange(n) * 1.0, torch.ones(()))] for _ in "ab")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        compiled = dovetail.compile(steps)
+        for _ in range(3):
+            compiled(*ours), steps(*theirs)
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(ours, theirs)
+    assert [t._version for t in ours] == [t._version for t in theirs]
+
+
+def test_what_depends_on_each_other_stays_in_order():
+    def chain(x, y):
+        x.add_(1)
+        y.add_(x[0])
+        x.add_(y[0])
+
+    assert sizes(gathered(chain, A, B)) in ([1, 1, 1], [1, 1])
+
+
+def test_temporaries_do_not_wait():
+    """What reads one runs as soon as it can, so that the memory can be used again."""
+    def layers(x, *weights):
+        for w in weights:
+            x = (x @ w).tanh() * 2
+        return x
+
+    assert set(sizes(gathered(layers, SQUARE, *[SQUARE] * 4))) == {1}
