@@ -6,7 +6,7 @@ import _bisect
 import _heapq
 import builtins
 import importlib.util
-from types import ModuleType
+from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 from dovetail.capture.known.table import standin
@@ -33,5 +33,5 @@ NATIVE = {"heapq": _heapq, "bisect": _bisect}
 for _name, _native in NATIVE.items():
     _pure = _without(_name, _native.__name__)
     for _key, _function in vars(_native).items():
-        if callable(_function) and hasattr(_pure, _key):
+        if isinstance(_function, BuiltinFunctionType) and hasattr(_pure, _key):
             standin(_function)(getattr(_pure, _key))
