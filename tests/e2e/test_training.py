@@ -116,6 +116,18 @@ MODELS = {
         (4, 3, 24, 24),
     ),
     "group norm": (lambda: nn.Sequential(nn.Conv2d(4, 8, 3), nn.GroupNorm(2, 8), nn.SiLU()), (2, 4, 6, 6)),
+    "group norm of large images": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)), (2, 3, 12, 12)),
+    "instance norm": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True)), (2, 3, 12, 12)),
+    "resampling": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.ReflectionPad2d(1), nn.Upsample(scale_factor=2, mode="bilinear"), nn.PReLU(4),
+            nn.Conv2d(4, 4, 3, groups=4), nn.AdaptiveMaxPool2d(5), nn.Conv2d(4, 2, 1), nn.AvgPool2d(2),
+        ),
+        (2, 3, 12, 12),
+    ),
+    "log softmax of images": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.GLU(1), nn.LogSoftmax(1), nn.Conv2d(2, 3, 1)), (2, 3, 12, 12),
+    ),
     "transformer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True), (2, 6, 16)),
     "frozen part": (lambda: nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Tanh(), nn.Linear(4, 2)), (3, 4)),
 }
@@ -140,6 +152,18 @@ def test_models(name, backend):
         assert (q.grad is None) == (p.grad is None)
         if p.grad is not None:
             torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_segmentation(backend):
+    """The loss of an image takes its scores contiguous."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    other = copy.deepcopy(model)
+    x, target = torch.randn(2, 3, 12, 12), torch.randint(0, 4, (2, 10, 10))
+    step = lambda model, x, target: F.cross_entropy(model(x), target)
+    for own, call in ((model, step), (other, dovetail.compile(step, backend=backend, fullgraph=True))):
+        call(own, x, target).backward()
+    torch.testing.assert_close([p.grad for p in other.parameters()], [p.grad for p in model.parameters()])
 
 
 def test_library_operators_that_keep_a_workspace(backend):

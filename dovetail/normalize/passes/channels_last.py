@@ -24,6 +24,7 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.normalize.passes.escape import is_view, output_of
 from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake.images import suggests_channels_last
 from dovetail.ops.fake.tensor import run
 
 aten = torch.ops.aten
@@ -36,6 +37,10 @@ _LOOKS_AT_STRIDES = frozenset(
 _IMAGES = {aten.convolution.default: (0,), aten.convolution_backward.default: (0, 1)}
 _WEIGHT = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 _TRANSPOSED = {aten.convolution.default: 6, aten.convolution_backward.default: 7}
+
+#: Operators whose kernels read the first image in the layout of the second, and those that write a dense result of
+#: an argument that they take to be contiguous: `(argument, the one that it has to be laid out like)`; None: contiguous.
+_LIKE = {aten.native_group_norm_backward.default: (0, 1), aten.nll_loss2d_backward.default: (1, None)}
 
 _NEEDS_VIEW = frozenset({aten.view.default, aten._unsafe_view.default, aten.view.dtype})
 
@@ -86,8 +91,18 @@ class _Layout:
                         node.update_arg(k, image)
                         self.changed.add(node)
                 if node in self.changed or any(n in self.changed for n in node.all_input_nodes):
+                    self.agree(node)
                     self.refresh(node)
             self.restore_outputs()
+
+    def agree(self, node: torch.fx.Node) -> None:
+        """Give an operator arguments of layouts that its kernel takes together."""
+        image, like = _LIKE.get(node.target, (None, None))
+        if image is None:
+            return
+        last = like is not None and suggests_channels_last(node.args[like].meta["val"])
+        layout = torch.channels_last if last else torch.contiguous_format
+        node.update_arg(image, self.copy(node.args[image], layout, node))
 
     def copy(self, image: torch.fx.Node, layout: torch.memory_format, before: torch.fx.Node) -> torch.fx.Node:
         """`image` in `layout`, copied once."""
