@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -136,8 +135,7 @@ def _train(
     written = [k for k, _ in (*joint.aten.mutated, *joint.rewritten)]
     replay = Replay(graph.forward, joint) if repeatable(joint) else None
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
-    operators = functools.cache(functools.partial(interpreter, pair.backward))
-    call = differentiable(joint, pair, CompiledPair(forward, backward, replay, operators, draws(pair.forward)))
+    call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
     call = handed_out(call, graph.forward, joint.aten.returned, joint.rewritten)
     return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from dovetail.ir.joint import JointGraph, Pair
+from dovetail.runtime.batches import is_batched, one_by_one
 from dovetail.runtime.replay import Replay
 
 Call = Callable[..., Any]
@@ -24,14 +25,12 @@ _without_autocast = torch._C._DisableAutocast  # casts are part of the graphs
 class CompiledPair:
     """`forward` takes the inputs and gives results and saved values; `backward` takes a list of saved values,
     tangents and numbers, which it empties, and gives gradients. `replay` does what `forward` does in eager; None if
-    that is impossible later. `operators` makes what does the same as `backward` by PyTorch's operators. `random`: it
-    draws random numbers.
+    that is impossible later. `random`: it draws random numbers.
     """
 
     forward: Call
     backward: Callable[[list[Any]], Sequence[Any]]
     replay: Replay | None
-    operators: Callable[[], Call]
     random: bool
 
 
@@ -85,14 +84,17 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             box = list(ctx.saved_tensors)
             if box and not torch._C._autograd._get_current_graph_task_keep_graph():
                 _forget(ctx)
-            if any(map(_batched, given)):
-                tangents = [_batch_laid_out(g, *layout) for g, layout in zip(given, layouts, strict=True)]
-                return tuple(compiled.operators()(*box, *tangents, *ctx.numbers))
-            box += [_laid_out(g, *layout) for g, layout in zip(given, layouts, strict=True)]
-            box += ctx.numbers
             with _without_autocast():
-                found = tuple(backward(box))
+                if any(map(is_batched, given)):
+                    found = one_by_one(lambda each: _run(list(box), each, ctx.numbers), given)
+                else:
+                    found = _run(box, given, ctx.numbers)
             return found if all(g is not None for g in given) else _reached(found, given, pair.depends)
+
+    def _run(box: list[Any], given: list[Any], passed: list[Any]) -> tuple[Any, ...]:
+        box += [_laid_out(g, *layout) for g, layout in zip(given, layouts, strict=True)]
+        box += passed
+        return tuple(backward(box))
 
     return CompiledFunction
 
@@ -116,26 +118,6 @@ def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) 
     if gradient.stride() == strides and not gradient.is_conj() and not gradient.is_neg():
         return gradient
     return torch.empty_strided(sizes, strides, dtype=dtype, device=device).copy_(gradient)
-
-
-# ---------------------------------------------------------------- batches of gradients
-
-
-def _batched(gradient: Any) -> bool:
-    """Does it stand for a batch, as with `is_grads_batched`? Kernels have no address for it."""
-    return gradient is not None and any(is_one(gradient) for is_one in _WRAPPED)
-
-
-_WRAPPED = (torch._C._functorch.is_legacy_batchedtensor, torch._C._functorch.is_functorch_wrapped_tensor)
-
-
-def _batch_laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) -> torch.Tensor:
-    """`_laid_out` by operators that work on batches too: dense, its dimensions in the order of the strides."""
-    if gradient is None:
-        return torch.empty_strided(sizes, strides, dtype=dtype, device=device).zero_()
-    order = sorted(range(len(strides)), key=lambda d: -strides[d])
-    dense = gradient.resolve_conj().resolve_neg().permute(order).contiguous()
-    return dense.permute([order.index(d) for d in range(len(order))])
 
 
 # ---------------------------------------------------------------- gradients of gradients

@@ -56,6 +56,25 @@ def test_batches_through_torch_func(backend):
     same(program, fn, backend, rtol=1e-4, atol=1e-5)
 
 
+def test_batches_of_batches(backend):
+    def program(call):
+        x, w = leaf(3, 4), leaf(4, 5)
+        out = call(x, w)
+        pull = lambda v: torch.autograd.grad(out, (x, w), v, retain_graph=True)
+        return torch.func.vmap(torch.func.vmap(pull), in_dims=1, out_dims=2)(torch.randn(2, 3, *out.shape))
+
+    same(program, fn, backend, rtol=1e-4, atol=1e-5)
+
+
+def test_batches_with_random_numbers(backend):
+    def program(call):
+        x = leaf(64)
+        out = call(x)
+        return out, torch.autograd.grad(out, x, torch.eye(64)[:5], is_grads_batched=True)
+
+    same(program, lambda x: F.dropout(x.sin(), 0.5), backend)
+
+
 @pytest.mark.parametrize("vectorize", [False, True])
 def test_jacobians_and_hessians(vectorize, backend):
     def program(call):
