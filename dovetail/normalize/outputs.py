@@ -151,31 +151,31 @@ class Results:
             above.append(last)
             last = last.parent
             if id(last.tensor) in outputs and last.parent is not None:
-                steps, version = self.steps(above, tensor)
+                steps, version = self.steps(above)
                 return Returned("output", outputs[id(last.tensor)], steps, version)
-        steps, version = self.steps(above, tensor)
+        steps, version = self.steps(above)
         if not base.fresh:
             name = base.first.name
             if name in self.recorder.constants:
                 return Returned("object", self.recorder.constants[name], steps, version)
             return Returned("input", base.position, steps, version)
         if above and id(last.tensor) not in outputs and uncounted(above[-1]):
-            return self.from_data(above, tensor)
+            return self.from_data(above)
         if id(base) not in self.bases:
             self.bases[id(base)] = (self.result(last, last.tensor), last)
         return Returned("result", self.bases[id(base)][0], steps, version)
 
-    def from_data(self, handles: list[Handle], tensor: Any) -> Returned:
+    def from_data(self, handles: list[Handle]) -> Returned:
         """The memory's own tensor is out of reach: `.data` of it is, as what `torch.zeros` gives under a recorder."""
         start = handles.pop()
         position, first = self.bases.get(id(start.base), (None, start))
         if position is None:
             position = self.result(start, start.tensor)
             self.bases[id(start.base)] = position, start
-        steps, version = self.steps(handles if first is start else [*handles, start], tensor)
+        steps, version = self.steps(handles if first is start else [*handles, start])
         return Returned("result", position, steps, version)
 
-    def steps(self, handles: list[Handle], tensor: Any) -> tuple[tuple[ViewStep, ...], int | None]:
+    def steps(self, handles: list[Handle]) -> tuple[tuple[ViewStep, ...], int | None]:
         """The view operators that lead to the first of these from the parent of the last; its own version counter."""
         made, own = [], False
         for handle in reversed(handles):
@@ -190,7 +190,10 @@ class Results:
                 made.append(ViewStep(strided_from, (sizes, strides, begin), grad=view.grad))
             else:
                 made.append(ViewStep(view.operator, view.args, view.kwargs, view.index, view.grad))
-        version = tensor._version if own and self.recorder.counts else None
+                identity = view.operator._schema.name in IDENTITY
+                if not (identity or handle.counter._is_view() or handle.tensor.requires_grad):
+                    made.append(ViewStep(aten.detach.default))  # a tensor that was reshaped in place is no view
+        version = handles[0].counter._version if own and self.recorder.counts else None
         return tuple(made), version or None
 
     def result(self, handle: Handle, tensor: Any) -> int:

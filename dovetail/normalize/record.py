@@ -33,6 +33,7 @@ _SHARING = {
     aten.unsafe_split.Tensor: aten.split.Tensor,
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
 }
+_BY_SIZES = (aten.view.default, aten._reshape_alias.default)
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
 _BUILT_IN = frozenset(("aten", "prims"))
 _RESIZING = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_"))
@@ -148,6 +149,8 @@ class Recorder(FakeMode):
 
         node_args = tuple([convert(a) for a in args])
         node_kwargs = {name: convert(value) for name, value in kwargs.items()}
+        if not exact and func in _BY_SIZES:
+            return self.reshape(node_args[0], list(node_args[1]))
         if not exact:
             return self.emit(func, *node_args, **node_kwargs)
         return self.create(func, node_args, node_kwargs, result)
@@ -288,7 +291,7 @@ class Recorder(FakeMode):
         args = view.args
         if view.operator is aten.as_strided.default:
             args = _relative(args, parent.base.tensor, node.meta["val"])
-        if view.operator in (aten.view.default, aten._reshape_alias.default):
+        if view.operator in _BY_SIZES:
             made = self.reshape(node, list(args[0]))
         else:
             made = self.emit(view.operator, node, *args, **view.kwargs)

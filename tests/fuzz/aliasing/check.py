@@ -79,13 +79,14 @@ class Side:
 def compare(ours: Side, theirs: Side) -> tuple[str, str] | None:
     """(kind, words) of the first difference of a call.
 
-    Where one side refuses what the other can do (REFUSED), that is all there is to compare.
+    Where a side refuses something (REFUSED) there is no more to compare.
     """
     for k, (mine, other) in enumerate(zip(ours.events, theirs.events)):
         place = "the call" if k == 0 else f"line {k} afterwards"
+        last = k == min(len(ours.events), len(theirs.events)) - 1
+        if last and (ours.refused or theirs.refused) and (mine[0] or other[0]):
+            return None
         if mine[0] != other[0]:
-            if ours.refused and not other[0] or theirs.refused and not mine[0]:
-                return None
             return f"raises {mine[0] or 'nothing'}", f"{place} raises {mine[0] or 'nothing'}, eager {other[0]}"
         found = difference(mine[1], other[1])
         if found is not None:

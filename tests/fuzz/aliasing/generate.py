@@ -71,9 +71,12 @@ class _Generator:
             base = self.rng.choice(self.hidden) if self.hidden else ""
             text = self.weighted(table).format(a=base, shape=shape, dtype=dtype)
             try:
-                self.scope[name] = eval(text, self.scope)
+                made = eval(text, self.scope)
             except (RuntimeError, IndexError):
                 continue
+            if not made.numel():  # indexing it is an error that shows only if somebody reads the result
+                continue
+            self.scope[name] = made
             names.append(name)
             return f"{name} = {text}"
 

@@ -113,8 +113,8 @@ AFTERWARDS = (
     ("{a}.add_(1)", 3), ("{a}.detach().mul_(2)", 4), ("{a}.data.add_(1)", 3), ("{o}.mul_(2)", 4), ("{o}.zero_()", 2),
     ("{o}.detach().add_(1)", 5), ("{o}.data.mul_(2)", 3), ("{o}.view(-1)[:1].fill_(3)", 2), ("unrecorded({o})", 5),
     ("unrecorded({a})", 5), ("{o}.requires_grad_()", 2), ("{o}.copy_({p})", 2), ("{o}.t_()", 1), ("{o}.detach_()", 1),
-    ("{o}.retain_grad()", 1), ("{o}.sum().item()", 1), ("{a}.copy_({o})", 2), ("{o}.add_({a})", 2),
-    ("{o}.register_hook(lambda g: g * 2)", 2), ("{a}.register_hook(lambda g: g * 3)", 1),
+    ("{o}.sum().item()", 1), ("{a}.copy_({o})", 2), ("{o}.add_({a})", 2),
+    ("{a}.register_hook(lambda g: g * 3)", 2),
     ("torch.autograd.grad(total({o}), wanting(args), create_graph=True, allow_unused=True)", 1),
     ("{o}.unsqueeze_(0)", 1), ("{o}.numpy(force=True).__imul__(2)", 1), ("{o} * 2", 1),
 )  # fmt: skip

@@ -1,0 +1,60 @@
+"""Programs whose memory several tensors share, one line each, and what a caller does with the results afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.aliasing.check import check
+from tests.fuzz.aliasing.grammar import CALLERS, LIBRARY
+
+LEAF = "torch.randn(3, 4).requires_grad_()"
+PLAIN = "torch.randn(3, 4)"
+INNER = "torch.randn(3, 4, requires_grad=True) * 2"
+
+#: name -> (what makes x, the program's body, lines of the caller's)
+PROGRAMS = {
+    "a result that is a view is written to": (LEAF, "return (x * 2)[0]", "out[0].mul_(3)", "total(out[0]).backward()"),
+    "two views of one result": (LEAF, "y = x * 2; return y[0], y[:2]", "out[0].add_(1)", "total(*out).backward()"),
+    "a result and what is detached from it": (PLAIN, "y = x * 2; return y, y.detach(), y.data", "out[2].add_(1)"),
+    "views of what is detached": (PLAIN, "y = x.detach(); return y[0], y[1]", "out[0].add_(1)"),
+    "a view of an output that comes later": (PLAIN, "y = x.t(); return y[0], y", "out[1].zero_()"),
+    "written twice": (PLAIN, "x.add_(1); x[0].mul_(2); return x[1]", "out[0].add_(1)"),
+    "written through .data": (LEAF, "x.data.mul_(2); return x * 1", "total(out[0]).backward()"),
+    "written to in a block without gradients": (LEAF, "with torch.no_grad(): x.mul_(2)\n    return x.t()",
+                                               "total(out[0]).backward()"),
+    "a detached tensor gets a history": (LEAF, "y = x.detach(); y.mul_(x); return y[0]", "total(out[0]).backward()"),
+    "reshaped in place": (LEAF, "y = x * 2; z = y[0]; y.unsqueeze_(0); return y, z, y.view(-1)", "out[1].add_(1)",
+                          "total(*out).backward()"),
+    "a detached view reshaped in place": (PLAIN, "y = x.t().detach(); y.unsqueeze_(0); return y, y[0]"),
+    "an input reshaped in place": (PLAIN, "for row in x.unbind(0): row.add_(1)\n    x.unsqueeze_(0); return x * 2"),
+    "one tensor twice in a list": (PLAIN, "y = x * 1; torch._foreach_add_([y, y, x], 1); return y"),
+    "lists of each other": (PLAIN, "y = x * 1; torch._foreach_add_([x, y], [y, x]); return y"),
+    "a buffer written to and replaced": (PLAIN, "m.ema.lerp_(x.mean(0), 0.1); m.ema = m.ema * 0.9; return m.ema"),
+    "a cache": (PLAIN, "m.cache[1:] = x[:2]; m.position.add_(1); return m.cache[1], m.row", "out[0].add_(1)"),
+    "an input gets a history": (PLAIN, "y = m.bias * 2; z = y * x; x.div_(y.abs() + 1); return x[0], z",
+                                "total(*out).backward()"),
+    "an input without gradient on the way": (INNER, "return x.detach() * m.bias, x.detach().sin()",
+                                             "total(*out).backward()"),
+    "a result that nobody differentiates": (LEAF, "return x * 2, m.weight * 3", "total(out[0]).backward()"),
+    "results differentiated one after the other": (LEAF, "return x * 2, m.weight * 3", "total(out[0]).backward()",
+                                                   "total(out[1]).backward()"),
+    "an input changed before its gradient": (INNER, "return (x * 2).exp().clamp(max=9)", "x.detach().mul_(2)",
+                                             "total(out[0]).backward()"),
+    "a result changed before its gradient": (LEAF, "y = x * 2; return y, y.tanh() + y.sin()", "out[0].detach().mul_(2)",
+                                             "total(out[1]).backward()"),
+    "a view made without gradients": (INNER, "with torch.no_grad(): y = x[0]\n    return y * y, y",
+                                      "total(*out).backward()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_like_eager(name, backend):
+    made, body, *after = PROGRAMS[name]
+    lines = "\n".join(f"    see(lambda: {line})" for line in after) or "    pass"
+    found = check(
+        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    x = {made}\n    return [x, Module()], [x]\n\n\n"
+        f"def program(x, m):\n    {body}\n\n\ndef afterwards(see, args, kept, out, x, m):\n{lines}\n",
+        backend,
+    )
+    assert not found.difference, found.difference
