@@ -154,7 +154,56 @@ def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> A
     return image((*x.shape[:-2], *output_size), x)
 
 
+def _like_image(gradient: torch.Tensor, x: torch.Tensor, *_: Any) -> Any:
+    """The gradient of a padded image, in the image's memory format."""
+    if x.dim() != 4 or x.layout is not torch.strided or x.device.type != "cpu":
+        return NotImplemented
+    return image(tuple(x.shape), x)
+
+
+def _reflection_pad2d(x: torch.Tensor, padding: Any) -> Any:
+    left, right, top, bottom = padding
+    height, width = x.shape[-2:]
+    fits = all(type(n) is int for n in (height, width, *padding)) and max(left, right) < width > 0
+    if x.dim() != 4 or not fits or max(top, bottom) >= height or x.layout is not torch.strided:
+        return NotImplemented
+    if x.device.type != "cpu" or 0 in x.shape or height + top + bottom < 1 or width + left + right < 1:
+        return NotImplemented
+    return image((*x.shape[:-2], height + top + bottom, width + left + right), x)
+
+
+def _pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
+    if x.dim() != 4 or x.layout is not torch.strided or x.device.type != "cpu" or factor < 1:
+        return NotImplemented
+    batch, channels, height, width = x.shape
+    if channels % (factor * factor) or 0 in x.shape:
+        return NotImplemented
+    return image((batch, channels // (factor * factor), height * factor, width * factor), x)
+
+
+def _channel_shuffle(x: torch.Tensor, groups: int) -> Any:
+    fits = x.dim() == 4 and x.layout is torch.strided and x.device.type == "cpu" and 0 not in x.shape
+    if not fits or groups < 1 or x.shape[1] % groups:
+        return NotImplemented
+    return image(tuple(x.shape), x)
+
+
+def _batch_norm_backward(gradient: torch.Tensor, x: torch.Tensor, weight: Any, *rest: Any) -> Any:
+    mask = rest[-1]
+    plain = x.device.type == "cpu" and gradient.dtype == x.dtype and x.layout is torch.strided
+    if not plain or weight is None and any(mask[1:]):
+        return NotImplemented
+    parts = fresh((x.shape[1],), (1,), weight) if weight is not None else None
+    return image(tuple(x.shape), x) if mask[0] else None, *(parts if wanted else None for wanted in mask[1:])
+
+
 RULES: dict[Any, Callable[..., Any]] = {
+    aten.native_batch_norm_backward.default: _batch_norm_backward,
+    aten.replication_pad2d_backward.default: _like_image,
+    aten.reflection_pad2d_backward.default: _like_image,
+    aten.reflection_pad2d.default: _reflection_pad2d,
+    aten.pixel_shuffle.default: _pixel_shuffle,
+    aten.channel_shuffle.default: _channel_shuffle,
     aten.max_unpool2d.default: _max_unpool2d,
     aten._native_batch_norm_legit_no_training.default: _batch_norm_eval,
     aten.native_batch_norm.default: _batch_norm,

@@ -65,7 +65,9 @@ def is_elementwise(operator: Any) -> bool:
 #: Element-wise by tag, but laid out by rules of their own.
 _NOT_ITERATED = frozenset(("clone", "masked_fill.Scalar", "masked_fill.Tensor", "_conj_physical", "positive"))
 #: Element-wise without the tag.
-_ITERATED = frozenset(("floor_divide", "floor_divide.Scalar", "rsub.Tensor", "hardswish"))
+_ITERATED = frozenset((
+    "floor_divide", "floor_divide.Scalar", "rsub.Tensor", "hardswish", "hardswish_backward", "elu_backward",
+))  # fmt: skip
 
 
 def _simple(operands: tuple[Any, ...]) -> bool:
@@ -73,6 +75,11 @@ def _simple(operands: tuple[Any, ...]) -> bool:
     return all(
         not isinstance(o, torch.Tensor) or (o.layout is torch.strided and not o.dtype.is_complex) for o in operands
     )
+
+
+def _threshold_backward(gradient: torch.Tensor, x: torch.Tensor, threshold: Any) -> Any:
+    """The kernel's first operand is the second argument."""
+    return elementwise(aten.threshold_backward.default, (x, gradient, threshold), {})
 
 
 def _log_sigmoid(x: torch.Tensor) -> Any:
@@ -110,6 +117,17 @@ def _statistics_dtype(x: torch.Tensor, weight: Any) -> torch.dtype:
     if x.device.type == "cpu":
         return x.dtype if weight is None else torch.promote_types(x.dtype, weight.dtype)
     return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+
+
+def _layer_norm_backward(
+    gradient: torch.Tensor, x: torch.Tensor, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
+) -> Any:
+    """All contiguous on the CPU, whatever the arguments are."""
+    parts = [(x, mask[0]), (weight, mask[1]), (bias, mask[2])]
+    plain = x.device.type == "cpu" and gradient.dtype == x.dtype and x.layout is torch.strided
+    if not plain or any(t is None for t, wanted in parts if wanted):
+        return NotImplemented
+    return tuple(fresh(tuple(t.shape), contiguous(t.shape), t) if wanted else None for t, wanted in parts)
 
 
 def _softmax(operator: Any) -> Callable[..., Any]:
@@ -182,12 +200,14 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.select_scatter.default: _scatter(aten.select_scatter.default),
     aten.slice_scatter.default: _scatter(aten.slice_scatter.default),
     aten.native_layer_norm.default: _layer_norm,
+    aten.native_layer_norm_backward.default: _layer_norm_backward,
     aten._softmax.default: _softmax(aten._softmax.default),
     aten._log_softmax.default: _softmax(aten._log_softmax.default),
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.isin.Tensor_Tensor: _isin,
     aten.isin.Tensor_Scalar: _isin,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
+    aten.threshold_backward.default: _threshold_backward,
     aten.mm.default: _mm,
     aten.addmm.default: _addmm,
     aten.bmm.default: _bmm,

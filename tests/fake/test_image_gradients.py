@@ -1,0 +1,54 @@
+"""Layouts of what image operators and their gradients give, for arguments in either memory format."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from dovetail.ops.fake import to_fake
+from dovetail.ops.fake.tensor import run
+
+aten = torch.ops.aten
+X, GRADIENT, PADDED = torch.randn(2, 4, 6, 6), torch.randn(2, 4, 6, 6), torch.randn(2, 4, 9, 10)
+CHANNEL, PIXEL = torch.rand(4), torch.rand(2, 4, 6, 1)
+NORM = (CHANNEL, CHANNEL, CHANNEL, CHANNEL, CHANNEL, True, 1e-5)
+ALL, SOME = [True, True, True], [True, False, True]
+
+CALLS = {
+    "threshold": (aten.threshold_backward.default, GRADIENT, X, 0.5),
+    "elu": (aten.elu_backward.default, GRADIENT, 1.0, 1.0, 1.0, False, X),
+    "hardswish": (aten.hardswish_backward.default, GRADIENT, X),
+    "gelu": (aten.gelu_backward.default, GRADIENT, X),
+    "batch norm": (aten.native_batch_norm_backward.default, GRADIENT, X, *NORM, ALL),
+    "batch norm, some": (aten.native_batch_norm_backward.default, GRADIENT, X, *NORM, SOME),
+    "layer norm": (
+        aten.native_layer_norm_backward.default, GRADIENT, X, [6], PIXEL, PIXEL, torch.rand(6), torch.rand(6), ALL,
+    ),
+    "layer norm, some": (
+        aten.native_layer_norm_backward.default, GRADIENT, X, [6], PIXEL, PIXEL, torch.rand(6), torch.rand(6), SOME,
+    ),
+    "reflection pad": (aten.reflection_pad2d.default, X, [1, 3, 2, 1]),
+    "reflection pad, backward": (aten.reflection_pad2d_backward.default, PADDED, X, [1, 3, 2, 1]),
+    "replication pad, backward": (aten.replication_pad2d_backward.default, PADDED, X, [1, 3, 2, 1]),
+    "pixel shuffle": (aten.pixel_shuffle.default, X, 2),
+    "channel shuffle": (aten.channel_shuffle.default, X, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_layout(name):
+    operator, *args = CALLS[name]
+    images = [k for k, a in enumerate(args) if isinstance(a, torch.Tensor) and a.dim() == 4 and a.shape[-1] > 1]
+    for formats in itertools.product((torch.contiguous_format, torch.channels_last), repeat=len(images)):
+        given = list(args)
+        for k, memory_format in zip(images, formats):
+            given[k] = args[k].contiguous(memory_format=memory_format)
+        fakes = [to_fake(a) if isinstance(a, torch.Tensor) else a for a in given]
+        assert seen(operator(*given)) == seen(run(operator, tuple(fakes), {})), formats
+
+
+def seen(result):
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return [None if t is None else (tuple(t.shape), t.stride(), t.dtype) for t in results]
