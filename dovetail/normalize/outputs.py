@@ -20,6 +20,7 @@ from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.normalize.alias import Base, Handle
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor
+from dovetail.ops.fake.layout import overlaps_itself
 from dovetail.ops.schema import IDENTITY, facts
 
 aten = torch.ops.aten
@@ -144,7 +145,7 @@ class Results:
 
     def origin(self, handle: Handle, tensor: Any, shared: set[int], outputs: dict[int, int]) -> Returned:
         base = handle.base
-        if base.fresh and id(base) not in shared:
+        if base.fresh and id(base) not in shared and not overlaps_itself(tensor):
             return Returned("result", self.result(handle, tensor))
         above, last = [], handle
         while last.parent is not None:

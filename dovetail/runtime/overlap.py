@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from dovetail.ops.fake.layout import overlaps_itself
+
 Call = Callable[..., Any]
 
 
@@ -88,18 +90,6 @@ def span(tensor: Any) -> int:
             return 0
         last += (size - 1) * stride
     return (last + 1) * tensor.itemsize
-
-
-def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """May two elements share a place? Yes unless each stride steps over all that smaller ones reach."""
-    reach = 0
-    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
-        if size == 0:
-            return False
-        if stride <= reach:
-            return True
-        reach += (size - 1) * stride
-    return False
 
 
 def _static(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.ops.fake import full
+from dovetail.ops.fake import full, refusals
 from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.rules import RULES, elementwise, is_elementwise
 from dovetail.ops.fake.spec import Spec
@@ -28,10 +28,7 @@ def infer(
     from_meta: Callable[..., Any], refuse_unusual: Callable[..., None],
 ) -> Any:
     """Raises Unsupported for results that depend on values, and whatever eager raises for bad shapes."""
-    if func in _INDEXING:
-        _check_indices(args[0], args[1])
-    if func._schema.is_mutable and (torch.Tag.pointwise in func.tags or func in _FILLING):
-        _check_places(func, args, kwargs)
+    refusals.check(func, args, kwargs, func in _INDEXING)
     rule = _rule(func)
     if rule is not None:
         found = rule(*args, **kwargs)
@@ -95,48 +92,6 @@ _INDEXING = frozenset((
     torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default,
     torch.ops.aten._index_put_impl_.default,
 ))  # fmt: skip
-_FILLING = frozenset((
-    torch.ops.aten.copy_.default, torch.ops.aten.zero_.default, torch.ops.aten.fill_.Scalar,
-    torch.ops.aten.fill_.Tensor,
-))  # fmt: skip
-
-
-def _check_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Kernels refuse to write to an expanded tensor."""
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        written = kwargs.get(argument.name, args[position] if position < len(args) else None)
-        if isinstance(written, torch.Tensor) and written.layout is torch.strided:
-            if any(t == 0 and n > 1 for n, t in zip(written.shape, written.stride(), strict=True)) and written.numel():
-                raise RuntimeError(
-                    "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                    "location. Please clone() the tensor before performing the operation."
-                )
-
-
-_INDEX_DTYPES = frozenset((torch.int64, torch.int32, torch.bool, torch.uint8))
-
-
-def _check_indices(tensor: torch.Tensor, indices: Any) -> None:
-    """What meta kernels leave to the real ones: dtypes, and the sizes of masks."""
-    place = 0
-    for index in indices:
-        if index is None:
-            place += 1
-            continue
-        if index.dtype not in _INDEX_DTYPES:
-            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-        if index.dtype not in (torch.bool, torch.uint8):
-            place += 1
-            continue
-        for d, size in enumerate(index.shape):
-            if place + d < tensor.dim() and size != tensor.shape[place + d]:
-                raise IndexError(
-                    f"The shape of the mask {list(index.shape)} at index {d} does not match the shape of the indexed "
-                    f"tensor {list(tensor.shape)} at index {place + d}"
-                )
-        place += index.dim()
 
 
 def _index_of_integers(func: Any, args: tuple[Any, ...]) -> bool:

@@ -117,3 +117,15 @@ def _swap(a: int, b: int, sizes: Sizes, operands: Sequence[Sizes]) -> int:
         if strides[a] > strides[b] or sizes[a] > sizes[b]:
             return 1
     return 0
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """May two elements share a place? Yes unless each stride steps over all that smaller ones reach."""
+    reach = 0
+    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
+        if size == 0:
+            return False
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False

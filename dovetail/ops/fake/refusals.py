@@ -1,0 +1,114 @@
+"""What kernels refuse and meta kernels let pass: the errors that eager raises for layouts, dtypes and shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+_INDEX_DTYPES = frozenset((torch.int64, torch.int32, torch.bool, torch.uint8))
+_FILLING = frozenset((aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default))
+_PUTTING = frozenset((aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default))
+#: In-place operators whose result is converted to the type of what they write to, if that can hold it.
+_ARITHMETIC = frozenset(
+    f"aten::{name}_" for name in
+    "add sub mul div true_divide floor_divide remainder fmod pow clamp clamp_min clamp_max".split()
+)  # fmt: skip
+_NAMES = {
+    torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
+    torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte",
+    torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+}  # fmt: skip
+
+
+def check(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], takes_indices: bool) -> None:
+    if takes_indices:
+        _check_indices(args[0], args[1])
+    if func in _PUTTING and len(args) > 2:
+        _check_values(args[0], args[1], args[2])
+    if func._schema.is_mutable and (torch.Tag.pointwise in func.tags or func in _FILLING):
+        _check_places(func, args, kwargs)
+        if func._schema.name in _ARITHMETIC:
+            _check_conversion(args)
+
+
+def _check_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Kernels refuse to write to an expanded tensor."""
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        written = kwargs.get(argument.name, args[position] if position < len(args) else None)
+        if isinstance(written, torch.Tensor) and written.layout is torch.strided:
+            if any(t == 0 and n > 1 for n, t in zip(written.shape, written.stride(), strict=True)) and written.numel():
+                raise RuntimeError(
+                    "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                    "location. Please clone() the tensor before performing the operation."
+                )
+
+
+def _check_conversion(args: tuple[Any, ...]) -> None:
+    """An integer tensor cannot be the place of a floating-point result."""
+    own = args[0].dtype
+    if own.is_complex or own.is_floating_point:
+        return
+    for other in args[1:]:
+        kind = _kind(other)
+        if kind is not None and not torch.can_cast(kind, own):
+            raise RuntimeError(
+                f"result type {_NAMES.get(kind, kind)} can't be cast to the desired output type {_NAMES.get(own, own)}"
+            )
+
+
+def _kind(operand: Any) -> torch.dtype | None:
+    if isinstance(operand, torch.Tensor):
+        return operand.dtype
+    if isinstance(operand, (float, torch.SymFloat)):
+        return torch.get_default_dtype()
+    if isinstance(operand, (int, torch.SymInt)) and not isinstance(operand, bool):
+        return torch.int64
+    return None
+
+
+def _check_indices(tensor: torch.Tensor, indices: Any) -> None:
+    """Dtypes, and the sizes of masks."""
+    place = 0
+    for index in indices:
+        if index is None:
+            place += 1
+            continue
+        if index.dtype not in _INDEX_DTYPES:
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        if index.dtype not in (torch.bool, torch.uint8):
+            place += 1
+            continue
+        for d, size in enumerate(index.shape):
+            if place + d < tensor.dim() and size != tensor.shape[place + d]:
+                raise IndexError(
+                    f"The shape of the mask {list(index.shape)} at index {d} does not match the shape of the indexed "
+                    f"tensor {list(tensor.shape)} at index {place + d}"
+                )
+        place += index.dim()
+
+
+def _check_values(tensor: torch.Tensor, indices: Any, values: torch.Tensor) -> None:
+    """Values are broadcast to what the indices choose; known where those are integers."""
+    given = [i for i in indices if i is not None]
+    if not given or any(i.dtype in (torch.bool, torch.uint8) for i in given) or len(indices) > tensor.dim():
+        return
+    chosen = torch.broadcast_shapes(*(i.shape for i in given))
+    places = [k for k, i in enumerate(indices) if i is not None]
+    rest = [n for k, n in enumerate(tensor.shape) if k not in places]
+    together = places == list(range(places[0], places[-1] + 1))
+    front = places[0] if together else 0
+    result = (*rest[:front], *chosen, *rest[front:])
+    lead = len(values.shape) - len(result)
+    fits = all(n == 1 for n in values.shape[: max(lead, 0)]) and all(
+        n in (1, m) for n, m in zip(reversed(values.shape), reversed(result), strict=False)
+    )
+    if not fits:
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
+            f"shape {list(result)}"
+        )
