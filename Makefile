@@ -16,7 +16,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch bench bench-train bench-compile bench-capture opdb opdb-backward modules fuzz-python fuzz-aliasing lint format types clean
+.PHONY: demo test test-torch bench bench-train bench-compile bench-capture opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -79,6 +79,10 @@ opdb-backward: $(READY)
 
 fuzz-python: $(READY)
 	$(BIN)/python -m tests.fuzz.python $(ARGS)
+
+# Training steps of random convolutional networks.
+fuzz-images: $(READY)
+	$(BIN)/python -m tests.fuzz.images $(ARGS)
 
 fuzz-aliasing: $(READY)
 	$(BIN)/python -m tests.fuzz.aliasing --count 20000 --jobs 2 $(ARGS)
