@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from dovetail.capture import scalars, settled
+from dovetail.capture import counters, scalars, settled
 from dovetail.capture.aliasing import rely_on_difference
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import contain, decide, equate, measure, operate, operate_in_place, outlast
@@ -284,6 +284,9 @@ def truth(s: Any, value: Value) -> bool:
         if s.static(value.cls, "__bool__") is MISSING:
             return sequence_truth(s, value)
     if isinstance(value, TensorValue):
+        decided = counters.outcome(s, value)
+        if decided is not None:
+            return decided
         return s.unsupported(
             "data-dependent-branch", "the code branches on the value of a tensor",
             "Use torch.where or torch.cond, or move the branch out of the compiled function.",

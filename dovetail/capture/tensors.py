@@ -19,7 +19,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
 
-from dovetail.capture import grads, graphnumbers, overrides
+from dovetail.capture import counters, grads, graphnumbers, overrides
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
 from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
@@ -540,7 +540,7 @@ METHODS: dict[str, Callable[..., Value]] = {
     **{name: _fold_method(name) for name in METADATA_METHODS},
     "is_inference": _is_inference,
     **{name: _data_dependent(name) for name in DATA_METHODS},
-    "item": _data_dependent("item", graphnumbers.item),
+    "item": _data_dependent("item", lambda s, v: graphnumbers.item(s, v) or counters.number(s, v)),
     "tolist": _data_dependent("tolist", graphnumbers.listed),
     "__len__": _len,
     "new": _new,

@@ -15,7 +15,7 @@ from dovetail.guards.holding import Weak
 from dovetail.guards.values import same_entries, same_value
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.settings import SETTINGS
-from dovetail.ir.source import Source
+from dovetail.ir.source import Computed, Keyed, Source
 
 
 class Writer:
@@ -62,7 +62,11 @@ class Writer:
         return name
 
     def text(self, source: Source) -> str:
-        """The source's expression, starting from an already loaded base where it has one."""
+        """The source's expression, made of what is already loaded where it has parts."""
+        if isinstance(source, Computed):
+            return source.template.format(*map(self.load, source.operands))
+        if isinstance(source, Keyed):
+            return f"{self.load(source.base)}.get({self.load(source.key)})"
         whole = source.expr()
         base = getattr(source, "base", None)
         if base is None:

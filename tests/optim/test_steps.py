@@ -28,6 +28,8 @@ OPTIMIZERS: dict[str, tuple[type, dict[str, Any]]] = {
     "Adadelta": (torch.optim.Adadelta, {}),
     "RMSprop": (torch.optim.RMSprop, {"centered": True, "momentum": 0.1}),
     "Rprop": (torch.optim.Rprop, {}),
+    "ASGD": (torch.optim.ASGD, {"t0": 100}),
+    "ASGD foreach": (torch.optim.ASGD, {"t0": 100, "foreach": True}),
 }
 
 
@@ -74,6 +76,26 @@ def compilations(compiled: Any) -> int:
 def test_one_graph_each(name):
     """The first call makes the state, the second is for all that follow."""
     assert compilations(follow(*OPTIMIZERS[name], fullgraph=True)) <= 2
+
+
+@pytest.mark.parametrize("settings", ({}, {"foreach": True}, {"weight_decay": 0.1, "decoupled_weight_decay": True}))
+def test_a_decision_by_the_count_of_steps(settings):
+    """RAdam computes otherwise from its sixth step on: one compilation more, and no graph ends there."""
+    assert compilations(follow(torch.optim.RAdam, settings, fullgraph=True)) == 3
+
+
+def test_a_decision_by_a_count_from_outside():
+    """A count that is set back, as by loading a state, decides anew."""
+    (ours, optimizer), (theirs, eager) = trainable(torch.optim.RAdam, {}), trainable(torch.optim.RAdam, {})
+    compiled = dovetail.compile(optimizer.step, fullgraph=True)
+    for number in range(12):
+        for parameters, step, o in ((ours, compiled, optimizer), (theirs, eager.step, eager)):
+            give_gradients(parameters, number)
+            for p in parameters[:2] if number in (8, 10) else ():
+                o.state[p]["step"].fill_(1)
+            step()
+        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(state_of(optimizer), state_of(eager))
 
 
 @pytest.mark.parametrize("name", ("SGD", "Adam", "Adam of a tensor rate", "AdamW foreach"))

@@ -1,0 +1,156 @@
+"""Numbers that an optimizer keeps in tensors (counts of steps, rates) where its code decides by their value.
+
+    if rho_t > 5.0:         rho_t follows from the count of steps, which is there before the graph runs
+
+The number is computed in plain Python, from the tensor outside, and a decision is a guard on its outcome, as for any
+number from outside. Tensors of the user's own are left alone: what they hold is not expected to stay as it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.scalar import ScalarValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.source import Computed, Source
+
+Node = torch.fx.Node
+
+ARITHMETIC: dict[Any, str] = {
+    operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.truediv: "truediv", operator.pow: "pow",
+}  # fmt: skip
+COMPARISONS: dict[Any, str] = {
+    operator.gt: ">", operator.lt: "<", operator.ge: ">=", operator.le: "<=", operator.eq: "==", operator.ne: "!=",
+}  # fmt: skip
+
+
+def number(s: Any, tensor: TensorValue) -> Value | None:
+    """The number that the tensor holds now; None where it is not known before the graph runs."""
+    if not _asks(s) or tensor.fake.dim() or tensor.fake.dtype is torch.bool or tensor.node.graph is not s.root:
+        return None
+    return _value(s, tensor.node, None)
+
+
+def outcome(s: Any, tensor: TensorValue) -> bool | None:
+    """`bool(tensor)`."""
+    if not _asks(s) or tensor.fake.dim() or tensor.node.graph is not s.root:
+        return None
+    sign = COMPARISONS.get(tensor.node.target)
+    if sign is None:
+        found = number(s, tensor)
+        return None if found is None else s.truth(found)
+    left, right = (_operand(s, a, tensor.node) for a in tensor.node.args)
+    if left is None or right is None:
+        return None
+    return s.truth(s.compare(sign, left, right))
+
+
+def _asks(s: Any) -> bool:
+    """Is it an optimizer's code that wants to know?"""
+    return s.frames[-1].scope.table.get("__name__", "").startswith("torch.optim.")
+
+
+def _value(s: Any, node: Node, before: Node | None) -> Value | None:
+    """The number in the node's tensor; `before`: as it was before that node ran."""
+    given = _input(s, node) or _made(s, node)
+    if given is not None:
+        return _from_outside(s, *given, before)
+    fake = node.meta.get("fake")
+    if not isinstance(fake, torch.Tensor) or fake.dtype is not torch.float64 or _written(s, node, before):
+        return None
+    if node.op == "call_method" and node.target == "to":
+        return _operand(s, node.args[0], node)
+    if node.op == "call_function" and node.target is operator.neg:
+        inner = _operand(s, node.args[0], node)
+        return None if inner is None else s.unary("neg", inner)
+    name = ARITHMETIC.get(node.target) if node.op == "call_function" else None
+    operands = [_operand(s, a, node) for a in node.args] if name is not None else [None]
+    if None in operands:
+        return None
+    return s.binary(name, *operands)
+
+
+def _operand(s: Any, argument: Any, user: Node) -> Value | None:
+    if not isinstance(argument, Node):
+        return Const(argument) if type(argument) in (int, float) else None
+    source = next((source for source, node in s.numbers.items() if node is argument), None)
+    if source is not None:
+        return ScalarValue(s, argument.meta["fake"], source)
+    return _value(s, argument, user)
+
+
+def _input(s: Any, node: Node) -> tuple[torch.Tensor, Source, Node] | None:
+    """The tensor outside whose memory the node's tensor is, the path to it and its placeholder."""
+    storage = _storage(node)
+    for placeholder, given in s.inputs if storage else ():
+        if _storage(placeholder) == storage:
+            value = s.by_fake.get(id(given.fake))
+            real = getattr(value, "origin", None)
+            plain = real is not None and real.dim() == 0 and real.device.type == "cpu" and not real.requires_grad
+            return (real, given.source, placeholder) if plain and node.meta["fake"].dim() == 0 else None
+    return None
+
+
+#: What makes the tensors of a state from numbers alone.
+MAKERS = (torch.zeros, torch.ones, torch.full, torch.tensor, torch.as_tensor)
+
+
+def _made(s: Any, node: Node) -> tuple[torch.Tensor, None, Node] | None:
+    """The same of one that the graph makes of constants."""
+    storage = _storage(node)
+    for maker in s.root.nodes if storage else ():
+        if _storage(maker) == storage:
+            if maker.target not in MAKERS or maker.all_input_nodes or maker.meta["fake"].dim():
+                return None
+            with torch._C._DisableTorchDispatch():
+                return maker.target(*maker.args, **maker.kwargs), None, maker
+    return None
+
+
+def _from_outside(
+    s: Any, real: torch.Tensor, source: Source | None, placeholder: Node, before: Node | None
+) -> Value | None:
+    """What the tensor holds, with what has been added to it until then."""
+    with torch._C._DisableTorchDispatch():
+        changed, template = real.detach().clone(), "{}"
+        for write in _writes(s, placeholder, before):
+            added = _added(write)
+            if added is None:
+                return None
+            changed, template = changed + added, f"({template} + {added!r})"
+        found = changed.item()
+    return Const(found) if source is None else ScalarValue(s, found, Computed(f"{template}.item()", (source,)))
+
+
+def _writes(s: Any, node: Node, before: Node | None) -> list[Node]:
+    storage, found = _storage(node), []
+    for other in s.root.nodes:
+        if other is before:
+            break
+        if other.meta.get("mutates") and any(_storage(n) == storage for n in other.all_input_nodes):
+            found.append(other)
+    return found
+
+
+def _written(s: Any, node: Node, before: Node | None) -> bool:
+    return bool(_writes(s, node, before))
+
+
+ADDING: tuple[Callable[..., Any] | str, ...] = (operator.iadd, "add_", torch._foreach_add_)
+
+
+def _added(node: Node) -> float | None:
+    """The number that the node adds in place; None if it does anything else."""
+    plain = node.target in ADDING and not node.kwargs and len(node.args) == 2 and type(node.args[1]) in (int, float)
+    return node.args[1] if plain else None  # type: ignore[return-value]
+
+
+def _storage(node: Node) -> int:
+    fake = node.meta.get("fake")
+    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else 0
