@@ -44,7 +44,7 @@ EXCEPTIONS: dict[str, Reason] = {
                      "transpose", "nn_functional_dropout3d"), _SHAPE),
     **dict.fromkeys(("nn_functional_linear_cross_entropy_chunked", "nn_functional_linear_cross_entropy_chunked_none",
                      "nn_functional_triplet_margin_with_distance_loss"), _OBJECT),
-    **dict.fromkeys(("sparse_sampled_addmm", "sparse_mm_reduce"), _LAYOUT),
+    **dict.fromkeys(("sparse_sampled_addmm", "sparse_mm_reduce", "to_sparse"), _LAYOUT),
 }  # fmt: skip
 
 
