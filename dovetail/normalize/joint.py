@@ -54,11 +54,12 @@ def record_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Jo
     recorder = Recorder()
     with torch.autograd.set_multithreading_enabled(False):
         leaves = placeholders(recorder, graph_module, fakes)
+        sources = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]  # a write makes more of them
         with recorder:
             inputs = [enter(recorder, leaf) for leaf in leaves]
             outputs = run_graph(graph_module, inputs, recorder)
         recorder.stack = None
-        joint = _Joint(recorder, leaves)
+        joint = _Joint(recorder, leaves, sources)
         joint.take(outputs)
         joint.new_values()
         return joint.differentiate()
@@ -91,9 +92,9 @@ def enter(recorder: Recorder, leaf: Any) -> Any:
 class _Joint(Results):
     """Collects what the forward half gives, then records the backward half."""
 
-    def __init__(self, recorder: Recorder, leaves: list[Any]) -> None:
+    def __init__(self, recorder: Recorder, leaves: list[Any], sources: list[Any]) -> None:
         super().__init__(recorder)
-        self.leaves = leaves
+        self.leaves, self.sources = leaves, sources
         self.rewritten: list[tuple[int, int]] = []
         self.mutated: list[tuple[int, Node]] = []
 
@@ -168,13 +169,12 @@ class _Joint(Results):
 
     def engine(self, tensors: list[Any], tangents: list[Any]) -> dict[int, Any]:
         """The gradient of each input that has one, by the id of its leaf."""
-        leaves = [t for t in self.leaves if isinstance(t, torch.Tensor) and t.requires_grad]
         try:
             with self.recorder:
-                found = torch.autograd.grad(tensors, leaves, tangents, allow_unused=True)
+                found = torch.autograd.grad(tensors, self.sources, tangents, allow_unused=True)
         except (RuntimeError, Unsupported) as error:
             raise NotDifferentiable(str(error)) from error
-        return dict(zip(map(id, leaves), found, strict=True))
+        return dict(zip(map(id, self.sources), found, strict=True))
 
     def tangent(self, k: int) -> FakeTensor:
         """An input of the backward half, laid out as the result is."""

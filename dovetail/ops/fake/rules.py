@@ -107,7 +107,7 @@ def _multilabel_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: in
 def _layer_norm(x: torch.Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     sizes = tuple(x.shape)
     lead = sizes[: len(sizes) - len(shape)] + (1,) * len(shape)
-    if tuple(sizes[len(sizes) - len(shape):]) != tuple(shape):
+    if not shape or tuple(sizes[len(sizes) - len(shape):]) != tuple(shape):
         return NotImplemented
     stat = Spec(lead, contiguous(lead), _statistics_dtype(x, weight), x.device)
     return Spec(sizes, contiguous(sizes), x.dtype, x.device), stat, stat
