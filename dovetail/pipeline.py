@@ -86,7 +86,7 @@ Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compil
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
-    if steers_engine(graph.graph) or takes_numbers_out(graph) or makes_leaves(graph, fakes):
+    if steers_engine(graph.graph) or takes_numbers_out(graph) or makes_leaves(graph, fakes) or begins(graph, fakes):
         return graph  # the engine gives what it returns its history
     used = without_gradients(graph) if calls_engine(graph.graph) else []
     if used is None:
@@ -206,6 +206,12 @@ def without_autocast(call: Compiled) -> Compiled:
 def needs_autograd(fakes: Sequence[Any]) -> bool:
     """Would eager record this graph for a backward pass?"""
     return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
+
+
+def begins(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> bool:
+    """Does recording begin inside the graph, so that what it writes to may get a history?"""
+    on = any(n.target is torch._C._set_grad_enabled and n.args == (True,) for n in graph.graph.nodes)
+    return on and not torch.is_grad_enabled() and any(getattr(f, "requires_grad", False) for f in fakes)
 
 
 def takes_numbers_out(graph: torch.fx.GraphModule) -> bool:

@@ -42,6 +42,8 @@ PROGRAMS = {
                                              "total(out[0]).backward()"),
     "a result changed before its gradient": (LEAF, "y = x * 2; return y, y.tanh() + y.sin()", "out[0].detach().mul_(2)",
                                              "total(out[1]).backward()"),
+    "recording begins late": (INNER, "with torch.no_grad(): x.tanh_()\n    m.cache[1] = x[0]; return m.cache * 1",
+                              "total(out[0]).backward()"),
     "an integer tensor gets fractions": (PLAIN, "m.cache.add_(1); y = x.to(torch.int64); y.mul_(0.5); return y"),
     "values of another shape": (PLAIN, "m.cache.add_(1); y = x * 1; y[torch.tensor([0, 2])] = x.t()[:1]; return y"),
     "a result that overlaps itself": (LEAF, "return (x * 2).unfold(0, 2, 1)", "total(out[0]).backward()"),
