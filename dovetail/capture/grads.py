@@ -207,10 +207,10 @@ def _assign(s: Any, args: list[Value], kwargs: dict[str, Value], leaves: list[Te
 
 
 def _laid_out(s: Any, leaf: torch.Tensor, found: TensorValue, own: bool) -> Value:
-    """The gradient in memory of its own, with the leaf's strides, as the engine leaves it."""
+    """The gradient with the leaf's strides, as the engine leaves it: what is nobody else's is taken as it is."""
     strides = leaf.stride() if torch.empty_like(leaf).stride() == leaf.stride() else None  # dense
     same = found.fake.stride() == strides if strides is not None else found.fake.is_contiguous()
-    if own and same and not found.fake._is_view():
+    if own and same:
         return found
     if strides is None:
         return s.torch_method("clone", [found], {"memory_format": Const(torch.contiguous_format)})

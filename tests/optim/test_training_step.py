@@ -288,3 +288,26 @@ def test_a_step_that_stays_when_the_model_is_copied():
     twin = copy.deepcopy(mod)
     compiled(mod, opt, batch(1))
     assert not torch.equal(twin.last.weight, mod.last.weight)
+
+
+ALIASES: dict[str, Callable[..., Any]] = {
+    "a sum of two": lambda x, y, g: (x + y).backward(g),
+    "parts of one": lambda x, y, g: torch.cat([x, y]).backward(torch.cat([g, g])),
+    "a view": lambda x, y, g: x.view(2, 6).backward(g.view(2, 6)),
+    "itself": lambda x, y, g: x.backward(g),
+    "expanded": lambda x, y, g: (x.sum() + y.sum()).backward(),
+    "transposed": lambda x, y, g: x.t().backward(g.t()),
+}
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_gradients_share_memory_as_eagers_do(name):
+    def relations(run):
+        x, y, g = (torch.arange(12.0).view(3, 4) + k for k in range(3))
+        x.requires_grad_(), y.requires_grad_()
+        run(x, y, g)
+        found = [t for t in (x.grad, y.grad) if t is not None]
+        memory = [t.untyped_storage().data_ptr() == g.untyped_storage().data_ptr() for t in found]
+        return found, [t.stride() for t in found], memory, len({t.data_ptr() for t in found})
+
+    assert repr(relations(dovetail.compile(ALIASES[name], fullgraph=True))) == repr(relations(ALIASES[name]))
