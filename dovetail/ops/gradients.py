@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from dovetail.ops import build
 from dovetail.ops.activation import sigmoid_of
 from dovetail.ops.build import const, scale_by, shift_by, where
 from dovetail.ops.emit import Emitter
-from dovetail.ops.movement import diagonal_scatter, select_scatter, slice_scatter
+from dovetail.ops.movement import cat, diagonal_scatter, select_scatter, slice_scatter
 from dovetail.ops.reduction import axes_of, divided, kept_spec
 from dovetail.ops.registry import Rows, opmath
 from dovetail.ops.value import Indices, Spec, Value
+from dovetail.ops.views import replaced
 
 ROWS = Rows()
 pointwise = ROWS.pointwise
@@ -275,7 +277,17 @@ def log_softmax_backward(
 def slice_backward(
     emit: Emitter, out: Spec, grad: Value, sizes: Any, dim: int, start: int, end: int, step: int
 ) -> Value:
-    return slice_scatter(emit, out, emit.constant(out, 0), grad, dim, start, end, step)
+    """Zeros around a slice without gaps are pieces of their own, so that what computes it may store it in place."""
+    axis = dim % len(out.sizes)
+    size, length = out.sizes[axis], grad.sizes[axis]
+    if step != 1 or not isinstance(size, int) or not isinstance(length, int) or grad.spec.empty:
+        return slice_scatter(emit, out, emit.constant(out, 0), grad, dim, start, end, step)
+    first = min(max(start + size if start < 0 else start, 0), size)
+
+    def zeros(count: int) -> Value:
+        return emit.constant(replace(out, sizes=replaced(out.sizes, axis, (count,))), 0)
+
+    return cat(emit, out, [zeros(first), grad, zeros(size - first - length)], axis)
 
 
 @ROWS("aten::select_backward")

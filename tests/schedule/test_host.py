@@ -52,3 +52,11 @@ def test_what_users_operators_see_is_theirs_to_keep():
     compiled(x), compiled(x + 1)
     for kept, wanted in zip(seen, (x.sin(), x.cos(), (x + 1).sin(), (x + 1).cos()), strict=True):
         torch.testing.assert_close(kept, wanted)
+
+
+def test_zeros_around_a_slice_need_no_copy_of_it():
+    def fn(g, w):
+        return torch.ops.aten.slice_backward(g.sin(), [4, 8, 16], 1, 1, 7, 1).flatten(0, 1) @ w
+
+    program = schedule(lowered(fn, torch.ones(4, 6, 16), torch.ones(16, 3)), Options())
+    assert plan_memory(program, HAS_OUT).size == 4 * 8 * 16 * 4
