@@ -1,5 +1,5 @@
 """Bytecode as data: `decode` gives version-independent instructions with positions."""
 
-from dovetail.bytecode.decode import Code, Instruction, decode
+from dovetail.bytecode.decode import INLINED, Code, Instruction, decode
 
-__all__ = ["Code", "Instruction", "decode"]
+__all__ = ["INLINED", "Code", "Instruction", "decode"]

@@ -58,6 +58,9 @@ class Region:
     lasti: bool
 
 
+INLINED = " (inlined)"  # ends the name of a comprehension's variable where a free variable has that name
+
+
 class Code:
     """A decoded code object; `positions(k)` gives instruction k's place in the source."""
 
@@ -96,9 +99,13 @@ def decode(code: CodeType) -> Code:
 
 
 def _fast_names(code: CodeType) -> tuple[str, ...]:
-    """Names by index of the frame's fast locals; an argument that is a cell has one slot."""
-    arguments = set(code.co_varnames)
-    return code.co_varnames + tuple(n for n in code.co_cellvars if n not in arguments) + code.co_freevars
+    """Names by index of the frame's fast locals; an argument that is a cell has one slot.
+
+    An inlined comprehension may have a variable by the name of a free one: that is two slots, with two names.
+    """
+    arguments, free = set(code.co_varnames), set(code.co_freevars)
+    own = code.co_varnames + tuple(n for n in code.co_cellvars if n not in arguments)
+    return tuple(n + INLINED if n in free else n for n in own) + code.co_freevars
 
 
 def _units(code: CodeType) -> list[tuple[int, str, int]]:

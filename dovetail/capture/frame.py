@@ -102,6 +102,11 @@ class Frame:
                     "native-value", f"the code needs {_describe(missing)} before the graph has run",
                     "Pass it as a constant.",
                 )
+            except RecursionError:
+                s.unsupported(
+                    "recursion", "calls nest too deeply for what Python's own limit leaves",
+                    "Compile the inner function instead.",
+                )
             except UNEXPECTED as error:
                 if not s.breaks:
                     raise
@@ -170,7 +175,7 @@ class Frame:
 DROPPING = frozenset(("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "DELETE_ATTR", "DELETE_SUBSCR"))
 
 # What a mistake in a handler raises; where breaks are allowed, plain Python takes the instruction over.
-UNEXPECTED = (AttributeError, TypeError, KeyError, IndexError, ValueError, AssertionError, RecursionError)
+UNEXPECTED = (AttributeError, TypeError, KeyError, IndexError, ValueError, AssertionError)
 
 
 def _describe(missing: NotNative) -> str:

@@ -178,6 +178,8 @@ class Session:
 
     def throw_native(self, error: BaseException) -> Any:
         """Raise inside the traced program what native code raised on its behalf."""
+        if isinstance(error, RecursionError):
+            raise error  # capture stands deeper on the stack than the program would
         args = [Const(a) if isinstance(a, (str, int, float, type(None))) else Const(str(a)) for a in error.args]
         raise self.raising(ExceptionValue(type(error), args, error)) from error
 

@@ -7,6 +7,8 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from dovetail.capture import scalars, settled
 from dovetail.capture.operators import native_call
 from dovetail.capture.values.base import Const, NotNative, Value
@@ -24,7 +26,7 @@ def to_string(s: Any, value: Value, spec: str, function: Callable[..., str] = st
     """`format(value, spec)`, or that of `function(value)`; the text of a tensor is made after the graph."""
     if function is format:
         if isinstance(value, (TensorValue, GraphNumber)):
-            return LateText(s, [(format, _kept(s, value), spec)])
+            return _formatted_later(s, value, spec)
         if type(s.static(value.cls, "__format__")) is FUNCTION:
             return s.call_method(value, "__format__", Const(spec))  # type: ignore[no-any-return]
         if spec and s.static(value.cls, "__format__") is object.__format__:
@@ -43,6 +45,28 @@ def to_string(s: Any, value: Value, spec: str, function: Callable[..., str] = st
     if isinstance(text, LateText):
         return text if not spec else text.native()
     return native_call(s, format, text.native(), spec) if spec else text
+
+
+def _formatted_later(s: Any, value: Any, spec: str) -> Value:
+    """Whether a type has a format is known before the value is."""
+    text = LateText(s, [(format, _kept(s, value), spec)])
+    if not spec:
+        return text
+    if isinstance(value, GraphNumber):
+        kind = value.kind
+    elif value.cls is torch.Tensor and value.fake.dim() == 0 and value.fake.device.type != "meta":
+        kind = _kind(value.fake.dtype)
+    else:
+        return s.throw(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")  # type: ignore[no-any-return]
+    native_call(s, format, kind(), spec)
+    return text.native() if spec[-1] == "c" else text  # type: ignore[no-any-return]  # not every number is a character's
+
+
+def _kind(dtype: torch.dtype) -> type:
+    """What `item()` gives."""
+    if dtype is torch.bool:
+        return bool
+    return complex if dtype.is_complex else float if dtype.is_floating_point else int
 
 
 def _kept(s: Any, value: Value) -> Value:

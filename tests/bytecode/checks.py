@@ -20,7 +20,7 @@ if __name__ == "__main__":
     package.__path__ = [str(ROOT / "dovetail")]
     sys.modules["dovetail"] = package
 
-from dovetail.bytecode import decode  # noqa: E402
+from dovetail.bytecode import INLINED, decode  # noqa: E402
 from dovetail.bytecode.opcodes import DIALECT, MINOR, OPCODES, SYNONYMS, known  # noqa: E402
 
 
@@ -57,10 +57,8 @@ def check_argument(decoded: Any, k: int, ours: Any, theirs: Any) -> None:
             assert target is not None and covers(decoded, ours.target, theirs.argval)
     elif ours.name != "KW_NAMES" and (theirs.opcode in dis.hasname or theirs.opcode in dis.hasconst):
         assert ours.value == theirs.argval or ours.value is theirs.argval or ours.value != ours.value
-    elif theirs.opcode in dis.haslocal and isinstance(theirs.argval, str):
-        assert ours.value == theirs.argval
-    elif theirs.opcode in dis.hasfree and isinstance(theirs.argval, str):
-        assert ours.value == theirs.argval
+    elif theirs.opcode in (*dis.haslocal, *dis.hasfree) and isinstance(theirs.argval, str):
+        assert ours.value.removesuffix(INLINED) == theirs.argval
     elif ours.name == "COMPARE_OP":
         assert theirs.argrepr.removeprefix("bool(").removesuffix(")") == ours.value
 

@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 import warnings
-from collections import deque
+from collections import OrderedDict, deque
 
 import pytest
 import torch
@@ -343,6 +343,29 @@ def deep_copy_of_what_now_has_a_history(x):
     twice = x + x
     plain_python(x)
     return copy.deepcopy(twice)
+@found
+def a_format_that_no_tensor_has(x):
+    LOG.append(1)
+    return f"{x:.2f}"
+@found
+def a_format_that_its_number_has_not(x):
+    LOG.append(1)
+    return f"{x.sum():d}"
+@found
+def a_format_that_another_number_has_not(x):
+    LOG.append(1)
+    return f"{x.sum().item():d}"
+@found
+def nothing_to_pop_from_an_ordered_dictionary(x): OrderedDict().popitem(last=x is not None)
+@found
+def variable_of_a_comprehension_by_the_name_of_a_free_one(x):
+    n = 7
+    return (lambda: ([n + x.sum().item() for n in range(3)], n))()
+@found
+def comprehension_in_a_class_that_reads_a_free_variable(x):
+    n, items = 1, [1, 2, 3]
+    class Local: size = len([v for v in items if v > n])
+    return x + Local.size
 # fmt: on
 
 
@@ -372,6 +395,24 @@ def test_found(name):
     for _ in range(2):
         theirs = seen(CASES[name])
         assert difference(seen(compiled), theirs) is None
+
+
+def test_calls_that_nest_too_deeply_for_capture_alone():
+    def deep(n):
+        return repr(n) if n < 1 else deep(n - 1)
+
+    with pytest.raises(dovetail.errors.Unsupported, match=r"\[recursion\]"):
+        dovetail.compile(lambda x: (x, deep(700)), backend="eager", fullgraph=True)(torch.ones(2))
+
+
+def test_native_code_has_the_stack_that_the_program_leaves_it():
+    text = "[" * 200 + "]" * 200
+
+    def deep(n):
+        return json.loads(text) if n < 1 else deep(n - 1)
+
+    for n in range(54, 120, 6):
+        assert str(dovetail.compile(lambda x, n: (x, deep(n))[1], backend="eager")(torch.ones(2), n)) == text
 
 
 def test_keys_exchanged_on_the_way():

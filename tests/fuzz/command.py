@@ -41,6 +41,8 @@ class Command:
             return self.check(source, backend or self.backend(seed))
         except TimedOut:
             return Outcome("it took too long", "timeout")
+        except Exception as error:  # of the checker: one program, not the end of a sweep
+            return Outcome(f"the checker failed: {type(error).__name__}: {error}", "checker")
 
     def small(self, seed: int, outcome: Outcome, backend: str) -> str:
         """A program that fails in the same way."""

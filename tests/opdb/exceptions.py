@@ -24,7 +24,7 @@ _VALUE = Reason("the result is a Python value that depends on a tensor", frozens
 _DECIDES = Reason("its own code decides by the values of a tensor", frozenset({"data-dependent-value"}))
 _MEMORY = Reason("resizes the memory of its argument", frozenset({"metadata-mutation"}))
 _SHAPE = Reason("changes the shape of the caller's tensor in place", frozenset({"metadata-mutation"}), "in place$")
-_LAYOUT = Reason("sparse tensors have no strides and are no graph inputs", frozenset({"sparse-tensor"}))
+_LAYOUT = Reason("sparse tensors have no strides and are part of no graph", frozenset({"sparse-tensor"}))
 _OBJECT = Reason("takes a callable or options object, which a graph cannot name", frozenset({"graph-argument"}))
 
 #: Entries that break with PyTorch before a version only.

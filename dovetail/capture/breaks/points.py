@@ -46,7 +46,7 @@ def _ends_with_its_frame(value: Any) -> bool:
 def started(rebuilder: Any, frame: Any) -> tuple[Point, list[str]]:
     """A frame that has not run yet: its parameters, and the cells that it closes over."""
     code = frame.code.code
-    given = [n for n in code.co_varnames if n in frame.locals]
+    given = [n for n in frame.code.fast_names[: len(code.co_varnames)] if n in frame.locals]
     texts = [rebuilder.expr(frame.locals[n]) for n in (*given, *code.co_freevars)]
     return Point(code, 0, 0, tuple(given), code.co_freevars, ()), texts
 

@@ -80,7 +80,7 @@ def _prologue(code: CodeType, point: Point, first_stack: int, free: int, target:
         _emit(out, "POP_TOP", 0)
     _emit(out, "RESUME", 0)
     bound = {*point.locals, *point.cells}
-    for index, name in enumerate(code.co_varnames):
+    for index, name in enumerate(decode(code).fast_names[: len(code.co_varnames)]):
         if name not in bound:
             _emit(out, "DELETE_FAST", index)
     used = first_stack
@@ -173,9 +173,9 @@ class Waiting:
         point, code = self.point, assembled(self.point)
         names = dict(zip((*point.locals, *point.cells), values))
         stack = (*values[len(point.locals) + len(point.cells) :], *returned)
-        count = len(point.code.co_varnames)
-        arguments = [names.get(n) for n in code.co_varnames[:count]]
-        arguments += [names[n] if n in names else CellType() for n in code.co_varnames[count:]]
+        count, own = len(point.code.co_varnames), decode(point.code).fast_names[: len(code.co_varnames)]
+        arguments = [names.get(n) for n in own[:count]]
+        arguments += [names[n] if n in names else CellType() for n in own[count:]]
         real_cells = code.co_freevars[: len(code.co_freevars) - len(stack)]
         closure = (*(names[n] if n in names else CellType() for n in real_cells), *map(CellType, stack))
         function = FunctionType(code, self.scope, code.co_name, None, closure or None)

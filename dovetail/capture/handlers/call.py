@@ -7,7 +7,7 @@ import sys
 import types
 from typing import Any
 
-from dovetail.bytecode import decode
+from dovetail.bytecode import INLINED, decode
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.awaited import of_call, standing_in
 from dovetail.capture.frame import Frame
@@ -92,7 +92,7 @@ def _variables(f: Any) -> dict[str, Any]:
         if isinstance(value, CellValue):
             value = value.load(f.s)
         if value is not None and not name.startswith("."):
-            found[name] = value
+            found.setdefault(name.removesuffix(INLINED), value)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.known.table import known, methods
-from dovetail.capture.operators import dict_item
+from dovetail.capture.operators import dict_item, native_call
 from dovetail.capture.values.base import MISSING, NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import DictValue, TupleValue, ViewValue
 from dovetail.capture.values.views import NamespaceValue
@@ -101,10 +101,11 @@ def _popitem(s: Any, v: Any, last: Value = YES) -> Value:
         pairs = v.pairs(s)
         if pairs:
             v.base.del_instance_attr(s, pairs[-1][0].native())
-        return TupleValue(pairs[-1]) if pairs else s.throw(KeyError, "popitem(): dictionary is empty")
+        return TupleValue(pairs[-1]) if pairs else native_call(s, {}.popitem)
+    at_end = s.truth(last)
     if not v.entries:
-        s.throw(KeyError, "popitem(): dictionary is empty")
-    native_key = (list(v.entries) if s.truth(last) else list(v.entries)[::-1])[-1]
+        return native_call(s, OrderedDict().popitem if issubclass(v.cls, OrderedDict) else {}.popitem)
+    native_key = (list(v.entries) if at_end else list(v.entries)[::-1])[-1]
     pair = (v.entries[native_key][0], v.get(s, native_key))
     del v.entries[native_key]
     v.mark(s)

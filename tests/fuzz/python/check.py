@@ -74,7 +74,7 @@ class Side:
     def call(self, case: int) -> Seen:
         torch.manual_seed(0)
         torch.set_grad_enabled(True)
-        args = self.space["make_inputs"](case)
+        args: tuple[Any, ...] = ()
         walk, output = Walk(self.tolerance), io.StringIO()
         handler = _Lines()
         logger = logging.getLogger("fuzzed")
@@ -85,6 +85,7 @@ class Side:
             with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(output):
                 warnings.simplefilter("always")
                 try:
+                    args = self.space["make_inputs"](case)
                     result = self.program(*args)
                 except TimedOut:
                     raise

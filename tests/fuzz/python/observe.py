@@ -36,8 +36,12 @@ class Walk:
 
     def visit(self, place: str, value: Any) -> None:
         describe = _describer(type(value))
-        if describe is not None:
+        if describe is None:
+            return
+        try:
             describe(self, place, value)
+        except Exception as error:  # the object's own: some views refuse to be looked at
+            self.add(place, ("refuses", type(error).__name__, shown(str(error))))
 
     def add(self, place: str, what: Any) -> None:
         self.lines.append((place, what))
