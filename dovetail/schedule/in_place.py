@@ -4,7 +4,8 @@ before:  b3[i] = a0[i] - a1[i] * rate                 mutate a0 = b3
 after:   a0[i] = a0[i] - a1[i] * rate                 mutate a0 = a0
 
 That is right where nothing reads the old value any more: not another element than the one that is written, no later
-item, and no later statement, for which the statements of a loop change places.
+item, and no later statement, for which the statements of a loop change places. And only where each element has a place
+of its own: an expanded input has several of its elements written by several iterations, which no kernel may do.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from dovetail.ir.loops import (
     map_exprs,
     rewrite,
 )
+from dovetail.ops.fake.layout import share_places
 
 
 def write_in_place(program: Program) -> Program:
@@ -72,9 +74,17 @@ def _candidates(program: Program) -> dict[str, tuple[int, Buffer]]:
         places = written[new.name]
         if same and len(places) == 1 and not fixed & {old.name, new.name}:
             (at,) = places
-            if at > checks and all(p <= at for p in read[old.name]) and isinstance(program.items[at], Group):
+            last = all(p <= at for p in read[old.name])
+            if at > checks and last and isinstance(program.items[at], Group) and not _overlaps_itself(old):
                 found[new.name] = (at, old)
     return found
+
+
+def _overlaps_itself(buffer: Buffer) -> bool:
+    """Is it known that it does? Layouts that change from call to call are looked at before each."""
+    if all(isinstance(n, int) for n in (*buffer.sizes, *buffer.strides)):
+        return share_places(buffer.sizes, buffer.strides)
+    return any(step == 0 and size != 1 for size, step in zip(buffer.sizes, buffer.strides, strict=True))
 
 
 def _stored(group: Group, wanted: dict[str, Buffer]) -> tuple[Group, dict[str, Buffer]]:

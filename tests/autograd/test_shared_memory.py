@@ -27,6 +27,8 @@ PROGRAMS = {
                           "total(*out).backward()"),
     "a detached view reshaped in place": (PLAIN, "y = x.t().detach(); y.unsqueeze_(0); return y, y[0]"),
     "an input reshaped in place": (PLAIN, "for row in x.unbind(0): row.add_(1)\n    x.unsqueeze_(0); return x * 2"),
+    "an expanded input": ("torch.randn(4).expand(3, 4)", "for row in x: row.add_(1)\n    return x * 2"),
+    "an expanded number": ("torch.randn(()).expand(3)", "x[1].mul_(2); return x * 2"),
     "one tensor twice in a list": (PLAIN, "y = x * 1; torch._foreach_add_([y, y, x], 1); return y"),
     "lists of each other": (PLAIN, "y = x * 1; torch._foreach_add_([x, y], [y, x]); return y"),
     "a buffer written to and replaced": (PLAIN, "m.ema.lerp_(x.mean(0), 0.1); m.ema = m.ema * 0.9; return m.ema"),

@@ -120,9 +120,14 @@ def _swap(a: int, b: int, sizes: Sizes, operands: Sequence[Sizes]) -> int:
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """May two elements share a place? Yes unless each stride steps over all that smaller ones reach."""
+    """May two elements of the tensor share a place?"""
+    return share_places(tensor.shape, tensor.stride())
+
+
+def share_places(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """May two elements of this layout? Yes unless each stride steps over all that smaller ones reach."""
     reach = 0
-    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
+    for stride, size in sorted((s, n) for s, n in zip(strides, sizes, strict=True) if n != 1):
         if size == 0:
             return False
         if stride <= reach:
