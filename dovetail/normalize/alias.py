@@ -54,7 +54,8 @@ class Handle:
     """`tensor` has eager's metadata; `node.meta["val"]` what the graph's tensor has, nearly always the same.
 
     `made` is the node whose `val` is `tensor` itself, whatever the value is now; `counter` a tensor that has eager's
-    version counter.
+    version counter. `parent` is where the value comes from; `caller` the tensor that the view was asked of, which is
+    another one for as_strided: it reads all memory, but its gradient is that of its caller's elements.
     """
 
     tensor: Any
@@ -64,12 +65,17 @@ class Handle:
     parent: Handle | None = None
     view: View | None = None
     pick: tuple[torch.fx.Node, int] | None = None  # the node is `pick[0][pick[1]]`, made when first needed
+    asked: Handle | None = None
     made: torch.fx.Node | None = field(default=None, init=False)
     counter: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.counter = self.tensor
         self.made = self.node or (self.pick[0] if self.pick else None)
+
+    @property
+    def caller(self) -> Handle | None:
+        return self.asked or self.parent
 
 
 def same_layout(a: Any, b: Any) -> bool:

@@ -189,10 +189,12 @@ class _Joint(Results):
 
 def check_history(handle: Handle | None) -> None:
     """A tensor without history that got one by a write cannot be made outside of what it was detached from."""
+    history = False  # its own, or a view's: what a tensor was before it was reshaped in place has none
     while handle is not None and handle.view is not None:
-        if handle.tensor.requires_grad and handle.view.operator is torch.ops.aten.detach.default:
+        history = history or handle.tensor.requires_grad
+        if history and handle.view.operator is torch.ops.aten.detach.default:
             raise NotDifferentiable("a detached tensor gets a history")
-        handle = handle.parent
+        handle = handle.caller
 
 
 def _differentiable(base: Base) -> bool:

@@ -80,11 +80,11 @@ def flat(outputs: Any) -> list[Any]:
 
 def _detached_above(handle: Handle) -> Handle | None:
     """The nearest one that this is a view of and that was detached from another."""
-    above = handle.parent
+    above = handle.caller
     while above is not None and above.view is not None:
         if above.view.operator is aten.detach.default:
             return above
-        above = above.parent
+        above = above.caller
     return None
 
 
@@ -148,9 +148,9 @@ class Results:
         if base.fresh and id(base) not in shared and not overlaps_itself(tensor):
             return Returned("result", self.result(handle, tensor))
         above, last = [], handle
-        while last.parent is not None:
+        while last.caller is not None:
             above.append(last)
-            last = last.parent
+            last = last.caller
             if id(last.tensor) in outputs and last.parent is not None:
                 steps, version = self.steps(above)
                 return Returned("output", outputs[id(last.tensor)], steps, version)
@@ -187,7 +187,7 @@ class Results:
                 made.append(ViewStep(DATA))
             elif view.operator is aten.as_strided.default:
                 sizes, strides, offset = view.args
-                begin = offset - handle.base.tensor.storage_offset()
+                begin = offset - (handle.asked or handle.base).tensor.storage_offset()
                 made.append(ViewStep(strided_from, (sizes, strides, begin), grad=view.grad))
             else:
                 made.append(ViewStep(view.operator, view.args, view.kwargs, view.index, view.grad))

@@ -199,16 +199,17 @@ class Recorder(FakeMode):
         if not isinstance(args[0], torch.Tensor):  # a list of views of several tensors
             raise Unsupported("view-of-many", f"{func} returns views of several tensors at once")
         parent = self.handle(args[0])
+        asked = None
         if func is aten.as_strided.default:
-            parent = self.stem(parent)
-            args, kwargs = self.absolute(args, kwargs, self.handle(args[0]), parent), {}
+            parent, asked = self.stem(parent), parent
+            args, kwargs = self.absolute(args, kwargs, asked, parent), {}
         positional, named = _positional(func, args, kwargs)
         view = View(func, positional[1:], named, None)
         version = parent.base.version
         odd = parent.base.version > 0 and func is aten.as_strided.default
         node = self.replay(view, parent) if odd else self.record(func, (parent.tensor, *positional[1:]), named, result)
         if isinstance(result, torch.Tensor):
-            self.handles[id(result)] = Handle(result, parent.base, node, version, parent, view)
+            self.handles[id(result)] = Handle(result, parent.base, node, version, parent, view, asked=asked)
             return
         for k, item in enumerate(result):
             each = View(func, view.args, view.kwargs, k)

@@ -32,17 +32,24 @@ def recounted(call: Call, graph: AtenGraph, known: bool) -> Call:
     rounds = [[k for k, extra in written if extra > n] for n in range(max([0, *(extra for _, extra in written)]))]
 
     def counting(*inputs: Any) -> Any:
-        found = call(*inputs)
+        found = list(call(*inputs))
         given = (*inputs, *constants)
         for places in rounds:
             _ADVANCE([given[k] for k in places])
         for k, extra in fewer:  # one by one: two inputs may share a counter
             advance(given[k], extra)
         for k, version in results:
-            _SET((found[k],), (version,))
-        return found
+            found[k] = _at(found[k], version)
+        return tuple(found)
 
     return counting
+
+
+def _at(tensor: torch.Tensor, version: int) -> torch.Tensor:
+    """The tensor, its counter set. A view is made again: when the counter comes to where it was, it misses a write."""
+    before = tensor._version
+    _SET((tensor,), (version,))
+    return torch.ops.aten.alias.default(tensor) if before > version and tensor._is_view() else tensor
 
 
 def advance(tensor: torch.Tensor, extra: int) -> None:

@@ -29,6 +29,18 @@ PROGRAMS = {
     "an input reshaped in place": (PLAIN, "for row in x.unbind(0): row.add_(1)\n    x.unsqueeze_(0); return x * 2"),
     "an expanded input": ("torch.randn(4).expand(3, 4)", "for row in x: row.add_(1)\n    return x * 2"),
     "an expanded number": ("torch.randn(()).expand(3)", "x[1].mul_(2); return x * 2"),
+    "as_strided beside a view's elements": (LEAF, "return x.diagonal().as_strided((2,), (1,), 1)",
+                                            "total(out[0]).backward()"),
+    "as_strided of what is detached": (LEAF, "return x[1].detach().as_strided((2, 3), (1, 2), 3), x * 2",
+                                       "out[0].add_(1)", "total(out[1]).backward()"),
+    "as_strided of a result's view": (LEAF, "y = x * 2; return y[1].as_strided((2,), (1,)), y",
+                                      "total(*out).backward()"),
+    "as_strided before another shape": (PLAIN, "y = x * 2; z = y[1].as_strided((2,), (1,)); y.unsqueeze_(0)\n"
+                                        "    return y, z", "out[1].add_(1)"),
+    "reshaped in place, then given a history": (LEAF, "y = torch.zeros_like(x); y.unsqueeze_(0); y.add_(x)\n"
+                                                "    return y, y[0]", "total(*out).backward()"),
+    "a view of zeros gets a history": (LEAF, "y = torch.zeros(3, 4); return y.unsqueeze(0)", "out[0].add_(x)",
+                                       "total(*out).backward()"),
     "one tensor twice in a list": (PLAIN, "y = x * 1; torch._foreach_add_([y, y, x], 1); return y"),
     "lists of each other": (PLAIN, "y = x * 1; torch._foreach_add_([x, y], [y, x]); return y"),
     "a buffer written to and replaced": (PLAIN, "m.ema.lerp_(x.mean(0), 0.1); m.ema = m.ema * 0.9; return m.ema"),
