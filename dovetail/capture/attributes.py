@@ -538,6 +538,8 @@ def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
         _no_attribute(s, value, name)
     if new.cls is weakref.ref and value.source is not None:
         s.unsupported("weak-reference", f"a weak reference is stored on {value.describe()}, which is from outside")
+    if name == "grad" and new.cls is type(None) and isinstance(value, TensorValue):
+        s.gradients.set_to_none(s, value)
     value.set_instance_attr(s, name, new)
 
 

@@ -14,6 +14,7 @@ import torch
 import torch.fx
 
 from dovetail.bytecode.decode import flags
+from dovetail.capture import freed
 from dovetail.capture.aliasing import rely_on_separate_changes
 from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
@@ -336,10 +337,12 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     loading = Loading([i.source for i in inputs if not i.static and isinstance(i.fake, torch.Tensor)])
     arguments = [_argument(rebuilder, loading, i) for i in inputs if not i.static] + (["*P"] if static else [])
     call = [f"_o = graph({', '.join(arguments)})"] if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs else []
-    if call and repeatable(s.graph):
-        call = guarded_call(call[0], s.header)
-        s.names[AGAIN] = reraise
-    body = "\n    ".join([*rebuilder.prelude, *loading.lines, *call, *rebuilder.lines, *ending.lines])
+    repeated = bool(call) and repeatable(s.graph)
+    gone, free, restored = freed.lines(s, [*rebuilder.lines, *ending.lines], repeated)
+    if repeated:
+        call = guarded_call(call[0], s.header, restored)
+        s.names.update(freed.NAMES, **{AGAIN: reraise})
+    body = "\n    ".join([*rebuilder.prelude, *loading.lines, *free, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
     module = torch.fx.GraphModule(s.subgraphs, s.graph)
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
@@ -350,7 +353,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     equal = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}  # which implies the type
     guards = tuple(g for g in s.guards if g.kind is not GuardKind.TYPE or g.source not in equal)
     bound = tuple(s.bound)
-    return Captured(module, inputs, guards, residual, names, bound, (), metrics, ending.continuations)
+    return Captured(module, inputs, guards, residual, names, bound, (), metrics, ending.continuations, tuple(gone))
 
 
 def _as_given(s: Session, given: GraphInput) -> GraphInput:

@@ -98,9 +98,9 @@ def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
 
 def _from_outside(s: Any, fakes: list[Any]) -> list[Any]:
     """The inputs among these tensors and the bases of these views."""
-    wanted = {id(t._base if t._is_view() else t) for t in fakes if isinstance(t, torch.Tensor)}
-    found = [s.by_fake.get(id(i.fake)) for _, i in s.inputs if id(i.fake) in wanted]
-    return [value for value in found if value is not None and value.origin is not None]
+    wanted = dict.fromkeys(id(t._base if t._is_view() else t) for t in fakes if isinstance(t, torch.Tensor))
+    found = [s.by_fake.get(fake) for fake in wanted]
+    return [value for value in found if isinstance(value, TensorValue) and value.origin is not None]
 
 
 def _history(s: Any, how: str) -> None:
@@ -115,7 +115,10 @@ def grad(s: Any, value: TensorValue) -> Value:
     if found is not None and found is not MISSING:
         return found
     if value.origin is not None and value.origin.is_leaf:
+        known = id(value.origin.grad) in s.cache
         found = s.wrap(value.origin.grad, Attr(value.source, "grad"))
+        if not known and isinstance(found, TensorValue):
+            s.gradients.met(found)
         if found is not NONE or not s.backward_ran:
             return found
         return _computed(s, value)

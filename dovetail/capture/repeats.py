@@ -51,13 +51,15 @@ def _storage(node: torch.fx.Node) -> int:
     return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else 0
 
 
-def guarded_call(text: str, header: str) -> list[str]:
+def guarded_call(text: str, header: str, before: list[str]) -> list[str]:
     """Lines that run the graph, and go on in plain Python if it raises. No handler runs then: errors have no context.
 
-    `header` are the parameters of the residual. Where nothing is raised this costs nothing.
+    `header` are the parameters of the residual; `before` is done before the program is repeated.
+    Where nothing is raised this costs nothing.
     """
     return [
         "while True:", "    try:", f"        {text}", "        break", "    except Exception as _e: _failed = _e",
+        *(f"    {line}" for line in before),
         f"    return {AGAIN}({', '.join(['_failed', *_passed_on(header)])})",
     ]  # fmt: skip
 

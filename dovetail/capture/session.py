@@ -17,6 +17,7 @@ from dovetail.capture.breaks import stop as stopping
 from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.capture.definitions import rely_on_class
 from dovetail.capture.effects import Effects
+from dovetail.capture.freed import Gradients
 from dovetail.capture.overrides import Overrides
 from dovetail.capture.scope import Scope
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
@@ -54,6 +55,7 @@ class Session:
         self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
         self.effects = Effects()
         self.overrides = Overrides()
+        self.gradients = Gradients()
         self.fakes: Any = None  # the FakeMode that operators run under
         self.drawn = 0  # of its draws, those that belong to recorded nodes
         self.backward_ran = False  # inside the graph

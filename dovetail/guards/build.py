@@ -70,7 +70,8 @@ def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.S
     held: Held = captured.bound  # type: ignore[assignment]
     below = _write_all(guards, writer, taken, held, namespace)
     scope.update(writer.names)
-    body = ["try:", *(f"    {line}" for line in writer.lines), "except Exception:", "    return _MISS", *residual.body]
+    checks = [*(f"    {line}" for line in writer.lines), "except Exception:", "    return _MISS"]
+    body = ["try:", *checks, *writer.forget(captured.freed), *residual.body]
     call, text = residual.function(body, _identifier(fn, scope), scope)
     call.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
     check = _failure_finder(guards, below, residual, namespace, taken)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import isfinite
 from typing import Any
 
@@ -73,6 +73,10 @@ class Writer:
             return whole
         prefix = base.expr()
         return self.load(base) + whole[len(prefix) :] if whole.startswith(prefix) else whole
+
+    def forget(self, sources: Iterable[Source]) -> list[str]:
+        """Lines after which no local refers to what the sources lead to."""
+        return [f"{self._loaded[source]} = None" for source in sources if source in self._loaded]
 
     def require(self, conditions: list[str], comment: str = "") -> None:
         """Return a miss unless all hold."""

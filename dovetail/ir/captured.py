@@ -123,6 +123,7 @@ class Captured:
     the graph's inputs from their sources, calls `graph(...)`, replays side effects in order
     and returns the rebuilt result. `names` are the globals it needs beyond `graph`, G, F, K, M.
     After a graph break it returns a `Next` instead; `continuations` are the names that it uses for what follows.
+    Objects behind `freed` sources are let go before the graph runs: nothing else of the entry may keep them.
     """
 
     graph: torch.fx.GraphModule
@@ -134,3 +135,4 @@ class Captured:
     breaks: tuple[Break, ...] = ()
     metrics: Mapping[str, int] = field(default_factory=dict)
     continuations: Mapping[str, Continuation] = field(default_factory=dict)
+    freed: tuple[Source, ...] = ()
