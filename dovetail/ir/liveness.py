@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from dovetail.ir import dims
 from dovetail.ir.loops import (
     Batch,
     Buffer,
@@ -34,9 +33,7 @@ def nodes(roots: list[Expr]) -> Iterator[Expr]:
             continue
         seen.add(expr)
         yield expr
-        stack.extend(expr.children)
-        if hasattr(expr, "dim") and isinstance(expr.dim, dims.Poly):
-            stack.extend(value_exprs((expr.dim,)))
+        stack.extend(expr.parts)
 
 
 def statement_roots(statement: Store | Reduce | Check) -> list[Expr]:
@@ -46,10 +43,14 @@ def statement_roots(statement: Store | Reduce | Check) -> list[Expr]:
     return [statement.value if isinstance(statement, Reduce) else statement.condition]
 
 
-def loads(group: Group) -> Iterator[Load]:
+def loads_of(roots: list[Expr]) -> Iterable[Load]:
+    """Every distinct Load reachable from `roots`."""
+    return dict.fromkeys(load for root in reversed(roots) for load in root.loads)
+
+
+def loads(group: Group) -> Iterable[Load]:
     """Every distinct Load of a group."""
-    roots = [root for statement in group.statements() for root in statement_roots(statement)]
-    return (node for node in nodes(roots) if isinstance(node, Load))
+    return loads_of([root for statement in group.statements() for root in statement_roots(statement)])
 
 
 def references(value: Any) -> Iterator[Buffer]:

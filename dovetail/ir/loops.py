@@ -30,6 +30,7 @@ Every dtype is a `torch.dtype`. Arithmetic on half types is done in float32: low
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -47,13 +48,28 @@ _NO_SYMBOLS: frozenset[Symbol] = frozenset()
 class Expr:
     """An immutable scalar expression; `dtype` is its type, `symbols` its free range symbols."""
 
-    __slots__ = ("dtype", "symbols", "_key")
+    __slots__ = ("dtype", "symbols", "_key", "_loads")
     dtype: torch.dtype
     symbols: frozenset[Symbol]
+    _loads: tuple[Load, ...] | None  # see `loads`
 
     @property
     def children(self) -> tuple[Expr, ...]:
         return ()
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The children, and the expressions inside run-time indices."""
+        return self.children
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """Every distinct Load in the expression, run-time indices included. Found once; an interned node lives long."""
+        found = self._loads
+        if found is None:
+            below = (part.loads for part in reversed(self.parts))
+            found = self._loads = tuple(dict.fromkeys(itertools.chain.from_iterable(below)))
+        return found
 
     def substitute(self, mapping: Mapping[Symbol, Dim]) -> Expr:
         """Replace range symbols, simultaneously, in every index inside."""
@@ -68,7 +84,7 @@ def _interned(cls: type, key: tuple[Any, ...], fill: Callable[[Any], None]) -> A
     found = _table.get(full)
     if found is None:
         node: Any = object.__new__(cls)
-        node._key = full
+        node._key, node._loads = full, None
         fill(node)
         found = _table.add(full, lambda: node)
     return found
@@ -106,6 +122,10 @@ class Index(Expr):
     __slots__ = ("dim",)
     dim: Dim
 
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return tuple(value_exprs((self.dim,)))
+
     def __new__(cls, dim: Dim) -> Index:
         def fill(node: Index) -> None:
             node.dim, node.dtype, node.symbols = dim, torch.int64, dims.symbols(dim)
@@ -134,6 +154,10 @@ class Load(Expr):
     def children(self) -> tuple[Expr, ...]:
         inside = tuple(value_exprs(self.index))
         return inside if self.mask is None else (*inside, self.mask)
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        return (self, *super().loads)  # kept without itself: a cycle would outlive its last user
 
 
 class Local(Expr):

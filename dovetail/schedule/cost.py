@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.ir.liveness import nodes
-from dovetail.ir.loops import Const, Expr, Index, Load, Local, Op, Param
+from dovetail.ir.loops import Const, Expr, Index, Local, Op, Param
 
 #: Relative throughput on current CPUs and GPUs; every other operator counts 1.
 EXPENSIVE: dict[str, int] = {
@@ -31,4 +31,4 @@ def cost(expr: Expr) -> int:
 
 def big_loads(expr: Expr) -> int:
     """Distinct loads of more than one element."""
-    return sum(isinstance(n, Load) and bool(n.symbols) for n in nodes([expr]))
+    return sum(bool(load.symbols) for load in expr.loads)

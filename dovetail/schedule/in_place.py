@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
-from dovetail.ir.liveness import nodes, reads, statement_roots, writes
+from dovetail.ir.liveness import loads_of, reads, statement_roots, writes
 from dovetail.ir.loops import (
     Buffer,
     BufferRef,
@@ -43,8 +43,11 @@ def write_in_place(program: Program) -> Program:
         return program
     targets: dict[str, Buffer] = {}
     items: list[Item] = []
+    stored: dict[int, dict[str, Buffer]] = defaultdict(dict)
+    for new, (at, old) in wanted.items():
+        stored[at][new] = old
     for position, item in enumerate(program.items):
-        mine = {new: old for new, (at, old) in wanted.items() if at == position} if isinstance(item, Group) else {}
+        mine = stored.get(position)
         item = _renamed(item, targets)
         if mine and isinstance(item, Group):
             item, done = _stored(item, mine)
@@ -137,7 +140,7 @@ def _redirected(statement: Statement, targets: dict[str, Buffer]) -> Statement:
 
 def _loads(statements: Iterable[Statement]) -> Iterable[Load]:
     roots = [root for s in statements for root in statement_roots(s)]
-    return (node for node in nodes(roots) if isinstance(node, Load))
+    return loads_of(roots)
 
 
 def _stores(statements: Iterable[Statement]) -> Iterable[str]:

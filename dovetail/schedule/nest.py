@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.liveness import nodes, statement_roots
+from dovetail.ir.liveness import loads_of, nodes, statement_roots
 from dovetail.ir.loops import (
     Buffer,
     Check,
@@ -80,9 +80,8 @@ class Nest:
 
     def loads(self) -> Iterator[tuple[Placed, Load]]:
         for p in self.placed:
-            for node in p.nodes():
-                if isinstance(node, Load):
-                    yield p, node
+            for load in loads_of(statement_roots(p.statement)):
+                yield p, load
 
     def written(self) -> set[str]:
         return {s.buffer.name for _, s in self.stores()}

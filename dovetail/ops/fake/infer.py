@@ -11,7 +11,7 @@ import torch
 from dovetail.errors import Unsupported
 from dovetail.ops.fake import full, refusals
 from dovetail.ops.fake.marks import without_dynamo
-from dovetail.ops.fake.rules import RULES, elementwise, is_elementwise
+from dovetail.ops.fake.rules import IN_PLACE, RULES, elementwise, in_place, is_elementwise
 from dovetail.ops.fake.spec import Spec
 from dovetail.ops.foreach import apart, takes_list
 from dovetail.ops.fused import fused, is_fused
@@ -61,6 +61,8 @@ def _rule(func: Any) -> Callable[..., Any] | None:
         return lambda *args, **kwargs: apart(func, args, kwargs)
     if found is None and is_fused(func):
         return lambda *args, **kwargs: fused(func, args, kwargs)
+    if found is None and func in IN_PLACE:
+        return lambda *args, **kwargs: in_place(args, kwargs)
     if found is None and is_elementwise(func):
         return lambda *args, **kwargs: elementwise(func, args, kwargs)
     return found

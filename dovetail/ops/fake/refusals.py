@@ -49,13 +49,14 @@ def _check_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 
 
 def _check_conversion(args: tuple[Any, ...]) -> None:
-    """An integer tensor cannot be the place of a floating-point result."""
+    """An integer tensor cannot be the place of a floating-point result, nor a real one that of a complex result."""
     own = args[0].dtype
-    if own.is_complex or own.is_floating_point:
+    if own.is_complex:
         return
     for other in args[1:]:
         kind = _kind(other)
         if kind is not None and not torch.can_cast(kind, own):
+            kind = torch.promote_types(kind, own)
             raise RuntimeError(
                 f"result type {_NAMES.get(kind, kind)} can't be cast to the desired output type {_NAMES.get(own, own)}"
             )
@@ -66,6 +67,8 @@ def _kind(operand: Any) -> torch.dtype | None:
         return operand.dtype
     if isinstance(operand, (float, torch.SymFloat)):
         return torch.get_default_dtype()
+    if isinstance(operand, complex):
+        return torch.get_default_dtype().to_complex()
     if isinstance(operand, (int, torch.SymInt)) and not isinstance(operand, bool):
         return torch.int64
     return None

@@ -70,6 +70,26 @@ _ITERATED = frozenset((
 ))  # fmt: skip
 
 
+def in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The tensor written to, where nothing has to be broadcast or converted."""
+    own, *others = (*args, *kwargs.values())
+    for other in others:
+        if isinstance(other, torch.Tensor):
+            same = other.dtype is own.dtype and other.shape == own.shape and other.device == own.device
+            if not same or other.layout is not torch.strided:
+                return NotImplemented
+        elif isinstance(other, (bool, complex)):
+            return NotImplemented
+    return own if own.layout is torch.strided and own.dtype.is_floating_point else NotImplemented
+
+
+#: Arithmetic in place that floating-point tensors of one shape and type never refuse: what optimizers consist of.
+IN_PLACE = frozenset((
+    aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.div_.Tensor, aten.addcmul_.default,
+    aten.addcdiv_.default, aten.lerp_.Scalar,
+))  # fmt: skip
+
+
 def _simple(operands: tuple[Any, ...]) -> bool:
     """Complex numbers and sparse layouts are left to PyTorch."""
     return all(
