@@ -16,7 +16,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch bench bench-train bench-compile bench-capture opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images lint format types clean
+.PHONY: demo test test-torch bench bench-train bench-compile bench-capture curves opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -61,6 +61,10 @@ bench-compile: $(READY)
 bench-capture: $(READY)
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.capture --json build/capture.json $(ARGS)
+
+# Training runs beside eager's: their drift against that of float noise, and the plot in docs/numerics.md.
+curves: $(READY)
+	$(BIN)/python -m benchmarks.curves --svg docs/curves.svg $(ARGS)
 
 # Every module of PyTorch's own database, forward and backward; `make test` takes two configurations of each.
 modules: $(READY)

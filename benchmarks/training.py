@@ -20,9 +20,9 @@ class TrainingStep:
     gradients and `backward()` are the user's own, as they are in most training scripts.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss) -> None:
-        self.model, self.loss = model, loss
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
+    def __init__(self, model: nn.Module, loss: Loss, lr: float = 1e-5) -> None:
+        self.model, self.loss, self.lr = model, loss, lr
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=lr)
         self.forward: Callable[..., Tensor] = self._eager_forward
         self.update: Callable[[], Any] = self.optimizer.step
 
@@ -31,7 +31,7 @@ class TrainingStep:
 
     def compiled(self, compile: Compile) -> TrainingStep:
         """The same step from the same weights, on a copy of the model."""
-        step = TrainingStep(copy.deepcopy(self.model), self.loss)
+        step = TrainingStep(copy.deepcopy(self.model), self.loss, self.lr)
         step.forward, step.update = compile(step.forward), compile(step.update)
         return step
 
@@ -55,7 +55,7 @@ class TrainingStep:
 
     def double(self) -> TrainingStep:
         """The same step in float64."""
-        return TrainingStep(copy.deepcopy(self.model).double(), self.loss)
+        return TrainingStep(copy.deepcopy(self.model).double(), self.loss, self.lr)
 
 
 def next_token(model: nn.Module, tokens: Tensor) -> Tensor:
