@@ -32,6 +32,7 @@ from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
 from dovetail.runtime.entry_policy import eagerly_after
+from dovetail.runtime.undisturbed import undisturbed
 
 SETTINGS_OF_A_COMPILATION = (
     "numerics", "fallback_random", "recompile_limit", "suppress_errors", "capture_scalar_outputs", "trace_numpy",
@@ -164,6 +165,7 @@ def _compile_entry(
             graph = call_backend(options.backend, captured.graph, guards.real_inputs(captured, fn, args, kwargs))
     if graph is captured.graph and not any(vars(graph)[name] for name in HOOKS):
         graph = graph.forward  # a graph is no module of the program's: hooks on every module are not for it
+    graph = undisturbed(graph, captured.graph.graph)
     events.artifact("graph", lambda: _table(captured.graph))
     events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
     events.artifact("bytecode", lambda: _bytecode(fn, captured))

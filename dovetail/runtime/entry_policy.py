@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from dovetail.errors import DovetailError, GraphBreakError, InternalError, Unsupported
 
 
@@ -60,10 +58,8 @@ def _asked_for(error: Unsupported) -> bool:
 
 def eagerly_after(fn: Callable[..., Any], where: str) -> Callable[..., Any]:
     """What goes on when a graph has raised that changed nothing: the program, which knows what to do about it."""
-    mode = torch.is_grad_enabled()
 
     def run(error: Exception, /, *args: Any, **kwargs: Any) -> Any:
-        torch._C._set_grad_enabled(mode)
         result = fn(*args, **kwargs)
         warnings.warn(
             f"dovetail runs {where} eagerly, since its graph raises {type(error).__name__}: {error}", stacklevel=3

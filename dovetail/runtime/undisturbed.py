@@ -1,15 +1,20 @@
-"""What a compilation that is interrupted may have left behind on its thread, and putting it back.
+"""What a compilation or a graph that is interrupted may have left behind on its thread, and putting it back.
 
 Every stage leaves its modes by `with`; but Ctrl-C may arrive within the few lines of Python that enter or leave one.
+A graph enters and leaves modes by nodes; but an operator between them may raise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.fx
+from torch.amp import autocast_mode
 
 _C = torch._C
+_ENTERING = (_C._set_grad_enabled, autocast_mode._enter_autocast)
 _DEVICES = ("cpu", "cuda")
 
 
@@ -55,3 +60,19 @@ def _put_back(before: Surroundings) -> None:
     if before.autocast_depth == 0:
         torch.clear_autocast_cache()
     _C._set_grad_enabled(before.grad)
+
+
+def undisturbed(call: Callable[..., Any], graph: torch.fx.Graph) -> Callable[..., Any]:
+    """`call`, which runs the graph; where that raises halfway, the modes are again as they were."""
+    if not any(node.target in _ENTERING for node in graph.nodes):
+        return call
+
+    def calling(*inputs: Any) -> Any:
+        before = surroundings()
+        try:
+            return call(*inputs)
+        except BaseException:
+            put_back(before)
+            raise
+
+    return calling

@@ -133,3 +133,24 @@ def test_mode(program):
     first = compiled._dovetail_dispatcher
     assert first.entries[0].captured.breaks
     assert not any(part.eager for part in (first, *first.compiler.rests.values()))
+
+
+def raises_without_grad(x):
+    with torch.no_grad():
+        x.requires_grad_(False)
+
+
+def raises_under_autocast(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return (x @ x.t())[torch.tensor([7])]
+
+
+@pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
+@pytest.mark.parametrize("program", [raises_without_grad, raises_under_autocast])
+def test_a_graph_that_raises_leaves_modes(program, backend):
+    x = torch.randn(3, 4, requires_grad=True).view(-1, 2)
+    with pytest.raises((RuntimeError, IndexError)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dovetail.compile(program, backend=backend)(x)
+    assert torch.is_grad_enabled()
+    assert not torch.is_autocast_enabled("cpu")

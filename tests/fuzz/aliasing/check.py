@@ -42,8 +42,13 @@ class Side:
         self.refused = False
         self.inputs: Any = None
 
-    def call(self, seed: int, again: bool) -> None:
-        """`again`: with the arguments of the call before, as that has left them."""
+    def call(self, seed: int, again: bool) -> bool:
+        """Does it leave gradients on? `again`: with the arguments of the call before, as that has left them."""
+        with torch.set_grad_enabled(True):
+            self.observed(seed, again)
+            return torch.is_grad_enabled()
+
+    def observed(self, seed: int, again: bool) -> None:
         self.events.clear()
         torch.manual_seed(seed)
         self.inputs = self.inputs if again else self.space["make_inputs"]()
@@ -110,10 +115,11 @@ def check(source: str, backend: str = "dovetail") -> Outcome:
         warnings.simplefilter("ignore")
         for number, again in enumerate((False, False, True)):
             with time_limit(SECONDS, TimedOut()):
-                eager.call(number, again)
-                compiled.call(number, again)
+                modes = [side.call(number, again) for side in (eager, compiled)]
             outcome.raised += bool(eager.events[0][0])
             found = compare(compiled, eager)
+            if found is None and modes[0] != modes[1]:
+                found = "grad mode", f"the call leaves gradients {'on' if modes[1] else 'off'}"
             if found is not None:
                 outcome.kind, outcome.difference = found[0], f"call {number}: {found[1]}"
                 break
