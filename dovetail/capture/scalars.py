@@ -34,7 +34,7 @@ FUNCTIONS: frozenset[Any] = frozenset(
         int, float, abs, round, math.sqrt, math.exp, math.log, math.log2, math.log10, math.log1p, math.expm1, math.sin,
         math.cos, math.tan, math.tanh, math.sinh, math.cosh, math.asin, math.acos, math.atan, math.atan2, math.pow,
         math.floor, math.ceil, math.trunc, math.fabs, math.erf, math.hypot, math.copysign, math.fmod, math.isnan,
-        math.isinf, math.isfinite, math.degrees, math.radians, math.gcd,
+        math.isinf, math.isfinite, math.degrees, math.radians, math.gcd, min, max,
     )
 )  # fmt: skip
 

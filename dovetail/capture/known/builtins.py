@@ -410,6 +410,10 @@ def _extreme(sign: str, name: str) -> Any:
             return kwargs.get("default") or s.throw(ValueError, f"{name}() arg is an empty sequence")
         key = kwargs.get("key", NONE)
         plain = isinstance(key, Const)
+        if plain and all(isinstance(v, Const) and v.cls is float for v in items):
+            made = scalars.call(s, {"min": min, "max": max}[name], items) if len(items) > 1 else None
+            if made is not None:
+                return made  # whichever it is: nothing relies on the outcome
         best, best_key = items[0], items[0] if plain else s.call(key, items[0])
         for item in items[1:]:
             item_key = item if plain else s.call(key, item)
