@@ -95,10 +95,17 @@ def of_function(real: Any) -> Found | None:
 # ---------------------------------------------------------------- PyTorch's marks
 
 
+#: PyTorch's compiler, once it is imported, keeps itself out of its optimizers for this reason. It is no user's mark.
+_PATCHED = "optimizer <class 'torch.optim."
+
+
 def _disabled(real: Any) -> Found | None:
     if not real._torchdynamo_disable:
         return None
     words = getattr(real, "_torchdynamo_disable_msg", None)
+    inner = real.__dict__.get("_torchdynamo_orig_callable")
+    if isinstance(inner, FunctionType) and str(words).startswith(_PATCHED):
+        return Found(Mark.INSTEAD, inner)
     return Found(Mark.DISABLE, (words, getattr(real, "_torchdynamo_disable_recursive", True)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -173,3 +175,19 @@ def test_saved_and_loaded():
             eager.load_state_dict(kept)
         torch.testing.assert_close(ours, theirs)
     assert compilations(compiled) == 3
+
+
+def test_torch_compile_in_the_same_process_changes_nothing():
+    """Once imported, PyTorch's compiler marks methods of the optimizers as not to be compiled."""
+    program = """
+import torch, dovetail
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+assert torch.optim.Adam._init_group._torchdynamo_disable
+parameter = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.Adam([parameter], lr=0.5)
+parameter.sum().backward()
+step = dovetail.compile(optimizer.step, fullgraph=True)
+step(), step()
+torch.testing.assert_close(parameter.detach(), torch.zeros(3))
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=300)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+NODE = re.compile(r"grad_fn=<\w+>")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 DRAINED = 5  # so many items are taken from an iterator that a call leaves
 
@@ -59,8 +60,8 @@ class Walk:
 
 
 def shown(text: str) -> str:
-    """Without where objects lie in memory."""
-    return ADDRESS.sub("", text)
+    """Without where objects lie in memory, and what the node is called that a tensor's gradient goes to: a graph is one."""
+    return NODE.sub("grad_fn=", ADDRESS.sub("", text))
 
 
 def _plain(walk: Walk, place: str, value: Any) -> None:
