@@ -60,7 +60,7 @@ class Walk:
 
 
 def shown(text: str) -> str:
-    """Without where objects lie in memory, and what the node is called that a tensor's gradient goes to: a graph is one."""
+    """Without where objects lie in memory and the name of a node of PyTorch's graph: ours is one for many operators."""
     return NODE.sub("grad_fn=", ADDRESS.sub("", text))
 
 
