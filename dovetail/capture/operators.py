@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import warnings
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -176,13 +177,23 @@ def unary(s: Any, name: str, value: Value) -> Value:
     if made is not None:
         return made
     if isinstance(value, Const):
-        return native_call(s, function, value.value)
+        return _inverted(s, value) if function is operator.invert else native_call(s, function, value.value)
     if isinstance(value, TensorValue):
         return s.torch_call(function, [value], {})
     method = s.find_special(value, special)
     if method is None:
         return s.throw(TypeError, f"bad operand type for unary {_SIGNS[name]}: {value.cls.__name__!r}")
     return s.call(method)
+
+
+def _inverted(s: Any, value: Const) -> Value:
+    """Python 3.12 and later warn about `~True`: the program shall, on every call, and not its capture."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = native_call(s, operator.invert, value.value)
+    for warning in caught:
+        s.call(s.wrap(warnings.warn, None), Const(str(warning.message)), s.wrap(warning.category, None))
+    return result
 
 
 def compare(s: Any, sign: str, left: Value, right: Value) -> Value:

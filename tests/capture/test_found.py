@@ -52,6 +52,12 @@ def iterator_over_a_deque_in_a_break(x):
     for v in deque([1, 2, 3]): out.append(plain_python(v))
     return out
 @found
+def an_index_that_is_no_integer(x):
+    out = [1]
+    try: out.insert(0.5, x)
+    except TypeError as error: out.append(str(error))
+    return out
+@found
 def grad_mode_set_before_an_error(x):
     torch.set_grad_enabled(False)
     plain_python(x)
@@ -518,3 +524,19 @@ def test_an_error_of_the_program_has_no_context_of_ours():
     with pytest.raises(ValueError) as caught:
         compiled(torch.ones(2), -1.0)
     assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("case", [True, False])
+def test_inverted_truth_warns_on_every_call_where_python_does(case):
+    def fn(x, flag):
+        return x + 1, ~flag
+
+    def shown(call):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = call(torch.ones(2), case)
+        return result[1], [(w.category, str(w.message), w.filename, w.lineno) for w in caught]
+
+    compiled = dovetail.compile(fn, backend="eager")
+    for _ in range(2):
+        assert shown(compiled) == shown(fn)

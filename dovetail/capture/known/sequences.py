@@ -124,9 +124,9 @@ methods(deque, "pop")(_pop)
 
 
 def _insert(s: Any, v: Any, index: Value, value: Value) -> None:
+    place = as_index(s, index)
     if v.maxlen is not None and len(v.items) >= v.maxlen:
         s.throw(IndexError, "deque already at its maximum size")
-    place = index.native()
     if v.divisible and type(place) is int and v.ensure(abs(place), place < 0):
         (v.head if place >= 0 else v.tail).insert(place, value)
     else:
