@@ -445,16 +445,17 @@ def _sequence_slice(s: Any, container: SequenceValue, index: SliceValue) -> Valu
     return kind([container.at(s, k) for k in chosen], container.cls if container.cls.__name__ == "Size" else cls)
 
 
-def as_index(s: Any, index: Value) -> int:
+def as_index(s: Any, index: Value, words: str = "list indices must be integers or slices, not {}") -> int:
+    """`words` for what is none, with its type's name."""
     if isinstance(index, Const):
         if not hasattr(type(index.value), "__index__"):
-            s.throw(TypeError, f"list indices must be integers or slices, not {type(index.value).__name__}")
+            s.throw(TypeError, words.format(type(index.value).__name__))
         return operator.index(index.value)
     if isinstance(index, TensorValue):
         return s.unsupported("tensor-index", "a tensor is used as the index of a Python sequence")
     method = s.find_special(index, "__index__")
     if method is None:
-        return s.throw(TypeError, f"list indices must be integers or slices, not {index.cls.__name__}")
+        return s.throw(TypeError, words.format(index.cls.__name__))
     return int(s.call(method).native())
 
 

@@ -106,10 +106,13 @@ def _popleft(s: Any, v: Any) -> Value:
     return _pop(s, v, Const(0))
 
 
+ARGUMENT = "'{}' object cannot be interpreted as an integer"
+
+
 def _pop(s: Any, v: Any, index: Value = LAST) -> Value:
+    place = as_index(s, index, ARGUMENT)
     if not sequence_truth(s, v):
         s.throw(IndexError, "pop from an empty deque" if issubclass(v.cls, deque) else "pop from empty list")
-    place = as_index(s, index)
     part = v.place(place)
     if not -len(part) <= place < len(part):
         s.throw(IndexError, "pop index out of range")
@@ -124,7 +127,7 @@ methods(deque, "pop")(_pop)
 
 
 def _insert(s: Any, v: Any, index: Value, value: Value) -> None:
-    place = as_index(s, index)
+    place = as_index(s, index, ARGUMENT)
     if v.maxlen is not None and len(v.items) >= v.maxlen:
         s.throw(IndexError, "deque already at its maximum size")
     if v.divisible and type(place) is int and v.ensure(abs(place), place < 0):
