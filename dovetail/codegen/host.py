@@ -25,7 +25,7 @@ from dovetail.ir.host import HostProgram, MemoryPlan
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import last_uses, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
-from dovetail.ops.calls import OPAQUE
+from dovetail.ops.calls import KEEPS_OFFSET, OPAQUE
 from dovetail.ops.schema import facts
 
 
@@ -286,9 +286,10 @@ class _Host:
 
 
 def _library_views(program: Program) -> set[str]:
-    """Results of library calls that are views of an argument: they begin wherever that does."""
-    calls = (item for item in program.items if isinstance(item, LibraryCall))
-    return {b.name for call in calls if facts(call.operator).view for b in call.results if b is not None}
+    """Results of library calls that begin wherever an argument does: views, and copies of a whole storage."""
+    calls = [item for item in program.items if isinstance(item, LibraryCall)]
+    calls = [call for call in calls if facts(call.operator).view or call.operator in KEEPS_OFFSET]
+    return {b.name for call in calls for b in call.results if b is not None}
 
 
 _EMIT = {Group: _Host.group, Batch: _Host.batch, LibraryCall: _Host.library, View: _Host.view}

@@ -26,6 +26,7 @@ from dovetail.ir.scalar import ELEMENTARY
 from dovetail.lower.library import call_library, without_unread
 from dovetail.lower.numbers import numbers_fit
 from dovetail.ops import build
+from dovetail.ops.calls import KEEPS_OFFSET
 from dovetail.ops.emit import Emitter
 from dovetail.ops.table import LOWERINGS, PRODUCTS, VIEWS
 from dovetail.ops.value import Spec, Value, spec_of
@@ -118,7 +119,10 @@ class _Lowering:
                 result = row(self.emit, out, *args, **kwargs)
                 if result is not NotImplemented:
                     return result
-        return call_library(self.emit, target, args, kwargs, out)
+        result = call_library(self.emit, target, args, kwargs, out)
+        if target in KEEPS_OFFSET:
+            self.emit.origins[result.base.name] = int(node.meta["val"].storage_offset())
+        return result
 
     def elementary(self, row: Any, out: Any, args: Any, kwargs: Any) -> bool:
         """Would the operator's own loops evaluate elementary functions?"""

@@ -30,3 +30,6 @@ OPAQUE: dict[Any, frozenset[int]] = {
     aten.mkldnn_rnn_layer.default: frozenset((3,)),
     aten._embedding_bag.default: frozenset((1, 2, 3)),
 }
+
+#: Operators whose result begins where their first argument does in its storage; all others begin a storage.
+KEEPS_OFFSET = frozenset({aten.as_strided_scatter.default})

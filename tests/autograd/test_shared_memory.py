@@ -13,6 +13,9 @@ INNER = "torch.randn(3, 4, requires_grad=True) * 2"
 
 #: name -> (what makes x, the program's body, lines of the caller's)
 PROGRAMS = {
+    "a row's storage, written to": (
+        "torch.randn(4, 4)[1]", "v = x.as_strided((2, 2), (2, 1)); v.mul_(0.5); return v * 2",
+    ),
     "a result that is a view is written to": (LEAF, "return (x * 2)[0]", "out[0].mul_(3)", "total(out[0]).backward()"),
     "two views of one result": (LEAF, "y = x * 2; return y[0], y[:2]", "out[0].add_(1)", "total(*out).backward()"),
     "a result and what is detached from it": (PLAIN, "y = x * 2; return y, y.detach(), y.data", "out[2].add_(1)"),
