@@ -28,6 +28,7 @@ from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Batch, Group, Program
+from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.ir.text import fusion_text, program_text
 from dovetail.lower import lower
 from dovetail.normalize import normalize, normalize_joint
@@ -47,7 +48,6 @@ from dovetail.runtime.spent import spent
 from dovetail.schedule import gather, plan_memory, schedule
 
 Compiled = Callable[..., Sequence[Any]]
-AUTOCAST = ("cpu", "cuda")
 
 
 def trace(
@@ -193,7 +193,7 @@ def without_history(call: Compiled) -> Compiled:
 
 def without_autocast(call: Compiled) -> Compiled:
     """The graph's casts are its own: what PyTorch would cast now, it may have computed in a block without autocast."""
-    if not any(torch.is_autocast_enabled(device) for device in AUTOCAST):
+    if not any(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES):
         return call
 
     def plain(*inputs: Any) -> Sequence[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.capture.torchtable import storage_of
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.tensor import TensorValue
@@ -87,9 +88,9 @@ def _operand(s: Any, argument: Any, user: Node) -> Value | None:
 
 def _input(s: Any, node: Node) -> tuple[torch.Tensor, Source, Node] | None:
     """The tensor outside whose memory the node's tensor is, the path to it and its placeholder."""
-    storage = _storage(node)
+    storage = storage_of(node)
     for placeholder, given in s.inputs if storage else ():
-        if _storage(placeholder) == storage:
+        if storage_of(placeholder) == storage:
             value = s.by_fake.get(id(given.fake))
             real = getattr(value, "origin", None)
             plain = real is not None and real.dim() == 0 and real.device.type == "cpu" and not real.requires_grad
@@ -103,9 +104,9 @@ MAKERS = (torch.zeros, torch.ones, torch.full, torch.tensor, torch.as_tensor)
 
 def _made(s: Any, node: Node) -> tuple[torch.Tensor, None, Node] | None:
     """The same of one that the graph makes of constants."""
-    storage = _storage(node)
+    storage = storage_of(node)
     for maker in s.root.nodes if storage else ():
-        if _storage(maker) == storage:
+        if storage_of(maker) == storage:
             if maker.target not in MAKERS or maker.all_input_nodes or maker.meta["fake"].dim():
                 return None
             with torch._C._DisableTorchDispatch():
@@ -129,11 +130,11 @@ def _from_outside(
 
 
 def _writes(s: Any, node: Node, before: Node | None) -> list[Node]:
-    storage, found = _storage(node), []
+    storage, found = storage_of(node), []
     for other in s.root.nodes:
         if other is before:
             break
-        if other.meta.get("mutates") and any(_storage(n) == storage for n in other.all_input_nodes):
+        if other.meta.get("mutates") and any(storage_of(n) == storage for n in other.all_input_nodes):
             found.append(other)
     return found
 
@@ -149,8 +150,3 @@ def _added(node: Node) -> float | None:
     """The number that the node adds in place; None if it does anything else."""
     plain = node.target in ADDING and not node.kwargs and len(node.args) == 2 and type(node.args[1]) in (int, float)
     return node.args[1] if plain else None  # type: ignore[return-value]
-
-
-def _storage(node: Node) -> int:
-    fake = node.meta.get("fake")
-    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else 0

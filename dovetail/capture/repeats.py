@@ -11,13 +11,13 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure
+from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure, storage_of
 from dovetail.ir.captured import AGAIN
 
 
 def repeatable(graph: torch.fx.Graph) -> bool:
     """Does the graph change nothing but tensors that it has made, and the grad mode? The user's own code may."""
-    outside = {_storage(n) for n in graph.nodes if n.op == "placeholder"}
+    outside = {storage_of(n) for n in graph.nodes if n.op == "placeholder"}
     calls = [n for n in graph.nodes if n.op.startswith("call")]
     return all(_of_pytorch(n) and (not impure(n) or _harmless(n, outside)) for n in calls)
 
@@ -43,12 +43,7 @@ def _harmless(node: torch.fx.Node, outside: set[int]) -> bool:
         return True
     in_place = node.target in IN_PLACE_OPERATORS or name == "__setitem__" or name.endswith("_") and name[-2:] != "__"
     written = node.args[0] if in_place and node.args else None
-    return isinstance(written, torch.fx.Node) and _storage(written) not in outside | {0}
-
-
-def _storage(node: torch.fx.Node) -> int:
-    fake = node.meta.get("fake")
-    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else 0
+    return isinstance(written, torch.fx.Node) and storage_of(written) not in outside | {0}
 
 
 def guarded_call(text: str, header: str, before: list[str]) -> list[str]:

@@ -138,3 +138,9 @@ def number_places(name: str) -> Any:
 def _without_prefix(name: str) -> str:
     """`iadd` and `radd` are additions too."""
     return name[1:] if name[:1] in ("i", "r") else name
+
+
+def storage_of(node: torch.fx.Node) -> int:
+    """Equal for nodes whose tensors share memory; 0 of what is no tensor."""
+    fake = node.meta.get("fake")
+    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else 0

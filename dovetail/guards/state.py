@@ -16,6 +16,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
+from dovetail.ir.settings import AUTOCAST_DEVICES
+
 _C = torch._C
 
 
@@ -25,7 +27,7 @@ def _autocast(device: str) -> tuple[bool, Any]:
 
 
 def _any_autocast() -> bool:
-    return any(torch.is_autocast_enabled(d) for d in ("cpu", "cuda"))
+    return any(torch.is_autocast_enabled(d) for d in AUTOCAST_DEVICES)
 
 
 def _function_modes() -> tuple[Any, ...]:

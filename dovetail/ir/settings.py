@@ -13,6 +13,7 @@ import torch
 _C = torch._C
 
 ATTENTION = "attention_kernels"
+AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 def attention_kernels() -> tuple[Any, ...]:

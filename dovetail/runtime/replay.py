@@ -15,8 +15,7 @@ import torch
 
 from dovetail.ir.aten import DATA, Returned
 from dovetail.ir.joint import JointGraph
-
-_DEVICES = ("cpu", "cuda")
+from dovetail.ir.settings import AUTOCAST_DEVICES
 
 
 class Replay:
@@ -27,7 +26,7 @@ class Replay:
         self.written = frozenset(k for k, _ in (*joint.aten.mutated, *joint.rewritten))
         self.rewritten = tuple(k for k, _ in joint.rewritten)
         self.sources = [_source(joint, position) for _, position in joint.tangents]
-        self.autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES]
+        self.autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
 
     def kept(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """The inputs, for later. One that is given a history by the call would keep itself alive."""

@@ -13,9 +13,10 @@ import torch
 import torch.fx
 from torch.amp import autocast_mode
 
+from dovetail.ir.settings import AUTOCAST_DEVICES
+
 _C = torch._C
 _ENTERING = (_C._set_grad_enabled, autocast_mode._enter_autocast)
-_DEVICES = ("cpu", "cuda")
 
 
 class Surroundings(NamedTuple):
@@ -32,7 +33,7 @@ def surroundings() -> Surroundings:
         _C._len_torch_dispatch_stack(),
         _C._len_torch_function_stack(),
         torch.is_grad_enabled(),
-        tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES),
+        tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES),
         torch.autocast_decrement_nesting(),
     )
 
@@ -52,7 +53,7 @@ def _put_back(before: Surroundings) -> None:
         _C._pop_torch_dispatch_stack()
     while _C._len_torch_function_stack() > before.function_modes:
         _C._pop_torch_function_stack()
-    for device, (enabled, dtype) in zip(_DEVICES, before.autocast, strict=True):
+    for device, (enabled, dtype) in zip(AUTOCAST_DEVICES, before.autocast, strict=True):
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)
     for _ in range(surroundings().autocast_depth - before.autocast_depth):

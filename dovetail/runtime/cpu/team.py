@@ -17,6 +17,23 @@ from dovetail.ir.launch import (
 
 ROWS, SPAN, LANES, WORK = GIVEN
 
+#: Cuts %rows of %span elements into about %wanted %tasks: %number segments a row, of %length elements, whole vectors.
+_DIVIDE = """\
+  %x0 = add i64 %wanted, %rows
+  %x1 = sub i64 %x0, 1
+  %cuts = udiv i64 %x1, %rows
+  %y0 = add i64 %span, %cuts
+  %y1 = sub i64 %y0, 1
+  %even = udiv i64 %y1, %cuts
+  %z0 = add i64 %even, %lanes
+  %z1 = sub i64 %z0, 1
+  %z2 = sub i64 0, %lanes
+  %length = and i64 %z1, %z2
+  %w0 = add i64 %span, %length
+  %w1 = sub i64 %w0, 1
+  %number = udiv i64 %w1, %length
+  %tasks = mul i64 %rows, %number"""
+
 TEXT = f"""
 declare i32 @llvm.smin.i32(i32, i32)
 
@@ -70,20 +87,7 @@ cut:
 divide:
   %wide = zext i32 %threads to i64
   %wanted = shl i64 %wide, 2
-  %x0 = add i64 %wanted, %rows
-  %x1 = sub i64 %x0, 1
-  %cuts = udiv i64 %x1, %rows
-  %y0 = add i64 %span, %cuts
-  %y1 = sub i64 %y0, 1
-  %exact = udiv i64 %y1, %cuts
-  %z0 = add i64 %exact, %lanes
-  %z1 = sub i64 %z0, 1
-  %z2 = sub i64 0, %lanes
-  %length = and i64 %z1, %z2
-  %w0 = add i64 %span, %length
-  %w1 = sub i64 %w0, 1
-  %number = udiv i64 %w1, %length
-  %tasks = mul i64 %rows, %number
+{_DIVIDE}
   store i64 %tasks, ptr %tasks.at
   store i64 %length, ptr %segment.at
   store i64 %number, ptr %segments.at
@@ -214,20 +218,7 @@ consider:
   %keep = or i1 %keep0, %single
   br i1 %keep, label %ready, label %divide
 divide:
-  %x0 = add i64 %wanted, %rows
-  %x1 = sub i64 %x0, 1
-  %cuts = udiv i64 %x1, %rows
-  %y0 = add i64 %span, %cuts
-  %y1 = sub i64 %y0, 1
-  %even = udiv i64 %y1, %cuts
-  %z0 = add i64 %even, %lanes
-  %z1 = sub i64 %z0, 1
-  %z2 = sub i64 0, %lanes
-  %length = and i64 %z1, %z2
-  %w0 = add i64 %span, %length
-  %w1 = sub i64 %w0, 1
-  %number = udiv i64 %w1, %length
-  %tasks = mul i64 %rows, %number{_put("%tasks.to", TASKS, "%tasks", "%one")}
+{_DIVIDE}{_put("%tasks.to", TASKS, "%tasks", "%one")}
   {_put("%length.to", SEGMENT, "%length", "%one").strip()}{_put("%number.to", SEGMENTS, "%number", "%one")}
   br label %ready
 ready:
