@@ -1,0 +1,153 @@
+"""Sizes that differ from call to call, and what a compilation relied on about them.
+
+A `Sizes` belongs to one compilation. It makes symbols (`ir/dims.py`), knows the value that each has in the call that is
+captured, and answers questions about expressions: from their ranges and from what was relied on before where that
+settles it; otherwise the answer of this call becomes a `Fact` that the entry guards.
+
+An equality that can be solved for a symbol replaces it from then on, so s1 == s0 leaves one symbol in all later
+expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim, Symbol
+
+EQUAL, UNEQUAL, AT_LEAST = "==", "!=", ">="
+
+
+@dataclass(frozen=True)
+class Fact:
+    """`dim sign 0` holds; `where` is the user's `file:line` that made the compilation rely on it."""
+
+    sign: str
+    dim: Dim
+    where: str = ""
+
+    def __str__(self) -> str:
+        positive, negative = _halves(self.dim)
+        return f"{positive} {self.sign} {negative}"
+
+
+class Sizes:
+    """The symbols of one compilation. `where` says which user line is being traced."""
+
+    def __init__(self, where: Callable[[], str] = str) -> None:
+        self.where = where
+        self.hints: dict[Symbol, int] = {}
+        self.facts: list[Fact] = []
+        self.solved: dict[Symbol, Dim] = {}  # in terms of symbols that are not solved
+        self.lows: dict[Symbol, Dim] = {}  # a symbol with a lower bound that was learned, for proofs only
+
+    def symbol(self, name: str, hint: int, lo: int = 0) -> Dim:
+        """A new symbol of at least `lo`, whose value in this call is `hint`."""
+        made = dims.symbol(name, lo)
+        self.hints[dims.as_symbol(made)] = hint
+        return made
+
+    # ------------------------------------------------------------ questions
+
+    def resolve(self, dim: Dim) -> Dim:
+        """The same value in terms of the fewest symbols."""
+        return dims.substitute(dim, self.solved) if self.solved else dim
+
+    def hint(self, dim: Dim) -> int:
+        """The value in the call that is captured."""
+        return dims.evaluate(dim, self.hints)
+
+    def holds(self, sign: str, dim: Dim) -> bool:
+        """Is `dim sign 0` true? Relies on the answer where nothing known settles it."""
+        known = self.known(sign, dim)
+        if known is not None:
+            return known
+        dim = self.resolve(dim)
+        value = self.hint(dim)
+        if sign == AT_LEAST:
+            self._rely(AT_LEAST, dim if value >= 0 else -dim - 1)
+            return value >= 0
+        self._rely(EQUAL if value == 0 else UNEQUAL, dim)
+        return (value == 0) == (sign == EQUAL)
+
+    def known(self, sign: str, dim: Dim) -> bool | None:
+        """The same where it is settled for every call that the facts allow; None where it is not."""
+        dim = self.resolve(dim)
+        if isinstance(dim, int):
+            return dim >= 0 if sign == AT_LEAST else (dim == 0) == (sign == EQUAL)
+        if sign == AT_LEAST:
+            return True if self._nonnegative(dim) else False if self._nonnegative(-dim - 1) else None
+        if self._nonnegative(dim - 1) or self._nonnegative(-dim - 1) or self._unequal(dim):
+            return sign == UNEQUAL
+        return sign == EQUAL if self._nonnegative(dim) and self._nonnegative(-dim) else None
+
+    def value(self, dim: Dim) -> int:
+        """The number, on which the entry relies from then on."""
+        dim = self.resolve(dim)
+        if not isinstance(dim, int):
+            hint = self.hint(dim)
+            self._rely(EQUAL, dim - hint)
+            return hint
+        return dim
+
+    # ------------------------------------------------------------ what is relied on
+
+    def _nonnegative(self, dim: Dim) -> bool:
+        if dims.known_nonnegative(dims.substitute(dim, self.lows)):
+            return True
+        for fact in self.facts:
+            if fact.sign == AT_LEAST and dims.known_nonnegative(
+                dims.substitute(dim - self.resolve(fact.dim), self.lows)
+            ):
+                return True
+        return False
+
+    def _unequal(self, dim: Dim) -> bool:
+        known = [self.resolve(f.dim) for f in self.facts if f.sign == UNEQUAL]
+        return any(k is dim or k is -dim for k in known)
+
+    def _rely(self, sign: str, dim: Dim) -> None:
+        self.facts.append(Fact(sign, dim, self.where()))
+        if sign == EQUAL:
+            self._solve(dim)
+        elif sign == AT_LEAST:
+            self._raise_low(dim)
+        elif self._nonnegative(dim) or self._nonnegative(-dim):
+            self._raise_low(dim - 1 if self._nonnegative(dim) else -dim - 1)
+
+    def _solve(self, dim: Dim) -> None:
+        """Eliminate the newest symbol that occurs alone with the coefficient 1 or -1."""
+        assert not isinstance(dim, int)
+        for symbol in sorted(dim.symbols, reverse=True):
+            step = dims.coefficient(dim, symbol)
+            if step in (1, -1):
+                rest = dim - dims.symbol(symbol.name, symbol.lo) * step
+                found = {symbol: rest * -step}
+                self.solved = {s: dims.substitute(d, found) for s, d in self.solved.items()} | found
+                return
+
+    def _raise_low(self, dim: Dim) -> None:
+        """symbol - bound >= 0 raises what the symbol is known to be at least."""
+        if isinstance(dim, int) or len(dim.symbols) != 1:
+            return
+        (symbol,) = dim.symbols
+        if dims.coefficient(dim, symbol) != 1:
+            return
+        bound = -(dim - dims.symbol(symbol.name, symbol.lo))
+        before = self.lows.get(symbol)
+        low = dims.as_symbol(before).lo if before is not None else symbol.lo
+        if isinstance(bound, int) and bound > low:
+            self.lows[symbol] = dims.symbol(symbol.name, bound)
+
+
+def _halves(dim: Dim) -> tuple[Dim, Dim]:
+    """(a, b) without negative terms, where dim == a - b."""
+    if isinstance(dim, int):
+        return (dim, 0) if dim >= 0 else (0, -dim)
+    left: Dim = 0
+    right: Dim = 0
+    for monomial, coefficient in dim.terms:
+        term = dims.product(map(dims._atom_dim, monomial)) * abs(coefficient)
+        left, right = (left + term, right) if coefficient > 0 else (left, right + term)
+    return left, right
