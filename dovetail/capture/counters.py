@@ -33,14 +33,14 @@ COMPARISONS: dict[Any, str] = {
 
 def number(s: Any, tensor: TensorValue) -> Value | None:
     """The number that the tensor holds now; None where it is not known before the graph runs."""
-    if not _asks(s) or tensor.fake.dim() or tensor.fake.dtype is torch.bool or tensor.node.graph is not s.root:
+    if not asks(s) or tensor.fake.dim() or tensor.fake.dtype is torch.bool or tensor.node.graph is not s.root:
         return None
     return _value(s, tensor.node, None)
 
 
 def outcome(s: Any, tensor: TensorValue) -> bool | None:
     """`bool(tensor)`."""
-    if not _asks(s) or tensor.fake.dim() or tensor.node.graph is not s.root:
+    if not asks(s) or tensor.fake.dim() or tensor.node.graph is not s.root:
         return None
     sign = COMPARISONS.get(tensor.node.target)
     if sign is None:
@@ -52,7 +52,7 @@ def outcome(s: Any, tensor: TensorValue) -> bool | None:
     return s.truth(s.compare(sign, left, right))
 
 
-def _asks(s: Any) -> bool:
+def asks(s: Any) -> bool:
     """Is it an optimizer's code that wants to know?"""
     return s.frames[-1].scope.table.get("__name__", "").startswith("torch.optim.")
 

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from dovetail.capture import counters, scalars, settled
+import torch
+
+from dovetail.capture import counters, overrides, scalars, settled
 from dovetail.capture.aliasing import rely_on_difference
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import contain, decide, equate, measure, operate, operate_in_place, outlast
@@ -38,7 +40,7 @@ from dovetail.capture.values.containers import (
     ViewValue,
 )
 from dovetail.capture.values.objects import ObjectValue
-from dovetail.capture.values.scalar import GraphNumber
+from dovetail.capture.values.scalar import GraphNumber, TensorNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
@@ -120,7 +122,7 @@ def _number_beside(left: Value, right: Value) -> Value:
 
 
 def _tensor_operand(value: Value) -> bool:
-    return isinstance(value, (TensorValue, Const, TupleValue, ListValue, GraphNumber))
+    return isinstance(value, (TensorValue, Const, TupleValue, ListValue, GraphNumber, TensorNumber))
 
 
 def _is_not_implemented(value: Value) -> bool:
@@ -477,7 +479,10 @@ def dict_item(s: Any, container: DictValue, index: Value) -> Value:
 
 def set_item(s: Any, container: Value, index: Value, value: Value) -> None:
     if isinstance(container, TensorValue):
-        s.torch_call(operator.setitem, [container, index, value], {})
+        if _fills(s, container, index, value):
+            s.torch_method("masked_fill_", [container, index, value], {})
+        else:
+            s.torch_call(operator.setitem, [container, index, value], {})
         return
     if isinstance(container, DictValue) and not _overrides(s, container, "__setitem__"):
         container.put(s, index, value)
@@ -489,6 +494,13 @@ def set_item(s: Any, container: Value, index: Value, value: Value) -> None:
     if method is None:
         s.throw(TypeError, f"{container.cls.__name__!r} object does not support item assignment")
     s.call(method, index, value)
+
+
+def _fills(s: Any, container: TensorValue, index: Value, value: Value) -> bool:
+    """A mask without dimensions is for the whole tensor; PyTorch's own assignment would read it."""
+    mask = isinstance(index, TensorValue) and index.fake.dtype is torch.bool and index.fake.dim() == 0
+    mask = mask and not overrides.active(s, [container, index])
+    return mask and container.fake.is_floating_point() and isinstance(value, Const) and value.cls in (int, float)
 
 
 def sequence_store(s: Any, container: ListValue, index: Value, value: Value | None) -> None:

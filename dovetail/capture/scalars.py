@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dovetail.capture import graphnumbers
+from dovetail.capture import graphnumbers, tensornumbers
 from dovetail.capture.values.base import Const, LateConst, Value, boolean
-from dovetail.capture.values.scalar import GraphNumber, ScalarValue
+from dovetail.capture.values.scalar import GraphNumber, ScalarValue, TensorNumber
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed, Source
 
 NUMBERS = (int, float)
+IN_GRAPH = (GraphNumber, TensorNumber)
 LONGEST = 64  # operations in one expression; a longer one becomes a constant
 
 SIGNS = {
@@ -72,6 +73,8 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
     """`left op right`; None where only constants will do."""
     if isinstance(left, GraphNumber) or isinstance(right, GraphNumber):
         return graphnumbers.binary(s, name, left, right)
+    if isinstance(left, TensorNumber) or isinstance(right, TensorNumber):
+        return tensornumbers.binary(s, name, left, right)
     name = name if name in SIGNS else name[1:]
     if name == "add" and _text(left) and _text(right):
         return joined(s, [left, right])
@@ -85,6 +88,8 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
 def unary(s: Any, name: str, value: Value) -> Value | None:
     if isinstance(value, GraphNumber):
         return graphnumbers.unary(s, name, value)
+    if isinstance(value, TensorNumber):
+        return tensornumbers.unary(s, name, value)
     if not varies(value) or not _number(value):
         return None
     return _computed(s, f"({UNARY_SIGNS[name]}{{}})", [value], name != "invert")
@@ -92,8 +97,8 @@ def unary(s: Any, name: str, value: Value) -> Value | None:
 
 def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
     """The entry relies on the outcome."""
-    if isinstance(left, GraphNumber) or isinstance(right, GraphNumber):
-        both = all(isinstance(v, GraphNumber) or _number(v) for v in (left, right))
+    if isinstance(left, IN_GRAPH) or isinstance(right, IN_GRAPH):
+        both = all(isinstance(v, IN_GRAPH) or _number(v) for v in (left, right))
         return graphnumbers.needed(s) if both else None
     if not (varies(left) or varies(right)):
         return None
@@ -113,7 +118,7 @@ def contains(s: Any, keys: Iterable[Any], item: Any) -> bool | None:
 
 
 def truth(s: Any, value: Any) -> bool | None:
-    if isinstance(value, GraphNumber):
+    if isinstance(value, IN_GRAPH):
         return graphnumbers.needed(s)
     if not varies(value) or not _number(value):
         return None
@@ -122,6 +127,8 @@ def truth(s: Any, value: Any) -> bool | None:
 
 def call(s: Any, function: Any, args: list[Value]) -> Value | None:
     """`function(*args)` for a native function of numbers."""
+    if any(isinstance(a, TensorNumber) for a in args):
+        return tensornumbers.call(s, function, args)
     made = graphnumbers.call(s, function, args)
     if made is not None:
         return made

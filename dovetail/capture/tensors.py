@@ -19,7 +19,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
 
-from dovetail.capture import counters, grads, graphnumbers, overrides
+from dovetail.capture import counters, grads, graphnumbers, overrides, tensornumbers
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
 from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
@@ -175,6 +175,8 @@ def _plain_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: d
             "no-shape-rule", f"the operator {target} has no fake implementation, so its result cannot be predicted",
             "Register one with torch.library.register_fake.",
         )  # fmt: skip
+    if s.has_tensor_numbers:
+        args, kwargs = tensornumbers.given(s, getattr(target, "__name__", ""), args, kwargs)
     takes = number_places(target.__name__) if hasattr(target, "__name__") else NO_PLACE
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
@@ -215,6 +217,8 @@ def plain_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value])
 
 
 def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if s.has_tensor_numbers:
+        args, kwargs = tensornumbers.given(s, name, args, kwargs)
     if kwargs and (multiplied := scaled(s, name, args, kwargs)) is not None:
         return multiplied
     receiver: Any = args[0]
@@ -498,6 +502,10 @@ def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | No
     return method
 
 
+def _item(s: Any, value: TensorValue) -> Value | None:
+    return graphnumbers.item(s, value) or counters.number(s, value) or tensornumbers.item(s, value)
+
+
 def _len(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if value.fake.dim() == 0:
         s.throw(TypeError, "len() of a 0-d tensor")
@@ -540,7 +548,7 @@ METHODS: dict[str, Callable[..., Value]] = {
     **{name: _fold_method(name) for name in METADATA_METHODS},
     "is_inference": _is_inference,
     **{name: _data_dependent(name) for name in DATA_METHODS},
-    "item": _data_dependent("item", lambda s, v: graphnumbers.item(s, v) or counters.number(s, v)),
+    "item": _data_dependent("item", _item),
     "tolist": _data_dependent("tolist", graphnumbers.listed),
     "__len__": _len,
     "new": _new,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ops.fake.number import SYMBOLIC
 from dovetail.ops.schema import bound
 
 Tensor = torch.Tensor
@@ -25,6 +26,8 @@ def fused(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     step = STEPS[func._schema.name]
     lists = {name: value for name, value in given.items() if isinstance(value, (list, tuple))}
     settings = {name: value for name, value in given.items() if name not in lists}
+    if isinstance(given["lr"], SYMBOLIC):  # a tensor can be computed with, as the steps do
+        settings["lr"] = torch.full((), given["lr"], dtype=torch.float64, device=given["self"][0].device)
     for row in _rows(lists):
         _one(step, row, settings)
 

@@ -141,6 +141,10 @@ def setitem(x, y):
     x[0] = y[1]; x[1:3, 0] = 5
     return x * 2
 @case
+def setitem_of_all_or_nothing(x, y):
+    x = x * 1; x[x.sum() > 0] = 5; x[x.sum() < 0] = 0.5; m = x.max(); m[m > 1] = 7.5
+    return x * 2, m
+@case
 def loop(x, y):
     for i in range(4): x = x + i * y
     return x

@@ -68,12 +68,12 @@ def trainable(case: Case) -> tuple[list[torch.nn.Parameter], Any]:
     return parameters, cls([{"params": parameters[:2]}, {"params": parameters[2:]}], **settings)
 
 
-def run(case: Case, compiled: bool) -> dict[str, Any]:
-    """What five steps leave; the learning rate changes after each."""
+def run(case: Case, compiled: bool, steps: int = STEPS) -> dict[str, Any]:
+    """What some steps leave; the learning rate changes after each."""
     parameters, optimizer = trainable(case)
     step = dovetail.compile(optimizer.step) if compiled else optimizer.step
     losses = []
-    for number in range(STEPS):
+    for number in range(steps):
         def closure(number: int = number) -> torch.Tensor:
             optimizer.zero_grad()
             torch.manual_seed(number)

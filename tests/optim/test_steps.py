@@ -30,6 +30,8 @@ OPTIMIZERS: dict[str, tuple[type, dict[str, Any]]] = {
     "Adadelta": (torch.optim.Adadelta, {}),
     "RMSprop": (torch.optim.RMSprop, {"centered": True, "momentum": 0.1}),
     "Rprop": (torch.optim.Rprop, {}),
+    "Adafactor": (torch.optim.Adafactor, {"weight_decay": 0.1}),
+    "Adafactor foreach": (torch.optim.Adafactor, {"foreach": True}),
     "ASGD": (torch.optim.ASGD, {"t0": 100}),
     "ASGD foreach": (torch.optim.ASGD, {"t0": 100, "foreach": True}),
 }

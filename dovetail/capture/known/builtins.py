@@ -36,6 +36,7 @@ from dovetail.capture.values.containers import (
 )
 from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, Mapping, Zipping
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
+from dovetail.capture.values.scalar import TensorNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 
@@ -230,7 +231,7 @@ def _number(cls: type, special: str) -> Any:
     def convert(s: Any, args: Args, kwargs: Kwargs) -> Value:
         if args and isinstance(args[0], TensorValue):
             number = s.torch_method("item", [args[0]], {})
-            return scalars.call(s, cls, [number]) or number
+            return scalars.call(s, cls, [number]) or fold(s, cls, [number], {})
         if args and isinstance(args[0], ObjectValue):
             method = s.find_special(args[0], special)
             if method is not None:
@@ -410,7 +411,7 @@ def _extreme(sign: str, name: str) -> Any:
             return kwargs.get("default") or s.throw(ValueError, f"{name}() arg is an empty sequence")
         key = kwargs.get("key", NONE)
         plain = isinstance(key, Const)
-        if plain and all(isinstance(v, Const) and v.cls is float for v in items):
+        if plain and all(isinstance(v, (Const, TensorNumber)) and v.cls is float for v in items):
             made = scalars.call(s, {"min": min, "max": max}[name], items) if len(items) > 1 else None
             if made is not None:
                 return made  # whichever it is: nothing relies on the outcome

@@ -48,3 +48,21 @@ class GraphNumber(Value):
 
     def describe(self) -> str:
         return "a number that a tensor holds"
+
+
+class TensorNumber(Value):
+    """A float that stays in the graph as a 0-d float64 tensor; see `capture/tensornumbers.py`."""
+
+    __slots__ = ("tensor", "positive")
+    cls = float
+
+    def __init__(self, tensor: Any, positive: bool) -> None:
+        """`positive`: it is greater than zero, or not a number."""
+        super().__init__()
+        self.tensor, self.positive = tensor, positive
+
+    def key(self) -> Any:
+        raise NotNative(self)
+
+    def describe(self) -> str:
+        return "a number that a tensor holds"

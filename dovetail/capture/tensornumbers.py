@@ -1,0 +1,135 @@
+"""Numbers that an optimizer takes out of tensors only to combine them with tensors again.
+
+    alpha = max(eps, p.norm(2).item() / n)      norm = p.norm(2).to(float64) / n; alpha = where(norm > eps, norm, eps)
+    p.add_(update, alpha=-alpha)                p.add_(update * -alpha)
+
+They stay 0-d float64 tensors of the graph, whose arithmetic rounds as Python's does. What Python would raise for (a
+divisor that may be zero) or decide by such a number ends the graph. Elsewhere than in optimizers `item()` ends it at
+once: users expect what follows to see the number.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from dovetail.capture.counters import asks
+from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.containers import SequenceValue, TupleValue
+from dovetail.capture.values.scalar import TensorNumber
+from dovetail.capture.values.tensor import TensorValue
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+}  # fmt: skip
+EXACT = 2**53  # the integers up to here are float64s
+
+#: Operations that do the same with a 0-d tensor where they take a number; of lists, with a tensor for each.
+TAKE_TENSORS = frozenset("add sub mul div truediv iadd isub imul itruediv addcmul addcdiv".split())
+LISTS_TAKE_TENSORS = frozenset("add sub mul div".split())
+#: Of tensors beside one: half precision would round the number first, integers would become float64.
+BESIDE = (torch.float32, torch.float64)
+
+
+def item(s: Any, tensor: TensorValue) -> Value | None:
+    """`tensor.item()` in an optimizer's code; None where it is no float, or elsewhere."""
+    fake = tensor.fake
+    if not asks(s) or fake.numel() != 1 or fake.dtype not in BESIDE or s.options.numerics == "eager":
+        return None
+    found = s.torch_method("detach", [tensor], {})
+    found = s.torch_method("to", [found], {"dtype": Const(torch.float64), "copy": Const(True)})
+    return _number(s, s.torch_method("reshape", [found, TupleValue([])], {}))
+
+
+def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
+    """`left op right` of numbers, one of them held by a tensor."""
+    function = ARITHMETIC.get(name) or ARITHMETIC.get(name[1:])
+    if function is None or not (_operand(left) and _operand(right)):
+        return None
+    if function is operator.truediv and not _divides(s, right):
+        return None
+    return _number(s, s.torch_call(function, [_tensor(s, left), _tensor(s, right)], {}))
+
+
+def unary(s: Any, name: str, value: TensorNumber) -> Value | None:
+    return _number(s, s.torch_call(operator.neg, [value.tensor], {})) if name == "neg" else None
+
+
+def call(s: Any, function: Any, args: list[Value]) -> Value | None:
+    """`max` and `min`, which take a later argument only where it is greater or less, so never one that is no number."""
+    if function is float and len(args) == 1:
+        return args[0]
+    if function not in (max, min) or not all(_operand(a) and a.cls is float for a in args):
+        return None
+    best = _tensor(s, args[0])
+    for other in args[1:]:
+        other = _tensor(s, other)
+        better = s.torch_call(operator.gt if function is max else operator.lt, [other, best], {})
+        best = s.torch_call(torch.where, [better, other, best], {})
+    positive = (any if function is max else all)(_is_positive(s, a) for a in args)
+    return _number(s, best, positive)
+
+
+def given(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> tuple[list[Value], dict[str, Value]]:
+    """The arguments of an operation on tensors, with tensors for such numbers where it takes them."""
+    of_lists = name.startswith("_foreach_")
+    takes = LISTS_TAKE_TENSORS if of_lists else TAKE_TENSORS
+    beside = [t.fake for t in _tensors([*args, *kwargs.values()])]
+    if name.removeprefix("_foreach_").strip("_") not in takes or any(f.dtype not in BESIDE for f in beside):
+        return args, kwargs
+    if of_lists:
+        return [_each(s, args[0], a) for a in args], kwargs
+    dtype = torch.float32 if all(f.dtype is torch.float32 for f in beside) else torch.float64
+    return [_as_tensor(s, a, dtype) for a in args], {k: _as_tensor(s, v, dtype) for k, v in kwargs.items()}
+
+
+def _each(s: Any, lists: Value, argument: Value) -> Value:
+    """Each number of a list as a tensor of the dtype of the tensor that it is for."""
+    both = isinstance(lists, SequenceValue) and isinstance(argument, SequenceValue)
+    pairs = list(zip(lists.all(s), argument.all(s))) if both else []  # type: ignore[attr-defined]
+    if not pairs or not all(isinstance(n, TensorNumber) for _, n in pairs):
+        return argument
+    return TupleValue([_as_tensor(s, n, t.fake.dtype) for t, n in pairs])
+
+
+def _as_tensor(s: Any, value: Value, dtype: torch.dtype) -> Value:
+    return s.torch_method("to", [value.tensor, Const(dtype)], {}) if isinstance(value, TensorNumber) else value  # type: ignore[no-any-return]
+
+
+def _tensors(values: Iterable[Value]) -> list[TensorValue]:
+    found = []
+    for value in values:
+        found += [value] if isinstance(value, TensorValue) else []
+        found += _tensors(value.items) if isinstance(value, SequenceValue) else []
+    return found
+
+
+def _number(s: Any, tensor: Any, positive: bool = False) -> TensorNumber:
+    s.has_tensor_numbers = True
+    return TensorNumber(tensor, positive)
+
+
+def _operand(value: Any) -> bool:
+    if isinstance(value, TensorNumber) or isinstance(value, Const) and value.cls is float:
+        return True
+    return type(value) is Const and value.cls is int and abs(value.value) <= EXACT
+
+
+def _is_positive(s: Any, value: Any) -> bool:
+    """Is it greater than zero, or no number at all? Of one that varies, the entry relies on the answer."""
+    return value.positive if isinstance(value, TensorNumber) else s.truth(s.compare(">", value, Const(0)))  # type: ignore[no-any-return]
+
+
+def _divides(s: Any, value: Any) -> bool:
+    """Is it surely not zero?"""
+    return value.positive if isinstance(value, TensorNumber) else s.truth(value)  # type: ignore[no-any-return]
+
+
+def _tensor(s: Any, value: Any) -> Any:
+    if isinstance(value, TensorNumber):
+        return value.tensor
+    value = Const(float(value.value)) if value.cls is int else value
+    return s.torch_call(torch.full, [TupleValue([]), value], {"dtype": Const(torch.float64)})
