@@ -23,7 +23,7 @@ from dovetail.codegen import cpu, host
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.ir.aten import AtenGraph, subprograms
-from dovetail.ir.captured import Captured, Continuation
+from dovetail.ir.captured import REPEATED, Captured, Continuation
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable
 from dovetail.ir.liveness import writes
@@ -109,14 +109,20 @@ def _compile(
         return graph
     events.artifact("aot_graphs", lambda: aten_text(aten))
     plain = as_they_are(aten.returned)
-    call = builder(aten, graph.forward if plain else program_runtime.out_of_bounds, options, events, "")
+    again = _again(graph)
+    call = builder(aten, again if plain else program_runtime.LEFT, options, events, "")
     if call is None:
         return graph
     call = without_autocast(without_history(call) if needs_autograd(fakes) else call)
     call = recounted(call, aten, builder is build)
-    call = call if plain else handed_out(call, graph.forward, aten.returned, ())
+    call = call if plain else handed_out(call, again, aten.returned, ())
     call = spent(call, used) if used else call
     return protect(call, graph.forward, [k for k, _ in aten.mutated], fakes, list(aten.constants.values()))
+
+
+def _again(graph: torch.fx.GraphModule) -> Compiled:
+    """What raises PyTorch's own error for an index that is out of bounds: the graph, or the program that it is of."""
+    return program_runtime.LEFT if graph.meta.get(REPEATED) else graph.forward
 
 
 def _train(
@@ -128,7 +134,7 @@ def _train(
     with events.stage("autograd"):
         pair = partition(joint)
     events.artifact("aot_graphs", lambda: f"forward\n{aten_text(pair.forward)}\nbackward\n{aten_text(pair.backward)}")
-    forward = builder(pair.forward, program_runtime.out_of_bounds, options, events, "forward ")
+    forward = builder(pair.forward, program_runtime.LEFT, options, events, "forward ")
     backward = builder(pair.backward, None, options, events, "backward ")
     if forward is None or backward is None:
         return graph
@@ -136,7 +142,7 @@ def _train(
     replay = Replay(graph.forward, joint) if repeatable(joint) else None
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
-    call = handed_out(call, graph.forward, joint.aten.returned, joint.rewritten)
+    call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten)
     return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
 
 

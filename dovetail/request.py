@@ -27,11 +27,12 @@ from dovetail.diagnostics.times import RECORDS
 from dovetail.entered import HOOKS, Entered
 from dovetail.errors import Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
-from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, Captured, Continuation
+from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, REPEATED, UNDONE, Captured, Continuation
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
 from dovetail.runtime.entry_policy import eagerly_after
+from dovetail.runtime.program import undone
 from dovetail.runtime.undisturbed import undisturbed
 
 SETTINGS_OF_A_COMPILATION = (
@@ -154,7 +155,8 @@ def _compile_entry(
     captured = pipeline.trace(fn, args, kwargs, options, events, varying)
     rests = {name: rest(found) for name, found in captured.continuations.items()}
     if options.backend in BUILT_IN:
-        callables = {**callables, AGAIN: eagerly_after(fn, describe(fn)[0])}
+        callables = {**callables, AGAIN: eagerly_after(fn, describe(fn)[0]), UNDONE: undone}
+        captured.graph.meta[REPEATED] = AGAIN in captured.names
     rests |= {name: made for name, made in callables.items() if name in captured.names}
     captured = replace(captured, names={**captured.names, **rests})
     if options.backend in BUILT_IN:

@@ -26,7 +26,7 @@ from dovetail.capture.loading import Loading
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.offsets import forget_offsets
 from dovetail.capture.rebuild import Rebuilder
-from dovetail.capture.repeats import guarded_call, repeatable, reraise
+from dovetail.capture.repeats import NOBODY, Repeatable, guarded_call, repeatable
 from dovetail.capture.replay import effects
 from dovetail.capture.scalars import ALL
 from dovetail.capture.session import Session
@@ -38,7 +38,7 @@ from dovetail.capture.watching import Watch
 from dovetail.capture.wrap import function_parts
 from dovetail.errors import Unsupported
 from dovetail.ir import marks
-from dovetail.ir.captured import AGAIN, Break, Captured, GraphInput
+from dovetail.ir.captured import Break, Captured, GraphInput
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Bound, Cell, object_of
 from dovetail.ops.fake import FakeMode, to_fake
@@ -337,11 +337,14 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     loading = Loading([i.source for i in inputs if not i.static and isinstance(i.fake, torch.Tensor)])
     arguments = [_argument(rebuilder, loading, i) for i in inputs if not i.static] + (["*P"] if static else [])
     call = [f"_o = graph({', '.join(arguments)})"] if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs else []
-    repeated = bool(call) and repeatable(s.graph)
-    gone, free, restored = freed.lines(s, [*rebuilder.lines, *ending.lines], repeated)
-    if repeated:
-        call = guarded_call(call[0], s.header, restored)
-        s.names.update(freed.NAMES, **{AGAIN: reraise})
+    repeated = repeatable(s.graph) if call else Repeatable.NEVER
+    if repeated is Repeatable.UNDONE and not all(f.unseen for f in s.gradients.freed):
+        repeated = Repeatable.NEVER  # gradients that the caller may see are let go before the graph runs
+    guarded = repeated is not Repeatable.NEVER
+    gone, free, restored = freed.lines(s, [*rebuilder.lines, *ending.lines], guarded)
+    if guarded:
+        call = guarded_call(call[0], s.header, restored, repeated)
+        s.names.update(freed.NAMES, **NOBODY)
     body = "\n    ".join([*rebuilder.prelude, *loading.lines, *free, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
     module = torch.fx.GraphModule(s.subgraphs, s.graph)

@@ -6,20 +6,37 @@ Then the program itself says what happens: effects before the error, handlers ar
 from __future__ import annotations
 
 import ast
+import re
+from enum import Enum, auto
 from typing import Any
 
 import torch
 import torch.fx
 
-from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure, storage_of
-from dovetail.ir.captured import AGAIN
+from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure
+from dovetail.ir.captured import AGAIN, UNDONE
 
 
-def repeatable(graph: torch.fx.Graph) -> bool:
-    """Does the graph change nothing but tensors that it has made, and the grad mode? The user's own code may."""
-    outside = {storage_of(n) for n in graph.nodes if n.op == "placeholder"}
+class Repeatable(Enum):
+    """`UNDONE`: where the runtime knows that nothing has been written yet, and random numbers can be drawn again."""
+
+    ALWAYS = auto()
+    UNDONE = auto()
+    NEVER = auto()
+
+
+def repeatable(graph: torch.fx.Graph) -> Repeatable:
+    """By what it changes beside tensors that it has made and the grad mode. The user's own code may change anything."""
+    makers: dict[int, torch.fx.Node] = {}
+    for node in graph.nodes:
+        makers.setdefault(id(node.meta.get("fake")), node)
     calls = [n for n in graph.nodes if n.op.startswith("call")]
-    return all(_of_pytorch(n) and (not impure(n) or _harmless(n, outside)) for n in calls)
+    if not all(_of_pytorch(n) and n.kwargs.get("generator") is None for n in calls):
+        return Repeatable.NEVER
+    if any(getattr(n.target, "__name__", n.target) == "backward" for n in calls):
+        return Repeatable.NEVER
+    harmless = all(not impure(n) or _harmless(n, makers) for n in calls)
+    return Repeatable.ALWAYS if harmless else Repeatable.UNDONE
 
 
 def _of_pytorch(node: torch.fx.Node) -> bool:
@@ -33,35 +50,55 @@ def _of_pytorch(node: torch.fx.Node) -> bool:
 OURS = ("_operator", "builtins", "math", "dovetail", "torch")
 
 
-def _harmless(node: torch.fx.Node, outside: set[int]) -> bool:
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+def _harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
+    name = _name(node)
     if name == "embedding":
         return node.kwargs.get("max_norm") is None and (len(node.args) < 4 or node.args[3] is None)
-    if node.meta.get("random") or name in ("_assert_async", "backward"):
-        return name == "_assert_async"
-    if node.target is torch._C._set_grad_enabled:
+    if node.meta.get("random"):
+        return False
+    if node.target is torch._C._set_grad_enabled or name == "_assert_async":
         return True
     in_place = node.target in IN_PLACE_OPERATORS or name == "__setitem__" or name.endswith("_") and name[-2:] != "__"
     written = node.args[0] if in_place and node.args else None
-    return isinstance(written, torch.fx.Node) and storage_of(written) not in outside | {0}
+    return isinstance(written, torch.fx.Node) and _made_inside(written, makers)
 
 
-def guarded_call(text: str, header: str, before: list[str]) -> list[str]:
+def _made_inside(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
+    """Is it known that the tensor has memory that the graph has made?"""
+    fake = node.meta.get("fake")
+    if not isinstance(fake, torch.Tensor):
+        return False
+    maker = makers.get(id(fake._base if fake._is_view() else fake))
+    return maker is not None and maker.op.startswith("call") and not _UNTRACKED.search(_name(maker))
+
+
+_UNTRACKED = re.compile("detach|data|unsafe|attr")  # operations whose results PyTorch does not call views
+
+
+def _name(node: torch.fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+def guarded_call(text: str, header: str, before: list[str], repeated: Repeatable) -> list[str]:
     """Lines that run the graph, and go on in plain Python if it raises. No handler runs then: errors have no context.
 
     `header` are the parameters of the residual; `before` is done before the program is repeated.
     Where nothing is raised this costs nothing.
     """
+    kept = [] if repeated is Repeatable.ALWAYS else [f"        if not {UNDONE}(_e): raise"]
     return [
-        "while True:", "    try:", f"        {text}", "        break", "    except Exception as _e: _failed = _e",
+        "while True:", "    try:", f"        {text}", "        break", "    except Exception as _e:",
+        *kept, "        _failed = _e",
         *(f"    {line}" for line in before),
         f"    return {AGAIN}({', '.join(['_failed', *_passed_on(header)])})",
     ]  # fmt: skip
 
 
 def reraise(error: Exception, *args: Any, **kwargs: Any) -> Any:
-    """What AGAIN does where nobody knows how to run the program."""
     raise error
+
+
+NOBODY = {AGAIN: reraise, UNDONE: lambda error: False}  # where nobody knows how to run the program
 
 
 def _passed_on(header: str) -> list[str]:

@@ -21,6 +21,7 @@ import torch
 
 from dovetail.codegen.library import OUT_VARIANTS, callee
 from dovetail.ir import dims
+from dovetail.ir.aten import Subprogram
 from dovetail.ir.host import HostProgram, MemoryPlan
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import last_uses, reads, view_roots, writes
@@ -55,6 +56,8 @@ class _Host:
         self.view_of: dict[str, View] = {}
         self.launched: list[Kernel] = []
         self.made_as_views: set[str] = set()
+        self.lasting: int | None = None  # position in body of the first write to the caller's memory
+        self.draws = False
 
     def build(self) -> HostProgram:
         program = self.program
@@ -63,17 +66,21 @@ class _Host:
         for position, item in enumerate(program.items):
             _EMIT[type(item)](self, item)
             self.drop(position)
+        self.changes()
         self.finish()
         names = [given.name for given in program.parameters()]
         lines = ["def views(base, block):"]
         made = ''.join(f'v{k}, ' for k in range(len(self.views)))
         lines += [f"    {line}" for line in (*self.views, f"return ({made})")]
-        lines += ["", *self.function("run", names, self.body)]
+        bodies = {"run": self.body}
         if self.checks:
-            first = [self.checks.get(k, text) for k, text in enumerate(self.body)]
-            lines += ["", *self.function("run_first", names, first)]
+            bodies["run_first"] = [self.checks.get(k, text) for k, text in enumerate(self.body)]
+        lasting = {}
+        for name, body in bodies.items():
+            lines += ["", *self.function(name, names, body)]
+            lasting[name] = len(lines) - len(body) + 1 + (self.lasting or 0)
         used = {k.symbol: k for k in self.launched}
-        return HostProgram("\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size)
+        return HostProgram("\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size, lasting)
 
     def function(self, name: str, parameters: list[str], body: list[str]) -> list[str]:
         lines = [f"def {name}({', '.join(['block', 'box'] if self.consumes else ['block', *parameters])}):"]
@@ -136,6 +143,18 @@ class _Host:
 
     # ------------------------------------------------------------ items
 
+    def changes(self) -> None:
+        """The next line is one that the caller may see the effect of."""
+        if self.lasting is None:
+            self.lasting = len(self.body)
+
+    def draw(self, call: LibraryCall) -> None:
+        """The state that random numbers are drawn from can be put back."""
+        if self.draws or not (facts(call.operator).random or isinstance(call.operator, Subprogram)):
+            return
+        self.draws = True
+        self.body.append(f"generator = {self.constant(torch.default_generator.get_state, 'state_of_generator')}()")
+
     def allocate(self, buffer: Buffer) -> None:
         """Make sure that the buffer a kernel writes exists."""
         if buffer.name in self.offsets or buffer.name in self.tensors:
@@ -151,6 +170,7 @@ class _Host:
     def group(self, group: Group) -> None:
         for buffer in writes(group).values():
             self.allocate(buffer)
+        self.stores(group)
         kernel = self.kernels[group.name]
         self.launched.append(kernel)
         call = f"{kernel.symbol}({', '.join(self.given(kernel))})"
@@ -165,10 +185,15 @@ class _Host:
         """One call with the arguments of each group in turn."""
         for buffer in writes(batch).values():
             self.allocate(buffer)
+        self.stores(batch)
         kernel = self.kernels[batch.name]
         self.launched.append(kernel)
         arguments = [a for group in batch.groups for a in self.given(self.kernels[group.name])]
         self.body.append(f"{kernel.symbol}({', '.join(arguments)})  # {batch.name}: {len(batch.groups)} at once")
+
+    def stores(self, item: Group | Batch) -> None:
+        if any(b.kind == "input" for b in writes(item).values()):
+            self.changes()
 
     def given(self, kernel: Kernel) -> list[str]:
         return [self.pointer(b) for b in kernel.pointers] + [str(s) for s in kernel.sizes]
@@ -176,6 +201,7 @@ class _Host:
     def library(self, call: LibraryCall) -> None:
         arguments = [self.argument(a) for a in call.args]
         arguments += [f"{name}={self.argument(value)}" for name, value in call.kwargs.items()]
+        self.draw(call)
         results = [b for b in call.results if b is not None]
         if len(results) == 1 and results[0].name in self.offsets and call.operator in OUT_VARIANTS:
             function = self.constant(OUT_VARIANTS[call.operator], _operator_name(call.operator))

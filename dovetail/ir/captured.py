@@ -83,6 +83,8 @@ PLAIN = "_plain"  # in a residual: gives a function that runs as it is, but call
 ENTERED = "_entered"  # in a residual: gives what to call instead of a callable, a user's function compiled on entry
 
 AGAIN = "_again"  # in a residual: goes on in plain Python after the graph has raised, given the error and the arguments
+UNDONE = "_undone"  # in a residual: has a graph that raised changed nothing, or could that be undone?
+REPEATED = "repeated"  # in the meta of a graph: where it raises and has changed nothing, the program goes on instead
 
 
 class Next:

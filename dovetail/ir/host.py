@@ -23,10 +23,13 @@ class HostProgram:
 
     `block` is an `Arena` of at least `arena_bytes`; `views` makes the tensors over it that library
     calls use, once for each block. `names` are the globals that the text mentions (operators,
-    dtypes, devices, constants); kernels appear in it under their symbols.
+    dtypes, devices, constants); kernels appear in it under their symbols. `lasting`: for each
+    function of the text the first line that writes to the caller's memory; what raises before it
+    has changed nothing but, from where `generator` is assigned, the state of the random numbers.
     """
 
     text: str
     kernels: tuple[Kernel, ...]
     names: Mapping[str, Any] = field(default_factory=dict)
     arena_bytes: int = 0
+    lasting: Mapping[str, int] = field(default_factory=dict)

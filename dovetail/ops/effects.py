@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch.fx
 
@@ -13,6 +14,21 @@ _CHECKS = frozenset(
     "_assert_async _functional_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range "
     "sym_constrain_range_for_size _print".split()
 )
+
+#: Operators that refuse some values of what they are given: indices, labels, matrices, probabilities.
+_CHOOSY = frozenset(
+    """nll_loss_forward nll_loss2d_forward multi_margin_loss multilabel_margin_loss_forward embedding
+    _embedding_bag _embedding_bag_forward_only _linalg_check_errors _linalg_eigh _linalg_eigvals linalg_eig
+    linalg_lstsq linalg_ldl_solve geqrf ormqr _ctc_loss multinomial bernoulli normal poisson binomial index index_put
+    _unsafe_index _unsafe_index_put index_select index_add index_copy index_fill index_reduce gather scatter scatter_add
+    scatter_reduce take put one_hot repeat_interleave max_unpool2d max_unpool3d""".split()
+)
+
+
+def may_refuse(operator: Any) -> bool:
+    """May the operator raise for what its arguments hold?"""
+    name = operator._schema.name.partition("::")[2]
+    return name in _CHECKS or name in _CHOOSY or operator.namespace != "aten"
 
 
 def has_effect(node: torch.fx.Node) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dovetail.ir.aten import AtenGraph, Returned, ViewStep
-from dovetail.runtime.program import CheckFailed
+from dovetail.runtime.program import LEFT, CheckFailed
 
 Call = Callable[..., Any]
 _SET = torch._C._autograd._unsafe_set_version_counter
@@ -73,6 +73,8 @@ def handed_out(
         try:
             results = call(*inputs)
         except CheckFailed:
+            if eager is LEFT:
+                raise
             return eager(*inputs)
         for k, position in rewritten:
             inputs[k].copy_(results[position])
@@ -97,6 +99,8 @@ def _cut(call: Call, eager: Call, count: int) -> Call:
         try:
             return call(*inputs)[:count]
         except CheckFailed:
+            if eager is LEFT:
+                raise
             return eager(*inputs)
 
     return plain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import linecache
+import traceback
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
@@ -15,15 +16,33 @@ from dovetail.ir.host import HostProgram
 from dovetail.runtime import arena
 
 _numbers = count()
+LASTING = "_lasting"  # in the namespace of a loaded program: see HostProgram
+
+
+def LEFT(*inputs: Any) -> Any:
+    """In the place of what computes the same: that is left to whoever runs the program."""
+    raise NotImplementedError
 
 
 class CheckFailed(IndexError):
     """An index that the program checks before using it is out of bounds."""
 
 
-def out_of_bounds(*inputs: Any) -> Any:
-    """In the place of what computes the same: leave that to whoever runs the program."""
-    raise CheckFailed
+def undone(error: BaseException) -> bool:
+    """Is everything as it was before the graph that raised this? Random numbers that it drew are put back for that.
+
+    Only host programs know where they are; a graph that PyTorch runs may have written anything.
+    """
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        lasting = frame.f_globals.get(LASTING)
+        if lasting is not None and frame.f_code.co_name in lasting:
+            if line >= lasting[frame.f_code.co_name]:
+                return False
+            state = frame.f_locals.get("generator")
+            if state is not None:
+                torch.default_generator.set_state(state)
+            return True
+    return False
 
 
 def load(
@@ -34,12 +53,13 @@ def load(
     The first call checks all that library operators return with `expect_layout`, the others what has other strides
     than predicted. `eager` computes the same from the same inputs: where an index turns out to be out of bounds it
     runs in the program's place, and raises PyTorch's own error. Nothing of the caller's has been written by then.
-    Without it, CheckFailed is raised.
+    Where it is None or LEFT, CheckFailed is raised.
     """
     filename = f"<dovetail host program {next(_numbers)}>"
     linecache.cache[filename] = (len(host.text), None, host.text.splitlines(True), filename)
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
     namespace = {**host.names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout}
+    namespace[LASTING] = host.lasting
     exec(compile(host.text, filename, "exec"), namespace)
     run = namespace["run"]
     first = [namespace["run_first"]] if "run_first" in namespace else []
@@ -53,7 +73,7 @@ def load(
             first.clear()
             return results
         except CheckFailed:
-            if eager is None:
+            if eager is None or eager is LEFT:
                 raise
         finally:
             arena.give(block)

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
+from dovetail.ir.aten import Subprogram
 from dovetail.ir.liveness import loads_of, reads, statement_roots, writes
 from dovetail.ir.loops import (
     Buffer,
@@ -33,6 +34,7 @@ from dovetail.ir.loops import (
     map_exprs,
     rewrite,
 )
+from dovetail.ops.effects import may_refuse
 from dovetail.ops.fake.layout import share_places
 
 
@@ -69,7 +71,7 @@ def _candidates(program: Program) -> dict[str, tuple[int, Buffer]]:
             read[name].append(position)
         if isinstance(item, View):
             fixed |= {item.base.name, item.result.name}
-        elif isinstance(item, Group) and any(isinstance(s, Check) for s in item.statements()):
+        elif _may_raise(item):
             checks = position  # until it has passed, nothing of the caller's may be written
     found = {}
     for old, new in program.mutated:
@@ -81,6 +83,12 @@ def _candidates(program: Program) -> dict[str, tuple[int, Buffer]]:
             if at > checks and last and isinstance(program.items[at], Group) and not _overlaps_itself(old):
                 found[new.name] = (at, old)
     return found
+
+
+def _may_raise(item: Item) -> bool:
+    if isinstance(item, LibraryCall):
+        return isinstance(item.operator, Subprogram) or may_refuse(item.operator)
+    return isinstance(item, Group) and any(isinstance(s, Check) for s in item.statements())
 
 
 def _overlaps_itself(buffer: Buffer) -> bool:

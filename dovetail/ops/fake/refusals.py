@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 
 aten = torch.ops.aten
 
+FLOATING = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+REAL = FLOATING | {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+COMPLEX = frozenset((torch.complex32, torch.complex64, torch.complex128))
 _INDEX_DTYPES = frozenset((torch.int64, torch.int32, torch.bool, torch.uint8))
-_FILLING = frozenset((aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default))
+#: Those that look for overlaps and are not tagged as element-wise.
+_LOOKING = frozenset(
+    """absolute_ arctan2_ bernoulli_ cauchy_ copy_ copysign_ cumprod_ cumsum_ divide_ eq_ exponential_ floor_divide_
+    gcd_ ge_ gelu_ greater_ greater_equal_ gt_ hardswish_ heaviside_ index_add_ index_copy_ index_fill_ lcm_ le_ less_
+    less_equal_ log_normal_ lt_ masked_fill_ masked_scatter_ mish_ multiply_ ne_ normal_ not_equal_ scatter_
+    scatter_add_ subtract_ true_divide_ uniform_ xlogy_""".split()
+)
+_ITERATING = frozenset((aten.abs_.default, aten.fill_.Tensor))  # of operators that do not all look
+#: Which of them write to several elements in one place, and which may read a part of what they write to.
+_SHARED = {
+    "conj_physical_": REAL,
+    "nan_to_num_": REAL - FLOATING,
+    "index_fill_": COMPLEX | REAL,
+    "masked_fill_": COMPLEX | REAL,
+}
+_REREADING = frozenset("bernoulli_ fill_ ldexp_ masked_scatter_ rrelu_with_noise_".split())
 _PUTTING = frozenset((aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default))
 #: In-place operators whose result is converted to the type of what they write to, if that can hold it.
 _ARITHMETIC = frozenset(
@@ -28,24 +47,65 @@ def check(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], takes_indice
         _check_indices(args[0], args[1])
     if func in _PUTTING and len(args) > 2:
         _check_values(args[0], args[1], args[2])
-    if func._schema.is_mutable and (torch.Tag.pointwise in func.tags or func in _FILLING):
+    if func._schema.is_mutable and _iterates(func):
         _check_places(func, args, kwargs)
         if func._schema.name in _ARITHMETIC:
             _check_conversion(args)
 
 
+@cache
+def _iterates(func: Any) -> bool:
+    """Does the operator look whether memory that it writes to overlaps?"""
+    named = func.namespace == "aten" and _name(func) in _LOOKING
+    return named or func in _ITERATING or torch.Tag.pointwise in func.tags and _name(func) not in ("fill_", "zero_")
+
+
+def _name(func: Any) -> str:
+    return func._schema.name.removeprefix("aten::")
+
+
 def _check_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Kernels refuse to write to an expanded tensor."""
-    for position, argument in enumerate(func._schema.arguments):
+    """Kernels refuse to write to an expanded tensor, and to a part of what they read."""
+    given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
+    for argument in func._schema.arguments:
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
-        written = kwargs.get(argument.name, args[position] if position < len(args) else None)
-        if isinstance(written, torch.Tensor) and written.layout is torch.strided:
-            if any(t == 0 and n > 1 for n, t in zip(written.shape, written.stride(), strict=True)) and written.numel():
-                raise RuntimeError(
-                    "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                    "location. Please clone() the tensor before performing the operation."
-                )
+        written = given.get(argument.name)
+        if not isinstance(written, torch.Tensor) or written.layout is not torch.strided or not written.numel():
+            continue
+        shares = written.dtype in _SHARED.get(_name(func), ())
+        if not shares and any(t == 0 and n > 1 for n, t in zip(written.shape, written.stride(), strict=True)):
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                "location. Please clone() the tensor before performing the operation."
+            )
+        read = [t for name, t in given.items() if isinstance(t, torch.Tensor) and name not in ("value", argument.name)]
+        if _name(func) not in _REREADING and any(_partly(written, t) for t in read):
+            raise RuntimeError(
+                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                "memory location. Please clone() the tensor before performing the operation."
+            )
+
+
+def _partly(written: torch.Tensor, read: torch.Tensor) -> bool:
+    """Do they share some elements, but differ? Known of views of one tensor without gaps."""
+    if written is read or read.layout is not torch.strided or not read.numel() or _base(written) is not _base(read):
+        return False
+    (first, end), (start, stop) = (
+        (t.storage_offset() * t.itemsize, (t.storage_offset() + t.numel()) * t.itemsize) for t in (written, read)
+    )
+    if not (isinstance(first, int) and isinstance(end, int) and first < stop and start < end):
+        return False
+    same = (first, end) == (start, stop) and written.stride() == read.stride()
+    return not same and _dense(written) and _dense(read)
+
+
+def _base(tensor: torch.Tensor) -> Any:
+    return tensor._base if tensor._is_view() else tensor
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    return bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
 
 
 def _check_conversion(args: tuple[Any, ...]) -> None:
