@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.ops.fake import full, refusals
+from dovetail.ops.fake import full, refusals, trials
 from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.rules import IN_PLACE, RULES, elementwise, in_place, is_elementwise
 from dovetail.ops.fake.spec import Spec
@@ -29,6 +29,7 @@ def infer(
 ) -> Any:
     """Raises Unsupported for results that depend on values, and whatever eager raises for bad shapes."""
     refusals.check(func, args, kwargs, func in _INDEXING)
+    trials.attempt(func, args, kwargs)
     rule = _rule(func)
     if rule is not None:
         found = rule(*args, **kwargs)

@@ -1,0 +1,113 @@
+"""What kernels refuse for types or a number alone, found by running them on a few elements.
+
+For operators whose results are known without asking PyTorch (`rules.py`), or whose meta kernels take any type. Each
+row gives small arguments of the types that the real ones have; what is refused once raises the same error each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+_passed: set[Any] = set()
+
+
+def attempt(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises what eager raises."""
+    row = SAMPLES.get(operator)
+    if row is None:
+        return
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        run, sample = row
+        given = sample(*args, **kwargs)
+        if given is not None and (key := (run, *map(_key, given))) not in _passed:
+            run(*given)
+            _passed.add(key)
+
+
+def _key(value: Any) -> Any:
+    return (value.dtype, value.device) if isinstance(value, torch.Tensor) else (type(value), repr(value))
+
+
+def _ones(like: Any, *sizes: int) -> Any:
+    return torch.ones(sizes, dtype=like.dtype, device=like.device) if isinstance(like, torch.Tensor) else like
+
+
+def _layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: Any) -> tuple[Any, ...]:
+    return _ones(x, 1), (1,), _ones(weight, 1), _ones(bias, 1), eps
+
+
+def _batch_norm(x: Any, *rest: Any) -> tuple[Any, ...]:
+    return _ones(x, 2, 1), *(_ones(t, 1) for t in rest)
+
+
+def _group_norm(x: Any, weight: Any, bias: Any, batch: Any, channels: Any, size: Any, groups: Any, eps: Any) -> Any:
+    return _ones(x, 1, 1, 2), _ones(weight, 1), _ones(bias, 1), 1, 1, 2, 1, eps
+
+
+def _gated(x: Any, dim: int = -1) -> tuple[Any, ...]:
+    return _ones(x, 2), -1
+
+
+def _each(*args: Any) -> tuple[Any, ...]:
+    return tuple(_ones(a, 1) for a in args)
+
+
+def _backward(gradient: Any, output: Any, dim: int, dtype: Any) -> tuple[Any, ...]:
+    return _ones(gradient, 1), _ones(output, 1), 0, dtype
+
+
+def _filled(dtype: torch.dtype | None, value: Any) -> Any:
+    """A number that an integer type may not hold, or a real one."""
+    held = dtype is not None and dtype.is_floating_point and type(value) is not complex
+    if dtype is None or held or type(value) not in (int, float, complex):
+        return None
+    return torch.empty(1, dtype=dtype), value
+
+
+def _full(size: Any, value: Any, *, dtype: Any = None, **_: Any) -> Any:
+    return _filled(dtype, value)
+
+
+def _full_like(x: Any, value: Any, *, dtype: Any = None, **_: Any) -> Any:
+    return _filled(dtype or x.dtype, value)
+
+
+def _new_full(x: Any, size: Any, value: Any, *, dtype: Any = None, **_: Any) -> Any:
+    return _filled(dtype or x.dtype, value)
+
+
+def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    return _filled(x.dtype, value)
+
+
+#: Which operator to run, if another one, and with what: None for nothing.
+SAMPLES: dict[Any, tuple[Any, Callable[..., Any]]] = {
+    **{
+        operator: (operator, sample) for operator, sample in (
+            (aten.native_layer_norm.default, _layer_norm),
+            (aten.native_batch_norm.default, _batch_norm),
+            (aten._native_batch_norm_legit.default, _batch_norm),
+            (aten._native_batch_norm_legit.no_stats, _batch_norm),
+            (aten.native_group_norm.default, _group_norm),
+            (aten.glu.default, _gated),
+            (aten._prelu_kernel.default, _each),
+            (aten._softmax_backward_data.default, _backward),
+            (aten._log_softmax_backward_data.default, _backward),
+        )
+    },
+    **{
+        operator: (aten.fill_.Scalar, sample) for operator, sample in (
+            (aten.full.default, _full),
+            (aten.full_like.default, _full_like),
+            (aten.new_full.default, _new_full),
+            (aten.fill.Scalar, _full_like),
+            (aten.fill_.Scalar, _full_like),
+            (aten.masked_fill.Scalar, _masked_fill),
+            (aten.masked_fill_.Scalar, _masked_fill),
+        )
+    },
+}  # fmt: skip
