@@ -26,7 +26,7 @@ from dovetail.capture.loading import Loading
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.offsets import forget_offsets
 from dovetail.capture.rebuild import Rebuilder
-from dovetail.capture.repeats import NOBODY, Repeatable, guarded_call, repeatable
+from dovetail.capture.repeats import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
 from dovetail.capture.replay import effects
 from dovetail.capture.scalars import ALL
 from dovetail.capture.session import Session
@@ -343,8 +343,11 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     guarded = repeated is not Repeatable.NEVER
     gone, free, restored = freed.lines(s, [*rebuilder.lines, *ending.lines], guarded)
     if guarded:
-        call = guarded_call(call[0], s.header, restored, repeated)
+        call = guarded_call(call[0], s.header, restored, repeated, s.blocks)
         s.names.update(freed.NAMES, **NOBODY)
+    elif call:
+        call = leaving_call(call[0], s.blocks)
+    s.names[LEAVE] = leave
     body = "\n    ".join([*rebuilder.prelude, *loading.lines, *free, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
     module = torch.fx.GraphModule(s.subgraphs, s.graph)

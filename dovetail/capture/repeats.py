@@ -15,6 +15,7 @@ import torch.fx
 
 from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure
 from dovetail.ir.captured import AGAIN, UNDONE
+from dovetail.ir.source import Source
 
 
 class Repeatable(Enum):
@@ -79,19 +80,43 @@ def _name(node: torch.fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
-def guarded_call(text: str, header: str, before: list[str], repeated: Repeatable) -> list[str]:
+def guarded_call(
+    text: str, header: str, before: list[str], repeated: Repeatable, blocks: list[Source]
+) -> list[str]:
     """Lines that run the graph, and go on in plain Python if it raises. No handler runs then: errors have no context.
 
-    `header` are the parameters of the residual; `before` is done before the program is repeated.
+    `header` are the parameters of the residual; `before` is done before the program is repeated. `blocks`: as below.
     Where nothing is raised this costs nothing.
     """
-    kept = [] if repeated is Repeatable.ALWAYS else [f"        if not {UNDONE}(_e): raise"]
+    kept = [] if repeated is Repeatable.ALWAYS else [f"        if not {UNDONE}(_e): {_left(blocks)}"]
     return [
         "while True:", "    try:", f"        {text}", "        break", "    except Exception as _e:",
         *kept, "        _failed = _e",
         *(f"    {line}" for line in before),
         f"    return {AGAIN}({', '.join(['_failed', *_passed_on(header)])})",
     ]  # fmt: skip
+
+
+def leaving_call(text: str, blocks: list[Source]) -> list[str]:
+    """Lines that run a graph whose error leaves as it is: out of the `with` blocks, too, that it begins in."""
+    return ["try:", f"    {text}", f"except BaseException as _e: {_left(blocks)}"] if blocks else [text]
+
+
+def _left(blocks: list[Source]) -> str:
+    return f"{LEAVE}(_e, {', '.join(source.expr() for source in reversed(blocks))})" if blocks else "raise"
+
+
+LEAVE = "_leave_blocks"
+
+
+def leave(error: BaseException, *exits: Any) -> None:
+    """Leave `with` blocks by an error, the innermost first. None can stop it: nobody knows what would follow."""
+    for exit_block in exits:
+        try:
+            exit_block(type(error), error, error.__traceback__)
+        except BaseException as raised:
+            error = raised
+    raise error
 
 
 def reraise(error: Exception, *args: Any, **kwargs: Any) -> Any:

@@ -82,6 +82,7 @@ class Session:
         self.stop = -1  # the one to end at; see breaks.stop
         self.ending: Any = None
         self.breaks = False  # may a graph end before the program does?
+        self.blocks: list[Source] = []  # exits of the `with` blocks that a continuation begins in, outermost first
         self.expected: Any = None  # the code whose frame the running call instruction makes
         self.writing: set[int] = set()  # containers whose text is being made
         self.grad_mode = torch.is_grad_enabled()

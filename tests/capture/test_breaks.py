@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import threading
 import traceback
 import warnings
 
@@ -397,6 +398,21 @@ def test_an_error_inside_a_block_restores_the_mode():
         with pytest.raises(KeyError):
             dovetail.compile(fails, backend="eager")(torch.ones(2))
         assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+def test_a_graph_that_fails_leaves_the_blocks_that_it_begins_in(backend):
+    def fails(x, lock):
+        with lock, torch.no_grad():
+            dovetail.graph_break()
+            x.add_(1)
+            return x[torch.tensor([7])]
+
+    lock = threading.Lock()
+    with torch.enable_grad():
+        with pytest.raises(IndexError):
+            dovetail.compile(fails, backend=backend)(torch.ones(2), lock)
+        assert torch.is_grad_enabled() and not lock.locked()
 
 
 def test_printing_what_is_known_does_not_break(capsys):

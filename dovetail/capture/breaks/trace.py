@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
 from dovetail.bytecode import decode
@@ -37,7 +38,13 @@ def trace_continuation(s: Any, rest: Continuation, args: tuple[Any, ...]) -> Val
     """The result of the outermost frame; `args` are the continuation's real arguments."""
     names = rest.parameters()
     s.header = ", ".join(names)
-    return run_frames(s, suspended_frames(s, rest, list(zip(args, map(Arg, names)))))[1]
+    given = list(zip(args, map(Arg, names)))
+    s.blocks = [source for real, source in given if _leaves_block(real)]
+    return run_frames(s, suspended_frames(s, rest, given))[1]
+
+
+def _leaves_block(real: Any) -> bool:
+    return getattr(real, "__name__", None) == "__exit__" and isinstance(real, (MethodType, BuiltinMethodType))
 
 
 def suspended_frames(s: Any, rest: Continuation, values: list[tuple[Any, Source]]) -> list[Frame]:
