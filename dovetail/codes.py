@@ -660,8 +660,8 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "torch._foreach_view(...)",
         ),
         "as-strided-outside": Code(
-            "writes to memory outside of a tensor through as_strided",
-            "The memory belongs to another tensor, which the graph does not know.",
+            "reaches memory outside of a tensor through as_strided",
+            "The memory belongs to another tensor, which the graph does not know, or to none.",
             "Use slices and views instead of as_strided.",
             "x.as_strided((9,), (1,), 5).zero_()",
         ),

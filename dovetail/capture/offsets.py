@@ -21,6 +21,19 @@ SEEING = frozenset(
 VIEWS = frozenset(("view", "view_as"))  # as another dtype they refuse some places
 
 
+def refuse_outside(s: Any, made: Any) -> None:
+    """End the graph at an `as_strided` beyond the end of the storage: eager raises, a kernel would read elsewhere."""
+    value = s.by_fake.get(id(made.owner))
+    real = None if value is None else value.origin
+    held = (made.owner if real is None else real).untyped_storage().nbytes()
+    last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride(), strict=True))
+    if made.numel() and (last + 1) * made.itemsize > held:
+        s.unsupported(
+            "as-strided-outside", f"as_strided asks for more than the {held} bytes of the tensor's storage",
+            "Use slices and views instead of as_strided.",
+        )  # fmt: skip
+
+
 def forget_offsets(s: Any) -> None:
     """Called when the region is complete."""
     graphs = [s.root, *(m.graph for sub in s.subgraphs.values() for m in sub.modules() if hasattr(m, "graph"))]

@@ -6,14 +6,13 @@ Then the program itself says what happens: effects before the error, handlers ar
 from __future__ import annotations
 
 import ast
-import re
 from enum import Enum, auto
 from typing import Any
 
 import torch
 import torch.fx
 
-from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure
+from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure, storage_of
 from dovetail.ir.captured import AGAIN, UNDONE
 from dovetail.ir.source import Source
 
@@ -57,7 +56,7 @@ def _harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
         return node.kwargs.get("max_norm") is None and (len(node.args) < 4 or node.args[3] is None)
     if node.meta.get("random"):
         return False
-    if node.target is torch._C._set_grad_enabled or name == "_assert_async":
+    if node.target is torch._C._set_grad_enabled or name == "_assert_async" or node.meta.get("renews"):
         return True
     in_place = node.target in IN_PLACE_OPERATORS or name == "__setitem__" or name.endswith("_") and name[-2:] != "__"
     written = node.args[0] if in_place and node.args else None
@@ -65,15 +64,9 @@ def _harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
 
 
 def _made_inside(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
-    """Is it known that the tensor has memory that the graph has made?"""
-    fake = node.meta.get("fake")
-    if not isinstance(fake, torch.Tensor):
-        return False
-    maker = makers.get(id(fake._base if fake._is_view() else fake))
-    return maker is not None and maker.op.startswith("call") and not _UNTRACKED.search(_name(maker))
-
-
-_UNTRACKED = re.compile("detach|data|unsafe|attr")  # operations whose results PyTorch does not call views
+    """Is it known that the tensor has memory that the graph has made? A gradient that it reads may be the caller's."""
+    maker = makers.get(storage_of(node))
+    return maker is not None and maker.op.startswith("call") and maker.target is not getattr
 
 
 def _name(node: torch.fx.Node) -> str:

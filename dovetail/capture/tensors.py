@@ -1,7 +1,8 @@
 """Tensor operations: run on fakes, recorded as nodes.
 
 A node's `meta["fake"]` is the fake result (metadata without memory), `meta["stack"]` the user's
-stack, `meta["mutates"]` marks an operation that wrote to an argument.
+stack, `meta["mutates"]` marks an operation that wrote to an argument, `meta["renews"]` one that reads a view of what
+was written to: PyTorch then brings the view's history up to date, and refuses to write to it otherwise.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
 
 from dovetail.capture import counters, grads, graphnumbers, overrides, tensornumbers
+from dovetail.capture.offsets import refuse_outside
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
 from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
@@ -282,12 +284,16 @@ NO_MEMORY = (" meta ", "'Meta'", "FakeTensor")
 
 def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:
     node.meta["stack"] = s.stack()
+    if "as_strided" in (node.target, getattr(node.target, "__name__", "")):
+        refuse_outside(s, result)
     if s.fakes.drawn != s.drawn:
         node.meta["random"], s.drawn = True, s.fakes.drawn
     changed = [fake for fake, before in versions if fake._version != before]
     if changed:
         node.meta["mutates"] = True
         grads.rely_on_own_memory(s, changed)
+    elif any(version and fake._is_view() and fake.requires_grad for fake, version in versions):
+        node.meta["renews"] = True
     return tensor_result(s, node, result)
 
 

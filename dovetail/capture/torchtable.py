@@ -78,7 +78,7 @@ def impure(node: Any) -> bool:
     """Must the node stay even when nobody uses its result?"""
     if node.op in ("placeholder", "output"):
         return True
-    if node.meta.get("mutates") or node.meta.get("random"):
+    if node.meta.get("mutates") or node.meta.get("random") or node.meta.get("renews"):
         return True
     if node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
         return True
@@ -144,4 +144,4 @@ def _without_prefix(name: str) -> str:
 def storage_of(node: torch.fx.Node) -> int:
     """Equal for nodes whose tensors share memory; 0 of what is no tensor."""
     fake = node.meta.get("fake")
-    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else 0
+    return id(getattr(fake, "owner", fake)) if isinstance(fake, torch.Tensor) else 0

@@ -91,6 +91,8 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
             args, kwargs = _values(node.args, env), _values(node.kwargs, env)
             control = CONTROL.get(node.target)
             env[node] = node.target(*args, **kwargs) if control is None else control(recorder, inner, *args)
+            if node.target in _ADDING_IN_PLACE and recorder.maker(env[node]) is torch.ops.aten.add.Tensor:
+                torch._C._increment_version([env[node]])
         elif node.op == "call_method":
             receiver, *args = _values(node.args, env)
             env[node] = getattr(receiver, node.target)(*args, **_values(node.kwargs, env))
@@ -101,6 +103,10 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
         else:
             raise InternalError("normalize", f"node {node.name} is a {node.op}")
     raise InternalError("normalize", "the graph has no output")
+
+
+#: These add to what they have made in place, or not if they see a tensor subclass, as fakes are.
+_ADDING_IN_PLACE = frozenset((torch.nn.functional.linear,))
 
 
 def _values(argument: Any, env: dict[torch.fx.Node, Any]) -> Any:

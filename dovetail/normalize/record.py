@@ -231,7 +231,8 @@ class Recorder(FakeMode):
         if handle.parent is None:
             self.reshape_base(handle, self.emit(_out_of_place(func), node, *args[1:], **kwargs), tensor)
         else:
-            with torch.set_grad_enabled(torch.is_grad_enabled() or tensor.requires_grad):  # it keeps its history
+            kept = tensor.requires_grad or handle.view.grad  # its history, and the mode that the view was made in
+            with torch.set_grad_enabled(torch.is_grad_enabled() or kept):
                 self.bind_view(_out_of_place(func), (before, *args[1:]), kwargs, tensor)
         return tensor
 
@@ -255,6 +256,11 @@ class Recorder(FakeMode):
         if type(tensor) is FakeTensor:
             raise InternalError("normalize", f"{tensor} does not come from this graph")
         return self.handles[id(self.constant(tensor, fresh=False))]
+
+    def maker(self, tensor: Any) -> Any:
+        """The operator whose result the tensor is."""
+        made = self.handle(tensor).made
+        return None if made is None else made.target
 
     def stem(self, handle: Handle) -> Handle:
         """The one nearest to this tensor that has all of the memory: the base, or what is detached from it."""

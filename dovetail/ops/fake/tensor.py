@@ -19,12 +19,17 @@ from dovetail.errors import Unsupported
 from dovetail.ops.fake import infer
 from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.number import SYMBOLIC, concrete
+from dovetail.ops.schema import IDENTITY, facts
+
+#: Operators whose results share the argument's memory although their schema does not say so.
+SHARING = IDENTITY | {"aten::unsafe_split", "aten::unsafe_split_with_sizes"}
 
 
 class FakeTensor(torch.Tensor):
-    """Metadata of a tensor that does not exist."""
+    """Metadata of a tensor that does not exist. `owner` is the one that the memory was made for."""
 
     _meta: torch.Tensor | None
+    _owner: FakeTensor | None = None
 
     @staticmethod
     def __new__(
@@ -44,6 +49,10 @@ class FakeTensor(torch.Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"FakeTensor({tuple(self.size())}, {self.dtype}, {self.device})"
+
+    @property
+    def owner(self) -> FakeTensor:
+        return self if self._owner is None else self._owner
 
     @property
     def meta(self) -> torch.Tensor:
@@ -146,7 +155,12 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operator on fake tensors. Real tensors among the arguments count as fake."""
     if any(map(_symbolic, args)) or any(map(_symbolic, kwargs.values())):
         args, kwargs = tuple(map(concrete, args)), {k: concrete(v) for k, v in kwargs.items()}
-    return infer.infer(func, args, kwargs, FakeTensor, from_meta, refuse_unusual)
+    result = infer.infer(func, args, kwargs, FakeTensor, from_meta, refuse_unusual)
+    if args and type(args[0]) is FakeTensor and (facts(func).view or func._schema.name in SHARING):
+        for made in result if isinstance(result, (tuple, list)) else (result,):
+            if made is not args[0]:
+                made._owner = args[0].owner
+    return result
 
 
 def _symbolic(value: Any) -> bool:
