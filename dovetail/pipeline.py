@@ -40,7 +40,7 @@ from dovetail.ops.fake.number import NumberNeeded
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import program as program_runtime
-from dovetail.runtime.autograd import CompiledPair, differentiable
+from dovetail.runtime.autograd import CompiledPair, differentiable, unless_hooked
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
 from dovetail.runtime.overlap import protect
 from dovetail.runtime.replay import Replay
@@ -143,6 +143,7 @@ def _train(
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
     call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten)
+    call = unless_hooked(call, graph.forward, pair)
     return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
 
 

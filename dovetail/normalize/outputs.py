@@ -88,6 +88,22 @@ def _detached_above(handle: Handle) -> Handle | None:
     return None
 
 
+def _way(handle: Handle) -> int:
+    """Which view of the memory's own tensor leads to this one? (Its id; that tensor's for itself.)"""
+    while handle.caller is not None and handle.caller.caller is not None:
+        handle = handle.caller
+    return id(handle.tensor)
+
+
+def _unrecorded(handle: Handle) -> bool:
+    """Is it a view that was made without gradients? PyTorch refuses to give it a history by a write."""
+    while handle.caller is not None and handle.view is not None and handle.view.operator is not aten.detach.default:
+        if not handle.view.grad:
+            return True
+        handle = handle.caller
+    return False
+
+
 def uncounted(handle: Handle) -> bool:
     """Has the view a version counter of its own, as `.data` gives it?"""
     if handle.view is None or handle.parent is None or handle.view.operator._schema.name not in IDENTITY:
@@ -111,6 +127,7 @@ class Results:
         self.counters: list[Any] = []  # the fake tensor with its version counter
         self.returned: list[Returned] = []
         self.bases: dict[int, tuple[int, Handle]] = {}  # id of a Base -> the result that has its memory
+        self.ways: dict[int, set[int]] = {}  # id of a Base -> the views of its tensor that lead to outputs, or itself
 
     def take(self, outputs: Any) -> None:
         """Decide for each output whether it is a result, a view of one, of an input or of another output."""
@@ -120,7 +137,10 @@ class Results:
         for k, value in enumerate(values):
             if isinstance(value, torch.Tensor):
                 first.setdefault(id(value), k)
-        shared = self.shared([self.recorder.handle(values[k]) for k in first.values()])
+        handles = [self.recorder.handle(values[k]) for k in first.values()]
+        shared = self.shared(handles)
+        for handle in handles:
+            self.ways.setdefault(id(handle.base), set()).add(_way(handle))
         for k, value in enumerate(values):
             if not isinstance(value, torch.Tensor):
                 self.returned.append(Returned("object", value))
@@ -145,7 +165,8 @@ class Results:
 
     def origin(self, handle: Handle, tensor: Any, shared: set[int], outputs: dict[int, int]) -> Returned:
         base = handle.base
-        if base.fresh and id(base) not in shared and not overlaps_itself(tensor):
+        apart = overlaps_itself(tensor) or torch.is_grad_enabled() and _unrecorded(handle)
+        if base.fresh and id(base) not in shared and not apart:
             return Returned("result", self.result(handle, tensor))
         above, last = [], handle
         while last.caller is not None:
@@ -160,7 +181,7 @@ class Results:
             if name in self.recorder.constants:
                 return Returned("object", self.recorder.constants[name], steps, version)
             return Returned("input", base.position, steps, version)
-        if above and id(last.tensor) not in outputs and uncounted(above[-1]):
+        if above and len(self.ways[id(base)]) == 1 and uncounted(above[-1]):
             return self.from_data(above)
         if id(base) not in self.bases:
             self.bases[id(base)] = (self.result(last, last.tensor), last)

@@ -7,6 +7,8 @@ leaves the rest to PyTorch.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +52,22 @@ def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Cal
         return apply(*given)
 
     return call
+
+
+def unless_hooked(call: Call, eager: Call, pair: Pair) -> Call:
+    """`call`, or `eager` where an input has hooks that a backward pass from some of the results must not run.
+
+    The pair is one node of PyTorch's graph: the engine goes from any result to every input, without a gradient to some.
+    """
+    every = functools.reduce(operator.or_, pair.depends, 0)
+    places = [k for k, bits in enumerate(pair.depends) if bits not in (0, every)]
+    if not places:
+        return call
+
+    def checked(*inputs: Any) -> Any:
+        return eager(*inputs) if any(inputs[k]._backward_hooks for k in places) else call(*inputs)
+
+    return checked
 
 
 # ---------------------------------------------------------------- the function

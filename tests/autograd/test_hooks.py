@@ -253,3 +253,14 @@ def test_multi_grad_hooks(backend):
         return seen
 
     same(program, lambda x, y: x.sin() * y, backend)
+
+
+def test_hooks_of_what_a_result_does_not_depend_on(backend):
+    def program(call):
+        x, y = leaf(4), leaf(4)
+        seen = []
+        y.register_hook(lambda g: seen.append(g.clone()))
+        call(x, y)[0].sum().backward()
+        return seen
+
+    same(program, lambda x, y: (x.sin(), x * y), backend)

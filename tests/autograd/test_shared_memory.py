@@ -66,6 +66,19 @@ PROGRAMS = {
     "a result that overlaps itself": (LEAF, "return (x * 2).unfold(0, 2, 1)", "total(out[0]).backward()"),
     "a view made without gradients": (INNER, "with torch.no_grad(): y = x[0]\n    return y * y, y",
                                       "total(*out).backward()"),
+    "a view made without gradients of what has none": (PLAIN, "with torch.no_grad(): y = torch.zeros(3, 4)[0]\n"
+                                                       "    return y", "out[0].add_(m.bias)"),
+    "a view reshaped without gradients": (PLAIN, "z = x * 2; y = z[0]\n    with torch.no_grad(): y.unsqueeze_(0)\n"
+                                          "    return z, y", "out[1].add_(m.bias)"),
+    "a view read between two writes": ("torch.randn(4)", "y = x[1:]; x.add_(m.bias); y * 2; y.mul_(2); return y * 1",
+                                       "total(out[0]).backward()"),
+    ".data of what the caller has views of": (PLAIN, "with torch.no_grad(): y = x[[0, 0]]\n    return y.data, y[0]"),
+    "a product that adds in place": ("torch.randn(3, 1, 4).expand(3, 2, 4)", "return F.linear(x, m.weight, m.bias)"),
+    "as_strided of too little, unread": ("torch.randn(1)", "(x * 2).as_strided((2, 2), (2, 1)); return x * 3"),
+    "as_strided of too little": ("torch.randn(1)", "return (x * 2).as_strided((2, 2), (2, 1)) * 3"),
+    "rows added of another shape": (PLAIN, "x.fill_(1); x.index_add_(0, torch.tensor([0]), m.cache[:1, :1]); return x"),
+    "a history that some results do not have": (PLAIN, "m.ema.lerp_(m.bias, 0.1); return m.weight * 2",
+                                                "total(out[0]).backward()", "m.ema.register_hook(lambda g: g * 3)"),
 }  # fmt: skip
 
 

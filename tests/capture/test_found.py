@@ -473,6 +473,18 @@ def test_a_users_function_in_a_graph_that_raises_is_not_called_again():
     assert calls == [1]
 
 
+@pytest.mark.parametrize("write", [lambda x: x[:1].add_(1), lambda x: x.detach().add_(1), lambda x: x.data.add_(1)])
+def test_a_graph_that_has_written_through_a_view_and_raises_is_not_run_again(write):
+    def root(x):
+        write(x)
+        return x.gather(0, torch.tensor([7]))
+
+    x = torch.zeros(1)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        dovetail.compile(root, backend="eager")(x)
+    assert x.item() == 1
+
+
 def test_why_an_entry_does_not_fit_is_found_without_a_warning():
     compiled = dovetail.compile(CASES["deep_copy_of_what_now_has_a_history"], backend="eager")
     compiled(torch.ones(2))

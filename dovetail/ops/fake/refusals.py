@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -47,6 +48,9 @@ def check(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], takes_indice
         _check_indices(args[0], args[1])
     if func in _PUTTING and len(args) > 2:
         _check_values(args[0], args[1], args[2])
+    chosen = _CHOSEN.get(func._schema.name)
+    if chosen is not None and len(args) > 3:
+        chosen(*args[:4])
     if func._schema.is_mutable and _iterates(func):
         _check_places(func, args, kwargs)
         if func._schema.name in _ARITHMETIC:
@@ -175,3 +179,63 @@ def _check_values(tensor: torch.Tensor, indices: Any, values: torch.Tensor) -> N
             f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
             f"shape {list(result)}"
         )
+
+
+# ---------------------------------------------------------------- index_add, index_copy, index_fill
+
+
+def _check_added(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> None:
+    if index.dtype not in (torch.int32, torch.int64):
+        raise RuntimeError(f"index_add_(): Expected dtype int32/int64 for index but got: {_NAMES.get(index.dtype)}")
+    if own.dtype is not source.dtype:
+        raise RuntimeError(
+            f"index_add_(): self ({_NAMES.get(own.dtype)}) and source ({_NAMES.get(source.dtype)}) must have the same "
+            "scalar type"
+        )
+    both = own.dim() and source.dim()
+    if (_without(own, dim) != _without(source, dim)) if both else (own.shape != source.shape):
+        raise RuntimeError(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+            f"{list(own.shape)} source.shape = {list(source.shape)}"
+        )
+
+
+def _check_copied(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> None:
+    if own.dim() and source.dim() and own.dim() != source.dim():
+        raise IndexError(
+            "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source "
+            f"dimensionality ({source.dim()}), destination dimensionality ({own.dim()})"
+        )
+    if index.dtype is not torch.int64:
+        raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {_NAMES.get(index.dtype)}")
+    if own.dtype is not source.dtype:
+        raise RuntimeError(
+            "index_copy_(): self and source expected to have the same dtype, but got (self) "
+            f"{_NAMES.get(own.dtype)} and (source) {_NAMES.get(source.dtype)}"
+        )
+    if _without(own, dim) != _without(source, dim):
+        raise RuntimeError("index_copy_(): Source/destination tensor must have same slice shapes.")
+    if source.dim() and index.dim() < 2 and index.numel() != source.shape[dim]:
+        raise IndexError(
+            f"index_copy_(): Number of indices ({index.numel()}) should be equal to source.size(dim) "
+            f"({source.shape[dim]})"
+        )
+
+
+def _check_filled(own: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> None:
+    if index.dtype is not torch.int64:
+        raise IndexError("index_fill_(): Expected dtype int64 for index.")
+
+
+def _without(tensor: torch.Tensor, dim: int) -> list[Any]:
+    """The sizes but for that of one dimension."""
+    sizes = list(tensor.shape)
+    return sizes if not sizes else sizes[:dim] + sizes[dim % len(sizes) + 1 :]
+
+
+#: Operators that write to the places that an index chooses along one dimension.
+_CHOSEN: dict[str, Callable[..., None]] = {
+    "aten::index_add": _check_added, "aten::index_add_": _check_added,
+    "aten::index_copy": _check_copied, "aten::index_copy_": _check_copied,
+    "aten::index_fill": _check_filled, "aten::index_fill_": _check_filled,
+}  # fmt: skip

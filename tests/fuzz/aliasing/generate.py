@@ -119,7 +119,8 @@ class _Generator:
         if "{m}" in template and not self.module:
             return None
         a, b = self.pick(), self.pick()
-        if "{b}" in template and _hazard(self.scope[a], self.scope[b]):
+        longer = "torch.cat(" in template and "out=" in template  # resizes what it is given as `out`, before it reads
+        if "{b}" in template and _hazard(self.scope[a], self.scope[b], longer):
             return None
         rank = max(self.scope[a].dim(), 1)
         return template.format(a=a, b=b, m="m", d=self.rng.randint(-rank, rank - 1), i=self.rng.randint(0, 2))
@@ -181,10 +182,13 @@ def _small(tensor: Any) -> bool:
     return bool(values.isfinite().all()) and bool((values.abs() < BOUND).all())
 
 
-def _hazard(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Do they share memory in different ways? What writing to one while reading the other gives is nobody's promise."""
+def _hazard(a: torch.Tensor, b: torch.Tensor, at_all: bool) -> bool:
+    """Do they share memory in different ways? What writing to one while reading the other gives is nobody's promise.
+
+    `at_all`: it is none if they share any.
+    """
     shared = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-    return shared and (a.shape != b.shape or a.stride() != b.stride() or a.data_ptr() != b.data_ptr())
+    return shared and (at_all or a.shape != b.shape or a.stride() != b.stride() or a.data_ptr() != b.data_ptr())
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -57,7 +57,8 @@ class Universe:
             "requires_grad": tensor.requires_grad, "is_leaf": leaf,
             "grad_fn": history if isinstance(history, str) else history is not None, "is_view": tensor._is_view(),
             "base": self.numbers.get(id(base)) if base is not None else None, "version": tensor._version,
-            "values": tensor.detach().clone(), "grad": None if grad is None else grad.detach().clone(),
+            "values": tensor.detach().clone() if held(tensor) else None,
+            "grad": None if grad is None else grad.detach().clone(),
             "grad requires grad": grad is not None and grad.requires_grad,
             "grad memory": grad is not None and grad.untyped_storage()._cdata in self.memories,
         }  # fmt: skip
@@ -68,6 +69,12 @@ def _asked(tensor: torch.Tensor, name: str) -> Any:
         return getattr(tensor, name)
     except RuntimeError as error:
         return f"raises {type(error).__name__}"
+
+
+def held(tensor: torch.Tensor) -> bool:
+    """Is all of it in its storage? `out=` that cannot be made longer leaves a tensor that is longer than its memory."""
+    last = tensor.storage_offset() + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return not tensor.numel() or (last + 1) * tensor.itemsize <= tensor.untyped_storage().nbytes()
 
 
 def steps(tensor: torch.Tensor) -> tuple[int, ...] | None:
