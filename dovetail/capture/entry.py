@@ -347,7 +347,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
         s.names.update(freed.NAMES, **NOBODY)
     elif call:
         call = leaving_call(call[0], s.blocks)
-    s.names[LEAVE] = leave
+    s.names.update({LEAVE: leave} if s.blocks else {})
     body = "\n    ".join([*rebuilder.prelude, *loading.lines, *free, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
     module = torch.fx.GraphModule(s.subgraphs, s.graph)
