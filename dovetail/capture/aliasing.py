@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, Value
-from dovetail.capture.values.objects import ModuleValue, ObjectValue
+from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Bound
@@ -34,10 +34,10 @@ def rely_on_separate_changes(s: Any) -> None:
 
 
 def _could_be_one(left: Any, right: Any) -> bool:
-    """May the two sources lead to one object in another call? Modules are known by identity, bound objects for good."""
+    """May the two sources lead to one object in another call? Bound ones are known for good."""
     if left is right or left.source is None or right.source is None:
         return False
-    if isinstance(left, ModuleValue) or isinstance(left.source, Bound) and isinstance(right.source, Bound):
+    if isinstance(left.source, Bound) and isinstance(right.source, Bound):
         return False
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return isinstance(left, TensorValue) and isinstance(right, TensorValue)

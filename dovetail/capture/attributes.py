@@ -359,6 +359,9 @@ def module_member(s: Any, value: ModuleValue, name: str) -> Value:
                 found = s.wrap(members[name], Member(value.source, table, name))  # type: ignore[arg-type]
                 value.attrs[name], value.members[name] = found, table
                 return found
+        if value.identify is not None:
+            for table in (OwnDict(value.source), *(Attr(value.source, t) for t in MODULE_TABLES)):  # type: ignore[arg-type]
+                s.guard(table, GuardKind.CONTAINS, (name, False))
     return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
 
 

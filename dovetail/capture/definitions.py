@@ -46,7 +46,7 @@ def rely_on_no_shadow(s: Any, value: Any, name: str) -> None:
         return
     if value.real is MISSING or value.source is None or name[:2] == "__":
         return
-    if isinstance(value, ModuleValue) and name == "forward":
-        return  # guards look at that of every module
+    if isinstance(value, ModuleValue) and name == "forward" and value.identify is None:
+        return  # guards look at that of every module that is held
     if type(value.real).__dictoffset__ and type(getattr(value.real, "__dict__", None)) is dict:
         s.guard(value.source, GuardKind.OWN_LACKS, name)

@@ -45,7 +45,7 @@ class Loading:
     def _own(self, source: Source) -> str:
         whole = source.expr()
         if isinstance(source, Keyed):
-            return f"{self.text(source.base)}.get({self.text(source.key)})"
+            return source.loaded(self.text(source.base), self.text(source.key))
         base: Any = getattr(source, "base", None)
         if base is None or not whole.startswith(base.expr()):
             return whole

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import counters, overrides, scalars, settled
+from dovetail.capture import counters, indexed, overrides, rows, scalars, settled
 from dovetail.capture.aliasing import rely_on_difference
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import contain, decide, equate, measure, operate, operate_in_place, outlast
@@ -361,12 +361,9 @@ def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool
     """`item in container`; `wanted`: what the running instruction gives if so."""
     instruction, s.expected = s.expected is OPERATOR, None
     if isinstance(container, (DictValue, SetValue)) and not _overrides(s, container, "__contains__"):
-        known = scalars.contains(s, container.entries, item) if scalars.varies(item) else None
-        if known is not None:
-            return known
-        return container.has(hashable(s, item))
+        return holds(s, container, item)
     if isinstance(container, ViewValue) and container.kind == "keys":
-        return container.base.has(hashable(s, item))
+        return holds(s, container.base, item)
     if isinstance(container, Const) and isinstance(item, Const):
         return bool(native_call(s, operator.contains, container.value, item.value).native())
     method = s.find_special(container, "__contains__")
@@ -376,10 +373,20 @@ def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool
             parts = {"wanted": boolean(wanted)}
             return truth(s, remaining(s, contain, parts, method, call) if instruction else call())
     iterator = s.iterate(container)
-    while (found := s.step(iterator)) is not None:
-        if equal(s, item, found):
+    while (other := s.step(iterator)) is not None:
+        if equal(s, item, other):
             return True
     return False
+
+
+def holds(s: Any, container: DictValue | SetValue, item: Value) -> bool:
+    """`item in container`, whatever its class says."""
+    if indexed.single(container, item):
+        return indexed.has(s, container, item)  # type: ignore[arg-type]
+    known = indexed.in_set(s, container, item)
+    if known is None and scalars.varies(item):
+        known = scalars.contains(s, container.entries, item)
+    return container.has(hashable(s, item)) if known is None else known
 
 
 def get_item(s: Any, container: Value, index: Value) -> Value:
@@ -388,7 +395,7 @@ def get_item(s: Any, container: Value, index: Value) -> Value:
     if isinstance(container, DictValue) and not _overrides(s, container, "__getitem__"):
         return dict_item(s, container, index)
     if isinstance(container, TensorValue):
-        return s.torch_call(operator.getitem, [container, index], {})
+        return rows.read(s, container, index) or s.torch_call(operator.getitem, [container, index], {})
     if isinstance(container, Const):
         try:
             return native_call(s, operator.getitem, container.value, settled.native(s, index))
@@ -417,6 +424,9 @@ def _class_item(s: Any, container: ClassValue, index: Value) -> Value:
 def sequence_item(s: Any, container: SequenceValue, index: Value) -> Value:
     if isinstance(index, SliceValue):
         return _sequence_slice(s, container, index)
+    found = indexed.item(s, container, index)
+    if found is not None:
+        return found
     position = as_index(s, index)
     part = container.place(position)
     if not -len(part) <= position < len(part):
@@ -461,8 +471,21 @@ def as_index(s: Any, index: Value, words: str = "list indices must be integers o
     return int(s.call(method).native())
 
 
+def entry(s: Any, container: DictValue, key: Value) -> Value | None:
+    """The value under the key; None if there is none."""
+    return indexed.get(s, container, key) if indexed.single(container, key) else container.get(s, hashable(s, key))
+
+
+def remove_entry(s: Any, container: DictValue, key: Value) -> None:
+    """`del container[key]`, which is there."""
+    if indexed.single(container, key) and indexed.remove(s, container, key):
+        return
+    del container.entries[hashable(s, key)]
+    container.mark(s)
+
+
 def dict_item(s: Any, container: DictValue, index: Value) -> Value:
-    found = container.get(s, hashable(s, index))
+    found = entry(s, container, index)
     if found is not None:
         return found
     missing = s.find_special(container, "__missing__")
@@ -481,7 +504,7 @@ def set_item(s: Any, container: Value, index: Value, value: Value) -> None:
     if isinstance(container, TensorValue):
         if _fills(s, container, index, value):
             s.torch_method("masked_fill_", [container, index, value], {})
-        else:
+        elif not rows.store(s, container, index, value):
             s.torch_call(operator.setitem, [container, index, value], {})
         return
     if isinstance(container, DictValue) and not _overrides(s, container, "__setitem__"):
@@ -505,6 +528,9 @@ def _fills(s: Any, container: TensorValue, index: Value, value: Value) -> bool:
 
 def sequence_store(s: Any, container: ListValue, index: Value, value: Value | None) -> None:
     """Assign to (or, with None, delete) an item or a slice of a list."""
+    if value is not None and indexed.store(s, container, index, value):
+        mark(s, container, moves=False)
+        return
     try:
         place: Any = index.native() if isinstance(index, SliceValue) else as_index(s, index)
         part = container.items if isinstance(index, SliceValue) else container.place(place)
@@ -526,9 +552,9 @@ def mark(s: Any, container: SequenceValue, moves: bool = True) -> None:
 
 def del_item(s: Any, container: Value, index: Value) -> None:
     if isinstance(container, DictValue) and not _overrides(s, container, "__delitem__"):
-        if container.entries.pop(hashable(s, index), None) is None:
+        if not holds(s, container, index):
             s.throw(KeyError, index)
-        container.mark(s)
+        remove_entry(s, container, index)
     elif isinstance(container, ListValue) and not _overrides(s, container, "__delitem__"):
         sequence_store(s, container, index, None)
     else:

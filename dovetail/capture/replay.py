@@ -9,7 +9,7 @@ from typing import Any
 
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.rebuild import Rebuilder
-from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue
 from dovetail.capture.values.descriptors import ClassStore
@@ -68,7 +68,8 @@ def write_list(rebuilder: Rebuilder, value: ListValue) -> list[str]:
 def _write_ends(rebuilder: Rebuilder, value: ListValue, span: Span, target: str) -> list[str]:
     """What is unread stays, with what was read or put there on either side of it."""
     head, tail = (f"[{', '.join(rebuilder.expr(item) for item in part)}]" for part in (value.head, value.tail))
-    store, out = f"{rebuilder.known(list)}.__setitem__", []
+    store, made = f"{rebuilder.known(list)}.__setitem__", span.stores.made if span.stores is not None else ()
+    out = [f"{store}({target}, {rebuilder.expr(place)}, {rebuilder.expr(new)})" for place, new in made]
     if span.back:
         out.append(f"{store}({target}, slice(-{span.back}, None), {tail})")
     elif value.tail:
@@ -83,8 +84,9 @@ def write_dict(rebuilder: Rebuilder, value: DictValue) -> list[str]:
     kind = OrderedDict if issubclass(value.cls, OrderedDict) else dict
     base, before = rebuilder.known(kind), list(kind.keys(value.real))
     if value.unread is not None:
-        return [f"{base}.__setitem__({target}, {rebuilder.expr(k)}, {rebuilder.expr(v)})" for k, v in value.added]
-    grown = list(value.entries)[: len(before)] == before  # nothing removed or moved: what was not read stays
+        return [_change(rebuilder, f"{base}.", target, k, v) for k, v in value.added]
+    now = list(value.entries)[: len(before)]
+    grown = now == before and [*map(type, now)] == [*map(type, before)]  # none removed or moved: what was unread stays
     pairs = [
         (rebuilder.expr(k), rebuilder.local(rebuilder.expr(v)) if type(v) is Lazy else rebuilder.expr(v))
         for k, v in value.entries.values()
@@ -92,6 +94,12 @@ def write_dict(rebuilder: Rebuilder, value: DictValue) -> list[str]:
     ]
     clear = [] if grown else [f"{base}.clear({target})"]
     return [*clear, *(f"{base}.__setitem__({target}, {k}, {v})" for k, v in pairs)]
+
+
+def _change(rebuilder: Rebuilder, base: str, target: str, key: Value, new: Any) -> str:
+    if new is MISSING:
+        return f"{base}__delitem__({target}, {rebuilder.expr(key)})"
+    return f"{base}__setitem__({target}, {rebuilder.expr(key)}, {rebuilder.expr(new)})"
 
 
 def write_set(rebuilder: Rebuilder, value: SetValue) -> list[str]:

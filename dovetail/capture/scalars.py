@@ -41,7 +41,7 @@ FUNCTIONS: frozenset[Any] = frozenset(
 
 
 def varies(value: Any) -> bool:
-    """Is this a number that nothing relies on yet?"""
+    """Is this a number, or a text, that nothing relies on yet and that differs from call to call?"""
     return type(value) is ScalarValue and not value.seen
 
 
@@ -51,8 +51,10 @@ def is_open(value: Any) -> bool:
 
 
 def from_outside(s: Any, real: Any, source: Source | None) -> Value | None:
-    """A number whose value has been seen to change, or that is wanted as an input; None for any other."""
-    if source is None or type(real) not in NUMBERS or s.varying is not ALL and source.name() not in s.varying:
+    """A number or text whose value has been seen to change, or a number that is wanted as an input, else None."""
+    if source is None or type(real) not in (*NUMBERS, str):
+        return None
+    if type(real) is str if s.varying is ALL else source.name() not in s.varying:
         return None
     return ScalarValue(s, real, source)
 
@@ -82,7 +84,7 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
         return None
     kinds = type(left.real if varies(left) else left.value), type(right.real if varies(right) else right.value)
     sure = name in SURE and kinds[0] is kinds[1]
-    return _computed(s, f"({{}} {SIGNS[name]} {{}})", [left, right], sure)
+    return _operation(s, f"({{}} {SIGNS[name]} {{}})", [left, right], sure)
 
 
 def unary(s: Any, name: str, value: Value) -> Value | None:
@@ -92,7 +94,7 @@ def unary(s: Any, name: str, value: Value) -> Value | None:
         return tensornumbers.unary(s, name, value)
     if not varies(value) or not _number(value):
         return None
-    return _computed(s, f"({UNARY_SIGNS[name]}{{}})", [value], name != "invert")
+    return _operation(s, f"({UNARY_SIGNS[name]}{{}})", [value], name != "invert")
 
 
 def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
@@ -105,7 +107,7 @@ def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, r
     texts = _text(left) and _text(right)
     if not texts and not (_number(left) and _number(right)):
         return boolean(sign == "!=") if sign in ("==", "!=") and _literal(left) and _literal(right) else None
-    return _outcome(s, f"({{}} {sign} {{}})", [left, right], function(_real(left), _real(right)))
+    return outcome(s, f"({{}} {sign} {{}})", [left, right], function(_real(left), _real(right)))
 
 
 def contains(s: Any, keys: Iterable[Any], item: Any) -> bool | None:
@@ -114,7 +116,7 @@ def contains(s: Any, keys: Iterable[Any], item: Any) -> bool | None:
     if not all(type(k) in (int, float, str, bool, type(None)) for k in known):
         return None
     text = f"({{}} in {s.bind(known, 'a set of constants').expr()})"
-    return bool(_outcome(s, text, [item], item.real in known).native())
+    return bool(outcome(s, text, [item], item.real in known).native())
 
 
 def truth(s: Any, value: Any) -> bool | None:
@@ -122,7 +124,7 @@ def truth(s: Any, value: Any) -> bool | None:
         return graphnumbers.needed(s)
     if not varies(value) or not _number(value):
         return None
-    return bool(_outcome(s, "({} != 0)", [value], value.real != 0).native())
+    return bool(outcome(s, "({} != 0)", [value], value.real != 0).native())
 
 
 def call(s: Any, function: Any, args: list[Value]) -> Value | None:
@@ -134,19 +136,19 @@ def call(s: Any, function: Any, args: list[Value]) -> Value | None:
         return made
     if not any(map(varies, args)) or function not in FUNCTIONS or not all(map(_number, args)):
         return None
-    text = f"{s.bind(function).expr()}({', '.join('{}' for _ in args)})"
+    text, parts = f"{{}}({', '.join('{}' for _ in args)})", [s.bind(function), *args]
     result = _result(function, args)
     if type(result) is bool:
-        return _outcome(s, text, args, result)
-    return _scalar(s, text, args, result, False) if type(result) in NUMBERS else None
+        return outcome(s, text, parts, result)
+    return computed(s, text, parts, result, False) if type(result) in NUMBERS else None
 
 
 def added(s: Any, values: list[Any], start: Any) -> Value:
     """`sum(values, start)` of numbers: Python may be more exact than adding one after the other."""
     numbers = [*values, start]
     if any(map(varies, numbers)):
-        template = f"{s.bind(sum).expr()}(({'{}, ' * len(values)}), {{}})"
-        made = _scalar(s, template, numbers, sum(map(_real, values), _real(start)), False)
+        template = f"{{}}(({'{}, ' * len(values)}), {{}})"
+        made = computed(s, template, [s.bind(sum), *numbers], sum(map(_real, values), _real(start)), False)
         if made is not None:
             return made
     return Const(sum((v.value for v in values), start.value))
@@ -159,8 +161,8 @@ def text(s: Any, value: Any, spec: str, function: Any) -> Value | None:
     if type(value.real) is str and function in (str, format) and not spec:
         return value
     made = format(value.real if spec else function(value.real), spec)
-    inner = "{}" if spec else f"{s.bind(function).expr()}({{}})"
-    return _scalar(s, f"{s.bind(format).expr()}({inner}, {_braced(repr(spec))})", [value], made, True)
+    inner, parts = ("{}", [value]) if spec else ("{}({})", [s.bind(function), value])
+    return computed(s, f"{{}}({inner}, {braced(repr(spec))})", [s.bind(format), *parts], made, True)
 
 
 def joined(s: Any, parts: list[Value]) -> Value | None:
@@ -168,7 +170,7 @@ def joined(s: Any, parts: list[Value]) -> Value | None:
     if not any(map(is_open, parts)) or not all(isinstance(p, Const) for p in parts):
         return None
     whole = "".join(_real(p) for p in parts)
-    return _scalar(s, f"''.join(({' '.join('{},' for _ in parts)}))", parts, whole, True)
+    return computed(s, f"''.join(({' '.join('{},' for _ in parts)}))", parts, whole, True)
 
 
 def is_representable(s: Any, value: ScalarValue) -> bool:
@@ -177,7 +179,7 @@ def is_representable(s: Any, value: ScalarValue) -> bool:
         return True
     if not -(2**63) <= value.real < 2**63:
         return False
-    _outcome(s, "(-0x8000000000000000 <= {} <= 0x7fffffffffffffff)", [value], True)
+    outcome(s, "(-0x8000000000000000 <= {} <= 0x7fffffffffffffff)", [value], True)
     return True
 
 
@@ -207,37 +209,41 @@ def _result(function: Any, args: list[Any]) -> Any:
         return None
 
 
-def _computed(s: Any, template: str, operands: list[Any], sure: bool) -> Value | None:
+def _operation(s: Any, template: str, operands: list[Any], sure: bool) -> Value | None:
     names = tuple(f"_{k}" for k in range(len(operands)))
     result = _result(_evaluator(template, names), operands)
     if type(result) not in NUMBERS:
         return None  # it raises, or gives a complex number: with constants, Python says so
-    return _scalar(s, template, operands, result, sure)
+    return computed(s, template, operands, result, sure)
 
 
 def _evaluator(template: str, names: tuple[str, ...]) -> Any:
     return eval(f"lambda {', '.join(names)}: {template.format(*names)}")
 
 
-def _scalar(s: Any, template: str, operands: list[Any], result: Any, sure: bool) -> Value | None:
+def computed(s: Any, template: str, operands: list[Any], result: Any, sure: bool = True) -> Value | None:
+    """A number or text that the residual computes; operands are numbers, texts, what has a source, and sources."""
     source = _source(s, template, operands)
     if source.length > LONGEST:
         return None
     return ScalarValue(s, result, source, sure)
 
 
-def _outcome(s: Any, template: str, operands: list[Any], outcome: bool) -> Value:
-    s.guard(_source(s, template, operands), GuardKind.ID, outcome)
-    return boolean(outcome)
+def outcome(s: Any, template: str, operands: list[Any], found: bool) -> Value:
+    """Rely on what comes of a test."""
+    s.guard(_source(s, template, operands), GuardKind.ID, found)
+    return boolean(found)
 
 
 def _source(s: Any, template: str, operands: list[Any]) -> Computed:
     """Constants become part of the template."""
-    texts = ["{}" if is_open(v) else _braced(_constant(s, v)) for v in operands]
-    return Computed(template.format(*texts), tuple(v.source for v in operands if is_open(v)))
+    known = [isinstance(v, Const) and not is_open(v) for v in operands]
+    texts = [braced(constant(s, v)) if fixed else "{}" for v, fixed in zip(operands, known)]
+    found = (v if isinstance(v, Source) else v.source for v, fixed in zip(operands, known) if not fixed)
+    return Computed(template.format(*texts), tuple(found))
 
 
-def _constant(s: Any, value: Any) -> str:
+def constant(s: Any, value: Any) -> str:
     number = value.value
     if type(number) is float and not math.isfinite(number):
         return s.bind(number, repr(number)).expr()
@@ -245,5 +251,5 @@ def _constant(s: Any, value: Any) -> str:
     return f"({shown})" if shown[0] == "-" else shown
 
 
-def _braced(text: str) -> str:
+def braced(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")

@@ -37,6 +37,7 @@ class Session:
         self.varying = varying  # names of sources whose numbers are inputs; see scalars.py
         self.numbers: dict[Source, Any] = {}  # placeholders of numbers
         self.has_tensor_numbers = False
+        self.parts: dict[Source, Value] = {}  # of tensors, as inputs of their own; see rows.py
         self.graph = self.root = torch.fx.Graph()  # where nodes go now; the region's own
         self.subgraphs: dict[str, Any] = {}  # modules of the graphs inside `graph`
         self.open_graphs = [self.root]

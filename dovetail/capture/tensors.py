@@ -30,7 +30,7 @@ from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValu
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.scalar import GraphNumber, ScalarValue
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.capture.wrap import Called
+from dovetail.capture.wrap import Called, is_alike
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
@@ -46,7 +46,7 @@ def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     if cls not in overrides.PLAIN:
         _check_class(s, cls, source)
     run_native(s, refuse_unusual, [real], {})
-    own, static, member = source, isinstance(source, Member), source
+    own, static, member = source, isinstance(source, Member) and not is_alike(s, source), source
     if static:
         s.guard(source, GuardKind.ID, real)
         own = source = s.bind(real, source.name())
@@ -345,7 +345,7 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     if isinstance(value, TensorValue):
         return reachable(s, value).node, value.fake
     if isinstance(value, Const):
-        if numbers and varies(value) and s.graph is s.root and is_representable(s, value):
+        if numbers and varies(value) and value.cls is not str and s.graph is s.root and is_representable(s, value):
             return number_node(s, value), value.real
         plain = value.value.item() if isinstance(value.value, numpy.generic) else value.value
         return plain, plain

@@ -40,7 +40,7 @@ from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Arg, Attr, Bound, Item, OwnDict, RawItem, RawView, Source
+from dovetail.ir.source import Arg, At, Attr, Bound, Got, Item, OwnDict, RawItem, RawView, Source, path
 
 Wrapper = Callable[[Any, Any, "Source | None"], Value]
 
@@ -83,7 +83,7 @@ def _guard_again(s: Any, value: Value, obj: Any, source: Source) -> None:
         return
     if isinstance(value, FunctionValue) and value.anew:
         s.guard(source, GuardKind.ALIAS, value.source)
-    elif isinstance(value, (ModuleValue, KnownValue, FunctionValue)):
+    elif isinstance(value, (KnownValue, FunctionValue)) or isinstance(value, ModuleValue) and value.identify is None:
         s.guard(source, GuardKind.ID, obj)
     elif isinstance(value, TensorValue) or isinstance(value, (ObjectValue, MethodValue)) and not isinstance(obj, tuple):
         s.guard(source, GuardKind.ALIAS, value.source)
@@ -299,6 +299,8 @@ def _guard_length(s: Any, obj: Any, source: Source, kind: type) -> None:
 
 def _item_source(s: Any, cls: type, kind: type) -> Callable[[Source, Any], Source]:
     """How an item is reached, past what a subclass makes of `obj[key]`."""
+    if kind is dict and s.static(cls, "__missing__") is not MISSING:
+        return Got
     if kind is deque or s.static(cls, "__getitem__") is kind.__getitem__:  # type: ignore[attr-defined]
         return Item
     return lambda source, key: RawItem(source, key, kind.__name__)
@@ -413,9 +415,20 @@ def _read_set(s: Any, obj: Any, source: Source | None) -> SetEntries:
 
 def _wrap_module(s: Any, obj: Any, source: Source | None) -> Value:
     label = source.name() if source is not None else type(obj).__name__
+    if source is not None and is_alike(s, source):
+        s.guard(source, GuardKind.TYPE, type(obj))
+        value = ModuleValue(type(obj), obj, source)
+        value.identify = functools.partial(s.guard, source, GuardKind.ID, obj)
+        return _remember(s, obj, value)
     if source is not None:
         s.guard(source, GuardKind.ID, obj)
     return _remember(s, obj, ModuleValue(type(obj), obj, s.bind(obj, label)))
+
+
+def is_alike(s: Any, source: Source) -> bool:
+    """Is this a place that was seen to lead to many modules, or something below one of those?"""
+    names: Any = frozenset() if s.varying is ALL else s.varying
+    return any(isinstance(part, At) or names and part.name() in names for part in path(source))
 
 
 def _wrap_optimizer(s: Any, obj: Any, source: Source | None) -> Value:

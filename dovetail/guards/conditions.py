@@ -66,7 +66,7 @@ class Writer:
         if isinstance(source, Computed):
             return source.template.format(*map(self.load, source.operands))
         if isinstance(source, Keyed):
-            return f"{self.load(source.base)}.get({self.load(source.key)})"
+            return source.loaded(self.load(source.base), self.load(source.key))
         whole = source.expr()
         base = getattr(source, "base", None)
         if base is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dovetail.ir.source import Attr, Bound, Item, Keyed, Member, Own, Source
+from dovetail.ir.source import At, Attr, Bound, Item, Keyed, Member, Own, Source
 
 
 class NotSlotted(Exception):
@@ -61,7 +61,7 @@ class Resolver:
 def anchored(source: Source | None) -> bool:
     """Whether the path starts at an object that the entry itself holds."""
     while source is not None and not isinstance(source, Bound):
-        if isinstance(source, Keyed) and not anchored(source.key):
+        if isinstance(source, At) or isinstance(source, Keyed) and not anchored(source.key):
             return False
         source = getattr(source, "base", None)
     return source is not None

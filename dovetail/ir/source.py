@@ -15,6 +15,7 @@ and everything else is a path from a root. `name()` is what the user reads in me
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +111,14 @@ class Item(Source):
 
 
 @dataclass(frozen=True, slots=True)
+class Got(Item):
+    """The entry of a dictionary whose class does something about missing keys: looking for one must not."""
+
+    def expr(self) -> str:
+        return f"dict.get({self.base.expr()}, {self.key!r})"
+
+
+@dataclass(frozen=True, slots=True)
 class Computed(Source):
     """Plain Python on values from outside: `template` with the texts of `operands` filled in."""
 
@@ -201,10 +210,24 @@ class Keyed(Source):
     key: Source
 
     def expr(self) -> str:
-        return f"{self.base.expr()}.get({self.key.expr()})"
+        return self.loaded(self.base.expr(), self.key.expr())
 
     def name(self) -> str:
         return f"{self.base.name()}[{self.key.name()}]"
+
+    def loaded(self, base: str, key: str) -> str:
+        """The text that reads it, of the texts of its parts."""
+        return f"{base}.get({key})"
+
+
+@dataclass(frozen=True, slots=True)
+class At(Keyed):
+    """The item of `base`, a dictionary or a sequence, under a number or text that differs from call to call."""
+
+    mapping: bool = False
+
+    def loaded(self, base: str, key: str) -> str:
+        return f"{base}.get({key})" if self.mapping else f"{base}[{key}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +261,13 @@ class FromArray(Source):
 
     def name(self) -> str:
         return self.array.name()
+
+
+def path(source: Any) -> Iterator[Source]:
+    """The source and what it leads through, from the end to the root."""
+    while source is not None:
+        yield source
+        source = getattr(source, "base", None)
 
 
 def object_of(source: Source) -> Source:

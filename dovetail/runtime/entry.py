@@ -11,6 +11,7 @@ import functools
 import threading
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,8 +20,9 @@ import numpy
 
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
-from dovetail.ir.guard import MISS, GuardKind
+from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
+from dovetail.ir.source import Item, path
 from dovetail.runtime.collection import paused_collection
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
 from dovetail.runtime.forking import ForkGuard
@@ -179,7 +181,7 @@ class Dispatcher:
         """A new entry, already published; None where policy says eager. Raises what the user must see."""
         index = len(self.entries)
         found = [entry.failures(args, kwargs) for entry in self.entries]
-        self.varying |= {name for failed in found for name in changed_numbers(failed)}
+        self.varying |= {name for failed in found for name in changed_numbers(failed)} | changed_modules(found)
         before = surroundings()
         try:
             entry = self.compiler.compile(self.fn, args, kwargs, index, list(map(_texts, found)), self.varying)
@@ -262,20 +264,42 @@ def _texts(failed: list[Any]) -> list[str]:
 
 
 #: Types of what an EQUAL guard may be relieved of.
-NUMBERS = (int, float, tuple, numpy.float16, numpy.float32, numpy.float64)
+NUMBERS = (int, float, str, tuple, numpy.float16, numpy.float32, numpy.float64)
+#: What a container holds, which changes along with the key that a loop uses.
+CONTENTS = (GuardKind.KEYS, GuardKind.LENGTH, GuardKind.CONTAINS)
 
 
 def changed_numbers(failed: list[Any]) -> list[str]:
-    """The names of the sources of ints and floats, if their values are all that keeps an entry from fitting.
+    """The names of the sources of numbers and texts, if their values are all that keeps an entry from fitting.
 
-    A float is named in any case: it chooses no path as integers do, and a rate may change along with other things.
+    Containers may hold something else as well, where a number or text is a key. A float is named in any case: it
+    chooses no path as integers do, and a rate may change along with other things.
     """
-    guards = [f.guard for f in failed]
-    if not all(g is not None and g.kind is GuardKind.EQUAL and type(g.payload) in NUMBERS for g in guards):
-        guards = [g for g in guards if g is not None and g.kind is GuardKind.EQUAL and type(g.payload) is float]
+    found = [f.guard for f in failed]
+    guards = [g for g in found if g is not None and g.kind is GuardKind.EQUAL and type(g.payload) in NUMBERS]
+    if not all(g is not None and (g in guards or _on_contents(g) or _on_module(g)) for g in found):
+        guards = [g for g in guards if type(g.payload) is float]
     names = [(g.source.name(), g.payload) for g in guards]
     items = [f"{name}[{k}]" for name, value in names if type(value) is tuple for k in range(len(value))]
     return [name for name, _ in names] + items
+
+
+def changed_modules(found: list[list[Any]]) -> set[str]:
+    """The names of the sources that have led to three different modules by now: what is alike in them shall do."""
+    others = Counter(f.guard.source.name() for failed in found for f in failed if _on_module(f.guard))
+    return {name for name, count in others.items() if count > 1}
+
+
+def _on_module(guard: Guard | None) -> bool:
+    return guard is not None and guard.kind is GuardKind.ID and isinstance(guard.payload, weakref.ref)
+
+
+def _on_contents(guard: Guard) -> bool:
+    """Is it about what a container holds?"""
+    looked_at = (guard.source, *(guard.payload if guard.kind is GuardKind.DISTINCT else ()))
+    if guard.kind in CONTENTS or guard.kind is GuardKind.EQUAL and isinstance(guard.payload, (set, frozenset)):
+        return True
+    return any(isinstance(part, Item) for source in looked_at for part in path(source))
 
 
 def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:

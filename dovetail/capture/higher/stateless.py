@@ -34,7 +34,7 @@ def _functional_call(s: Any, args: Args, kwargs: Kwargs) -> Value:
     positional, named = given.get("args"), given.get("kwargs")
     values = {k.native(): v for k, v in tensors.pairs(s)}
     tie, strict = (_flag(given, name, default) for name, default in (("tie_weights", True), ("strict", False)))
-    with _replaced(s, module, _complete(s, module.real, values, tie, strict)):
+    with _replaced(s, module, _complete(s, module.native(), values, tie, strict)):
         return module.call(s, _positional(s, positional), _named(s, named))
 
 

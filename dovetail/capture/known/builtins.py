@@ -121,7 +121,9 @@ def _id(s: Any, args: Args, kwargs: Kwargs) -> Value:
     real = getattr(value, "real", MISSING)
     if real is MISSING:
         return Const(id(value))
-    if value.source is not None and not isinstance(value, (ModuleValue, KnownValue, FunctionValue)):
+    if isinstance(value, ModuleValue):
+        value.native()
+    elif value.source is not None and not isinstance(value, (KnownValue, FunctionValue)):
         s.guard(value.source, GuardKind.ID, real)
     return Const(id(real))
 

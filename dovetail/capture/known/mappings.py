@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.known.table import known, methods
-from dovetail.capture.operators import dict_item, native_call
+from dovetail.capture.operators import dict_item, entry, holds, native_call, remove_entry
 from dovetail.capture.values.base import MISSING, NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import DictValue, TupleValue, ViewValue
 from dovetail.capture.values.views import NamespaceValue
@@ -67,7 +67,7 @@ def _defaultdict(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _get(s: Any, v: Any, key: Value, default: Value = NONE) -> Value:
     if isinstance(v, NamespaceValue):
         return v.base.instance_attr(s, key.native()) or default
-    return v.get(s, s.hashable(key)) or default
+    return entry(s, v, key) or default
 
 
 @methods(dict, "pop")
@@ -76,12 +76,10 @@ def _dict_pop(s: Any, v: Any, key: Value, default: Value | None = None) -> Value
         found = v.base.instance_attr(s, key.native())
         v.base.del_instance_attr(s, key.native())
         return found or default or s.throw(KeyError, key)
-    native_key = s.hashable(key)
-    found = v.get(s, native_key)
+    found = entry(s, v, key)
     if found is None:
         return default if default is not None else s.throw(KeyError, key)
-    del v.entries[native_key]
-    v.mark(s)
+    remove_entry(s, v, key)
     return found
 
 
@@ -155,7 +153,7 @@ def _dict_getitem(s: Any, v: Any, key: Value) -> Value:
 def _dict_contains(s: Any, v: Any, key: Value) -> Value:
     if isinstance(v, NamespaceValue):
         return boolean(v.base.instance_attr(s, key.native()) is not None)
-    return boolean(v.has(s.hashable(key)))
+    return boolean(holds(s, v, key))
 
 
 def _del_item(s: Any, v: Any, key: Value) -> None:

@@ -292,7 +292,7 @@ def concat(a, b):
 
 @standin(operator.index)
 def index(a):
-    return range(a + 1)[-1] if type(a) is int and a >= 0 else a.__index__()
+    return a if type(a) is int else a.__index__()
 
 
 @standin(operator.itemgetter.__call__)

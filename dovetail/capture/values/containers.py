@@ -93,7 +93,7 @@ class SequenceValue(ObjectValue):
 
     def join(self, s: Any, other: SequenceValue) -> None:
         """Put what another holds at the end, unread if that will do."""
-        if self.span is None and other.divisible and self.maxlen is None:
+        if self.span is None and other.divisible and other.span.stores is None and self.maxlen is None:  # type: ignore[union-attr]
             self.head += other.head
             self.span, self.tail = other.span.copy(), list(other.tail)  # type: ignore[union-attr]
         else:
@@ -102,7 +102,7 @@ class SequenceValue(ObjectValue):
     def cut(self, start: int | None, stop: int | None) -> tuple[list[Any], bool, list[Any]] | None:
         """The parts of `[start:stop]`: a head, whether what is unread comes next, a tail. None: all must be read."""
         first, last = start or 0, stop
-        if not self.divisible or last is not None and first < 0:
+        if not self.divisible or self.span.stores is not None or last is not None and first < 0:  # type: ignore[union-attr]
             return None
         if first < 0:
             return ([], False, self.tail[first:]) if self.ensure(-first, True) else None
@@ -168,7 +168,7 @@ class DictValue(ObjectValue):
     """`entries` maps a key's native form to (key, value), in insertion order.
 
     One from outside is `unread` until something depends on what it holds: reading it wraps and guards its contents.
-    What was put in until then is `added`, which needs no knowledge of what is there.
+    What was put in until then, or with MISSING taken out, is `added`, which needs no knowledge of what is there.
     One with tensors as keys can be asked for single entries: `look_up` finds those that are outside, `found` are those
     that were asked for or put there.
     """
@@ -191,7 +191,10 @@ class DictValue(ObjectValue):
             self._entries = self.unread()
             self.unread = None
             for key, value in self.added:
-                self._store(self._entries, key.key(), key, value)
+                if value is MISSING:
+                    del self._entries[key.key()]
+                else:
+                    self._store(self._entries, key.key(), key, value)
         return self._entries
 
     @entries.setter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -102,13 +103,17 @@ class OpaqueValue(ObjectValue):
 
 
 class ModuleValue(ObjectValue):
-    """An `nn.Module` from outside, known by identity. `members` are names that `attrs` has from the module's tables."""
+    """An `nn.Module` from outside. `members` are names that `attrs` has from the module's tables.
 
-    __slots__ = ("members",)
+    It is known by its identity; or it is one of many at `source` that are alike, and `identify` makes it the one.
+    """
+
+    __slots__ = ("identify", "members")
 
     def __init__(self, cls: type, real: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, real, source)
         self.members: dict[str, str] = {}
+        self.identify: Callable[[], None] | None = None
 
     def instance_attr(self, s: Any, name: str) -> Value | None:
         table = self.members.get(name)
@@ -119,7 +124,12 @@ class ModuleValue(ObjectValue):
     def native(self) -> Any:
         if self.real is MISSING:
             raise NotNative(self)
+        if self.identify is not None:
+            self.identify()
         return self.real
+
+    def key(self) -> Any:
+        return self if self.real is MISSING else self.native()
 
 
 class ExceptionValue(ObjectValue):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.capture.values.base import Value
 from dovetail.capture.values.objects import Lazy
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed, Item, Source
@@ -14,14 +15,15 @@ class Span:
     """All items of `real`, as it was when the region began, but the first `front` and the last `back`.
 
     Taking an item at either end relies on there being so many; the rest relies on the length. Only a `divisible` one,
-    of a plain list or tuple, gives single items.
+    of a plain list or tuple, gives single items. `stores` is what was put into it under indices that vary.
     """
 
-    __slots__ = ("s", "real", "source", "front", "back", "read", "divisible")
+    __slots__ = ("s", "real", "source", "front", "back", "read", "divisible", "stores")
 
     def __init__(self, s: Any, real: Any, source: Source, read: Callable[[], list[Any]], divisible: bool) -> None:
         self.s, self.real, self.source, self.read, self.divisible = s, real, source, read, divisible
         self.front = self.back = 0
+        self.stores: Any = None
 
     def copy(self) -> Span:
         made = Span(self.s, self.real, self.source, self.read, self.divisible)
@@ -34,13 +36,16 @@ class Span:
 
     def rest(self) -> list[Any]:
         found = self.read()
+        if self.stores is not None:
+            self.stores.apply(found)
         return found[self.front : len(found) - self.back]
 
-    def take(self, last: bool) -> Lazy | None:
+    def take(self, last: bool) -> Lazy | Value | None:
         """The next item at one end; None if there is none."""
         if self.taken >= len(self.real):
             return None
         self.back, self.front = self.back + last, self.front + (not last)
         self.s.guard(Computed(f"(len({{}}) >= {self.taken})", (self.source,)), GuardKind.ID, True)
         key = -self.back if last else self.front - 1
-        return Lazy(self.real[key], Item(self.source, key))
+        stored = self.stores.at_end(key) if self.stores is not None else None
+        return stored if stored is not None else Lazy(self.real[key], Item(self.source, key))

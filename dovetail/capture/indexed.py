@@ -1,0 +1,181 @@
+"""Items of containers from outside under an index or key that differs from call to call.
+
+Such an item is reached by a path that the residual computes, and guarded by what it is. A store is written down with
+its key and replayed under it. Whether two keys are one is seen while capturing, and the entry relies on that; so is
+whether the container has the item. What needs to know the whole container asks for the keys' values.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from dovetail.capture import scalars
+from dovetail.capture.keyed import KEYED
+from dovetail.capture.values.base import MISSING, Const, LateConst, Value
+from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, literal
+from dovetail.capture.values.span import Span
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import At, Computed
+
+# ---------------------------------------------------------------- sequences
+
+
+def position(s: Any, value: SequenceValue, index: Value, words: str) -> Value | None:
+    """Where the item of that index was when the call began; None where only the index's value says it.
+
+    `words`: what the program's IndexError says.
+    """
+    if not value.divisible or not scalars.varies(index) or index.cls is not int:
+        return None
+    span: Any = value.span
+    size, real = len(span.real), index.real  # type: ignore[attr-defined]
+    head, tail = len(value.head), len(value.tail)
+    first, behind = head - span.front, tail - span.back
+    if head <= real < size + first - span.back:
+        scalars.outcome(s, f"({head} <= {{}} < len({{}}) + {first - span.back})", [index, span], True)
+        return index if not first else scalars.computed(s, f"({{}} - {first})", [index], real - first)
+    if span.front - size - behind <= real < -tail:
+        scalars.outcome(s, f"({span.front - behind} - len({{}}) <= {{}} < {-tail})", [span, index], True)
+        return scalars.computed(s, f"({{}} + len({{}}) + {behind})", [index, span], real + size + behind)
+    length = size + first + behind
+    if -length <= real < length:
+        return None
+    bound = f"len({{}}) + {first + behind}"
+    scalars.outcome(s, f"(-({bound}) <= {{}} < {bound})", [span, index, span], False)
+    return s.throw(IndexError, words)  # type: ignore[no-any-return]
+
+
+def item(s: Any, value: SequenceValue, index: Value) -> Value | None:
+    """`value[index]`; None where only the index's value will do."""
+    place: Any = position(s, value, index, f"{'tuple' if issubclass(value.cls, tuple) else 'list'} index out of range")
+    if place is None:
+        return None
+    span: Any = value.span
+    found = span.stores.at(place) if span.stores is not None else None
+    return found if found is not None else s.wrap(span.real[place.real], At(span.source, place.source))
+
+
+class Stores:
+    """What the program has put where in the unread part of a list, in order."""
+
+    def __init__(self, s: Any, span: Span) -> None:
+        self.s, self.span = s, span
+        self.made: list[tuple[Value, Value]] = []
+
+    def at(self, place: Value) -> Value | None:
+        return next((new for other, new in reversed(self.made) if _one(self.s, other, place)), None)
+
+    def at_end(self, key: int) -> Value | None:
+        """The same so far from the beginning or, below 0, from the end."""
+        if key >= 0:
+            return self.at(Const(key))
+        span: Any = self.span
+        place = scalars.computed(self.s, f"(len({{}}) - {-key})", [span], len(span.real) + key)
+        return self.at(place)  # type: ignore[arg-type]
+
+    def apply(self, items: list[Any]) -> None:
+        """Do it to all that the list held."""
+        for place, new in self.made:
+            items[place.value] = new  # type: ignore[attr-defined]
+
+
+def store(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
+    """`value[index] = new`; False where only the index's value will do."""
+    words = "list assignment index out of range"
+    place = position(s, value, index, words) if value.real is not MISSING else None
+    if place is None:
+        return False
+    span: Any = value.span
+    if span.stores is None:
+        span.stores = Stores(s, span)
+    span.stores.made.append((place, new))
+    return True
+
+
+# ---------------------------------------------------------------- dictionaries and sets
+
+
+def single(value: Any, key: Value) -> bool:
+    """Is the entry under `key` found by a path that is computed, without a look at the others?"""
+    if not isinstance(value, DictValue) or value.source is None or type(value.real) not in KEYED:
+        return False
+    if value.look_up is not None or value.unread is None and value.changed:
+        return False
+    return _varies(key) or value.unread is not None and literal(key) and any(_varies(k) for k, _ in value.added)
+
+
+def has(s: Any, value: DictValue, key: Value) -> bool:
+    """`key in value`"""
+    known = _added(s, value, key)
+    return _present(s, value, key) if known is None else known is not MISSING
+
+
+def get(s: Any, value: DictValue, key: Any) -> Value | None:
+    """The value under the key; None if there is none."""
+    known = _added(s, value, key)
+    if known is not None:
+        return None if known is MISSING else known
+    if not _present(s, value, key):
+        return None
+    source: Any = key.source if _varies(key) else Computed(_escaped(s, key), ())
+    return s.wrap(dict.__getitem__(value.real, _real(key)), At(value.source, source, True))  # type: ignore[arg-type, no-any-return]
+
+
+def remove(s: Any, value: DictValue, key: Value) -> bool:
+    """`del value[key]` of an entry that is there; False where the keys must be known."""
+    if value.unread is None:
+        return False
+    value.added.append((key, MISSING))  # type: ignore[arg-type]
+    value.mark(s)
+    return True
+
+
+def in_set(s: Any, value: Any, key: Value) -> bool | None:
+    """`key in value` for a set that nothing relies on; None where its items must be known."""
+    if not isinstance(value, SetValue) or type(value.real) is not set or value.unread is None or not literal(key):
+        return None
+    if not _varies(key) and not any(map(_varies, value.added)):
+        return None
+    return any(_one(s, key, other) for other in value.added) or _present(s, value, key)
+
+
+def _present(s: Any, value: Any, key: Value) -> bool:
+    found = _real(key) in value.real
+    if _varies(key):
+        scalars.outcome(s, "({} in {})", [key, value], found)
+    else:
+        s.guard(value.source, GuardKind.CONTAINS, (_real(key), found))
+    return found
+
+
+def _added(s: Any, value: DictValue, key: Value) -> Any:
+    """What the program has put under the key, MISSING where it has removed it, None where it did neither."""
+    changes = value.added if value.unread is not None else ()
+    return next((new for other, new in reversed(changes) if _one(s, other, key)), None)
+
+
+# ---------------------------------------------------------------- keys
+
+
+def _varies(key: Value) -> bool:
+    return scalars.varies(key) and key.cls in (int, str)
+
+
+def _real(key: Any) -> Any:
+    return key.real if isinstance(key, LateConst) else key.value
+
+
+def _one(s: Any, left: Any, right: Any) -> bool:
+    """Are the keys equal? The entry relies on it where one of them varies."""
+    if left is right:
+        return True
+    if _varies(left) or _varies(right):
+        made = scalars.compare(s, "==", operator.eq, left, right)
+        if made is not None:
+            return bool(made.native())
+    return bool(left.value == right.value)
+
+
+def _escaped(s: Any, key: Const) -> str:
+    return scalars.braced(scalars.constant(s, key))

@@ -1,0 +1,92 @@
+"""Parts of tensors from outside under indices that differ from call to call.
+
+The residual takes the part, a view, and the graph has it as an input: which part it is does not show in there. So the
+graph reads and writes the tensor's own memory, and an input that overlaps another one is treated as ever.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from dovetail.capture import overrides, scalars
+from dovetail.capture.values.base import ELLIPSIS, Const, Value
+from dovetail.capture.values.containers import SliceValue, TupleValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.source import Computed, Source
+
+
+def read(s: Any, tensor: TensorValue, index: Value) -> Value | None:
+    """`tensor[index]`; None where the graph must do it."""
+    known = len(s.parts)
+    found = _part(s, tensor, index)
+    if found is None or len(s.parts) > known:
+        return found
+    return s.torch_call(operator.getitem, [found, ELLIPSIS], {})  # type: ignore[no-any-return]  # eager makes two objects
+
+
+def store(s: Any, tensor: TensorValue, index: Value, value: Value) -> bool:
+    """`tensor[index] = value`; False where the graph must do it."""
+    given = [v for v in (tensor, value) if isinstance(v, TensorValue)]
+    if torch.is_grad_enabled() and any(v.fake.requires_grad for v in given):
+        return False  # the whole tensor gets a history
+    found = _part(s, tensor, index)
+    if found is None:
+        return False
+    s.torch_call(operator.setitem, [found, ELLIPSIS, value], {})
+    return True
+
+
+def _part(s: Any, tensor: TensorValue, index: Value) -> Value | None:
+    """The part as an input of the graph."""
+    places = index.all(s) if isinstance(index, TupleValue) else [index]
+    if not any(map(_open, places)) or not all(map(_plain, places)) or not _outside(s, tensor, index):
+        return None
+    owner = next((member for member, value in s.members.items() if value is tensor), tensor.source)
+    operands: list[Source] = [owner]
+    source = Computed(f"{{}}[{', '.join(_text(place, operands) for place in places)}]", tuple(operands))
+    if source not in s.parts:
+        try:
+            real = tensor.origin[tuple(map(_native, places))]  # type: ignore[index]
+        except (IndexError, TypeError):
+            return None
+        s.parts[source] = s.wrap_tensor(real, source)
+    return s.parts[source]  # type: ignore[no-any-return]
+
+
+def _outside(s: Any, tensor: TensorValue, index: Value) -> bool:
+    """Can it be taken before the graph runs, with the same history?"""
+    if tensor.source is None or tensor.origin is None or tensor.cls not in overrides.PLAIN:
+        return False
+    if s.graph is not s.root or torch.is_inference_mode_enabled() or torch.is_grad_enabled() is not s.grad_mode:
+        return False
+    return not overrides.active(s, [tensor, index])
+
+
+def _numbers(place: Any) -> list[Any]:
+    return [place.start, place.stop, place.step] if isinstance(place, SliceValue) else [place]
+
+
+def _open(place: Value) -> bool:
+    return any(scalars.varies(number) for number in _numbers(place))
+
+
+def _plain(place: Value) -> bool:
+    kinds = (int, type(None)) if isinstance(place, SliceValue) else (int,)
+    return all(isinstance(n, Const) and n.cls in kinds for n in _numbers(place))
+
+
+def _text(place: Value, operands: list[Source]) -> str:
+    texts = []
+    for number in _numbers(place):
+        if scalars.varies(number):
+            operands.append(number.source)
+        texts.append("{}" if scalars.varies(number) else "" if number.cls is type(None) else str(number.value))
+    return ":".join(texts)
+
+
+def _native(place: Value) -> Any:
+    found = [n.real if scalars.varies(n) else n.value for n in _numbers(place)]
+    return slice(*found) if isinstance(place, SliceValue) else found[0]
