@@ -96,6 +96,30 @@ def store(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
 # ---------------------------------------------------------------- dictionaries and sets
 
 
+def holds(s: Any, container: DictValue | SetValue, key: Value) -> bool:
+    """`key in container`, whatever its class says."""
+    if isinstance(container, DictValue) and single(container, key):
+        return has(s, container, key)
+    known = in_set(s, container, key)
+    if known is None and scalars.varies(key):
+        known = scalars.contains(s, container.entries, key)
+    return container.has(s.hashable(key)) if known is None else known
+
+
+def entry(s: Any, container: DictValue, key: Value) -> Value | None:
+    """The value under the key; None if there is none."""
+    return get(s, container, key) if single(container, key) else container.get(s, s.hashable(key))
+
+
+def remove_entry(s: Any, container: DictValue, key: Value) -> None:
+    """`del container[key]`, which is there."""
+    if single(container, key) and container.unread is not None:
+        container.added.append((key, MISSING))
+    else:
+        del container.entries[s.hashable(key)]
+    container.mark(s)
+
+
 def single(value: Any, key: Value) -> bool:
     """Is the entry under `key` found by a path that is computed, without a look at the others?"""
     if not isinstance(value, DictValue) or value.source is None or type(value.real) not in KEYED:
@@ -120,15 +144,6 @@ def get(s: Any, value: DictValue, key: Any) -> Value | None:
         return None
     source: Any = key.source if _varies(key) else Computed(_escaped(s, key), ())
     return s.wrap(dict.__getitem__(value.real, _real(key)), At(value.source, source, True))  # type: ignore[arg-type, no-any-return]
-
-
-def remove(s: Any, value: DictValue, key: Value) -> bool:
-    """`del value[key]` of an entry that is there; False where the keys must be known."""
-    if value.unread is None:
-        return False
-    value.added.append((key, MISSING))  # type: ignore[arg-type]
-    value.mark(s)
-    return True
 
 
 def in_set(s: Any, value: Any, key: Value) -> bool | None:

@@ -361,9 +361,9 @@ def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool
     """`item in container`; `wanted`: what the running instruction gives if so."""
     instruction, s.expected = s.expected is OPERATOR, None
     if isinstance(container, (DictValue, SetValue)) and not _overrides(s, container, "__contains__"):
-        return holds(s, container, item)
+        return indexed.holds(s, container, item)
     if isinstance(container, ViewValue) and container.kind == "keys":
-        return holds(s, container.base, item)
+        return indexed.holds(s, container.base, item)
     if isinstance(container, Const) and isinstance(item, Const):
         return bool(native_call(s, operator.contains, container.value, item.value).native())
     method = s.find_special(container, "__contains__")
@@ -377,16 +377,6 @@ def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool
         if equal(s, item, other):
             return True
     return False
-
-
-def holds(s: Any, container: DictValue | SetValue, item: Value) -> bool:
-    """`item in container`, whatever its class says."""
-    if indexed.single(container, item):
-        return indexed.has(s, container, item)  # type: ignore[arg-type]
-    known = indexed.in_set(s, container, item)
-    if known is None and scalars.varies(item):
-        known = scalars.contains(s, container.entries, item)
-    return container.has(hashable(s, item)) if known is None else known
 
 
 def get_item(s: Any, container: Value, index: Value) -> Value:
@@ -471,21 +461,8 @@ def as_index(s: Any, index: Value, words: str = "list indices must be integers o
     return int(s.call(method).native())
 
 
-def entry(s: Any, container: DictValue, key: Value) -> Value | None:
-    """The value under the key; None if there is none."""
-    return indexed.get(s, container, key) if indexed.single(container, key) else container.get(s, hashable(s, key))
-
-
-def remove_entry(s: Any, container: DictValue, key: Value) -> None:
-    """`del container[key]`, which is there."""
-    if indexed.single(container, key) and indexed.remove(s, container, key):
-        return
-    del container.entries[hashable(s, key)]
-    container.mark(s)
-
-
 def dict_item(s: Any, container: DictValue, index: Value) -> Value:
-    found = entry(s, container, index)
+    found = indexed.entry(s, container, index)
     if found is not None:
         return found
     missing = s.find_special(container, "__missing__")
@@ -552,9 +529,9 @@ def mark(s: Any, container: SequenceValue, moves: bool = True) -> None:
 
 def del_item(s: Any, container: Value, index: Value) -> None:
     if isinstance(container, DictValue) and not _overrides(s, container, "__delitem__"):
-        if not holds(s, container, index):
+        if not indexed.holds(s, container, index):
             s.throw(KeyError, index)
-        remove_entry(s, container, index)
+        indexed.remove_entry(s, container, index)
     elif isinstance(container, ListValue) and not _overrides(s, container, "__delitem__"):
         sequence_store(s, container, index, None)
     else:

@@ -8,8 +8,9 @@ from typing import Any
 
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.handlers.build import mapping_pairs
+from dovetail.capture.indexed import entry, holds, remove_entry
 from dovetail.capture.known.table import known, methods
-from dovetail.capture.operators import dict_item, entry, holds, native_call, remove_entry
+from dovetail.capture.operators import dict_item, native_call
 from dovetail.capture.values.base import MISSING, NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import DictValue, TupleValue, ViewValue
 from dovetail.capture.values.views import NamespaceValue
