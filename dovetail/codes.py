@@ -634,6 +634,15 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "torch.func.vmap(f)",
         ),
     },
+    "Sizes": {
+        "specialized-dimension": Code(
+            "depends on the value of a size that is marked dynamic",
+            "`mark_dynamic` promises that a size differs between calls, and code that needs its value would be "
+            "compiled for each. The message names the line.",
+            "Keep the size out of loops, branches and arguments that must be constants, or use maybe_mark_dynamic.",
+            "dovetail.mark_dynamic(x, 0)\nfor k in range(x.shape[0]):\n    x = x + k",
+        ),
+    },
     "Operators in functional form": {
         "higher-order-operator": Code(
             "uses an operator that takes functions",

@@ -86,6 +86,7 @@ SETTINGS: dict[str, Setting] = {
             "reorderable_logging_functions", REORDERABLE, (set, frozenset),
             "Functions that are called after the graph, in order, instead of ending it.",
         ),
+        Setting("dynamic_shapes", True, (bool,), "Sizes and numbers that change become inputs; else constants."),
         Setting("verbose", False, (bool,), "Recompile messages list every failed guard, not the first only."),
     )
 }

@@ -6,6 +6,7 @@
     │   └── GraphBreakError            the same under fullgraph=True
     ├── InternalError                  a bug of ours; names the stage that failed
     │   └── VerificationError          an IR broke its own rules between two stages
+    ├── SpecializedDimension           a dimension marked dynamic became a constant
     └── BackendError                   a custom backend raised; the original is the __cause__
 
 An Unsupported carries a stable `code`, the user's stack, the reason in the user's words and a
@@ -112,6 +113,20 @@ class InternalError(DovetailError):
 
 class VerificationError(InternalError):
     """An intermediate program violates the rules of `ir/spec.py`."""
+
+
+class SpecializedDimension(DovetailError):
+    """The code depends on the value of a size that the user marked dynamic."""
+
+    code = "specialized-dimension"
+
+    def __init__(self, name: str, value: int, where: str, line: str = "") -> None:
+        self.where = where
+        place = f" by {where}" + (f"\n    {line}" if line else "") if where else ""
+        super().__init__(
+            f"[{self.code}] {name} is marked dynamic, but was made the constant {value}{place}\n"
+            f"  What to do: {CODES[self.code].remedy}\n  Explained in {anchor(self.code)}"
+        )
 
 
 class BackendError(DovetailError):

@@ -6,36 +6,20 @@
     dovetail.mark_static(t)               no dimension will
     dovetail.mark_static_address(t)       the tensor keeps its memory from call to call
 
-A mark belongs to the tensor object and is kept with it. Sizes are compiled as constants so far, so marks are recorded
-and checked, and change nothing yet.
+A mark belongs to the tensor object and is kept with it. A dimension marked dynamic that the program makes a constant of
+is an error; one that may be dynamic then is one, without a word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from dovetail.errors import InvalidArgument
-
-ATTRIBUTE = "_dovetail_marks"
-
-
-@dataclass(frozen=True)
-class Marks:
-    """What is known of one tensor. Bounds are of sizes, both included; None where there is none."""
-
-    dynamic: dict[int, tuple[int | None, int | None]] = field(default_factory=dict)
-    perhaps: frozenset[int] = frozenset()
-    static: frozenset[int] = frozenset()
-    address: bool = False
-
-
-def marks_of(tensor: torch.Tensor) -> Marks:
-    """The marks of a tensor; none by default."""
-    return getattr(tensor, ATTRIBUTE, None) or Marks()
+from dovetail.ir.varying import ATTRIBUTE, Marks, marks_of
 
 
 def mark_dynamic(t: torch.Tensor, dim: Any, *, min: int | None = None, max: int | None = None) -> None:

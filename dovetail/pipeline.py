@@ -30,6 +30,7 @@ from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Batch, Group, Program
 from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.ir.text import fusion_text, program_text
+from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.lower import lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
@@ -37,6 +38,7 @@ from dovetail.normalize.text import aten_text
 from dovetail.ops.engine import calls_engine, steers_engine, used_up
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.number import NumberNeeded
+from dovetail.ops.fake.symint import is_size
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import program as program_runtime
@@ -52,11 +54,11 @@ Compiled = Callable[..., Sequence[Any]]
 
 def trace(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
-    varying: Any = frozenset(),
+    varying: Varying = CONSTANT,
 ) -> Captured:  # fmt: skip
     """Capture one call of `fn`, up to the first graph break if it may have any.
 
-    `varying` are the names of sources whose numbers were seen to change: they become inputs of the graph.
+    `varying` says which numbers and sizes were seen to change: they become inputs of the graph.
 
     Raises Unsupported, with the user's line, where capture can neither go on nor break.
     """
@@ -86,6 +88,8 @@ Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compil
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
+    if any(map(has_symbols, fakes)):
+        return graph
     if steers_engine(graph.graph) or takes_numbers_out(graph) or makes_leaves(graph, fakes) or begins(graph, fakes):
         return graph  # the engine gives what it returns its history
     used = without_gradients(graph) if calls_engine(graph.graph) else []
@@ -208,6 +212,11 @@ def without_autocast(call: Compiled) -> Compiled:
             return call(*inputs)
 
     return plain
+
+
+def has_symbols(fake: Any) -> bool:
+    """Does it have a size that differs from call to call?"""
+    return any(map(is_size, fake.shape)) if isinstance(fake, torch.Tensor) else is_size(fake)
 
 
 def needs_autograd(fakes: Sequence[Any]) -> bool:

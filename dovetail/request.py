@@ -28,6 +28,7 @@ from dovetail.entered import HOOKS, Entered
 from dovetail.errors import Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, REPEATED, UNDONE, Captured, Continuation
+from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
@@ -70,7 +71,8 @@ class Request:
         return Options(
             backend=BACKENDS.resolve(self.backend), mode=self.mode or "default", fullgraph=self.fullgraph,
             reorderable_logging_functions=frozenset(config.reorderable_logging_functions),
-            dynamic=self.dynamic, debug_dir=config.debug_dir if config.compile_debug else None,
+            dynamic=self.dynamic if config.dynamic_shapes else False,
+            debug_dir=config.debug_dir if config.compile_debug else None,
             **{**settings, **(self.user_options or {})},
         )  # fmt: skip
 
@@ -112,7 +114,7 @@ class Request:
 
     def compile(
         self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
-        varying: frozenset[str] = frozenset(),
+        varying: Varying = CONSTANT,
     ) -> guards.Entry:  # fmt: skip
         """One run of the pipeline, reported as it goes."""
         options = self.options()
@@ -147,7 +149,7 @@ class Request:
 
 def _compile_entry(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
-    rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any], varying: frozenset[str],
+    rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any], varying: Varying,
 ) -> guards.Entry:  # fmt: skip
     # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
     pipeline = importlib.import_module("dovetail.pipeline")
@@ -168,6 +170,8 @@ def _compile_entry(
     if graph is captured.graph and not any(vars(graph)[name] for name in HOOKS):
         graph = graph.forward  # a graph is no module of the program's: hooks on every module are not for it
     graph = undisturbed(graph, captured.graph.graph)
+    guards.refuse_specialized(captured)
+    events.artifact("dynamic", lambda: guards.sizes_report(captured))
     events.artifact("graph", lambda: _table(captured.graph))
     events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
     events.artifact("bytecode", lambda: _bytecode(fn, captured))

@@ -28,19 +28,21 @@ from dovetail.capture.offsets import forget_offsets
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.repeats import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
 from dovetail.capture.replay import effects
-from dovetail.capture.scalars import ALL
 from dovetail.capture.session import Session
+from dovetail.capture.sizes import Constants, bind_symbols, settle
+from dovetail.capture.tensors import placeholder_of
 from dovetail.capture.torchtable import remove_dead
 from dovetail.capture.values.base import MISSING, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.watching import Watch
 from dovetail.capture.wrap import function_parts
-from dovetail.errors import Unsupported
+from dovetail.errors import InternalError, Unsupported
 from dovetail.ir import marks
 from dovetail.ir.captured import Break, Captured, GraphInput
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Bound, Cell, object_of
+from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake import FakeMode, to_fake
 
 TABLES = (_handlers, _higher, _known)  # imported to be filled
@@ -62,11 +64,12 @@ class Target:
 
 @dataclass
 class Aside:
-    """What the attempts at one capture share: results of functions marked as constant, and who watches.
+    """What the attempts at one capture share: what varies, results of functions marked as constant, and who watches.
 
     Only the first attempt runs what the program asks for with comptime; the others repeat a part of it.
     """
 
+    varying: Varying
     constants: dict[Any, Any] = field(default_factory=dict)
     watch: Watch | None = None
     comptime: bool = True
@@ -74,27 +77,31 @@ class Aside:
 
 def capture(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any,
-    varying: Any = frozenset(), watch: Watch | None = None,
+    varying: Varying = CONSTANT, watch: Watch | None = None,
 ) -> Captured:  # fmt: skip
     """Trace `fn(*args, **kwargs)` without running it; raises `Unsupported` where that is impossible.
 
-    Tensors among the arguments are only looked at, never computed with. `varying` are the names of sources
-    whose numbers are inputs of the graph, or `ALL`.
+    Tensors among the arguments are only looked at, never computed with. `varying` says which numbers and sizes are
+    inputs of the graph instead of constants.
     """
-    return _capture(fn, args, kwargs, options, -1, varying, Aside(watch=watch))
+    return _capture(fn, args, kwargs, options, -1, Aside(_varying(varying, options), watch=watch))
+
+
+def _varying(varying: Varying, options: Any) -> Varying:
+    return {None: varying, True: replace(varying, everything=True), False: CONSTANT}[options.dynamic]
 
 
 def capture_with_breaks(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any,
-    varying: Any = frozenset(), watch: Watch | None = None,
+    varying: Varying = CONSTANT, watch: Watch | None = None,
 ) -> Captured:  # fmt: skip
     """The same, but what cannot be part of the graph ends it: the residual does it and hands over the rest.
 
     Raises `Unsupported` where no such break is possible either.
     """
-    aside = Aside(watch=watch)
+    aside = Aside(_varying(varying, options), watch=watch)
     try:
-        return _capture(fn, args, kwargs, options, 0, varying, aside)
+        return _capture(fn, args, kwargs, options, 0, aside)
     except Unsupported as error:
         if error.code == "user-exception" or error.strict:
             raise
@@ -102,7 +109,7 @@ def capture_with_breaks(
             if watch is not None:
                 watch.again(f"the graph ends at instruction {tick}: [{error.code}] {error.reason}")
             try:
-                captured = _capture(fn, args, kwargs, options, tick, varying, aside)
+                captured = _capture(fn, args, kwargs, options, tick, aside)
             except Unsupported as refusal:
                 error.refusals += (_refused(refusal),)
                 continue  # not here: end the graph one call further out
@@ -125,19 +132,29 @@ def _break_places(error: Unsupported) -> list[int]:
 
 
 def _capture(
-    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int = -1,
-    varying: Any = frozenset(), aside: Aside | None = None,
-) -> Captured:  # fmt: skip
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int, aside: Aside
+) -> Captured:
     """`stop`: the instruction to end at, 0 to go as far as possible, -1 if the graph must not break at all."""
+    while True:
+        try:
+            return _attempt(fn, args, kwargs, options, stop, aside)
+        except Constants as found:
+            if aside.varying.constant.issuperset(found.names):
+                raise InternalError("capture", f"{', '.join(found.names)} did not become constant") from None
+            aside.varying = aside.varying.without(found.names)
+
+
+def _attempt(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int, aside: Aside
+) -> Captured:
     rest = getattr(fn, "_dovetail_continuation", None)
     target = take_apart(fn)
     function = target.function or underlying(target.root)
-    varying = {None: varying, True: ALL, False: frozenset()}[options.dynamic]
-    session = Session(getattr(function, "__globals__", {}) if rest is None else rest.scopes[0], options, varying)
+    space = getattr(function, "__globals__", {}) if rest is None else rest.scopes[0]
+    session = Session(space, options, aside.varying)
     session.stop, session.breaks = stop or -1, stop >= 0
-    if aside is not None:
-        session.constants, session.watch, session.comptime = aside.constants, aside.watch, aside.comptime
-        aside.comptime = False
+    session.constants, session.watch, session.comptime = aside.constants, aside.watch, aside.comptime
+    aside.comptime = False
     if rest is None:
         _refuse_disabled(target)
         _refuse_generators(target)
@@ -328,9 +345,11 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     node.meta["stack"] = ()
     remove_dead(s.graph)
     _settle_numbers(s)
-    used = [(n, i) for n, i in s.inputs if n.users]
+    settle(s)
+    kept = bind_symbols(s, placeholder_of)
+    used = [(n, i) for n, i in s.inputs if n.users or n in kept]
     for n, _ in s.inputs:
-        if not n.users:
+        if not n.users and n not in kept:
             s.graph.erase_node(n)
     inputs = tuple(_as_given(s, i) for i in _order(s.graph, used))
     static = [s.bound[i.source.index] for i in inputs if i.static]
@@ -359,7 +378,11 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     equal = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}  # which implies the type
     guards = tuple(g for g in s.guards if g.kind is not GuardKind.TYPE or g.source not in equal)
     bound = tuple(s.bound)
-    return Captured(module, inputs, guards, residual, names, bound, (), metrics, ending.continuations, tuple(gone))
+    s.table.sizes.where = str  # what later stages rely on, they say themselves
+    return Captured(
+        module, inputs, guards, residual, names, bound, (), metrics, ending.continuations, tuple(gone),
+        sizes=s.table.sizes, symbols=s.table.origins, seen=s.table.seen,
+    )  # fmt: skip
 
 
 def _as_given(s: Session, given: GraphInput) -> GraphInput:
@@ -368,7 +391,7 @@ def _as_given(s: Session, given: GraphInput) -> GraphInput:
     real = None if value is None else value.origin
     if real is None or real.requires_grad == given.fake.requires_grad:
         return given
-    return replace(given, fake=to_fake(real))
+    return replace(given, fake=to_fake(real, layout=(given.fake.size(), given.fake.stride())))
 
 
 def _argument(rebuilder: Rebuilder, loading: Loading, given: Any) -> str:

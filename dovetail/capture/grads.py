@@ -66,9 +66,9 @@ class _History(torch.autograd.Function):
         return gradient
 
 
-def as_input(real: torch.Tensor) -> Any:
+def as_input(real: torch.Tensor, layout: Any = None) -> Any:
     """The fake of a tensor from outside: a leaf if that is one. A view with a history has a leaf as well."""
-    fake = to_fake(real)
+    fake = to_fake(real, layout=layout)
     if not real.requires_grad or real._is_view() or real.is_leaf:  # some views refuse to say whether they are leaves
         return fake
     if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dovetail.capture import graphnumbers, tensornumbers
+from dovetail.capture import graphnumbers, sizes, tensornumbers
 from dovetail.capture.values.base import Const, LateConst, Value, boolean
 from dovetail.capture.values.scalar import GraphNumber, ScalarValue, TensorNumber
 from dovetail.ir.guard import GuardKind
@@ -42,7 +42,7 @@ FUNCTIONS: frozenset[Any] = frozenset(
 
 def varies(value: Any) -> bool:
     """Is this a number, or a text, that nothing relies on yet and that differs from call to call?"""
-    return type(value) is ScalarValue and not value.seen
+    return isinstance(value, ScalarValue) and not value.seen
 
 
 def is_open(value: Any) -> bool:
@@ -54,21 +54,15 @@ def from_outside(s: Any, real: Any, source: Source | None) -> Value | None:
     """A number or text whose value has been seen to change, or a number that is wanted as an input, else None."""
     if source is None or type(real) not in (*NUMBERS, str):
         return None
-    if type(real) is str if s.varying is ALL else source.name() not in s.varying:
+    varying, name = s.table.varying, source.name()
+    if not (varying.changed(name) if type(real) is str else name in varying):
         return None
     return ScalarValue(s, real, source)
 
 
 def varies_inside(s: Any, items: tuple[Any, ...], source: Source | None) -> bool:
     """Is this a tuple whose numbers were seen to change?"""
-    return type(items) is tuple and source is not None and s.varying is not ALL and source.name() in s.varying
-
-
-class _All:
-    """Every number is an input from the first call on."""
-
-
-ALL: Any = _All()
+    return type(items) is tuple and source is not None and s.table.varying.changed(source.name())
 
 
 def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
@@ -78,6 +72,9 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
     if isinstance(left, TensorNumber) or isinstance(right, TensorNumber):
         return tensornumbers.binary(s, name, left, right)
     name = name if name in SIGNS else name[1:]
+    made = sizes.binary(s, name, left, right)
+    if made is not None:
+        return made
     if name == "add" and _text(left) and _text(right):
         return joined(s, [left, right])
     if name not in SIGNS or not (varies(left) or varies(right)) or not (_number(left) and _number(right)):
@@ -94,7 +91,8 @@ def unary(s: Any, name: str, value: Value) -> Value | None:
         return tensornumbers.unary(s, name, value)
     if not varies(value) or not _number(value):
         return None
-    return _operation(s, f"({UNARY_SIGNS[name]}{{}})", [value], name != "invert")
+    made = sizes.unary(s, name, value)
+    return made or _operation(s, f"({UNARY_SIGNS[name]}{{}})", [value], name != "invert")
 
 
 def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
@@ -104,6 +102,9 @@ def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, r
         return graphnumbers.needed(s) if both else None
     if not (varies(left) or varies(right)):
         return None
+    known = sizes.compare(s, sign, left, right)
+    if known is not None:
+        return boolean(known)
     texts = _text(left) and _text(right)
     if not texts and not (_number(left) and _number(right)):
         return boolean(sign == "!=") if sign in ("==", "!=") and _literal(left) and _literal(right) else None
@@ -124,6 +125,9 @@ def truth(s: Any, value: Any) -> bool | None:
         return graphnumbers.needed(s)
     if not varies(value) or not _number(value):
         return None
+    known = sizes.compare(s, "!=", value, Const(0))
+    if known is not None:
+        return known
     return bool(outcome(s, "({} != 0)", [value], value.real != 0).native())
 
 
@@ -131,7 +135,7 @@ def call(s: Any, function: Any, args: list[Value]) -> Value | None:
     """`function(*args)` for a native function of numbers."""
     if any(isinstance(a, TensorNumber) for a in args):
         return tensornumbers.call(s, function, args)
-    made = graphnumbers.call(s, function, args)
+    made = graphnumbers.call(s, function, args) or sizes.call(s, function, args)
     if made is not None:
         return made
     if not any(map(varies, args)) or function not in FUNCTIONS or not all(map(_number, args)):
@@ -146,6 +150,9 @@ def call(s: Any, function: Any, args: list[Value]) -> Value | None:
 def added(s: Any, values: list[Any], start: Any) -> Value:
     """`sum(values, start)` of numbers: Python may be more exact than adding one after the other."""
     numbers = [*values, start]
+    whole = sizes.added(s, numbers)
+    if whole is not None:
+        return whole
     if any(map(varies, numbers)):
         template = f"{{}}(({'{}, ' * len(values)}), {{}})"
         made = computed(s, template, [s.bind(sum), *numbers], sum(map(_real, values), _real(start)), False)

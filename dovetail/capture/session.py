@@ -20,6 +20,7 @@ from dovetail.capture.effects import Effects
 from dovetail.capture.freed import Gradients
 from dovetail.capture.overrides import Overrides
 from dovetail.capture.scope import Scope
+from dovetail.capture.sizes import SizeTable
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.objects import ExceptionValue
@@ -27,14 +28,16 @@ from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.marks import STRICT
 from dovetail.ir.source import Attr, Bound, Member, Own, Source
+from dovetail.ir.varying import CONSTANT, Varying
+from dovetail.ops.fake.sizes import Sizes
 
 
 class Session:
     """Everything that grows while one callable is captured."""
 
-    def __init__(self, root_globals: dict[str, Any], options: Any, varying: Any = frozenset()) -> None:
+    def __init__(self, root_globals: dict[str, Any], options: Any, varying: Varying = CONSTANT) -> None:
         self.options = options
-        self.varying = varying  # names of sources whose numbers are inputs; see scalars.py
+        self.table = SizeTable(Sizes(self.user_line), varying)
         self.numbers: dict[Source, Any] = {}  # placeholders of numbers
         self.has_tensor_numbers = False
         self.parts: dict[Source, Value] = {}  # of tensors, as inputs of their own; see rows.py

@@ -20,7 +20,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
 
-from dovetail.capture import counters, grads, graphnumbers, overrides, tensornumbers
+from dovetail.capture import counters, grads, graphnumbers, overrides, sizes, tensornumbers
 from dovetail.capture.offsets import refuse_outside
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
@@ -35,6 +35,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
 from dovetail.ir.source import Member, Source
+from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.tensor import refuse_unusual
 
 # ---------------------------------------------------------------- inputs
@@ -46,18 +47,22 @@ def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     if cls not in overrides.PLAIN:
         _check_class(s, cls, source)
     run_native(s, refuse_unusual, [real], {})
-    own, static, member = source, isinstance(source, Member) and not is_alike(s, source), source
+    own, member = source, source
+    static = isinstance(source, Member) and not is_alike(s, source) and not sizes.is_resized(s, real, source)
     if static:
         s.guard(source, GuardKind.ID, real)
         own = source = s.bind(real, source.name())
     if s.static(cls, "__torch_function__") in (overrides.DISABLED, MISSING) or cls is torch.Tensor:
-        s.guard(source, GuardKind.TENSOR, tensor_facts(real))
+        plain = real
     else:  # the graph computes with the plain tensor that shares its memory
         s.guard(source, GuardKind.TYPE, cls)
         source = PlainTensor(source, s.bind(torch.Tensor).index)
-        s.guard(source, GuardKind.TENSOR, tensor_facts(real.as_subclass(torch.Tensor)))
-    fake = grads.as_input(real)
-    node = _placeholder(s, source)
+        plain = real.as_subclass(torch.Tensor)
+    layout = None if static else sizes.laid_out(s, real, source)
+    facts = tensor_facts(plain)
+    s.guard(source, GuardKind.TENSOR, facts if layout is None else layout.applied(facts))
+    fake = grads.as_input(real, None if layout is None else (layout.sizes, layout.strides))
+    node = placeholder_of(s, source)
     node.meta["fake"] = fake
     value = TensorValue(node, fake, cls, own)
     value.origin = real
@@ -116,7 +121,6 @@ def tensor_facts(real: torch.Tensor) -> TensorFacts:
     return TensorFacts(
         type(real), real.dtype, real.device, tuple(real.shape), tuple(real.stride()) if strided else (),
         real.storage_offset() if strided else None, real.requires_grad, torch._C._dispatch_keys(real), real.layout,
-        getattr(real, "_dovetail_dynamic", None),
     )  # fmt: skip
 
 
@@ -124,13 +128,13 @@ def number_node(s: Any, value: ScalarValue) -> torch.fx.Node:
     """The graph input for a number that varies."""
     node = s.numbers.get(value.source)
     if node is None:
-        node = s.numbers[value.source] = _placeholder(s, value.source)
+        node = s.numbers[value.source] = placeholder_of(s, value.source)
         node.meta["fake"] = value.real
         s.inputs.append((node, GraphInput(value.source, value.real)))
     return node
 
 
-def _placeholder(s: Any, source: Source) -> torch.fx.Node:
+def placeholder_of(s: Any, source: Source) -> torch.fx.Node:
     name = re.sub(r"\W+", "_", source.name()).strip("_").lower()[:40] or "arg"
     name = f"arg_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
     name = name if name not in s.input_names else f"{name}_{len(s.input_names)}"
@@ -261,11 +265,15 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
     try:
         return function(*args, **kwargs)
     except Unsupported as error:
+        if isinstance(error, NumberNeeded):
+            sizes.retry_as_constants(s, function, args, kwargs, error)
         raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
     except NotImplementedError as error:
+        sizes.retry_as_constants(s, function, args, kwargs, error)
         name = getattr(function, "__name__", str(function))
         return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
+        sizes.retry_as_constants(s, function, args, kwargs, error)
         name = getattr(function, "__name__", str(function))
         if READS in str(error):
             return s.unsupported("data-dependent-value", f"{name} reads the values of a tensor of the graph")
@@ -345,8 +353,13 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     if isinstance(value, TensorValue):
         return reachable(s, value).node, value.fake
     if isinstance(value, Const):
-        if numbers and varies(value) and value.cls is not str and s.graph is s.root and is_representable(s, value):
-            return number_node(s, value), value.real
+        if varies(value) and s.graph is s.root and value.cls is not str:
+            if type(value) is not sizes.SizeValue and numbers and is_representable(s, value):
+                return number_node(s, value), value.real
+            dim = sizes.as_argument(s, value)
+            if dim is not None:
+                node = sizes.size_node(s, dim, placeholder_of)
+                return node, value.real if numbers else node.meta["fake"]
         plain = value.value.item() if isinstance(value.value, numpy.generic) else value.value
         return plain, plain
     if isinstance(value, GraphNumber) and numbers and s.graph is s.root:
@@ -437,7 +450,7 @@ def _metadata(name: str) -> Callable[[Any, TensorValue], Value]:
 
 
 def _shape(s: Any, value: TensorValue) -> Value:
-    return TupleValue([Const(n) for n in value.fake.shape], torch.Size)
+    return TupleValue([sizes.size_value(s, n) for n in value.fake.shape], torch.Size)
 
 
 ATTRIBUTES: dict[str, Callable[[Any, TensorValue], Value]] = {
@@ -515,7 +528,7 @@ def _item(s: Any, value: TensorValue) -> Value | None:
 def _len(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if value.fake.dim() == 0:
         s.throw(TypeError, "len() of a 0-d tensor")
-    return Const(value.fake.shape[0])
+    return sizes.size_value(s, value.fake.shape[0])
 
 
 def _new(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:

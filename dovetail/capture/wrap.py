@@ -23,8 +23,9 @@ import torch
 from dovetail.capture.arrays import wrap_array, wrap_number
 from dovetail.capture.keyed import KEYED, look_up, read_keyed
 from dovetail.capture.known.table import KNOWN
-from dovetail.capture.scalars import ALL, from_outside, varies_inside
-from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, LateConst, Value
+from dovetail.capture.scalars import from_outside, varies_inside
+from dovetail.capture.sizes import size_value
+from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, LateConst, Value, boolean
 from dovetail.capture.values.callables import (
     CellValue,
     ClassValue,
@@ -427,7 +428,7 @@ def _wrap_module(s: Any, obj: Any, source: Source | None) -> Value:
 
 def is_alike(s: Any, source: Source) -> bool:
     """Is this a place that was seen to lead to many modules, or something below one of those?"""
-    names: Any = frozenset() if s.varying is ALL else s.varying
+    names = s.table.varying.names
     return any(isinstance(part, At) or names and part.name() in names for part in path(source))
 
 
@@ -480,7 +481,7 @@ def _wrap_tensor(s: Any, obj: Any, source: Source | None) -> Value:
 
 
 def _wrap_numpy_number(s: Any, obj: Any, source: Source | None) -> Value:
-    if source is None or not s.options.trace_numpy or s.varying is not ALL and source.name() not in s.varying:
+    if source is None or not s.options.trace_numpy or source.name() not in s.table.varying:
         return _wrap_const(s, obj, source)
     return wrap_number(s, obj, source)
 
@@ -522,7 +523,9 @@ def _fresh_set(s: Any, obj: Any) -> Value:
 FRESH: dict[type, Callable[[Any, Any], Value]] = {
     list: lambda s, obj: ListValue([from_native(s, v) for v in obj]),
     tuple: lambda s, obj: TupleValue([from_native(s, v) for v in obj]),
-    torch.Size: lambda s, obj: TupleValue([Const(v) for v in obj], torch.Size),
+    torch.Size: lambda s, obj: TupleValue([size_value(s, v) for v in obj], torch.Size),
+    torch.SymInt: size_value,
+    torch.SymBool: lambda s, obj: boolean(bool(obj)),
     dict: _fresh_dict,
     OrderedDict: _fresh_dict,
     set: _fresh_set,

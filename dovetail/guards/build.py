@@ -30,6 +30,7 @@ from dovetail.guards.conditions import Writer, write
 from dovetail.guards.explain import Failure, failures, state_failures
 from dovetail.guards.holding import Held, let_go
 from dovetail.guards.signature import Residual, root_function, take_apart
+from dovetail.guards.sizes import with_size_guards
 from dovetail.guards.slots import anchored
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS, Guard, GuardKind
@@ -52,6 +53,11 @@ class Entry:
         return self.captured.guards
 
     @property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes of tensors in the call that it was made for."""
+        return self.captured.seen
+
+    @property
     def text(self) -> str:
         """The entry's function, and the guards that it checks in bulk."""
         return self.function_text + (f"\n# below the held objects:\n{self.below.text}" if self.below else "")
@@ -59,7 +65,7 @@ class Entry:
 
 def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.Snapshot) -> Entry:
     """The entry for `captured`: `graph(*inputs)` is its compiled graph, `taken` the state it was traced under."""
-    captured = let_go(captured)
+    captured = let_go(with_size_guards(captured))
     namespace = _namespace(captured, fn, graph)
     residual = take_apart(captured.residual)
     guards = _complete(captured, namespace["F"])
@@ -148,7 +154,8 @@ def _belongs_below(guard: Guard) -> bool:
     """Not numbers that may change from call to call: the bulk check relies on the very objects."""
     varies = guard.kind is GuardKind.TYPE and guard.payload in (int, float, str, bytes, complex)
     varies = varies or guard.kind is GuardKind.HAS_KEY and not anchored(guard.payload[0])
-    return not varies and guard.kind not in (GuardKind.ALIAS, GuardKind.DISTINCT)
+    varies = varies or guard.kind is GuardKind.TENSOR and None in guard.payload.sizes
+    return not varies and guard.kind not in (GuardKind.ALIAS, GuardKind.DISTINCT, GuardKind.SIZE)
 
 
 def _on_argument(source: Source | None) -> bool:

@@ -15,7 +15,7 @@ from dovetail.guards.holding import Weak
 from dovetail.guards.values import same_entries, same_value
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.settings import SETTINGS
-from dovetail.ir.source import Computed, Keyed, Source
+from dovetail.ir.source import Attr, Computed, Keyed, Source
 
 
 class Writer:
@@ -54,6 +54,14 @@ class Writer:
                 self.lines.append(f"{found} = {text}")
             self._loaded[source] = found
         return found
+
+    def named(self, source: Attr, base: str) -> tuple[str, str]:
+        """A text that loads and names an attribute of what `base` holds, for use inside a condition; and the name."""
+        found = self._loaded.get(source)
+        if found is None:
+            found = self._loaded[source] = self._local()
+            return f"({found} := {base}.{source.field})", found
+        return found, found
 
     def _local(self) -> str:
         name = f"_g{len(self._loaded)}"
@@ -113,7 +121,8 @@ def _equal(v: str, guard: Guard, writer: Writer) -> list[str]:
 
 
 def _tensor(v: str, guard: Guard, writer: Writer) -> list[str]:
-    return tensor.conditions(v, guard.payload, writer.constant)
+    source: Any = guard.source
+    return tensor.conditions(v, guard.payload, writer.constant, lambda part: writer.named(Attr(source, part), v))
 
 
 def _length(v: str, guard: Guard, writer: Writer) -> list[str]:
@@ -187,7 +196,7 @@ def _own_lacks(v: str, guard: Guard, writer: Writer) -> list[str]:
 
 
 def _size(v: str, guard: Guard, writer: Writer) -> list[str]:
-    return [f"({guard.payload})"]
+    return [writer.text(guard.payload)]
 
 
 ROWS: dict[GuardKind, Row] = {

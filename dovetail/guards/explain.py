@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 
 from dovetail.guards import state, tensor
@@ -13,6 +14,7 @@ from dovetail.guards.conditions import Writer, write
 from dovetail.guards.signature import Residual
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.settings import SETTINGS
+from dovetail.ir.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class Failure:
     guard: Guard | None
     text: str
     user_line: str = ""
+    changed: tuple[str, ...] = ()  # the sizes and numbers without whose constancy it would hold, by their paths
 
     def __str__(self) -> str:
         return f"{self.text}  # {self.user_line}" if self.user_line else self.text
@@ -53,7 +56,7 @@ def failures(
             "    return _MISS",
         ]
         if not residual.function(body, "check", scope)[0](*args, **kwargs):
-            found.append(Failure(guard, _describe(guard, residual, namespace, args, kwargs), guard.user_line))
+            found.append(_failure(guard, lambda s: _value(s, residual, namespace, args, kwargs)))
             if guard.kind in KINDS_OF_OBJECT:
                 others.add(guard.source)
     return found
@@ -76,21 +79,48 @@ def state_failures(taken: state.Snapshot) -> list[Failure]:
     return found + ([Failure(None, outside)] if outside else [])
 
 
-def _value(guard: Guard, residual: Residual, namespace: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
-    """The guarded value; raises what reaching it raises."""
-    assert guard.source is not None
-    return residual.function([f"return {guard.source.expr()}"], "get", dict(namespace))[0](*args, **kwargs)
+def _value(source: Source, residual: Residual, namespace: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
+    """What a path leads to; raises what reaching it raises."""
+    return residual.function([f"return {source.expr()}"], "get", dict(namespace))[0](*args, **kwargs)
 
 
-def _describe(guard: Guard, residual: Residual, namespace: Mapping[str, Any], args: Any, kwargs: Any) -> str:
+def _failure(guard: Guard, value: Callable[[Source], Any]) -> Failure:
+    """`value` reads what a path leads to in the call."""
     if guard.source is None:
-        name, value = guard.payload
-        return f"{name} changed. expected {value}, actual {(state.PIECES | SETTINGS)[name]()}"
+        name, expected = guard.payload
+        return Failure(guard, f"{name} changed. expected {expected}, actual {(state.PIECES | SETTINGS)[name]()}")
     name = guard.source.name()
     try:
-        return WORDS[guard.kind](name, guard.payload, _value(guard, residual, namespace, args, kwargs))
+        if guard.kind is GuardKind.SIZE:
+            return Failure(guard, _size_words(guard.payload, value), guard.user_line, _sizes_in(guard))
+        found = value(guard.source)
+        return Failure(guard, WORDS[guard.kind](name, guard.payload, found), guard.user_line, _changed(guard, found))
     except Exception as error:  # reading the user's own data: whatever it raises is the answer
-        return f"{name} cannot be read: {type(error).__name__}: {error}"
+        return Failure(guard, f"{name} cannot be read: {type(error).__name__}: {error}", guard.user_line)
+
+
+def _size_words(condition: Any, value: Callable[[Source], Any]) -> str:
+    text = condition.name()
+    actual = ", ".join(f"{s.name()} is {value(s)}" for s in dict.fromkeys(condition.operands))
+    return f"{text[1:-1] if text[0] == '(' else text} (actual: {actual})"
+
+
+def _sizes_in(guard: Guard) -> tuple[str, ...]:
+    return tuple(operand.name() for operand in guard.payload.operands)
+
+
+#: Types of what an EQUAL guard may be relieved of.
+NUMBERS = (int, float, str, tuple, numpy.float16, numpy.float32, numpy.float64)
+
+
+def _changed(guard: Guard, value: Any) -> tuple[str, ...]:
+    name: str = guard.source.name()  # type: ignore[union-attr]
+    if guard.kind is GuardKind.TENSOR:
+        return tuple(f"{name}.{part}" for part in tensor.resized(value, guard.payload))
+    if guard.kind is not GuardKind.EQUAL or type(guard.payload) not in NUMBERS:
+        return ()
+    items = range(len(guard.payload)) if type(guard.payload) is tuple else ()
+    return name, *(f"{name}[{k}]" for k in items)
 
 
 def _short(value: Any) -> str:
@@ -124,5 +154,4 @@ WORDS: dict[GuardKind, Callable[[str, Any, Any], str]] = {
     GuardKind.DEFINITION: lambda n, p, v: f"{n} was given other code or other default values",
     GuardKind.CLASS_DICT: lambda n, p, v: f"{n}.{p[0]} was replaced in the class",
     GuardKind.OWN_LACKS: lambda n, p, v: f"{n}.{p} was set on the object, which hides the class's",
-    GuardKind.SIZE: lambda n, p, v: f"{p} (does not hold for {n})",
 }

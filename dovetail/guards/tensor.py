@@ -14,20 +14,24 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.guard import TensorFacts
+from dovetail.ir.guard import Follows, TensorFacts
 
 Constant = Callable[[Any, str], str]
+Named = Callable[[str], tuple[str, str]]
 
 #: Classes that have no behaviour of their own: their dispatch keys follow from the cheap facts.
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def conditions(v: str, facts: TensorFacts, constant: Constant) -> list[str]:
-    """Conditions on the expression `v`, most selective first; evaluating them may raise, meaning no."""
+def conditions(v: str, facts: TensorFacts, constant: Constant, named: Named) -> list[str]:
+    """Conditions on the expression `v`, most selective first; evaluating them may raise, meaning no.
+
+    `named(attribute)` is a text that loads an attribute of `v` and names it, and the name.
+    """
     texts = [f"type({v}) is {constant(facts.cls, facts.cls.__name__)}"]
-    texts += _shape(v, facts)
+    texts += _shape(v, facts, named)
     texts.append(f"{v}.dtype is {constant(facts.dtype, str(facts.dtype).removeprefix('torch.'))}")
-    texts += _strides(v, facts)
+    texts += _strides(v, facts, named)
     texts.append(_device(v, facts.device, constant))
     texts.append(f"{'' if facts.requires_grad else 'not '}{v}.requires_grad")
     if facts.offset is not None:
@@ -35,24 +39,32 @@ def conditions(v: str, facts: TensorFacts, constant: Constant) -> list[str]:
     return texts + _keys(v, facts, constant)
 
 
-def _shape(v: str, facts: TensorFacts) -> list[str]:
-    return _each(f"{v}.shape", f"{v}.ndim == {len(facts.sizes)}", facts.sizes)
+def _shape(v: str, facts: TensorFacts, named: Named) -> list[str]:
+    """The whole at once, or the rank and each known member where some are unknown."""
+    sizes = tuple(facts.sizes)
+    if None not in sizes:
+        return [f"{v}.shape == {sizes!r}"]
+    if not any(isinstance(size, int) for size in sizes):
+        return [f"{v}.ndim == {len(sizes)}"]
+    loaded, name = named("shape")
+    return [f"len({loaded}) == {len(sizes)}", *(f"{name}[{k}] == {n}" for k, n in enumerate(sizes) if n is not None)]
 
 
-def _strides(v: str, facts: TensorFacts) -> list[str]:
+def _strides(v: str, facts: TensorFacts, named: Named) -> list[str]:
+    strides = tuple(facts.strides)
     if facts.layout is not torch.strided:
         return []
-    if _dense(facts.sizes, facts.strides):
+    if facts.contiguous or _dense(facts.sizes, strides):
         return [f"{v}.is_contiguous()"]
-    return _each(f"{v}.stride()", "", facts.strides)
-
-
-def _each(whole: str, rank: str, expected: Sequence[Any]) -> list[str]:
-    """`whole == expected`, or one comparison for each known member where some are unknown."""
-    if None not in expected:
-        return [f"{whole} == {tuple(expected)!r}"]
-    known = [f"{whole}[{k}] == {e}" for k, e in enumerate(expected) if e is not None]
-    return ([rank] if rank else []) + known
+    if all(isinstance(step, int) for step in strides):
+        return [f"{v}.stride() == {strides!r}"]
+    loaded, name = named("stride()")
+    texts = []
+    for k, step in enumerate(strides):
+        if step is not None:
+            follows = f"{name}[{step.inner}] * {named('shape')[0]}[{step.inner}]" if isinstance(step, Follows) else step
+            texts.append(f"{name if texts else loaded}[{k}] == {follows}")
+    return texts
 
 
 def _dense(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
@@ -78,8 +90,8 @@ def _keys(v: str, facts: TensorFacts, constant: Constant) -> list[str]:
             texts.append(f"not {v}.is_neg()")
         if facts.dtype.is_complex:
             texts.append(f"not {v}.is_conj()")
-        if 0 not in facts.sizes and None not in facts.sizes:
-            texts.append(f"{v}.data_ptr()")  # excludes zero tensors, opaque layouts and freed storage
+        if 0 not in facts.sizes:  # excludes zero tensors, opaque layouts and freed storage
+            texts.append(f"({v}.data_ptr() or not {v}.numel())" if None in facts.sizes else f"{v}.data_ptr()")
         return texts
     if facts.dispatch_keys is not None:
         texts.append(f"{constant(keys_of, 'keys_of')}({v}) == {constant(key_text(facts.dispatch_keys), 'keys')}")
@@ -128,14 +140,32 @@ def mismatch(name: str, v: Any, facts: TensorFacts) -> str:
     for what, expected, actual in rows:
         if expected != actual:
             return f"tensor {name!r} {what} mismatch. expected {expected}, actual {actual}"
-    strided = facts.layout is torch.strided
-    for what, all_expected, all_actual in (
-        ("size", facts.sizes, v.shape),
-        ("stride", facts.strides, v.stride() if strided else ()),
-    ):
-        for k, (expected, actual) in enumerate(zip(all_expected, all_actual)):
-            if expected is not None and expected != actual:
-                return f"tensor {name!r} {what} mismatch at index {k}. expected {expected}, actual {actual}"
+    for k, (expected, actual) in enumerate(zip(facts.sizes, v.shape)):
+        if expected is not None and expected != actual:
+            return f"tensor {name!r} size mismatch at index {k}. expected {expected}, actual {actual}"
+    if facts.layout is torch.strided and (found := _stride_mismatch(name, v, facts)):
+        return found
     if facts.offset is not None and v.storage_offset() != facts.offset:
         return f"tensor {name!r} storage offset mismatch. expected {facts.offset}, actual {v.storage_offset()}"
     return f"tensor {name!r} has other dispatch keys: {keys_of(v)}"
+
+
+def _stride_mismatch(name: str, v: Any, facts: TensorFacts) -> str:
+    if facts.contiguous:
+        return "" if v.is_contiguous() else f"tensor {name!r} is not contiguous. expected a contiguous one"
+    for k, (step, actual) in enumerate(zip(facts.strides, v.stride())):
+        expected = v.shape[step.inner] * v.stride(step.inner) if isinstance(step, Follows) else step
+        if expected is not None and expected != actual:
+            return f"tensor {name!r} stride mismatch at index {k}. expected {expected}, actual {actual}"
+    return ""
+
+
+def resized(v: Any, facts: TensorFacts) -> list[str]:
+    """What would have to vary for the facts to hold: sizes, or else strides that follow from none. Empty if more."""
+    same = type(v) is facts.cls and v.ndim == len(facts.sizes) and v.layout is facts.layout is torch.strided
+    if not same or (v.dtype, v.device, v.requires_grad) != (facts.dtype, facts.device, facts.requires_grad):
+        return []
+    sizes = [k for k, size in enumerate(facts.sizes) if size is not None and v.shape[k] != size]
+    if sizes:
+        return [f"shape[{k}]" for k in sizes]
+    return [f"stride()[{k}]" for k, step in enumerate(facts.strides) if isinstance(step, int) and v.stride(k) != step]

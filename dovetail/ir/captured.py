@@ -26,6 +26,14 @@ class GraphInput:
     static: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a symbol comes from. `marked`: the user said that it is no constant."""
+
+    source: Source
+    marked: bool = False
+
+
 EMPTY, VALUE, HANDLED = 0, 1, 2
 
 
@@ -126,6 +134,10 @@ class Captured:
     and returns the rebuilt result. `names` are the globals it needs beyond `graph`, G, F, K, M.
     After a graph break it returns a `Next` instead; `continuations` are the names that it uses for what follows.
     Objects behind `freed` sources are let go before the graph runs: nothing else of the entry may keep them.
+    `sizes` (ops.fake.sizes.Sizes) has the symbols of fakes with symbolic sizes; later stages go on relying on facts
+    about them, and set its `where` to the user's line that they work for. `symbols` are where each comes from. Every
+    symbol of the graph is the size of an input's dimension or an input itself. `seen` are the sizes of tensors in the
+    call that was captured, by the paths to them.
     """
 
     graph: torch.fx.GraphModule
@@ -138,3 +150,6 @@ class Captured:
     metrics: Mapping[str, int] = field(default_factory=dict)
     continuations: Mapping[str, Continuation] = field(default_factory=dict)
     freed: tuple[Source, ...] = ()
+    sizes: Any = None
+    symbols: Mapping[Any, Origin] = field(default_factory=dict)
+    seen: Mapping[str, int] = field(default_factory=dict)

@@ -32,23 +32,30 @@ class GuardKind(Enum):
     DEFINITION = "a function whose __code__, __defaults__ and __kwdefaults__ are the payload's"
     CLASS_DICT = "a class whose own dictionary has payload[1] under payload[0]; ABSENT: nothing"
     OWN_LACKS = "an object whose own dictionary has no key payload"
-    SIZE = "a boolean Dim expression over input sizes (text)"
+    SIZE = "a Computed condition on sizes and numbers; v is what the first of them is read from"
+
+
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """A stride: the product of size and stride of the dimension `inner`."""
+
+    inner: int
 
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """Everything about an input tensor that capture relied on."""
+    """Everything about an input tensor that capture relied on. `contiguous` says all about the strides."""
 
     cls: type
     dtype: Any
     device: Any
     sizes: tuple[Any, ...]  # int, or None where any size will do
-    strides: tuple[Any, ...]
+    strides: tuple[Any, ...]  # int, None or Follows
     offset: int | None
     requires_grad: bool
     dispatch_keys: Any
     layout: Any
-    dynamic_marks: Any = None
+    contiguous: bool = False
 
 
 @dataclass(frozen=True, slots=True)

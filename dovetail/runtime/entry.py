@@ -16,13 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy
-
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
 from dovetail.ir.source import Item, path
+from dovetail.ir.varying import Varying
 from dovetail.runtime.collection import paused_collection
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
 from dovetail.runtime.forking import ForkGuard
@@ -50,6 +49,10 @@ class Entry(Protocol):
     def needs(self) -> tuple[weakref.ref[Any], ...]:
         """When one of these objects is gone, so is the entry."""
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes of tensors in the call that it was made for, by the paths to them."""
+
     def failures(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]: ...
 
 
@@ -62,9 +65,9 @@ class Compiler(Protocol):
 
     def compile(
         self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
-        varying: frozenset[str],
+        varying: Varying,
     ) -> Entry:  # fmt: skip
-        """A new entry that accepts this call, and any other numbers from the sources named `varying`.
+        """A new entry that accepts this call, and other numbers and sizes where `varying` says that they change.
 
         Raises what `entry_policy` decides about.
         """
@@ -103,7 +106,7 @@ class Dispatcher:
         self.failed = 0
         self.warned = False
         self.eager = False  # what cannot be captured is not tried again
-        self.varying: frozenset[str] = frozenset()  # the names of sources whose numbers were seen to change
+        self.varying: frozenset[str] = frozenset()  # the names of numbers and sizes that were seen to change
         REGISTRY.dispatchers.add(self)
 
     # ------------------------------------------------------------ entries
@@ -181,10 +184,11 @@ class Dispatcher:
         """A new entry, already published; None where policy says eager. Raises what the user must see."""
         index = len(self.entries)
         found = [entry.failures(args, kwargs) for entry in self.entries]
-        self.varying |= {name for failed in found for name in changed_numbers(failed)} | changed_modules(found)
+        self.varying |= {name for failed in found for name in changed(failed)} | changed_modules(found)
+        varying = Varying(self.varying, seen=tuple(entry.sizes for entry in self.entries))
         before = surroundings()
         try:
-            entry = self.compiler.compile(self.fn, args, kwargs, index, list(map(_texts, found)), self.varying)
+            entry = self.compiler.compile(self.fn, args, kwargs, index, list(map(_texts, found)), varying)
         except Exception as error:
             reported = error
         except BaseException:  # Ctrl-C
@@ -263,25 +267,20 @@ def _texts(failed: list[Any]) -> list[str]:
     return list(map(str, failed)) or ["the guards hold on a second look"]
 
 
-#: Types of what an EQUAL guard may be relieved of.
-NUMBERS = (int, float, str, tuple, numpy.float16, numpy.float32, numpy.float64)
 #: What a container holds, which changes along with the key that a loop uses.
 CONTENTS = (GuardKind.KEYS, GuardKind.LENGTH, GuardKind.CONTAINS)
 
 
-def changed_numbers(failed: list[Any]) -> list[str]:
-    """The names of the sources of numbers and texts, if their values are all that keeps an entry from fitting.
+def changed(failed: list[Any]) -> list[str]:
+    """The names of the numbers, texts and sizes that changed, if they are all that keeps an entry from fitting.
 
     Containers may hold something else as well, where a number or text is a key. A float is named in any case: it
     chooses no path as integers do, and a rate may change along with other things.
     """
-    found = [f.guard for f in failed]
-    guards = [g for g in found if g is not None and g.kind is GuardKind.EQUAL and type(g.payload) in NUMBERS]
-    if not all(g is not None and (g in guards or _on_contents(g) or _on_module(g)) for g in found):
-        guards = [g for g in guards if type(g.payload) is float]
-    names = [(g.source.name(), g.payload) for g in guards]
-    items = [f"{name}[{k}]" for name, value in names if type(value) is tuple for k in range(len(value))]
-    return [name for name, _ in names] + items
+    guards = [f.guard for f in failed if not f.changed]
+    if not all(g is not None and (_on_contents(g) or _on_module(g)) for g in guards):
+        failed = [f for f in failed if f.changed and type(f.guard.payload) is float]
+    return [name for f in failed for name in f.changed]
 
 
 def changed_modules(found: list[list[Any]]) -> set[str]:

@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "pipeline": ANYTHING,
     "codes": set(),
     "errors": {"codes"},
-    "marking": {"errors"},
+    "marking": {"errors", "ir"},
     "arrays": {"ir"},
     "options": {"errors"},
     "config": {"errors", "options"},

@@ -14,7 +14,7 @@ from dovetail import guards
 from dovetail.guards.values import same_value
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS, Guard, GuardKind, TensorFacts
-from dovetail.ir.source import Arg, Global
+from dovetail.ir.source import Arg, Attr, Computed, Global, Item
 
 X, Y = Arg("x"), Arg("y")
 
@@ -47,6 +47,8 @@ def hits(made: guards.Entry, *args: Any) -> bool:
     return result is not MISS
 
 
+EVEN = Computed("({} % 2 == 0)", (Item(Attr(Arg("x"), "shape"), 0),))
+
 ACCEPTS: list[tuple[GuardKind, Any, Any]] = [
     (GuardKind.TYPE, int, 3),
     (GuardKind.TYPE, dict, {}),
@@ -73,7 +75,7 @@ ACCEPTS: list[tuple[GuardKind, Any, Any]] = [
     (GuardKind.HAS_ATTR, ("sinus", False), math),
     (GuardKind.CONTAINS, ("a", True), {"a": 1}),
     (GuardKind.CONTAINS, ((1,), False), {"a": 1}),
-    (GuardKind.SIZE, "x.shape[0] % 2 == 0", torch.ones(4)),
+    (GuardKind.SIZE, EVEN, torch.ones(4)),
 ]
 
 REFUSES: list[tuple[GuardKind, Any, Any]] = [
@@ -104,7 +106,7 @@ REFUSES: list[tuple[GuardKind, Any, Any]] = [
     (GuardKind.KEYS, (), {"a": 1}),
     (GuardKind.HAS_ATTR, ("sin", False), math),
     (GuardKind.CONTAINS, ("a", False), {"a": 1}),
-    (GuardKind.SIZE, "x.shape[0] % 2 == 0", torch.ones(3)),
+    (GuardKind.SIZE, EVEN, torch.ones(3)),
 ]
 
 

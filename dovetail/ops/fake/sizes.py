@@ -17,6 +17,7 @@ from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 
 EQUAL, UNEQUAL, AT_LEAST = "==", "!=", ">="
+_MIRRORED = {EQUAL: EQUAL, UNEQUAL: UNEQUAL, AT_LEAST: "<="}
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,10 @@ class Fact:
     where: str = ""
 
     def __str__(self) -> str:
-        positive, negative = _halves(self.dim)
-        return f"{positive} {self.sign} {negative}"
+        left, right = _halves(self.dim)
+        if isinstance(left, int) and not isinstance(right, int):
+            return f"{right} {_MIRRORED[self.sign]} {left}"
+        return f"{left} {self.sign} {right}"
 
 
 class Sizes:

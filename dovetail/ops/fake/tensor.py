@@ -115,15 +115,16 @@ def meta_like(tensor: torch.Tensor) -> torch.Tensor:
         return marked(storage.as_strided(tensor.size(), tensor.stride(), offset), tensor)
 
 
-def to_fake(real: torch.Tensor, leaf: bool = True) -> FakeTensor:
+def to_fake(real: torch.Tensor, leaf: bool = True, layout: Any = None) -> FakeTensor:
     """A FakeTensor with the metadata of `real`; a leaf that requires grad if `real` does, or without any history.
 
-    Raises Unsupported for a tensor that strides do not describe.
+    `layout` is (sizes, strides) where they are other than the real ones: symbolic. Raises Unsupported for a tensor that
+    strides do not describe.
     """
     refuse_unusual(real)
+    sizes, strides = layout or (real.size(), real.stride())
     made = FakeTensor(
-        real.size(), real.stride(), real.dtype, real.device, real.storage_offset(),
-        leaf and real.requires_grad,
+        sizes, strides, real.dtype, real.device, real.storage_offset(), leaf and real.requires_grad,
     )  # fmt: skip
     return marked(made, real)
 

@@ -1,0 +1,62 @@
+"""What differs from call to call: what calls have shown, and what the user says of a tensor.
+
+Numbers and sizes are named by the path to them: `n`, `self.step`, `x.shape[0]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+ATTRIBUTE = "_dovetail_marks"
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What the user says of one tensor. Bounds are of sizes, both included; None where there is none."""
+
+    dynamic: Mapping[int, tuple[int | None, int | None]] = field(default_factory=dict)
+    perhaps: frozenset[int] = frozenset()
+    static: frozenset[int] = frozenset()
+    address: bool = False
+
+
+NO_MARKS = Marks()
+
+
+def marks_of(tensor: Any) -> Marks:
+    """The marks of a tensor; none by default."""
+    return getattr(tensor, ATTRIBUTE, None) or NO_MARKS
+
+
+@dataclass(frozen=True)
+class Varying:
+    """`names` were seen to change; with `everything`, all numbers and all sizes count as if they had been.
+
+    `seen` are the sizes that compiled calls had, each call by the names. `constant` are names that count as constants
+    all the same, since something could not do without.
+    """
+
+    names: frozenset[str] = frozenset()
+    everything: bool = False
+    seen: tuple[Mapping[str, int], ...] = ()
+    constant: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        """Does the number change?"""
+        return (self.everything or name in self.names) and name not in self.constant
+
+    def changed(self, name: str) -> bool:
+        """Was it seen to change?"""
+        return name in self.names and name not in self.constant
+
+    def alike(self, name: str, other: str) -> bool:
+        """Were the two sizes equal in every call that had both?"""
+        return all(name not in sizes or sizes[name] == sizes.get(other, sizes[name]) for sizes in self.seen)
+
+    def without(self, names: Any) -> Varying:
+        return replace(self, constant=self.constant | frozenset(names))
+
+
+CONSTANT = Varying()
