@@ -9,6 +9,20 @@ from dovetail.ir.loops import Buffer, Param
 
 
 @dataclass(frozen=True)
+class GpuLaunch:
+    """What the text of a GPU kernel does not say.
+
+    `arguments` are Triton's types of the pointers and sizes, `*fp32` or `i32`, with `:16` where a number is known to be
+    a multiple of 16. `checked`: the text has assertions. `fused`: a product and a sum may be rounded once.
+    """
+
+    arguments: tuple[str, ...]
+    warps: int
+    checked: bool = False
+    fused: bool = True
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One function of the target's language.
 
@@ -28,6 +42,7 @@ class Kernel:
     messages: tuple[str, ...] = ()
     joins: bool = False  # can it be started for several groups at once?
     many: bool = False  # is it? Then it is called with the arguments of each in turn.
+    launch: GpuLaunch | None = None  # on a GPU; the last of `sizes` is then the number of programs
 
     @property
     def floats(self) -> tuple[int, ...]:

@@ -177,9 +177,10 @@ def _first(value: torch.Tensor, smallest: bool) -> torch.Tensor:
 
 
 def compare(
-    group: Group, tensors: dict[str, torch.Tensor], outputs: list[str], tolerance: float = 0.0, **how: Any
-) -> None:
-    """Run the kernel and the reference from the same state; outputs must agree."""
+    group: Group, tensors: dict[str, torch.Tensor], outputs: list[str], tolerance: float = 0.0, run: Any = run,
+    **how: Any,
+) -> None:  # fmt: skip
+    """Run the kernel, as `run` does, and the reference from the same state; outputs must agree."""
     expected = {name: t.clone() if name in outputs else t for name, t in tensors.items()}
     for name in outputs:  # clones of strided outputs keep their strides
         expected[name] = torch.empty_strided(

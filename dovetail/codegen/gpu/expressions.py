@@ -1,0 +1,214 @@
+"""Expressions of the loop IR as lines of Triton's language.
+
+Every value is a tile that broadcasts: it has the extent 1 along axes on which it does not depend. What does not
+depend on the ranges of the loop that is being written goes in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from dovetail.codegen.cpu.signature import Signature, split
+from dovetail.codegen.gpu import types
+from dovetail.codegen.gpu.operators import operator
+from dovetail.ir import dims
+from dovetail.ir.dims import Atom, Dim, Symbol
+from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op, Param
+
+
+class Scope:
+    """Lines of text, and the names of values computed by them."""
+
+    def __init__(self, indent: str) -> None:
+        self.indent = indent
+        self.lines: list[str] = []
+        self.memo: dict[Any, str] = {}
+
+    def line(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+
+
+class Expressions:
+    """`bound` names each live range's index; `masks` the condition under which an axis's indices exist."""
+
+    def __init__(self, signature: Signature, wide: bool) -> None:
+        self.signature, self.wide = signature, wide
+        self.outer = Scope("    ")
+        self.inner: Scope | None = None  # the loop that is being written
+        self.symbols: frozenset[Symbol] = frozenset()  # its ranges
+        self.bound: dict[Symbol, str] = {}
+        self.masks: dict[Symbol, str] = {}
+        self.values: dict[str, str] = {}  # results of Reduces
+        self.stored: dict[tuple[str, Dim], tuple[str, bool]] = {}  # what lies where; does it belong to one loop?
+        self.dirty: set[str] = set()  # buffers written since the last barrier
+        self.count = 0
+
+    # ------------------------------------------------------------ scopes
+
+    def fresh(self, prefix: str = "t") -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def scope(self, symbols: frozenset[Symbol]) -> Scope:
+        return self.inner if self.inner is not None and symbols & self.symbols else self.outer
+
+    def find(self, key: Any) -> str | None:
+        found = None if self.inner is None else self.inner.memo.get(key)
+        return found or self.outer.memo.get(key)
+
+    def keep(self, key: Any, symbols: frozenset[Symbol], text: str) -> str:
+        """Name the value of `text` in the scope that its ranges ask for."""
+        scope, name = self.scope(symbols), self.fresh()
+        scope.line(f"{name} = {text}")
+        scope.memo[key] = name
+        return name
+
+    # ------------------------------------------------------------ values
+
+    def value(self, root: Expr) -> str:
+        for node in self._pending(root):
+            _EMIT[type(node)](self, node)
+        found = self.find(root)
+        assert found is not None
+        return found
+
+    def _pending(self, root: Expr) -> Iterator[Expr]:
+        """Nodes without a value, operands first; iterative, as chains may be deep."""
+        stack, opened = [root], set()
+        while stack:
+            node = stack[-1]
+            if self.find(node) is not None:
+                stack.pop()
+            elif node in opened:
+                stack.pop()
+                yield node
+            else:
+                opened.add(node)
+                stack.extend(c for c in node.parts if self.find(c) is None)
+
+    def note(self, node: Expr, text: str) -> None:
+        self.scope(node.symbols).memo[node] = text
+
+    def _const(self, node: Const) -> None:
+        self.outer.memo[node] = types.literal(node.value, node.dtype)
+
+    def _param(self, node: Param) -> None:
+        self.outer.memo[node] = self.signature.number(node)[1:]
+
+    def _index(self, node: Index) -> None:
+        if isinstance(node.dim, int) or not node.symbols and not dims.has_values(node.dim):
+            self.note(node, f"tl.full((), {self.index(node.dim)}, tl.int64)")
+        else:
+            self.note(node, f"({self.index(node.dim)}).to(tl.int64)")
+
+    def _local(self, node: Local) -> None:
+        self.outer.memo[node] = self.values[node.name]
+
+    def _op(self, node: Op) -> None:
+        args = [self.value(a) for a in node.args]
+        operand = node.args[-1 if node.name == "where" else 0].dtype
+        self.keep(node, node.symbols, operator(node.name, node.dtype, operand, args))
+
+    # ------------------------------------------------------------ memory
+
+    def _load(self, node: Load) -> None:
+        known = self.stored.get((node.buffer.name, node.index[0]))
+        if known is not None and node.mask is None:
+            self.note(node, known[0])
+            return
+        if node.buffer.name in self.dirty:
+            self.scope(node.symbols).line("tl.debug_barrier()")
+            self.dirty.clear()
+        mask = self.conditions(node.symbols)
+        address = self.address(node.buffer, node.index[0])
+        if node.mask is not None:
+            mask.append(self.value(node.mask))
+            if not node.mask.symbols <= frozenset().union(*map(dims.symbols, node.index)):
+                address += f" + 0 * {mask[-1]}.to(tl.int32)"  # as many addresses as the mask has elements
+        inside = [address]
+        inside += [" & ".join(mask), "other=0"] if mask else []
+        loaded = f"tl.load({', '.join(inside)})"
+        self.keep(node, node.symbols, f"({loaded} != 0)" if node.dtype is torch.bool else loaded)
+
+    def store(self, buffer: Buffer, index: Dim, value: str) -> None:
+        symbols = dims.symbols(index)
+        inside = [self.address(buffer, index), f"{value}.to(tl.int8)" if buffer.dtype is torch.bool else value]
+        mask = self.conditions(symbols)
+        inside += [" & ".join(mask)] if mask else []
+        (self.inner or self.outer).line(f"tl.store({', '.join(inside)})")
+        self.forget(buffer.name)
+        self.dirty.add(buffer.name)
+        self.stored[buffer.name, index] = value, bool(self.inner is not None and symbols & self.symbols)
+
+    def conditions(self, symbols: frozenset[Symbol]) -> list[str]:
+        """Which of the tile's elements exist."""
+        return list(dict.fromkeys(self.masks[s] for s in sorted(symbols) if s in self.masks))
+
+    def forget(self, name: str) -> None:
+        """Loads of a buffer that was just written must be done again."""
+        self.stored = {k: v for k, v in self.stored.items() if k[0] != name}
+        for scope in (self.outer, self.inner):
+            if scope is not None:
+                stale = [n for n in scope.memo if isinstance(n, Expr) and any(i.buffer.name == name for i in n.loads)]
+                for node in stale:
+                    del scope.memo[node]
+
+    def address(self, buffer: Buffer, index: Dim) -> str:
+        pointer = self.signature.pointer(buffer.name)[1:]
+        return pointer if index == 0 else f"{pointer} + ({self.index(index)})"
+
+    # ------------------------------------------------------------ indices
+
+    def index(self, dim: Dim) -> str:
+        """An expression for the Dim; sizes are arguments."""
+        terms = []
+        for monomial, size in split(dim):
+            factors = [self.atom(a) for a in monomial]
+            if not monomial:
+                terms.append(self.signature.term(size).lstrip("%"))
+            elif size == 1:
+                terms.append(" * ".join(factors))
+            else:
+                terms.append(" * ".join([*factors, self.signature.factor(size).lstrip("%")]))
+        return " + ".join(terms)
+
+    def atom(self, atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return self.bound[atom]
+        if isinstance(atom, dims.Value):
+            value = self.value(atom.expr)
+            return value if self.wide else f"{value}.to(tl.int32)"
+        assert isinstance(atom, dims.Binary)
+        found = self.find(atom)
+        if found is None:
+            left = self.index(atom.left)
+            right = str(atom.right) if isinstance(atom.right, int) else self.index(atom.right)
+            text = _BINARY[type(atom)](left, right, dims.known_nonnegative(atom.left))
+            found = self.keep(atom, dims.symbols(dims._atom_dim(atom)), text)
+        return found
+
+
+def _quotient(left: str, right: str, plain: bool) -> str:
+    return f"({left}) // ({right})" if plain else f"_floordiv({left}, {right})"
+
+
+def _rest(left: str, right: str, plain: bool) -> str:
+    return f"({left}) % ({right})" if plain else f"_modulo({left}, {right})"
+
+
+_BINARY: dict[type, Callable[[str, str, bool], str]] = {
+    dims.FloorDiv: _quotient, dims.Mod: _rest,
+    dims.Min: lambda left, right, plain: f"tl.minimum({left}, {right})",
+    dims.Max: lambda left, right, plain: f"tl.maximum({left}, {right})",
+}  # fmt: skip
+
+_EMIT: dict[type, Callable[[Expressions, Any], None]] = {
+    Const: Expressions._const, Param: Expressions._param, Index: Expressions._index, Local: Expressions._local,
+    Op: Expressions._op, Load: Expressions._load,
+}  # fmt: skip
+
+#: Accumulated in a wider type.
+ACCUMULATED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.bool}

@@ -1,0 +1,275 @@
+"""One Group to one Triton kernel.
+
+    @triton.jit
+    def K(p0, p1, n0, n1):                       buffers, then sizes and numbers
+        x = tl.program_id(0) * 1 + tl.arange(0, 1)[:, None]
+        r = tl.arange(0, 4096)[None, :]
+        ...
+
+The last size that a caller gives is the number of programs. Texts are canonical: groups that differ in names and
+sizes alone share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import torch
+
+from dovetail.codegen.cpu import ranges
+from dovetail.codegen.cpu.signature import Signature
+from dovetail.codegen.gpu import types
+from dovetail.codegen.gpu.expressions import ACCUMULATED, Expressions, Scope
+from dovetail.codegen.gpu.operators import HELPERS, helpers_of
+from dovetail.codegen.gpu.plan import Axis, choose, symbols_of
+from dovetail.codegen.gpu.recompute import without_rows
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim
+from dovetail.ir.kernel import GpuLaunch, Kernel
+from dovetail.ir.liveness import nodes, statement_roots
+from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Param, Reduce, Store, extent
+from dovetail.options import Options
+
+_HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
+
+
+def generate(group: Group, options: Options | None = None) -> Kernel:
+    """The kernel of one group. Raises Unsupported for dtypes that GPU kernels cannot compute."""
+    return _Kernel(group, options or Options()).build()
+
+
+class _Kernel:
+    def __init__(self, group: Group, options: Options) -> None:
+        self.original, self.options = group, options
+        self.group = ranges.simplify(group)
+        self.plan = choose(self.group)
+        if any(a is not None and a.looped for a in self.plan.inner):
+            self.group = without_rows(self.group)
+            self.plan = choose(self.group)
+        self.signature = Signature()
+        self.em = Expressions(self.signature, self.wide())
+
+    def wide(self) -> bool:
+        """Do addresses need 64 bits?"""
+        tops = [dims.bounds(i)[1] for i in ranges.used_dims(self.group)]
+        return any(top is None or top >= 2**31 - 2**20 for top in tops)
+
+    # ------------------------------------------------------------ the whole text
+
+    def build(self) -> Kernel:
+        self.programs()
+        for loop, axis in zip(self.group.loops, self.plan.inner, strict=True):
+            self.loop(loop, axis)
+        body = "\n".join(self.em.outer.lines)
+        parameters = [f"p{k}" for k in range(len(self.signature.pointers))]
+        parameters += [f"n{k}" for k in range(len(self.signature.sizes))]
+        helpers = "".join(HELPERS[name] for name in helpers_of(body))
+        text = f"{_HEAD}{helpers}\n\n@triton.jit\ndef K({', '.join(parameters)}):\n{body}\n"
+        sizes = (*self.signature.sizes, self.plan.programs)
+        messages = tuple(s.message for s in self.group.statements() if isinstance(s, Check))
+        pointers = self.pointers()
+        kinds = [f"*{types.TYPES[b.dtype][1]}" for b in pointers] + list(map(self.size_type, self.signature.sizes))
+        launch = GpuLaunch(tuple(kinds), self.plan.warps, bool(messages), self.options.numerics == "default")
+        symbol = f"k{hashlib.sha256(f'{launch}\n{text}'.encode()).hexdigest()[:16]}"
+        kernel = Kernel(symbol, text, pointers, sizes, messages, launch=launch)
+        return replace(kernel, text=text.replace("def K(", f"def {symbol}("))
+
+    def size_type(self, size: Dim | Param) -> str:
+        if isinstance(size, Param):
+            return "i64" if size.dtype is torch.int64 else "fp64"
+        divisible = isinstance(size, int) and size % 16 == 0
+        return f"{'i64' if self.em.wide else 'i32'}{':16' if divisible else ''}"
+
+    def pointers(self) -> tuple[Buffer, ...]:
+        """The original buffers, in the order of the text's pointer arguments."""
+        found: dict[str, Buffer] = {}
+        for statement in self.original.statements():
+            for node in nodes(statement_roots(statement)):
+                if isinstance(node, Load):
+                    found.setdefault(node.buffer.name, node.buffer)
+            if isinstance(statement, Store):
+                found.setdefault(statement.buffer.name, statement.buffer)
+        return tuple(found[name] for name in self.signature.pointers)
+
+    # ------------------------------------------------------------ which program, which tile
+
+    def programs(self) -> None:
+        """Indices of the axes and batch ranges from the number of the program."""
+        line = self.em.outer.line
+        line(f"program = tl.program_id(0){'.to(tl.int64)' if self.em.wide else ''}")
+        parts = [*((r, None) for r in self.plan.batch), *((None, a) for a in self.plan.axes)]
+        for k, (batch, axis) in reversed(list(enumerate(parts))):
+            place = "program"
+            if k:
+                count = extent(batch) if batch is not None else _tiles(axis)  # type: ignore[arg-type]
+                size = self.signature.extent(count).lstrip("%")
+                line(f"part{k} = program % {size}")
+                line(f"program = program // {size}")
+                place = f"part{k}"
+            if batch is not None:
+                self.em.bound[dims.as_symbol(batch)] = place
+            else:
+                assert axis is not None
+                self.axis(self.em.outer, axis, place, self.plan.axes.index(axis))
+
+    def axis(self, scope: Scope, axis: Axis, start: str, position: int) -> None:
+        """The indices of a tile that is number `start` along the axis."""
+        shape = ", ".join(":" if k == position else "None" for k in range(self.plan.rank))
+        spread = f"tl.arange(0, {axis.block})" + (f"[{shape}]" if self.plan.rank > 1 else "")
+        scope.line(f"{axis.name} = {spread}" if start == "0" else f"{axis.name} = {start} * {axis.block} + {spread}")
+        self.digits(scope, axis)
+
+    def digits(self, scope: Scope, axis: Axis) -> None:
+        """The index along each of the axis's ranges, and the mask of what exists."""
+        rest = axis.name
+        for k in range(len(axis.ranges) - 1, -1, -1):
+            symbol = dims.as_symbol(axis.ranges[k])
+            if k:
+                size = self.signature.extent(symbol.extent).lstrip("%")  # type: ignore[arg-type]
+                digit, above = f"{axis.name}_{k}", f"{axis.name}_{k}_"
+                scope.line(f"{digit} = {rest} % {size}")
+                scope.line(f"{above} = {rest} // {size}")
+                self.em.bound[symbol], rest = digit, above
+            else:
+                self.em.bound[symbol] = rest
+        if axis.masked:
+            scope.line(f"{axis.name}m = {axis.name} < {self.signature.extent(axis.total).lstrip('%')}")
+            for r in axis.ranges:
+                self.em.masks[dims.as_symbol(r)] = f"{axis.name}m"
+
+    # ------------------------------------------------------------ loops
+
+    def loop(self, loop: Loop, axis: Axis | None) -> None:
+        em = self.em
+        if axis is None:
+            self.body(loop, None)
+        elif not axis.looped:
+            self.axis(em.outer, axis, "0", self.plan.rank - 1)
+            self.body(loop, axis)
+        else:
+            em.inner, em.symbols = Scope("        "), symbols_of(axis.ranges)
+            step = em.fresh("s")
+            self.axis(em.inner, axis, step, self.plan.rank - 1)
+            states = self.body(loop, axis)
+            size = self.signature.extent(_tiles(axis)).lstrip("%")
+            for name, start in states:
+                em.outer.line(f"{name} = {start}")
+            em.outer.line(f"for {step} in range({size}):")
+            em.outer.lines += em.inner.lines
+            em.inner, em.symbols = None, frozenset()
+            em.stored = {k: v for k, v in em.stored.items() if not v[1]}
+            self.results(loop, [name for name, _ in states])
+
+    def body(self, loop: Loop, axis: Axis | None) -> list[tuple[str, str]]:
+        """Values first, then stores; gives the accumulators of a looped axis, each with its start."""
+        em = self.em
+        states: list[tuple[str, str]] = []
+        pending: list[tuple[Store, str]] = []
+        for statement in loop.body:
+            if isinstance(statement, Store):
+                value = em.value(statement.value)
+                if statement.buffer.kind == "local":
+                    em.stored[statement.buffer.name, statement.index[0]] = value, True
+                else:
+                    pending.append((statement, value))
+            elif isinstance(statement, Check):
+                em.outer.line(f'tl.device_assert({em.value(statement.condition)}, "{statement.message}")')
+            elif axis is None:
+                em.values[statement.name] = em.value(statement.value)
+            elif axis.looped:
+                states += self.accumulate(statement, axis)
+            else:
+                self.reduce(statement, axis)
+        for statement, value in pending:
+            em.store(statement.buffer, statement.index[0], value)
+        return states
+
+    # ------------------------------------------------------------ reductions
+
+    def tile(self, axis: Axis) -> str:
+        sides = [str(a.block) for a in (*self.plan.axes, axis)]
+        return f"({', '.join(sides)}{',' * (len(sides) == 1)})"
+
+    def spread(self, reduce: Reduce, axis: Axis) -> tuple[str, str]:
+        """The value over the whole tile, with the identity where nothing exists; and that identity."""
+        dtype = _accumulated(reduce)
+        value = self.em.value(reduce.value)
+        if dtype is not reduce.value.dtype:
+            value = f"{value}.to({types.name(dtype)})"
+        identity = types.literal(_identity(reduce.kind, dtype), dtype)
+        value = f"tl.broadcast_to({value}, {self.tile(axis)})"
+        if axis.masked:
+            value = f"tl.where({axis.name}m, {value}, {identity})"
+        return value, identity
+
+    def reduce(self, reduce: Reduce, axis: Axis) -> None:
+        """Of a tile that holds all there is."""
+        value, _ = self.spread(reduce, axis)
+        self.fold(reduce, [value, *self.places(reduce, axis)])
+
+    def places(self, reduce: Reduce, axis: Axis) -> list[str]:
+        if not reduce.kind.startswith("arg"):
+            return []
+        return [f"tl.broadcast_to({axis.name}, {self.tile(axis)}).to(tl.int64)"]
+
+    def accumulate(self, reduce: Reduce, axis: Axis) -> list[tuple[str, str]]:
+        """One step of a loop over tiles."""
+        em = self.em
+        assert em.inner is not None
+        value, identity = self.spread(reduce, axis)
+        names = [em.fresh("a")]
+        states = [(names[0], f"tl.broadcast_to({identity}, {self.tile(axis)})")]
+        if reduce.kind.startswith("arg"):
+            names.append(em.fresh("a"))
+            states.append((names[1], f"tl.full({self.tile(axis)}, {2**62}, tl.int64)"))
+        given = [value, *self.places(reduce, axis)]
+        em.inner.line(f"{', '.join(names)} = _{reduce.kind}({', '.join([*names, *given])})")
+        return states
+
+    def results(self, loop: Loop, names: list[str]) -> None:
+        left = iter(names)
+        for statement in loop.body:
+            if isinstance(statement, Reduce):
+                self.fold(statement, [next(left) for _ in range(1 + statement.kind.startswith("arg"))])
+
+    def fold(self, reduce: Reduce, parts: list[str]) -> None:
+        """A tile's values into one for each outer index."""
+        em, last = self.em, self.plan.rank - 1
+        keep = ", keep_dims=True" if self.plan.rank > 1 else ""
+        if reduce.kind.startswith("arg"):
+            extreme, name = em.fresh(), em.fresh("r")
+            em.outer.line(f"{extreme}, {name} = tl.reduce(({', '.join(parts)}), {last}, _{reduce.kind}{keep})")
+        else:
+            name = em.fresh("r")
+            em.outer.line(f"{name} = tl.reduce({parts[0]}, {last}, _{reduce.kind}{keep})")
+            if _accumulated(reduce) is not reduce.dtype:
+                em.outer.line(f"{name} = {name}.to({types.name(reduce.dtype)})")
+        em.values[reduce.name] = name
+
+
+def _tiles(axis: Axis) -> Dim:
+    """How many tiles cover the axis."""
+    return dims.floordiv(axis.total + (axis.block - 1), axis.block)
+
+
+def _accumulated(reduce: Reduce) -> torch.dtype:
+    own = reduce.value.dtype if reduce.kind.startswith("arg") else reduce.dtype
+    return ACCUMULATED.get(own, own)
+
+
+def _identity(kind: str, dtype: torch.dtype) -> bool | int | float:
+    if kind in ("sum", "any"):
+        return 0
+    if kind in ("prod", "all"):
+        return 1
+    least = kind.endswith("max")  # of a maximum: the smallest value
+    if dtype.is_floating_point:
+        return float("-inf") if least else float("inf")
+    if dtype is torch.bool:
+        return not least
+    info = torch.iinfo(dtype)
+    return info.min if least else info.max
+
+
+__all__ = ["generate"]

@@ -1,0 +1,165 @@
+"""Scalar operators of the loop IR as expressions of Triton's language.
+
+Where Triton's own function is an approximation (division, square root, exponential), the correctly rounded one or
+CUDA's device library is used: results are as accurate as eager's.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from dovetail.codegen.gpu import types
+
+#: Functions that a kernel may call, put into its text where it does.
+HELPERS: dict[str, str] = {
+    "_floordiv": """
+@triton.jit
+def _floordiv(a, b):
+    quotient = a // tl.where(b == 0, 1, b)
+    exact = quotient * b == a
+    return tl.where(b == 0, 0, tl.where(((a < 0) != (b < 0)) & ~exact, quotient - 1, quotient))
+""",
+    "_truncdiv": """
+@triton.jit
+def _truncdiv(a, b):
+    return tl.where(b == 0, 0, a // tl.where(b == 0, 1, b))
+""",
+    "_modulo": """
+@triton.jit
+def _modulo(a, b):
+    rest = a % tl.where(b == 0, 1, b)
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+""",
+    "_remainder": """
+@triton.jit
+def _remainder(a, b):
+    rest = libdevice.fmod(a, b)
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+""",
+    "_sum": """
+@triton.jit
+def _sum(a, b):
+    return a + b
+""",
+    "_prod": """
+@triton.jit
+def _prod(a, b):
+    return a * b
+""",
+    "_min": """
+@triton.jit
+def _min(a, b):
+    return tl.where((a < b) | (a != a), a, b)
+""",
+    "_max": """
+@triton.jit
+def _max(a, b):
+    return tl.where((a > b) | (a != a), a, b)
+""",
+    "_any": """
+@triton.jit
+def _any(a, b):
+    return a | b
+""",
+    "_all": """
+@triton.jit
+def _all(a, b):
+    return a & b
+""",
+    "_argmin": """
+@triton.jit
+def _argmin(a, i, b, j):
+    same = (a == b) | ((a != a) & (b != b))
+    first = tl.where(same, i < j, (a < b) | (a != a))
+    return tl.where(first, a, b), tl.where(first, i, j)
+""",
+    "_argmax": """
+@triton.jit
+def _argmax(a, i, b, j):
+    same = (a == b) | ((a != a) & (b != b))
+    first = tl.where(same, i < j, (a > b) | (a != a))
+    return tl.where(first, a, b), tl.where(first, i, j)
+""",
+}
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "and": "&", "or": "|", "xor": "^",
+}  # fmt: skip
+
+#: Operators with one form for every type that they take.
+_CALLS = {
+    "neg": "-{}", "abs": "tl.abs({})", "fma": "tl.fma({}, {}, {})", "where": "tl.where({}, {}, {})",
+    "floor": "tl.floor({})", "ceil": "tl.ceil({})", "div": "tl.div_rn({}, {})", "sqrt": "tl.sqrt_rn({})",
+    "min": "_min({}, {})", "max": "_max({}, {})", "isnan": "({} != {})", "floordiv": "_floordiv({}, {})",
+    "truncdiv": "_truncdiv({}, {})", "trunc": "libdevice.trunc({})", "round": "libdevice.rint({})",
+    "rsqrt": "libdevice.rsqrt({})", "fmod": "libdevice.fmod({}, {})",
+}  # fmt: skip
+
+_DOUBLE = {"div": "{} / {}", "sqrt": "tl.sqrt({})"}  # already rounded correctly
+
+_DEVICE = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf "
+    "erfc copysign nextafter".split()
+)
+
+
+def helpers_of(text: str) -> list[str]:
+    """The names in HELPERS that a text calls."""
+    mentioned = set(re.findall(r"\b_\w+", text))
+    return [name for name in HELPERS if name in mentioned]
+
+
+def operator(name: str, dtype: torch.dtype, operand: torch.dtype, args: list[str]) -> str:
+    """The operator on arguments of type `operand` (`where`: of its branches), giving `dtype`."""
+    if name in _INFIX:
+        return f"({args[0]} {_INFIX[name]} {args[1]})"
+    if name == "cast":
+        return cast(args[0], operand, dtype)
+    if name == "bitcast":
+        return f"{args[0]}.to({types.name(dtype)}, bitcast=True)"
+    if name == "not":
+        return f"({args[0]} == 0)" if dtype is torch.bool else f"~{args[0]}"
+    if name == "remainder":
+        return f"{'_remainder' if operand in types.FLOATS else '_modulo'}({args[0]}, {args[1]})"
+    if name == "fmod" and operand not in types.FLOATS:
+        return f"({args[0]} % {args[1]})"
+    if name == "isinf":
+        return f"(tl.abs({args[0]}) == float('inf'))"
+    if name in ("shl", "shr"):
+        return _shift(name, operand, args)
+    if name == "signbit":
+        return _signbit(operand, args[0])
+    if name == "isnan":
+        return f"({args[0]} != {args[0]})"
+    if name in _DEVICE:
+        return f"libdevice.{name}({', '.join(args)})"
+    form = _DOUBLE.get(name) if operand is torch.float64 else None
+    return (form or _CALLS[name]).format(*args)
+
+
+def _shift(name: str, dtype: torch.dtype, args: list[str]) -> str:
+    """By the width of the type or more, as PyTorch: 0, or the sign."""
+    bits = 8 * dtype.itemsize
+    value, count = args
+    outside = f"(({count} < 0) | ({count} >= {bits}))"
+    if name == "shl":
+        return f"tl.where({outside}, 0, {value} << tl.where({outside}, 0, {count}))"
+    return f"({value} >> tl.where({outside}, {bits - 1}, {count}))"
+
+
+def _signbit(dtype: torch.dtype, value: str) -> str:
+    if dtype not in types.FLOATS:
+        return f"({value} < 0)"
+    return f"({value}.to(tl.int{8 * dtype.itemsize}, bitcast=True) < 0)"
+
+
+def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
+    """`Tensor.to(target)`."""
+    if source is target:
+        return value
+    if target is torch.bool:
+        return f"({value} != 0)"
+    return f"{value}.to({types.name(target)})"

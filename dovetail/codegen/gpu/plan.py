@@ -1,0 +1,174 @@
+"""How a group's ranges become programs and tiles.
+
+    pointwise    x: all outer ranges, flat                        one tile of 1024 elements a program
+    transposes   y and x: the two ranges that accesses are contiguous along; what is left is one index a program
+    rows         x: outer ranges; r: inner ones                   the whole row in registers, if it fits
+    long rows    the same, r in a loop                            local rows are computed again instead of kept
+
+Which of x and r is contiguous in memory decides the tile's proportions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.liveness import nodes, statement_roots
+from dovetail.ir.loops import Group, Load, Loop, Store, extent
+
+#: Elements of a row that stay in the registers of one program.
+LONGEST_ROW = 16384
+#: Elements of a tile: pointwise code; rows.
+FLAT, TILE = 1024, 4096
+#: Elements along one side of a transposing tile.
+SIDE = 32
+#: Programs that keep every multiprocessor of a large GPU busy.
+ENOUGH_PROGRAMS = 264
+UNKNOWN = 1024  # what a size that is not known now is taken for
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Ranges, flattened, the last fastest, of which a tile covers `block` indices. `looped`: tile after tile."""
+
+    name: str
+    ranges: tuple[Dim, ...]
+    block: int
+    looped: bool = False
+
+    @property
+    def total(self) -> Dim:
+        return dims.product(map(extent, self.ranges))
+
+    @property
+    def masked(self) -> bool:
+        """May a tile reach past the end?"""
+        return not isinstance(self.total, int) or self.total % self.block != 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`axes` are tiled over programs, `batch` ranges have one index a program.
+
+    `inner[k]` is the axis of loop k's ranges; None where it has none.
+    """
+
+    axes: tuple[Axis, ...]
+    batch: tuple[Dim, ...]
+    inner: tuple[Axis | None, ...]
+    warps: int
+
+    @property
+    def rank(self) -> int:
+        return len(self.axes) + any(a is not None for a in self.inner)
+
+    @property
+    def programs(self) -> Dim:
+        counts = [-((-axis.total) // axis.block) if isinstance(axis.total, int) else
+                  dims.floordiv(axis.total + axis.block - 1, axis.block) for axis in self.axes]  # fmt: skip
+        return dims.product([*counts, *map(extent, self.batch)])
+
+
+def choose(group: Group) -> Plan:
+    """The plan for a group whose buffers are flat (`ranges.simplify`)."""
+    if not any(loop.inner for loop in group.loops):
+        return _pointwise(group)
+    return _rows(group)
+
+
+# ---------------------------------------------------------------- no inner ranges
+
+
+def _pointwise(group: Group) -> Plan:
+    inner = tuple(None for _ in group.loops)
+    if not group.outer:
+        return Plan((), (), inner, 1)
+    pair = _transposed(group)
+    if pair is not None:
+        y, x = pair
+        axes = Axis("y", (y,), SIDE), Axis("x", (x,), SIDE)
+        batch = tuple(r for r in group.outer if r is not x and r is not y)
+        return Plan(axes, batch, inner, 4)
+    total = _size(dims.product(map(extent, group.outer)))
+    block = max(32, min(FLAT, _power(total)))
+    return Plan((Axis("x", group.outer, block),), (), inner, max(1, block // 256))
+
+
+def _transposed(group: Group) -> tuple[Dim, Dim] | None:
+    """Two ranges along which different accesses are contiguous: of another one, and of the last store."""
+    x = next((r for r in reversed(group.outer) if any(_steps_by_one(i, r) for i in _stores(group.loops))), None)
+    if x is None or _size(extent(x)) < SIDE // 2:
+        return None
+    along = dims.as_symbol(x)
+    scattered = [i for i in _addresses(group.loops) if along in dims.symbols(i) and not _steps_by_one(i, x)]
+    for y in group.outer:
+        if y is not x and _size(extent(y)) >= SIDE // 2 and any(_steps_by_one(i, y) for i in scattered):
+            return y, x
+    return None
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _rows(group: Group) -> Plan:
+    longest = max(_size(dims.product(map(extent, loop.inner))) for loop in group.loops)
+    known = all(isinstance(dims.product(map(extent, loop.inner)), int) for loop in group.loops)
+    rows = _size(dims.product(map(extent, group.outer)))
+    across = _contiguous_across(group)
+    wide = min(_power(rows), 64) if across else 1
+    whole = known and _power(longest) * wide <= LONGEST_ROW
+    block = _power(longest) if whole else max(16, min(TILE // wide, _power(longest)))
+    if not across:
+        wide = max(1, min(FLAT // block, _power(rows)))
+        while wide > 1 and rows // wide < ENOUGH_PROGRAMS:
+            wide //= 2
+    inner = []
+    for loop in group.loops:
+        total = dims.product(map(extent, loop.inner))
+        own = _power(_size(total)) if whole else min(block, _power(_size(total)))
+        inner.append(Axis("r", loop.inner, own, looped=not whole) if loop.inner else None)
+    axes = (Axis("x", group.outer, wide),) if group.outer else ()
+    elements = wide * block
+    return Plan(axes, (), tuple(inner), max(1, min(16, elements // 512)))
+
+
+def _contiguous_across(group: Group) -> bool:
+    """Are most accesses of inner loops contiguous along an outer range instead of an inner one?"""
+    outer = inner = 0
+    for loop in group.loops:
+        for address in _addresses((loop,)) if loop.inner else ():
+            along_inner = any(_steps_by_one(address, r) for r in loop.inner)
+            inner += along_inner
+            outer += not along_inner and any(_steps_by_one(address, r) for r in group.outer)
+    return outer > inner
+
+
+# ---------------------------------------------------------------- accesses
+
+
+def _stores(loops: tuple[Loop, ...]) -> list[Dim]:
+    return [s.index[0] for loop in loops for s in loop.body if isinstance(s, Store) and s.buffer.kind != "local"]
+
+
+def _addresses(loops: tuple[Loop, ...]) -> list[Dim]:
+    roots = [r for loop in loops for s in loop.body for r in statement_roots(s)]
+    loads = [n.index[0] for n in nodes(roots) if isinstance(n, Load) and n.buffer.kind != "local"]
+    return loads + _stores(loops)
+
+
+def _steps_by_one(address: Dim, r: Dim) -> bool:
+    return dims.coefficient(address, dims.as_symbol(r)) == 1
+
+
+def _size(dim: Dim) -> int:
+    return dim if isinstance(dim, int) else UNKNOWN
+
+
+def _power(size: int) -> int:
+    """The smallest power of two that is at least `size`."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def symbols_of(ranges: tuple[Dim, ...]) -> frozenset[Symbol]:
+    return frozenset(map(dims.as_symbol, ranges))

@@ -1,0 +1,7 @@
+"""GPU kernels: texts to machine code through Triton, launched through the driver's own interface."""
+
+from __future__ import annotations
+
+from dovetail.runtime.gpu.loading import available, load
+
+__all__ = ["available", "load"]

@@ -1,0 +1,74 @@
+"""Modules, functions and launches through CUDA's driver interface."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from dovetail.errors import InternalError
+from dovetail.runtime.gpu.compiling import Binary
+
+_FORMATS = {"i32": "i", "i64": "q", "fp64": "d"}
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_DEFAULT_SHARED = 48 << 10  # bytes that a launch gets without asking
+_current_stream = torch._C._cuda_getCurrentRawStream if hasattr(torch._C, "_cuda_getCurrentRawStream") else None
+
+
+@cache
+def library() -> Any:
+    """The driver; calls keep Python's lock, so that nobody changes a launch's arguments meanwhile.
+
+    Raises OSError where there is none.
+    """
+    found = ctypes.PyDLL("libcuda.so.1")
+    found.cuLaunchKernel.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
+    return found
+
+
+def _call(name: str, *args: Any) -> None:
+    status = getattr(library(), name)(*args)
+    if status:
+        text = ctypes.c_char_p()
+        library().cuGetErrorString(status, ctypes.byref(text))
+        raise InternalError("runtime", f"{name}: {text.value.decode() if text.value else status}")
+
+
+def function(binary: Binary, symbol: str) -> ctypes.c_void_p:
+    """The kernel on the current device. Its module is never unloaded: CUDA graphs may refer to it."""
+    module, found = ctypes.c_void_p(), ctypes.c_void_p()
+    _call("cuModuleLoadData", ctypes.byref(module), binary.code)
+    _call("cuModuleGetFunction", ctypes.byref(found), module, symbol.encode())
+    if binary.shared > _DEFAULT_SHARED:
+        _call("cuFuncSetAttribute", found, _MAX_DYNAMIC_SHARED, binary.shared)
+    return found
+
+
+def launcher(binary: Binary, symbol: str, arguments: tuple[str, ...], device: int) -> Callable[..., None]:
+    """`call(*arguments, programs)` starts the kernel on the device's current stream."""
+    kernel = function(binary, symbol)
+    # The two last ones are pointers to scratch memory that Triton's own tools may ask for.
+    form = struct.Struct("@" + "".join("P" if a[0] == "*" else _FORMATS[a.partition(":")[0]] for a in arguments) + "PP")
+    memory = ctypes.create_string_buffer(form.size)
+    base, offsets = ctypes.addressof(memory), _offsets(form.format)
+    places = (ctypes.c_void_p * len(offsets))(*(base + o for o in offsets))
+    pack, launch, threads, shared = form.pack_into, library().cuLaunchKernel, 32 * binary.warps, binary.shared
+
+    def call(*args: Any) -> None:
+        programs = args[-1]
+        if programs:
+            pack(memory, 0, *args[:-1], 0, 0)
+            status = launch(kernel, programs, 1, 1, threads, 1, 1, shared, _current_stream(device), places, None)  # type: ignore[misc]
+            if status:
+                raise InternalError("runtime", f"the launch of {symbol} failed with status {status}")
+
+    return call
+
+
+def _offsets(form: str) -> list[int]:
+    """Where each field of a native structure lies."""
+    return [struct.calcsize(form[: k + 1]) - struct.calcsize(form[0] + form[k]) for k in range(1, len(form))]

@@ -1,0 +1,101 @@
+"""Kernel texts to callables for one device; each distinct text is compiled once in a process, and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import torch
+
+from dovetail.ir.kernel import Kernel
+from dovetail.runtime.cpu.store import Store, default_folder
+from dovetail.runtime.gpu import driver
+from dovetail.runtime.gpu.compiling import Binary, identity, to_binary
+
+_loaded: dict[tuple[str, int], Callable[..., None]] = {}
+_lock = threading.Lock()
+_WORKERS = 8
+
+
+@cache
+def available(device: torch.device) -> str:
+    """Why kernels cannot be compiled for the device; empty where they can."""
+    if device.type != "cuda":
+        return f"kernels exist for the CPU and for CUDA devices, not for {device}"
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        return "this PyTorch sees no CUDA device"
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        return "kernels are made for compute capability 8.0 and newer"
+    try:
+        identity(0)
+        driver.library()
+    except (ImportError, OSError) as error:
+        return f"Triton and CUDA's driver are needed: {error}"
+    return ""
+
+
+def load(kernels: Iterable[Kernel], device: torch.device, store: Store | None = None) -> dict[str, Callable[..., None]]:
+    """A callable for each kernel's symbol: `f(*addresses, *sizes)`, the last size the number of programs.
+
+    Raises InternalError when Triton rejects a text.
+    """
+    index = torch.cuda.current_device() if device.index is None else device.index
+    store = store or Store(default_folder())
+    wanted = {k.symbol: k for k in kernels}
+    with _lock, torch.cuda.device(index):
+        missing = [k for symbol, k in wanted.items() if (symbol, index) not in _loaded]
+        major, minor = torch.cuda.get_device_capability(index)
+        for kernel, binary in zip(missing, _binaries(missing, 10 * major + minor, store), strict=True):
+            _loaded[kernel.symbol, index] = _callable(kernel, binary, index, 10 * major + minor)
+        return {symbol: _loaded[symbol, index] for symbol in wanted}
+
+
+def _binaries(kernels: list[Kernel], capability: int, store: Store, aligned: bool = True) -> list[Binary]:
+    """From disk, or compiled beside one another."""
+    keys = [_key(k, capability, aligned) for k in kernels]
+    found = [store.get(key) for key in keys]
+    todo = [k for k, data in zip(kernels, found, strict=True) if data is None]
+    if len(todo) > 1:
+        with ThreadPoolExecutor(min(_WORKERS, len(todo))) as pool:
+            made = iter(list(pool.map(lambda k: to_binary(k, capability, aligned), todo)))
+    else:
+        made = iter([to_binary(k, capability, aligned) for k in todo])
+    result = []
+    for key, data in zip(keys, found, strict=True):
+        if data is None:
+            result.append(next(made))
+            store.put(key, result[-1].to_bytes())
+        else:
+            result.append(Binary.of_bytes(data))
+    return result
+
+
+def _key(kernel: Kernel, capability: int, aligned: bool) -> str:
+    text = f"gpu {identity(capability)} {aligned} {kernel.launch}\n{kernel.text}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _callable(kernel: Kernel, binary: Binary, index: int, capability: int) -> Callable[..., None]:
+    """Assumes buffers at multiples of 16 bytes, and has another version for a call where one is not."""
+    assert kernel.launch is not None
+    arguments, count = kernel.launch.arguments, len(kernel.pointers)
+    fast = driver.launcher(binary, kernel.symbol, arguments, index)
+    slow: list[Callable[..., None]] = []
+
+    def call(*args: Any) -> None:
+        together = 0
+        for address in args[:count]:
+            together |= address
+        if not together & 15:
+            fast(*args)
+            return
+        if not slow:
+            (plain,) = _binaries([kernel], capability, Store(default_folder()), aligned=False)
+            slow.append(driver.launcher(plain, kernel.symbol, arguments, index))
+        slow[0](*args)
+
+    return call

@@ -1,0 +1,106 @@
+"""Run GPU kernels on this machine's CPU, under Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+
+import linecache
+import types as python_types
+from typing import Any
+
+import numpy
+import scipy.special
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+from dovetail.codegen.gpu import generate
+from dovetail.ir import dims
+from dovetail.ir.kernel import Kernel
+from dovetail.ir.loops import Group, Param
+
+
+_binary = InterpreterBuilder.binary_op
+_COMPARISONS = (numpy.less, numpy.less_equal, numpy.greater, numpy.greater_equal, numpy.equal, numpy.not_equal)
+
+
+def _binary_op(self: Any, left: Any, right: Any, op: Any) -> Any:
+    """The interpreter gives comparisons of floats as floats, on which bits have no operators."""
+    if op in _COMPARISONS:
+        return TensorHandle(op(left.data, right.data), tl.int1)
+    return _binary(self, left, right, op)
+
+
+_patch = interpreter._patch_lang_tensor
+
+
+def _patch_lang_tensor(tensor: Any, scope: Any) -> None:
+    """A number of one element is an index for current NumPy too."""
+    _patch(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+
+InterpreterBuilder.binary_op = _binary_op
+interpreter._patch_lang_tensor = _patch_lang_tensor
+
+
+def _device_function(compute: Any) -> Any:
+    """What the interpreter lacks: a function of CUDA's device library, computed by NumPy."""
+
+    def call(*args: Any) -> Any:
+        tensors = [a for a in args if isinstance(a, tl.tensor)]
+        arrays = [a.handle.data if isinstance(a, tl.tensor) else a for a in args]
+        made = numpy.asarray(compute(*arrays)).astype(arrays[0].dtype)
+        kind = max(tensors, key=lambda t: t.numel.value if hasattr(t.numel, "value") else 0)
+        return tl.tensor(TensorHandle(made, kind.dtype), kind.type)
+
+    return call
+
+
+def _library() -> Any:
+    names = "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh trunc rint copysign nextafter fmod".split()
+    table: dict[str, Any] = {name: getattr(numpy, name) for name in names}
+    table |= {f"a{n}": getattr(numpy, f"arc{n}") for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
+    table |= {"atan2": numpy.arctan2, "pow": numpy.power, "rsqrt": lambda x: 1 / numpy.sqrt(x)}
+    table |= {"erf": scipy.special.erf, "erfc": scipy.special.erfc}
+    return python_types.SimpleNamespace(**{name: _device_function(f) for name, f in table.items()})
+
+
+def load(kernel: Kernel) -> Any:
+    """The kernel as a callable of tensors and numbers."""
+    filename = f"<kernel {kernel.symbol}>"
+    linecache.cache[filename] = (len(kernel.text), None, kernel.text.splitlines(True), filename)
+    namespace: dict[str, Any] = {"__name__": "kernel"}
+    exec(compile(kernel.text, filename, "exec"), namespace)
+    namespace["libdevice"] = _library()
+    return namespace[kernel.symbol]
+
+
+def run(
+    group: Group, tensors: dict[str, torch.Tensor], sizes: dict[Any, int] | None = None, options: Any = None
+) -> int:
+    """Interpret the group's kernel on the tensors; the status, as for CPU kernels."""
+    kernel = generate(group, options)
+    numbers = [dims.evaluate(s, sizes or {}) for s in kernel.sizes if not isinstance(s, Param)]
+    *given, programs = numbers
+    flat = [_memory(tensors[b.name]) for b in kernel.pointers]
+    if programs:
+        with numpy.errstate(all="ignore"):
+            load(kernel)[(programs,)](*flat, *given)
+    return 0
+
+
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.as_strided((_span(tensor),), (1,))
+    return flat.view(torch.int8) if tensor.dtype is torch.bool else flat
+
+
+def _span(tensor: torch.Tensor) -> int:
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
+
+
+assert triton.knobs.runtime.interpret
