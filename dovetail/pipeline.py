@@ -19,15 +19,16 @@ import torch.fx
 
 from dovetail.autograd import draws, partition, repeatable
 from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
-from dovetail.codegen import cpu, host
+from dovetail.codegen import cpu, gpu, host
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.ir.aten import AtenGraph, subprograms
 from dovetail.ir.captured import REPEATED, Captured, Continuation
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable
+from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import writes
-from dovetail.ir.loops import Batch, Group, Program
+from dovetail.ir.loops import Batch, Group, Program, Store
 from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.ir.text import fusion_text, program_text
 from dovetail.ir.varying import CONSTANT, Varying
@@ -41,6 +42,7 @@ from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.symint import is_size
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
+from dovetail.runtime import gpu as gpu_runtime
 from dovetail.runtime import program as program_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable, unless_hooked
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
@@ -169,8 +171,8 @@ def build(
     with events.stage(f"{prefix}lower"):
         program = lower(aten, options)
     events.artifact("lowered", lambda: program_text(program))
-    if other := other_devices(program):
-        events.artifact("perf_hints", lambda: f"runs uncompiled: kernels exist for the CPU only, not for {other}")
+    if why := no_kernels(program):
+        events.artifact("perf_hints", lambda: f"runs uncompiled: {why}")
         return None
 
     with events.stage(f"{prefix}schedule"):
@@ -179,7 +181,7 @@ def build(
     events.artifact("fusion", lambda: fusion_text(program, scheduled))
 
     with events.stage(f"{prefix}codegen"):
-        kernels = {item.name: cpu.generate(item, options) for item in scheduled.items if isinstance(item, Group)}
+        kernels = {item.name: _generate(item, options) for item in scheduled.items if isinstance(item, Group)}
         scheduled = gather(scheduled, kernels)
         batches = [item for item in scheduled.items if isinstance(item, Batch)]
         kernels |= {b.name: cpu.generate(b.groups[0], options, many=True) for b in batches}
@@ -189,7 +191,22 @@ def build(
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
     with events.stage(f"{prefix}load"):
-        return program_runtime.load(text, cpu_runtime.load(text.kernels), eager)
+        return program_runtime.load(text, load_kernels(text.kernels), eager)
+
+
+def _generate(group: Group, options: Options) -> Kernel:
+    """The kernel of a group, for the device that it writes to."""
+    device = next(s.buffer.device.type for s in group.statements() if isinstance(s, Store))
+    return (cpu if device == "cpu" else gpu).generate(group, options)
+
+
+def load_kernels(kernels: Sequence[Kernel]) -> dict[str, Callable[..., Any]]:
+    """Machine code for each, on its device."""
+    loaded: dict[str, Callable[..., Any]] = cpu_runtime.load([k for k in kernels if k.launch is None])
+    for device in dict.fromkeys(k.pointers[0].device for k in kernels if k.launch is not None):
+        mine = [k for k in kernels if k.launch is not None and k.pointers[0].device == device]
+        loaded |= gpu_runtime.load(mine, device)
+    return loaded
 
 
 def without_history(call: Compiled) -> Compiled:
@@ -255,10 +272,12 @@ def without_gradients(graph: torch.fx.GraphModule) -> list[int] | None:
         return [k for k, _ in wanted] if all(used_up(f) for _, f in wanted) else None
 
 
-def other_devices(program: Program) -> list[str]:
-    """Devices that the program computes on and that have no kernels yet."""
+def no_kernels(program: Program) -> str:
+    """Why a device that the program computes on has no kernels; empty if all have."""
     written = [b for item in program.items for b in writes(item).values()]
-    return sorted({str(b.device) for b in (*program.inputs, *written) if b.device.type != "cpu"})
+    devices = {b.device for b in (*program.inputs, *written)}
+    reasons = (gpu_runtime.available(d) for d in sorted(devices, key=str) if d.type != "cpu")
+    return next((why for why in reasons if why), "")
 
 
 def resumed(rest: Continuation) -> Callable[..., Any]:

@@ -184,9 +184,11 @@ def _flat(result: Any) -> Sequence[Any]:
 
 
 def _computable(args: Any, kwargs: Any, out: Any) -> bool:
-    """Has every tensor a dtype that loops can compute with?"""
+    """Has every tensor a dtype that loops can compute with, on one device?"""
     if isinstance(out, Spec):
         if out.dtype not in build.SUPPORTED:
+            return False
+        if any(isinstance(v, Value) and v.device != out.device for v in (*args, *kwargs.values())):
             return False
     elif isinstance(out, tuple) and not all(_computable((), {}, spec) for spec in out):
         return False

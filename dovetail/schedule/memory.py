@@ -46,7 +46,8 @@ def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
         if isinstance(item, (Group, Batch)) or (isinstance(item, LibraryCall) and item.operator in has_out):
             for name, buffer in writes(item).items():
                 nbytes = storage_elements(buffer) * buffer.dtype.itemsize
-                if not isinstance(nbytes, int) or name in escaping or name in sizes or buffer.kind == "input":
+                placed = isinstance(nbytes, int) and buffer.device.type == "cpu"  # PyTorch keeps the GPU's memory
+                if not placed or name in escaping or name in sizes or buffer.kind == "input":
                     continue
                 size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
                 if space.take(name, size):

@@ -23,7 +23,6 @@ from dovetail.ir import dims
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.loops import Group, Param
 
-
 _binary = InterpreterBuilder.binary_op
 _COMPARISONS = (numpy.less, numpy.less_equal, numpy.greater, numpy.greater_equal, numpy.equal, numpy.not_equal)
 

@@ -71,7 +71,8 @@ class _Kernel:
         pointers = self.pointers()
         kinds = [f"*{types.TYPES[b.dtype][1]}" for b in pointers] + list(map(self.size_type, self.signature.sizes))
         launch = GpuLaunch(tuple(kinds), self.plan.warps, bool(messages), self.options.numerics == "default")
-        symbol = f"k{hashlib.sha256(f'{launch}\n{text}'.encode()).hexdigest()[:16]}"
+        key = f"{launch}\n{text}"
+        symbol = f"k{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         kernel = Kernel(symbol, text, pointers, sizes, messages, launch=launch)
         return replace(kernel, text=text.replace("def K(", f"def {symbol}("))
 
