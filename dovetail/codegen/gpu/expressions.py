@@ -39,6 +39,7 @@ class Expressions:
         self.outer = Scope("    ")
         self.inner: Scope | None = None  # the loop that is being written
         self.symbols: frozenset[Symbol] = frozenset()  # its ranges
+        self.alias: dict[Symbol, Dim] = {}  # the same symbols for equal ranges of different loops
         self.bound: dict[Symbol, str] = {}
         self.masks: dict[Symbol, str] = {}
         self.values: dict[str, str] = {}  # results of Reduces
@@ -115,7 +116,7 @@ class Expressions:
     # ------------------------------------------------------------ memory
 
     def _load(self, node: Load) -> None:
-        known = self.stored.get((node.buffer.name, node.index[0]))
+        known = self.stored.get((node.buffer.name, dims.substitute(node.index[0], self.alias)))
         if known is not None and node.mask is None:
             self.note(node, known[0])
             return
@@ -141,7 +142,11 @@ class Expressions:
         (self.inner or self.outer).line(f"tl.store({', '.join(inside)})")
         self.forget(buffer.name)
         self.dirty.add(buffer.name)
-        self.stored[buffer.name, index] = value, bool(self.inner is not None and symbols & self.symbols)
+        self.hold(buffer.name, index, value, bool(self.inner is not None and symbols & self.symbols))
+
+    def hold(self, name: str, index: Dim, value: str, inside: bool) -> None:
+        """What a load at `index` would give, until the buffer is written to again."""
+        self.stored[name, dims.substitute(index, self.alias)] = value, inside
 
     def conditions(self, symbols: frozenset[Symbol]) -> list[str]:
         """Which of the tile's elements exist."""

@@ -143,6 +143,7 @@ class _Kernel:
 
     def loop(self, loop: Loop, axis: Axis | None) -> None:
         em = self.em
+        em.alias = {dims.as_symbol(r): dims.symbol(f"r@{k}", 0, extent(r)) for k, r in enumerate(loop.inner)}
         if axis is None:
             self.body(loop, None)
         elif not axis.looped:
@@ -171,7 +172,7 @@ class _Kernel:
             if isinstance(statement, Store):
                 value = em.value(statement.value)
                 if statement.buffer.kind == "local":
-                    em.stored[statement.buffer.name, statement.index[0]] = value, True
+                    em.hold(statement.buffer.name, statement.index[0], value, inside=True)
                 else:
                     pending.append((statement, value))
             elif isinstance(statement, Check):
