@@ -27,8 +27,8 @@ from dovetail.ir.captured import REPEATED, Captured, Continuation
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable
 from dovetail.ir.kernel import Kernel
-from dovetail.ir.liveness import writes
-from dovetail.ir.loops import Batch, Group, Program, Store
+from dovetail.ir.liveness import reads, writes
+from dovetail.ir.loops import Batch, Group, Program
 from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.ir.text import fusion_text, program_text
 from dovetail.ir.varying import CONSTANT, Varying
@@ -196,7 +196,7 @@ def build(
 
 def _generate(group: Group, options: Options) -> Kernel:
     """The kernel of a group, for the device that it writes to."""
-    device = next(s.buffer.device.type for s in group.statements() if isinstance(s, Store))
+    device = next(iter({**reads(group), **writes(group)}.values())).device.type
     return (cpu if device == "cpu" else gpu).generate(group, options)
 
 

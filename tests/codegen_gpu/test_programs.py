@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.codegen_gpu.interpreter import run  # first: it sets Triton's mode
-
 import pytest
 import torch
 
@@ -13,6 +11,7 @@ from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Group
 from dovetail.options import Options
 from dovetail.schedule import schedule
+from tests.codegen_gpu.interpreter import run
 from tests.schedule.test_meaning import CASES, lowered
 
 

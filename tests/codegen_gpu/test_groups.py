@@ -1,0 +1,45 @@
+"""Random groups as GPU kernels, under Triton's interpreter, against the reference; and as machine code for Hopper."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dovetail.codegen.gpu import generate, plan
+from dovetail.runtime.gpu.compiling import to_binary
+from tests.codegen.harness import compare
+from tests.codegen.test_random_groups import Maker
+from tests.codegen.test_reductions import CASES, _result_dtype, _values, reduction
+from tests.codegen_gpu.interpreter import run
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("small", [False, True], ids=["", "small tiles"])
+def test_random_group(seed, small, monkeypatch):
+    if small:
+        for name, value in (("LONGEST_ROW", 16), ("TILE", 16), ("SIDE", 4), ("FLAT", 32)):
+            monkeypatch.setattr(plan, name, value)
+    torch.manual_seed(seed)
+    maker = Maker(seed)
+    group = maker.group()
+    if maker.outputs:
+        compare(group, maker.tensors, maker.outputs, run=run)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), CASES, ids=str)
+@pytest.mark.parametrize("axes", [(1,), (0,), (0, 2)], ids=str)
+def test_reduce(kind, dtype, axes):
+    x = _values((5, 7, 33), dtype)
+    if kind == "prod" and dtype.is_floating_point:
+        x = x.abs() ** 0.01
+    out = torch.empty([n for k, n in enumerate(x.shape) if k not in axes], dtype=_result_dtype(kind, dtype))
+    compare(reduction(x, kind, axes, out), {"x": x, "out": out}, ["out"], tolerance=1e-5, run=run)
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 8))
+def test_machine_code(seed, tmp_path, monkeypatch):
+    """Triton compiles the text for a GPU that this machine need not have, without a PATH."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    made = to_binary(generate(Maker(seed).group()), 90)
+    assert made.code.startswith(b"\x7fELF")
