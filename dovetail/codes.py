@@ -692,6 +692,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Nothing needs to be done; results are right.",
             "x.to(torch.complex64) * 2",
         ),
+        "gpu-dtype": Code(
+            "computes on a dtype that GPU kernels do not have",
+            "The operator is called as PyTorch has it.",
+            "Nothing needs to be done; results are right.",
+            "x.cuda().to(torch.complex64) * 2",
+        ),
     },
 }
 
