@@ -46,7 +46,7 @@ from dovetail.runtime import gpu as gpu_runtime
 from dovetail.runtime import program as program_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable, unless_hooked
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
-from dovetail.runtime.overlap import protect
+from dovetail.runtime.overlap import protect, several_in_one_place
 from dovetail.runtime.replay import Replay
 from dovetail.runtime.spent import spent
 from dovetail.schedule import gather, plan_memory, schedule
@@ -114,6 +114,9 @@ def _compile(
         events.artifact("perf_hints", lambda: why)
         return graph
     events.artifact("aot_graphs", lambda: aten_text(aten))
+    written = [k for k, _ in aten.mutated]
+    if several_in_one_place(fakes, written):
+        return graph
     plain = as_they_are(aten.returned)
     again = _again(graph)
     call = builder(aten, again if plain else program_runtime.LEFT, options, events, "")
@@ -123,7 +126,7 @@ def _compile(
     call = recounted(call, aten, builder is build)
     call = call if plain else handed_out(call, again, aten.returned, ())
     call = spent(call, used) if used else call
-    return protect(call, graph.forward, [k for k, _ in aten.mutated], fakes, list(aten.constants.values()))
+    return protect(call, graph.forward, written, fakes, list(aten.constants.values()))
 
 
 def _again(graph: torch.fx.GraphModule) -> Compiled:
@@ -140,11 +143,13 @@ def _train(
     with events.stage("autograd"):
         pair = partition(joint)
     events.artifact("aot_graphs", lambda: f"forward\n{aten_text(pair.forward)}\nbackward\n{aten_text(pair.backward)}")
+    written = [k for k, _ in (*joint.aten.mutated, *joint.rewritten)]
+    if several_in_one_place(fakes, written):
+        return graph
     forward = builder(pair.forward, program_runtime.LEFT, options, events, "forward ")
     backward = builder(pair.backward, None, options, events, "backward ")
     if forward is None or backward is None:
         return graph
-    written = [k for k, _ in (*joint.aten.mutated, *joint.rewritten)]
     replay = Replay(graph.forward, joint) if repeatable(joint) else None
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))

@@ -18,6 +18,11 @@ from dovetail.ops.fake.layout import overlaps_itself
 Call = Callable[..., Any]
 
 
+def several_in_one_place(inputs: Sequence[Any], written: Sequence[int]) -> bool:
+    """Is it known that elements of a written input share a place? Then no kernel can write them."""
+    return any(k < len(inputs) and _static(inputs[k]) and overlaps_itself(inputs[k]) for k in written)
+
+
 def protect(call: Call, eager: Call, written: Sequence[int], inputs: Sequence[Any], constants: Sequence[Any]) -> Call:
     """`call`, or `eager` for calls whose inputs overlap; both take the graph's inputs and compute the same.
 
@@ -28,7 +33,7 @@ def protect(call: Call, eager: Call, written: Sequence[int], inputs: Sequence[An
     if not written:
         return call
     known = [_static(t) for t in inputs]
-    if any(known[k] and overlaps_itself(inputs[k]) for k in written):
+    if several_in_one_place(inputs, written):
         return eager
     fixed = [(t.data_ptr(), span(t)) for t in constants]
     spans = [span(t) if fits else None for t, fits in zip(inputs, known, strict=True)]

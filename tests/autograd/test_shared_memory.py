@@ -76,6 +76,8 @@ PROGRAMS = {
     "a product that adds in place": ("torch.randn(3, 1, 4).expand(3, 2, 4)", "return F.linear(x, m.weight, m.bias)"),
     "as_strided of too little, unread": ("torch.randn(1)", "(x * 2).as_strided((2, 2), (2, 1)); return x * 3"),
     "as_strided of too little": ("torch.randn(1)", "return (x * 2).as_strided((2, 2), (2, 1)) * 3"),
+    "a norm of a transposed input": ("torch.randn(4, 4).t()", "return m.norm(x)", "total(out[0]).backward()"),
+    "written to where elements share a place": ("torch.randn(1).expand(3, 1)", "x.diagonal().fill_(0)"),
     "rows added of another shape": (PLAIN, "x.fill_(1); x.index_add_(0, torch.tensor([0]), m.cache[:1, :1]); return x"),
     "a history that some results do not have": (PLAIN, "m.ema.lerp_(m.bias, 0.1); return m.weight * 2",
                                                 "total(out[0]).backward()", "m.ema.register_hook(lambda g: g * 3)"),

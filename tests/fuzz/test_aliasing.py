@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fuzz.aliasing.__main__ import COMMAND
-from tests.fuzz.aliasing.check import Side, compare
+from tests.fuzz.aliasing.check import Side, check, compare
 from tests.fuzz.aliasing.generate import generate
 
 PROGRAM = """
@@ -52,3 +52,31 @@ def called(result: str) -> Side:
 def test_the_checker_sees_differences(result, kind):
     found = compare(called(result), called("y[:2]"))
     assert (found and found[0]) == kind
+
+
+UNNOTICED = """
+import torch
+
+
+def make_inputs():
+    x = torch.ones(3, requires_grad=True)
+    return [x], [x]
+
+
+def program(x):
+    return {made}
+
+
+def afterwards(see, args, kept, out, x):
+    see(lambda: x.data.add_(1))
+    see(lambda: out[0].sum().backward())
+"""
+
+
+@pytest.mark.parametrize("made,different", [
+    ("[x.sin().exp()]", False), ("[x * x]", False),
+    ("[x * 3 - x.detach() if torch.compiler.is_compiling() else x * 2]", True),
+])  # fmt: skip
+def test_gradients_after_a_write_that_nobody_notices(made, different):
+    """Those of a program that is wrong without the write are different all the same."""
+    assert bool(check(UNNOTICED.format(made=made), "dovetail").difference) is different

@@ -32,10 +32,15 @@ def expose_norms(graph: AtenGraph) -> None:
     with torch.no_grad(), FakeMode():
         for node in [n for n in graph.graph.nodes if n.op == "call_function" and n.target is norm]:
             results = [user for user in node.users if user.target is operator.getitem and user.args[1] == 0]
-            if node.args[TRAINING] and results:
+            if node.args[TRAINING] and results and _alike(node, results[0]):
                 made = _Writer(graph.graph, results[0]).normalized(node)
                 for result in results:
                     result.replace_all_uses_with(made)
+
+
+def _alike(norm: Node, result: Node) -> bool:
+    """Is the result laid out as the norm's input is, as what is computed element by element will be?"""
+    return bool(norm.args[0].meta["val"].stride() == result.meta["val"].stride())  # type: ignore[union-attr]
 
 
 class _Writer:
