@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from dovetail.ops.schema import facts
-from dovetail.ops.table import CHEAP
+from dovetail.ops.table import CHEAP, LOWERINGS, PRODUCTS
 
 Node = torch.fx.Node
 SOURCE, SINK = "source", "sink"
@@ -26,6 +26,9 @@ NUMBERS = (torch.SymFloat, torch.SymInt)
 
 #: Operators in a row that may run again before one is kept all the same.
 CHAIN = 16
+
+#: What a kernel stores only because it is kept takes memory beside the one tensor that it is computed from.
+MADE = 9 / 8
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def choose(
     network.add_nodes_from((SOURCE, SINK))
     depth = _depths(candidates)
     for node in candidates:
-        cost = None if node in exposed and node not in written else _cost(node, depth[node], written)
+        cost = None if node in exposed and node not in written else _cost(node, depth[node], written, late)
         network.add_edge((node, "in"), (node, "out"), **({} if cost is None else {"capacity": cost}))
         if not depth[node] and not isinstance(node.meta.get("val"), (tuple, list, *NUMBERS)):
             network.add_edge(SOURCE, (node, "in"))
@@ -85,14 +88,41 @@ def _depths(candidates: list[Node]) -> dict[Node, int]:
     return depth
 
 
-def _cost(node: Node, depth: int, written: set[Node]) -> float | None:
+def _cost(node: Node, depth: int, written: set[Node], late: set[Node]) -> float | None:
     """Bytes; of two equal values the later one, so that less runs again. None: it cannot be kept."""
     val = node.meta.get("val")
     if not isinstance(val, torch.Tensor) or _is_view(node):
         return None
     if node.op == "placeholder" and node not in written:
         return 1.0
-    return max(val.numel() * val.itemsize, 1) * (1 - depth / 1024)
+    made = MADE if _follows_from_one(node) and not _in_memory(node, late) else 1.0
+    return max(_bytes(node), 1) * made * (1 - depth / 1024)
+
+
+def _bytes(node: Node) -> int:
+    val = node.meta.get("val")
+    return val.numel() * val.itemsize if isinstance(val, torch.Tensor) else 0
+
+
+def _follows_from_one(node: Node) -> bool:
+    """Is one operand large and every other small beside the result? Then that one could be kept in its place."""
+    return sum(_bytes(n) * 8 > _bytes(node) for n in node.all_input_nodes) == 1
+
+
+def _in_memory(node: Node, late: set[Node]) -> bool:
+    """Does a library make or read the value, so that it is in memory whether it is kept or not?"""
+    maker = node.args[0] if node.target is operator.getitem else node
+    return _is_library(maker) or any(
+        _is_library(user) or _is_view(user) and _in_memory(user, late) for user in node.users if user not in late
+    )
+
+
+def _is_library(node: Any) -> bool:
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    name = node.target._schema.name
+    names = {name, f"{name}.{node.target._schema.overload_name}"}
+    return not names & LOWERINGS.keys() or bool(names & PRODUCTS.keys())
 
 
 def memory_of(node: Node) -> Node:

@@ -23,7 +23,7 @@ from dovetail.normalize.alias import Base, Handle, dense_order
 from dovetail.normalize.control import left_to_engine
 from dovetail.normalize.normalize import placeholders, run_graph
 from dovetail.normalize.outputs import Ending, Results, recounted
-from dovetail.normalize.passes import expose_norms, simplify
+from dovetail.normalize.passes import expose_logs, expose_norms, simplify
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.ops.fake.layout import contiguous
@@ -44,6 +44,8 @@ def normalize_joint(
     if isinstance(joint, AtenGraph):
         return simplify(joint, options)
     expose_norms(joint.aten)
+    if options.numerics != "eager":
+        expose_logs(joint.aten)
     simplify(joint.aten, options)
     return joint
 

@@ -10,6 +10,7 @@ from dovetail.ops import (
     elementary,
     gradients,
     indexing,
+    losses,
     movement,
     norm_gradients,
     normalization,
@@ -21,8 +22,8 @@ from dovetail.ops import (
 from dovetail.ops.registry import Lowering, Rows
 
 _MODULES = (
-    activation, arithmetic, comparison, creation, elementary, gradients, indexing, movement, norm_gradients,
-    normalization, products, reduction, softmax, views,
+    activation, arithmetic, comparison, creation, elementary, gradients, indexing, losses, movement,
+    norm_gradients, normalization, products, reduction, softmax, views,
 )
 
 LOWERINGS: dict[str, Lowering] = {}
@@ -46,3 +47,4 @@ TAKES_NUMBERS = frozenset(
 
 #: Operators that cost little next to reading their operands: a backward pass may compute them again.
 CHEAP = frozenset(name for module in (activation, arithmetic, comparison, creation, elementary) for name in module.ROWS)
+CHEAP |= {"aten::clone"}

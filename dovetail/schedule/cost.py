@@ -30,5 +30,5 @@ def cost(expr: Expr) -> int:
 
 
 def big_loads(expr: Expr) -> int:
-    """Distinct loads of more than one element."""
-    return sum(bool(load.symbols) for load in expr.loads)
+    """Distinct loads of as many elements as the expression has; a number for each row or column is small."""
+    return sum(bool(load.symbols) and load.symbols >= expr.symbols for load in expr.loads)

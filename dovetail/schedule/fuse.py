@@ -305,11 +305,14 @@ def _one_pass(nest: Nest) -> bool:
 
 
 def _column(nest: Nest) -> bool:
-    """Do most accesses of the inner loops step by one along an outer range instead of an inner one?"""
+    """Do most accesses of the inner loops step by one along an outer range instead of an inner one?
+
+    What is the same all along an inner loop is read once and counts for neither.
+    """
     along_outer = along_inner = 0
     outer = [dims.as_symbol(r) for r in nest.outer]
     for p, load in nest.loads():
-        if p.inner:
+        if p.inner and not load.symbols.isdisjoint(p.symbols):
             position = linear(load.buffer, load.index)
             along_outer += any(dims.coefficient(position, s) == 1 and s.extent != 1 for s in outer)
             along_inner += any(dims.coefficient(position, s) == 1 for s in p.symbols)

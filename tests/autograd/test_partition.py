@@ -144,3 +144,18 @@ def test_inputs_and_results_are_kept_only_where_eager_keeps_them():
 def test_draws_nobody_reads_stay_in_the_forward_half():
     split = pair(lambda x: (torch.rand(2), x.sin())[1], leaf(5))
     assert "aten.rand.default" in targets(split.forward)
+
+
+def test_a_loss_keeps_what_the_product_left_in_memory():
+    """Not the logarithms beside it, which only the loss would have read."""
+    def loss(x, weight, target):
+        return torch.nn.functional.cross_entropy((x @ weight).view(4, 16, 100)[:, :-1].flatten(0, 1), target)
+
+    split = pair(loss, leaf(64, 16), leaf(16, 100), torch.randint(100, (60,)))
+    assert sorted(n.meta["val"].numel() for n in split.saved)[-2:] == [60, 6400]
+
+
+def test_what_a_product_reads_is_kept():
+    """Probabilities are in memory anyway: keeping them costs no more than keeping the scores."""
+    split = pair(lambda q, k, v: torch.softmax(q @ k, -1) @ v, leaf(8, 4), leaf(4, 8), leaf(8, 4))
+    assert names(split) == ["_softmax"]

@@ -7,6 +7,7 @@ from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.common import merge_common
 from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.passes.fold import fold
+from dovetail.normalize.passes.logs import expose_logs as expose_logs
 from dovetail.normalize.passes.norms import expose_norms as expose_norms
 from dovetail.options import Options
 
