@@ -10,13 +10,16 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import torch
+
 from dovetail.capture import scalars
 from dovetail.capture.keyed import KEYED
 from dovetail.capture.values.base import MISSING, Const, LateConst, Value
-from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, literal
+from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue, literal, varying_tuple
+from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.span import Span
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import At, Computed
+from dovetail.ir.source import At, AttrAt, Source
 
 # ---------------------------------------------------------------- sequences
 
@@ -142,8 +145,8 @@ def get(s: Any, value: DictValue, key: Any) -> Value | None:
         return None if known is MISSING else known
     if not _present(s, value, key):
         return None
-    source: Any = key.source if _varies(key) else Computed(_escaped(s, key), ())
-    return s.wrap(dict.__getitem__(value.real, _real(key)), At(value.source, source, True))  # type: ignore[arg-type, no-any-return]
+    source = At(value.source, _source(s, key), True)  # type: ignore[arg-type]
+    return s.wrap(dict.__getitem__(value.real, _real(key)), source)  # type: ignore[no-any-return]
 
 
 def in_set(s: Any, value: Any, key: Value) -> bool | None:
@@ -158,7 +161,7 @@ def in_set(s: Any, value: Any, key: Value) -> bool | None:
 def _present(s: Any, value: Any, key: Value) -> bool:
     found = _real(key) in value.real
     if _varies(key):
-        scalars.outcome(s, "({} in {})", [key, value], found)
+        scalars.outcome(s, "({} in {})", [_source(s, key), value], found)
     else:
         s.guard(value.source, GuardKind.CONTAINS, (_real(key), found))
     return found
@@ -170,27 +173,62 @@ def _added(s: Any, value: DictValue, key: Value) -> Any:
     return next((new for other, new in reversed(changes) if _one(s, other, key)), None)
 
 
+# ---------------------------------------------------------------- attributes
+
+
+def attribute(s: Any, value: Value, name: Value) -> Value | None:
+    """`getattr(value, name)` of what the instance or a module's table has; None where the name must be known."""
+    if not scalars.varies(name) or name.cls is not str or not _plain(s, value):
+        return None
+    known, found = _real(name), getattr(value.real, _real(name), MISSING)  # type: ignore[attr-defined]
+    if found is MISSING or s.static(value.cls, known) is not MISSING or known in value.attrs:  # type: ignore[attr-defined]
+        return None
+    scalars.outcome(s, "hasattr(type({}), {})", [value, name], False)
+    return s.wrap(found, AttrAt(value.source, name.source))  # type: ignore[arg-type, no-any-return]
+
+
+def _plain(s: Any, value: Any) -> bool:
+    """An object from outside, as it was, whose class does nothing about attributes."""
+    if type(value) not in (ObjectValue, ModuleValue) or value.source is None or value.real is MISSING or value.written:
+        return False
+    if any(getattr(value.attrs.get(table), "changed", False) for table in MODULE_TABLES):
+        return False
+    getters = (MISSING, torch.nn.Module.__getattr__) if type(value) is ModuleValue else (MISSING,)
+    plain = s.static(value.cls, "__getattribute__") is object.__getattribute__
+    return plain and s.static(value.cls, "__getattr__") in getters
+
+
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+
 # ---------------------------------------------------------------- keys
 
 
 def _varies(key: Value) -> bool:
-    return scalars.varies(key) and key.cls in (int, str)
+    return scalars.varies(key) and key.cls in (int, str) or varying_tuple(key)
 
 
 def _real(key: Any) -> Any:
+    if isinstance(key, TupleValue):
+        return tuple(map(_real, key.head))
     return key.real if isinstance(key, LateConst) else key.value
+
+
+def _source(s: Any, key: Any) -> Source:
+    """What gives the key: a path, or its text."""
+    if isinstance(key, TupleValue):
+        return scalars.source_of(s, f"({'{}, ' * len(key.head)})", key.head)
+    return key.source if _varies(key) else scalars.source_of(s, "{}", [key])
 
 
 def _one(s: Any, left: Any, right: Any) -> bool:
     """Are the keys equal? The entry relies on it where one of them varies."""
     if left is right:
         return True
+    if isinstance(left, TupleValue) or isinstance(right, TupleValue):
+        both = type(left) is type(right) and len(left.head) == len(right.head)
+        return both and all(_one(s, a, b) for a, b in zip(left.head, right.head))
     if _varies(left) or _varies(right):
         made = scalars.compare(s, "==", operator.eq, left, right)
         if made is not None:
             return bool(made.native())
     return bool(left.value == right.value)
-
-
-def _escaped(s: Any, key: Const) -> str:
-    return scalars.braced(scalars.constant(s, key))

@@ -345,7 +345,7 @@ def length(s: Any, value: Value) -> Value:
     if kind is ViewValue:
         return Const(len(value.base.entries))  # type: ignore[attr-defined]
     if isinstance(value, Const):
-        return native_call(s, len, value.native())
+        return scalars.call(s, len, [value]) or native_call(s, len, value.native())
     method = s.find_special(value, "__len__")
     if method is None:
         return s.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
@@ -365,6 +365,9 @@ def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool
     if isinstance(container, ViewValue) and container.kind == "keys":
         return indexed.holds(s, container.base, item)
     if isinstance(container, Const) and isinstance(item, Const):
+        made = scalars.call(s, str.__contains__, [container, item])
+        if made is not None:
+            return bool(made.native())
         return bool(native_call(s, operator.contains, container.value, item.value).native())
     method = s.find_special(container, "__contains__")
     if method is not None and not isinstance(container, Const):

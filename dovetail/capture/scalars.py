@@ -39,6 +39,14 @@ FUNCTIONS: frozenset[Any] = frozenset(
     )
 )  # fmt: skip
 
+#: Native functions that take a text apart.
+TEXTS: frozenset[Any] = frozenset(
+    (
+        str.startswith, str.endswith, str.replace, str.removeprefix, str.removesuffix, str.upper, str.lower, str.strip,
+        str.lstrip, str.rstrip, str.isdigit, str.count, str.find, str.rfind, str.__contains__, str.title, len,
+    )
+)  # fmt: skip
+
 
 def varies(value: Any) -> bool:
     """Is this a number, or a text, that nothing relies on yet and that differs from call to call?"""
@@ -138,13 +146,14 @@ def call(s: Any, function: Any, args: list[Value]) -> Value | None:
     made = graphnumbers.call(s, function, args) or sizes.call(s, function, args)
     if made is not None:
         return made
-    if not any(map(varies, args)) or function not in FUNCTIONS or not all(map(_number, args)):
+    known = function in FUNCTIONS and all(map(_number, args)) or function in TEXTS and all(map(_literal, args))
+    if not known or not any(map(varies, args)):
         return None
     text, parts = f"{{}}({', '.join('{}' for _ in args)})", [s.bind(function), *args]
     result = _result(function, args)
     if type(result) is bool:
         return outcome(s, text, parts, result)
-    return computed(s, text, parts, result, False) if type(result) in NUMBERS else None
+    return computed(s, text, parts, result, False) if type(result) in (*NUMBERS, str) else None
 
 
 def added(s: Any, values: list[Any], start: Any) -> Value:
@@ -230,7 +239,7 @@ def _evaluator(template: str, names: tuple[str, ...]) -> Any:
 
 def computed(s: Any, template: str, operands: list[Any], result: Any, sure: bool = True) -> Value | None:
     """A number or text that the residual computes; operands are numbers, texts, what has a source, and sources."""
-    source = _source(s, template, operands)
+    source = source_of(s, template, operands)
     if source.length > LONGEST:
         return None
     return ScalarValue(s, result, source, sure)
@@ -238,12 +247,12 @@ def computed(s: Any, template: str, operands: list[Any], result: Any, sure: bool
 
 def outcome(s: Any, template: str, operands: list[Any], found: bool) -> Value:
     """Rely on what comes of a test."""
-    s.guard(_source(s, template, operands), GuardKind.ID, found)
+    s.guard(source_of(s, template, operands), GuardKind.ID, found)
     return boolean(found)
 
 
-def _source(s: Any, template: str, operands: list[Any]) -> Computed:
-    """Constants become part of the template."""
+def source_of(s: Any, template: str, operands: list[Any]) -> Computed:
+    """What gives the result; constants become part of the template."""
     known = [isinstance(v, Const) and not is_open(v) for v in operands]
     texts = [braced(constant(s, v)) if fixed else "{}" for v, fixed in zip(operands, known)]
     found = (v if isinstance(v, Source) else v.source for v, fixed in zip(operands, known) if not fixed)

@@ -231,6 +231,17 @@ class At(Keyed):
 
 
 @dataclass(frozen=True, slots=True)
+class AttrAt(At):
+    """The attribute of `base` whose name is the text at `key`."""
+
+    def loaded(self, base: str, key: str) -> str:
+        return f"getattr({base}, {key})"
+
+    def name(self) -> str:
+        return self.expr()
+
+
+@dataclass(frozen=True, slots=True)
 class RawView(Source):
     """`dict.keys(base)` or the length of a list or tuple, for subclasses that define `__iter__` or `__len__`."""
 

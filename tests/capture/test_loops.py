@@ -19,6 +19,15 @@ NAMES = {
     "torch": torch, "N": COUNT, "f": total, "end": dovetail.graph_break, "defaultdict": defaultdict,
 }  # fmt: skip
 
+
+
+class Parts:
+    def __init__(self):
+        vars(self).update({f"part{k}": torch.ones(3) * k for k in range(COUNT)})
+
+
+NAMES["Parts"] = Parts
+
 #: What is made before the loop, and the loop. `f` is not compiled, `end()` ends the graph.
 LOOPS = {
     "store": ("out = [None] * N", "for k in range(N): out[k] = f(x + k)"),
@@ -43,6 +52,10 @@ LOOPS = {
     "names": ("out = {f'n{k}': k for k in range(N)}", "for name in list(out): out[name] = f(x) + out[name]"),
     "made names": ("out = {}", "for k in range(N): out[f'l{k}'] = f(x); x = x + out[f'l{k}']"),
     "read under names": ("out = {f'n{k}': x * k for k in range(N)}", "for n in list(out): x = x + out[n]; end()"),
+    "renamed": ("out = {}", "for n in [f'n{k}' for k in range(N)]: out[n.replace('n', 'm.')] = f(x)"),
+    "chosen": ("out = [f'n{k}' for k in range(N)]", "for n in out:\n    if '4' in n: x = x + len(n)\n    end()"),
+    "pairs": ("out = {}", "for k in range(N): out[k, 'a'] = f(x) + out.get((k - 1, 'a'), 0)"),
+    "attributes": ("out, o = 0, Parts()", "for k in range(N): x = x + getattr(o, f'part{k}'); end()"),
     "walked": ("out = {f'n{k}': k for k in range(N)}", "for name, v in out.items(): out[name] = f(x) + v"),
     "while and a dictionary": ("out, k = {}, 0", "while k < N:\n    out[k] = f(x + k); k += 1"),
     "both": ("out, b = [None] * N, {-1: x}", "for k in range(N): out[k] = f(x + k); b[k] = b[k - 1] + out[k]"),
@@ -87,7 +100,10 @@ def test_looking_for_a_key_makes_no_entry():
 
 
 INDICES = ("i", "j", "-i", "i - j", "i + 1", "-1", "0", "2", "i % 3", "len(out) - i")
-KEYS = ("i", "j", "a", "b", "0", "'p'", "i + 1", "a + b", "True", "f'{i}'", "1.0", "(i, j)", "i / 2")
+KEYS = (
+    "i", "j", "a", "b", "0", "'p'", "i + 1", "a + b", "True", "f'{i}'", "1.0", "(i, j)", "(1, 2)", "(i, 'p')", "(a, b)",
+    "i / 2", "a.upper()",
+)  # fmt: skip
 PARTS = ("i", "-i", "i - j", "1", "0, i", "i, j", ":, i", ":, i:j", "i:", "i, :", "i, ::2", ":, -i, None", "i:i + 2")
 LISTS = (
     "out[{I}] = x * {n}", "out[{I}] = {n}", "r.append(out[{I}])", "r.append(t[{I}])", "out[{I}] += 1",
@@ -141,6 +157,7 @@ def arguments(draw):
     lists = defaultdict(list, {key: [1] for key in some(0, 1, 2, "p", most=3)})
     rows, other = torch.arange(12.0).reshape(3, 4), torch.arange(12.0).reshape(3, 4) + 20
     numbers = draw.randint(-3, 4), draw.randint(-3, 4)
+    table.update({(draw.randint(0, 2), draw.choice([2, "p"])): 4 for _ in range(draw.randint(0, 2))})
     kinds = draw.choice([dict, OrderedDict])(table), lists, set(some(0, 1, 2, "p", "q", most=4))
     last = rows, draw.choice([rows, other, other, other])
     return x, *numbers, draw.choice("pq1"), draw.choice("pq"), out, pair, nest, *kinds, *last

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import scalars
+from dovetail.capture import indexed, scalars
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.calls import fold
 from dovetail.capture.frame import GeneratorValue
@@ -145,6 +145,9 @@ def _name(s: Any, value: Value) -> str:
 
 @known(getattr)
 def _getattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    found = indexed.attribute(s, args[0], args[1])
+    if found is not None:
+        return found
     name = _name(s, args[1])
     if len(args) == 2:
         return s.get_attr(args[0], name)

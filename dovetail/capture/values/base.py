@@ -143,6 +143,9 @@ class LateConst(Const):
     def cls(self) -> type:  # type: ignore[override]
         return type(self.real)
 
+    def instance_attr(self, s: Any, name: str) -> Value | None:
+        return super().instance_attr(s, name) if self.cls.__dictoffset__ else None
+
     def __repr__(self) -> str:
         return f"<LateConst {self.real!r}>"
 

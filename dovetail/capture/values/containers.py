@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.objects import Lazy, ObjectValue
+from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -234,7 +235,7 @@ class DictValue(ObjectValue):
         if self.unread is not None and self.look_up is not None and (isinstance(key, TensorValue) or literal(key)):
             self.found[s.hashable(key)] = (key, value)
             self.added.append((key, value))
-        elif self.unread is not None and self.look_up is None and literal(key):
+        elif self.unread is not None and self.look_up is None and (literal(key) or varying_tuple(key)):
             self.added.append((key, value))
         else:
             self._store(self.entries, s.hashable(key), key, value)
@@ -386,6 +387,13 @@ class SetValue(ObjectValue):
 def literal(key: Value) -> TypeGuard[Const]:
     """Can it be put into a dictionary or set without a look at it?"""
     return isinstance(key, Const) and key.cls in LITERALS
+
+
+def varying_tuple(key: Any) -> bool:
+    """A tuple made inside of literals, some of which differ from call to call."""
+    if not isinstance(key, TupleValue) or key.cls is not tuple or key.source is not None or key.span is not None:
+        return False
+    return all(map(literal, key.head)) and any(type(v) is ScalarValue and not v.seen for v in key.head)
 
 
 def orders_alike(key: Any) -> bool:
