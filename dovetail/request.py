@@ -27,7 +27,7 @@ from dovetail.diagnostics.times import RECORDS
 from dovetail.entered import HOOKS, Entered
 from dovetail.errors import Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
-from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, REPEATED, UNDONE, Captured, Continuation
+from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, REPEATED, UNDONE, Captured, Continuation, varying_names
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
@@ -89,6 +89,7 @@ class Request:
         key = found.key
         if key not in self.rests:
             self.rests[key] = Dispatcher(importlib.import_module("dovetail.pipeline").resumed(found), self)
+        self.rests[key].varying |= varying_names(found)
         return self.rests[key]
 
     def plain(self, fn: Any) -> Any:

@@ -139,9 +139,9 @@ def _capture(
         try:
             return _attempt(fn, args, kwargs, options, stop, aside)
         except Constants as found:
-            if aside.varying.constant.issuperset(found.names):
+            if aside.varying.constant.keys() >= set(found.names):
                 raise InternalError("capture", f"{', '.join(found.names)} did not become constant") from None
-            aside.varying = aside.varying.without(found.names)
+            aside.varying = aside.varying.without(found.names, found.reason)
 
 
 def _attempt(
@@ -382,6 +382,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     return Captured(
         module, inputs, guards, residual, names, bound, (), metrics, ending.continuations, tuple(gone),
         sizes=s.table.sizes, symbols=s.table.origins, seen=s.table.seen,
+        constants=s.table.varying.constant,
     )  # fmt: skip
 
 

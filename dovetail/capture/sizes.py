@@ -15,7 +15,10 @@ from typing import Any
 import torch
 
 from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.callables import CellValue
+from dovetail.capture.values.containers import DictValue, SequenceValue
 from dovetail.capture.values.scalar import ScalarValue
+from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import SpecializedDimension
 from dovetail.ir import dims
 from dovetail.ir.captured import GraphInput, Origin
@@ -61,7 +64,7 @@ class SizeTable:
 
     @property
     def origins(self) -> dict[Symbol, Origin]:
-        return {symbol: Origin(known.source, known.marked) for symbol, known in self.symbols.items()}
+        return {symbol: Origin(known.dim, known.source, known.marked) for symbol, known in self.symbols.items()}
 
 
 class SizeValue(ScalarValue):
@@ -197,6 +200,22 @@ def _strides(
     return strides, tuple(facts)
 
 
+def show_strides(s: Any, value: Any) -> None:
+    """The program sees a tensor's strides: they are products of sizes only where none is 0, or strange beside a 1."""
+    sizes = s.table.sizes
+    involved = {symbol for dim in _dims_of(value.fake) for symbol in dims.symbols(dim)}
+    for dim in map(dim_of, value.fake.shape):
+        if not isinstance(dim, int) and not sizes.holds(AT_LEAST, dim - 1):
+            raise Constants(_names(s, involved), f"the strides of an empty tensor are asked for  # {s.user_line()}")
+    if involved and value.origin is not None and value.source is not None:
+        for k, step in enumerate(map(dim_of, value.fake.stride())):
+            place = Item(Attr(value.source, "stride()"), k)
+            formula = source_of(step, s.table.sources) if not isinstance(step, int) else None
+            template = "({} == {})" if formula is not None else f"({{}} == {step})"
+            condition = Computed(template, (place, formula) if formula is not None else (place,))
+            s.guards.append(Guard(value.source, GuardKind.SIZE, condition, s.user_line()))
+
+
 # ---------------------------------------------------------------- what the graph takes
 
 
@@ -233,7 +252,7 @@ def settle(s: Any) -> None:
 
 def bind_symbols(s: Any, placeholder: Callable[[Any, Source], Any]) -> set[Any]:
     """Placeholders without users that tell the graph symbols which its other inputs do not."""
-    sizes, needed, given = s.table.sizes, set(), set()
+    needed, given = set(), set()
     if not s.table.symbols:
         return set()
     for node in s.root.nodes:
@@ -243,12 +262,8 @@ def bind_symbols(s: Any, placeholder: Callable[[Any, Source], Any]) -> set[Any]:
             given |= set(found) if node.users else set()
         if node.op != "placeholder" or node.users:
             needed |= {symbol for dim in found for symbol in dims.symbols(dim)}
-    missing = sorted(symbol for symbol in needed if _dim(symbol) not in given)
-    return {size_node(s, sizes.resolve(_dim(symbol)), placeholder) for symbol in missing}
-
-
-def _dim(symbol: Symbol) -> Dim:
-    return dims.symbol(symbol.name, symbol.lo)
+    missing = [known.dim for symbol, known in s.table.symbols.items() if symbol in needed and known.dim not in given]
+    return {size_node(s, dim, placeholder) for dim in missing}
 
 
 def _dims_of(fake: Any) -> list[Dim]:
@@ -261,14 +276,38 @@ def _dims_of(fake: Any) -> list[Dim]:
     return [dim_of(fake)] if is_size(fake) else []
 
 
+# ---------------------------------------------------------------- what is handed on
+
+
+def varying_parts(value: Any, depth: int = 3) -> list[str]:
+    """The paths, from a value that a graph break hands on, to sizes in it that vary."""
+    if isinstance(value, TensorValue):
+        return [f".shape[{k}]" for k, n in enumerate(value.fake.shape) if not isinstance(dim_of(n), int)]
+    if is_open_size(value):
+        return [""]
+    if not depth or not isinstance(value, (CellValue, SequenceValue, DictValue)):
+        return []
+    return [f"{step}{part}" for step, item in _items(value) for part in varying_parts(item, depth - 1)]
+
+
+def _items(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, CellValue):
+        return [(".cell_contents", value.contents)]
+    if isinstance(value, DictValue) and value.unread is not None:
+        return []  # asking would rely on what it holds
+    if isinstance(value, DictValue):
+        return [(f"[{key!r}]", item) for key, (_, item) in value.entries.items() if type(key) in (int, str)]
+    return [(f"[{k}]", item) for k, item in enumerate(value.head)] if value.span is None else []
+
+
 # ---------------------------------------------------------------- what takes no symbols
 
 
 class Constants(BaseException):
     """Unwinds a capture that something cannot go through with the sizes `names` symbolic."""
 
-    def __init__(self, names: list[str]) -> None:
-        self.names = names
+    def __init__(self, names: list[str], reason: str) -> None:
+        self.names, self.reason = names, reason
 
 
 def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: Any, error: Exception) -> None:
@@ -284,7 +323,14 @@ def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: 
     known = [s.table.symbols[symbol] for symbol in involved]
     for marked in (k for k in known if k.marked):
         raise SpecializedDimension(marked.source.name(), marked.size, s.user_line())
-    raise Constants([n for k in known for n in k.names or _leaves(k.source)])
+    operation = getattr(function, "__name__", str(function))
+    reason = f"{operation} takes no symbolic sizes ({str(error).splitlines()[0]})  # {s.user_line()}"
+    raise Constants(_names(s, involved), reason)
+
+
+def _names(s: Any, symbols: set[Symbol]) -> list[str]:
+    known = [s.table.symbols[symbol] for symbol in symbols]
+    return [n for k in known for n in k.names or _leaves(k.source)]
 
 
 def _leaves(source: Source) -> list[str]:
@@ -411,8 +457,8 @@ def _extreme(function: Callable[[Dim, Dim], Dim], least: bool) -> Callable[..., 
     return reduced
 
 
-def _absolute(sizes: Sizes, dim: Dim) -> Dim:
-    return dim if sizes.holds(AT_LEAST, dim) else -dim
+def _absolute(sizes: Sizes, dim: Dim) -> Dim | None:
+    return dim if sizes.known(AT_LEAST, dim) else -dim if sizes.known(AT_LEAST, -dim) else None
 
 
 _FUNCTIONS: dict[Any, Callable[..., Dim | None]] = {

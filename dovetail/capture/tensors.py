@@ -479,6 +479,8 @@ def _fold_method(name: str) -> Callable[..., Value]:
     def method(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
         native = [a.native() for a in args]
         s.offset_read |= name == "storage_offset"
+        if name in ("stride", "dim_order"):
+            sizes.show_strides(s, value)
         try:
             result = getattr(value.fake, name)(*native, **{k: v.native() for k, v in kwargs.items()})
         except (TypeError, IndexError, RuntimeError, ValueError) as error:

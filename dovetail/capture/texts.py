@@ -13,7 +13,8 @@ from dovetail.capture import scalars, settled
 from dovetail.capture.operators import native_call
 from dovetail.capture.values.base import Const, NotNative, Value
 from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue
-from dovetail.capture.values.late import LateText, Snapshot, joined
+from dovetail.capture.values.late import LateText, Snapshot
+from dovetail.capture.values.late import joined as late_text
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
 from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
@@ -106,6 +107,11 @@ def _native_exception(s: Any, value: ExceptionValue) -> BaseException:
 
 
 # ---------------------------------------------------------------- containers
+
+
+def joined(s: Any, parts: list[Value]) -> Value:
+    """The concatenation of strings."""
+    return scalars.joined(s, parts) or late_text(s, parts)
 
 
 def _reprs(s: Any, items: list[Value]) -> list[Value]:

@@ -89,14 +89,18 @@ def _failure(guard: Guard, value: Callable[[Source], Any]) -> Failure:
     if guard.source is None:
         name, expected = guard.payload
         return Failure(guard, f"{name} changed. expected {expected}, actual {(state.PIECES | SETTINGS)[name]()}")
-    name = guard.source.name()
+    name, changed = guard.source.name(), _numbers(guard)
     try:
-        if guard.kind is GuardKind.SIZE:
-            return Failure(guard, _size_words(guard.payload, value), guard.user_line, _sizes_in(guard))
         found = value(guard.source)
-        return Failure(guard, WORDS[guard.kind](name, guard.payload, found), guard.user_line, _changed(guard, found))
+        if guard.kind is GuardKind.SIZE:
+            text, changed = _size_words(guard.payload, value), tuple(part.name() for part in guard.payload.operands)
+        else:
+            text = WORDS[guard.kind](name, guard.payload, found)
+        if guard.kind is GuardKind.TENSOR:
+            changed = tuple(f"{name}.{part}" for part in tensor.resized(found, guard.payload))
     except Exception as error:  # reading the user's own data: whatever it raises is the answer
-        return Failure(guard, f"{name} cannot be read: {type(error).__name__}: {error}", guard.user_line)
+        text = f"{name} cannot be read: {type(error).__name__}: {error}"
+    return Failure(guard, text, guard.user_line, changed)
 
 
 def _size_words(condition: Any, value: Callable[[Source], Any]) -> str:
@@ -105,18 +109,13 @@ def _size_words(condition: Any, value: Callable[[Source], Any]) -> str:
     return f"{text[1:-1] if text[0] == '(' else text} (actual: {actual})"
 
 
-def _sizes_in(guard: Guard) -> tuple[str, ...]:
-    return tuple(operand.name() for operand in guard.payload.operands)
-
-
 #: Types of what an EQUAL guard may be relieved of.
 NUMBERS = (int, float, str, tuple, numpy.float16, numpy.float32, numpy.float64)
 
 
-def _changed(guard: Guard, value: Any) -> tuple[str, ...]:
+def _numbers(guard: Guard) -> tuple[str, ...]:
+    """The paths to the numbers in what an EQUAL guard expects."""
     name: str = guard.source.name()  # type: ignore[union-attr]
-    if guard.kind is GuardKind.TENSOR:
-        return tuple(f"{name}.{part}" for part in tensor.resized(value, guard.payload))
     if guard.kind is not GuardKind.EQUAL or type(guard.payload) not in NUMBERS:
         return ()
     items = range(len(guard.payload)) if type(guard.payload) is tuple else ()

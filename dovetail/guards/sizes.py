@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.errors import SpecializedDimension
 from dovetail.ir import dims
 from dovetail.ir.captured import Captured
-from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.dims import Symbol
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.sizesource import filled
 from dovetail.ir.source import Attr, Computed, Item, Source
@@ -64,7 +64,7 @@ def refuse_specialized(captured: Captured) -> None:
     """Raise SpecializedDimension if a dimension that the user marked dynamic became a constant."""
     for symbol, origin in captured.symbols.items():
         if origin.marked:
-            value = captured.sizes.resolve(_dim(symbol))
+            value = captured.sizes.resolve(origin.dim)
             if isinstance(value, int):
                 name, where = origin.source.name(), _cause(captured.sizes, symbol)
                 raise SpecializedDimension(name, value, where, line_text(where))
@@ -77,10 +77,6 @@ def _cause(sizes: Sizes, symbol: Symbol) -> str:
     return (direct or equal)[-1].where
 
 
-def _dim(symbol: Symbol) -> Dim:
-    return dims.symbol(symbol.name, symbol.lo)
-
-
 def line_text(where: str) -> str:
     """The text of a line given as `file:line`; empty where it cannot be read."""
     filename, _, line = where.rpartition(":")
@@ -89,13 +85,15 @@ def line_text(where: str) -> str:
 
 def report(captured: Captured) -> str:
     """For the log `dynamic`: each symbol, and what the entry relies on, with the lines that made it."""
-    if not captured.symbols:
+    if not captured.symbols and not captured.constants:
         return ""
     sizes, lines = captured.sizes, []
+    for name, reason in captured.constants.items():
+        lines += [f"{name} is a constant: {reason}", f"    another value compiles anew. {REMEDY}"]
     kept = needed(sizes)
     for symbol, origin in captured.symbols.items():
-        value = sizes.resolve(_dim(symbol))
-        now = f"= {value}" if value is not _dim(symbol) else f"any value, {sizes.hints[symbol]} in this call"
+        value = sizes.resolve(origin.dim)
+        now = f"= {value}" if value is not origin.dim else f"any value, {sizes.hints[symbol]} in this call"
         lines.append(f"{symbol.name}: {origin.source.name()}, {now}")
     for fact in kept:
         text = f"{_words(fact, captured)}  # {fact.where or 'code generation'}"

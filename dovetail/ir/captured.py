@@ -10,6 +10,7 @@ from typing import Any
 import torch.fx
 
 from dovetail.errors import Location, explained
+from dovetail.ir.dims import Dim
 from dovetail.ir.guard import Guard
 from dovetail.ir.source import Source
 
@@ -28,8 +29,9 @@ class GraphInput:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a symbol comes from. `marked`: the user said that it is no constant."""
+    """Where a symbol comes from, and the symbol as a Dim. `marked`: the user said that it is no constant."""
 
+    dim: Dim
     source: Source
     marked: bool = False
 
@@ -44,6 +46,7 @@ class Point:
     `at` is the instruction it stands at, `index` the one it goes on with. `stack` has one entry a stack slot at
     `index`: EMPTY for CPython's NULL, VALUE, or HANDLED where a handler keeps the exception that was handled before
     (the argument is the exception that it handles now). `result`: the frame waits for a call whose result is the last.
+    `varying` are the sizes that differ from call to call: the number of an argument, and the path from there.
     """
 
     code: CodeType
@@ -53,6 +56,7 @@ class Point:
     cells: tuple[str, ...]
     stack: tuple[int, ...]
     result: bool = False
+    varying: tuple[tuple[int, str], ...] = field(default=(), compare=False)
 
     @property
     def given(self) -> int:
@@ -85,6 +89,15 @@ class Continuation:
                 clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
                 names.append(f"p{len(names)}_{clean}")
         return tuple(names)
+
+
+def varying_names(rest: Continuation) -> set[str]:
+    """The sizes among the parameters that differ from call to call."""
+    names, found, first = rest.parameters(), set(), 0
+    for point in rest.points:
+        found |= {f"{names[first + number]}{part}" for number, part in point.varying}
+        first += len(point.locals) + len(point.cells) + point.given - point.result
+    return found
 
 
 PLAIN = "_plain"  # in a residual: gives a function that runs as it is, but calls compiled counterparts
@@ -137,7 +150,7 @@ class Captured:
     `sizes` (ops.fake.sizes.Sizes) has the symbols of fakes with symbolic sizes; later stages go on relying on facts
     about them, and set its `where` to the user's line that they work for. `symbols` are where each comes from. Every
     symbol of the graph is the size of an input's dimension or an input itself. `seen` are the sizes of tensors in the
-    call that was captured, by the paths to them.
+    call that was captured, by the paths to them. `constants` says why sizes and numbers that vary are constants.
     """
 
     graph: torch.fx.GraphModule
@@ -153,3 +166,4 @@ class Captured:
     sizes: Any = None
     symbols: Mapping[Any, Origin] = field(default_factory=dict)
     seen: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, str] = field(default_factory=dict)

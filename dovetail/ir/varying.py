@@ -35,13 +35,13 @@ class Varying:
     """`names` were seen to change; with `everything`, all numbers and all sizes count as if they had been.
 
     `seen` are the sizes that compiled calls had, each call by the names. `constant` are names that count as constants
-    all the same, since something could not do without.
+    all the same, and why: something could not do without.
     """
 
     names: frozenset[str] = frozenset()
     everything: bool = False
     seen: tuple[Mapping[str, int], ...] = ()
-    constant: frozenset[str] = frozenset()
+    constant: Mapping[str, str] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
         """Does the number change?"""
@@ -55,8 +55,8 @@ class Varying:
         """Were the two sizes equal in every call that had both?"""
         return all(name not in sizes or sizes[name] == sizes.get(other, sizes[name]) for sizes in self.seen)
 
-    def without(self, names: Any) -> Varying:
-        return replace(self, constant=self.constant | frozenset(names))
+    def without(self, names: Any, reason: str) -> Varying:
+        return replace(self, constant={**self.constant, **dict.fromkeys(names, reason)})
 
 
 CONSTANT = Varying()

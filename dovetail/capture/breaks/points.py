@@ -7,6 +7,7 @@ from typing import Any
 
 from dovetail.capture.breaks.liveness import live
 from dovetail.capture.frame import GeneratorValue
+from dovetail.capture.sizes import varying_parts
 from dovetail.capture.values.base import NULL
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.objects import Handling, Lazy
@@ -26,14 +27,18 @@ def point(rebuilder: Any, frame: Any, index: int, values: list[Any], pushed: lis
     names = [n for n in frame.code.fast_names if n in wanted and frame.locals.get(n) is not None]
     cells = [n for n in names if isinstance(frame.locals[n], CellValue)]
     plain = [n for n in names if n not in cells]
-    given = [rebuilder.expr(frame.locals[n]) for n in (*plain, *cells)]
     shape = [EMPTY if v is NULL else HANDLED if isinstance(v, Handling) else VALUE for v in values]
-    given += [rebuilder.expr(v.error if isinstance(v, Handling) else v) for v in values if v is not NULL]
+    stack = [v.error if isinstance(v, Handling) else v for v in values if v is not NULL]
+    handed = [*(frame.locals[n] for n in (*plain, *cells)), *stack]
+    given = [rebuilder.expr(value) for value in handed]
     for text in pushed:
         shape.append(EMPTY if text == PUSH_NULL else VALUE)
         if text not in (PUSH_NULL, AWAITED):
             given.append(text)
-    return Point(frame.code.code, frame.at, index, tuple(plain), tuple(cells), tuple(shape), AWAITED in pushed), given
+    parts = [(k, part) for k, value in enumerate(handed) for part in varying_parts(value)]
+    awaited = AWAITED in pushed
+    made = Point(frame.code.code, frame.at, index, tuple(plain), tuple(cells), tuple(shape), awaited, tuple(parts))
+    return made, given
 
 
 def _ends_with_its_frame(value: Any) -> bool:

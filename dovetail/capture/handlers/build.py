@@ -7,7 +7,7 @@ from typing import Any
 from dovetail.capture.handlers.table import op
 from dovetail.capture.iteration import set_entries
 from dovetail.capture.operators import mark
-from dovetail.capture.scalars import joined as scalar_text
+from dovetail.capture.texts import joined
 from dovetail.capture.values.base import MISSING, NONE, NULL, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, MethodValue
 from dovetail.capture.values.containers import (
@@ -19,7 +19,6 @@ from dovetail.capture.values.containers import (
     TupleValue,
     copied,
 )
-from dovetail.capture.values.late import joined
 
 CONVERSIONS = {0: format, 1: str, 2: repr, 3: ascii}
 
@@ -69,7 +68,7 @@ def build_slice(f: Any, i: Any) -> None:
 @op("BUILD_STRING")
 def build_string(f: Any, i: Any) -> None:
     parts = f.popn(i.arg)
-    f.push(scalar_text(f.s, parts) or joined(f.s, parts))
+    f.push(joined(f.s, parts))
 
 
 @op("FORMAT_VALUE")

@@ -41,7 +41,7 @@ def from_data(s: Any, function: Any, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(data, SequenceValue):
         leaves: Args = []
         sizes = _walk(s, data, leaves)
-        if any(isinstance(leaf, TensorValue) for leaf in leaves):
+        if any(isinstance(leaf, TensorValue) or varies(leaf) for leaf in leaves):
             data = _stacked(s, leaves, sizes)
             return s.torch_call(torch.as_tensor, [data, *args[1:]], _without_grad(s, kwargs))
     return s.torch_call(function, args, kwargs)
@@ -73,7 +73,7 @@ def _stacked(s: Any, leaves: Args, sizes: list[int]) -> Value:
     made = [
         s.torch_method("to", [s.torch_method("detach", [leaf], {}), dtype], {})
         if isinstance(leaf, TensorValue)
-        else s.torch_call(torch.tensor, [leaf], {"dtype": dtype})
+        else s.torch_call(torch.full, [TupleValue([]), leaf], {"dtype": dtype})
         for leaf in leaves
     ]
     flat = s.call(s.wrap(torch.stack, None), ListValue(made))
@@ -83,7 +83,7 @@ def _stacked(s: Any, leaves: Args, sizes: list[int]) -> Value:
 def _dtype(leaf: Value) -> torch.dtype:
     if isinstance(leaf, TensorValue):
         return leaf.fake.dtype
-    return torch.tensor(leaf.native(), device="meta").dtype
+    return torch.tensor(leaf.cls(0) if varies(leaf) else leaf.native(), device="meta").dtype
 
 
 #: PyTorch's old names of tensor classes and the types of their elements.

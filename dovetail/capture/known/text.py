@@ -8,10 +8,12 @@ from typing import Any
 
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import known
+from dovetail.capture.scalars import varies
+from dovetail.capture.texts import joined
 from dovetail.capture.values.base import NOT_IMPLEMENTED, Const, NotNative, Value
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator
-from dovetail.capture.values.late import LateText, joined
+from dovetail.capture.values.late import LateText
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -20,7 +22,7 @@ Kwargs = dict[str, Value]
 @known(str.join)
 def _join(s: Any, args: Args, kwargs: Kwargs) -> Value:
     parts = s.unpack(args[1])
-    if not any(isinstance(p, LateText) for p in parts):
+    if not any(isinstance(p, LateText) or varies(p) for p in parts):
         return fold(s, str.join, [args[0], TupleValue(parts)], {})
     out: Args = []
     for part in parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -245,10 +246,18 @@ def _group_tensors(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(torch.Size.numel)
 def _size_numel(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    total: Value = Const(1)
-    for item in args[0].all(s):  # type: ignore[attr-defined]
-        total = s.binary("mul", total, item)
-    return total
+    return product(s, args[0].all(s), Const(1))  # type: ignore[attr-defined]
+
+
+def product(s: Any, values: Any, start: Value) -> Value:
+    for item in values:
+        start = s.binary("mul", start, item)
+    return start
+
+
+@known(math.prod)
+def _prod(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return product(s, s.unpack(args[0]), kwargs.get("start", Const(1)))
 
 
 

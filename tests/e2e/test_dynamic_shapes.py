@@ -1,0 +1,179 @@
+"""Sizes that change: how many compilations they cost, who may say what of them, and what is told about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+
+import dovetail
+from dovetail.errors import SpecializedDimension
+from dovetail.ir.guard import GuardKind
+
+SIZES = ((2, 3), (4, 5), (6, 7), (3, 3), (9, 2))
+
+
+def entries(compiled: Any) -> int:
+    return len(compiled._dovetail_dispatcher.entries)
+
+
+def compiled(fn: Callable[..., Any], **options: Any) -> Any:
+    return dovetail.compile(fn, backend="eager", **options)
+
+
+def count(fn: Callable[..., Any], calls: Iterable[tuple[Any, ...]], **options: Any) -> int:
+    """The entries that these calls need, each equal to eager."""
+    ours = compiled(fn, **options)
+    for args in calls:
+        torch.testing.assert_close(ours(*args), fn(*args), rtol=0, atol=0)
+    return entries(ours)
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + x.shape[0]
+
+
+def test_one_more_compilation_serves_every_size() -> None:
+    assert count(doubled, [(torch.randn(*size),) for size in SIZES]) == 2
+
+
+@pytest.mark.parametrize(("dynamic", "wanted"), [(True, 1), (False, len(SIZES))])
+def test_at_once_or_never(dynamic: bool, wanted: int) -> None:
+    assert count(doubled, [(torch.randn(*size),) for size in SIZES], dynamic=dynamic) == wanted
+
+
+def test_the_setting() -> None:
+    with dovetail.config.patch(dynamic_shapes=False):
+        assert count(doubled, [(torch.randn(*size),) for size in SIZES]) == len(SIZES)
+
+
+def test_only_what_changed_is_free() -> None:
+    ours = compiled(doubled)
+    for size in SIZES:
+        ours(torch.randn(size[0], 3))
+    (guard,) = [g for g in ours._dovetail_dispatcher.entries[0].guards if g.kind is GuardKind.TENSOR]
+    assert guard.payload.sizes == (None, 3)
+
+
+def test_inside_containers_and_of_many_arguments() -> None:
+    def fn(d, *more):
+        return d["a"][0] * d["b"] + sum(m.sum() for m in more)
+
+    calls = [({"a": [torch.randn(n)], "b": torch.randn(n)}, torch.randn(n + 1), torch.randn(3, n)) for n in (2, 3, 5)]
+    assert count(fn, calls) == 2
+
+
+def test_sizes_that_were_equal_are_one_and_may_part() -> None:
+    fn = lambda x, y: (x * 2, y + x.shape[0] - y.shape[0])
+    assert count(fn, [(torch.randn(n, 2), torch.randn(n, 3)) for n in (2, 3, 4, 5)]) == 2
+    calls = [(torch.randn(n, 2), torch.randn(m, 3)) for n, m in ((2, 2), (3, 3), (4, 5), (6, 7))]
+    assert count(fn, calls) == 3
+
+
+def test_a_graph_break_costs_no_compilation_for_the_rest() -> None:
+    def fn(x, rows):
+        kept = [x * 2, rows[0] + 1]
+        n = x.shape[0]
+        dovetail.graph_break()
+        return kept[0] + kept[1] + n
+
+    ours = compiled(fn)
+    for size in SIZES:
+        x, rows = torch.randn(*size), [torch.randn(*size)]
+        torch.testing.assert_close(ours(x, rows), fn(x, rows))
+    (rest,) = ours._dovetail_dispatcher.compiler.rests.values()
+    assert entries(ours) == 2 and len(rest.entries) == 2
+
+
+def test_attributes_of_a_module() -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept, self.seen = torch.zeros(1), 0
+
+        def forward(self, x):
+            self.seen += x.shape[0]
+            total = x * 2 + self.kept
+            self.kept = x
+            return total, self.seen
+
+    ours, theirs = Counting(), Counting()
+    run = compiled(ours)
+    for n in (1, 1, 2, 2, 3, 3, 4, 4):
+        x = torch.randn(n)
+        ours.kept, theirs.kept = x + 1, x + 1
+        torch.testing.assert_close(run(x), theirs(x))
+        assert ours.seen == theirs.seen and type(ours.seen) is int
+    assert entries(run) <= 3
+
+
+# ---------------------------------------------------------------- marks
+
+
+def test_marked_dimensions_are_free_at_once() -> None:
+    x = torch.randn(4, 5)
+    dovetail.mark_dynamic(x, 0)
+    assert count(doubled, [(x,), (torch.randn(9, 5),), (torch.randn(2, 5),)]) == 1
+    dovetail.maybe_mark_dynamic(y := torch.randn(4, 5), 1)
+    assert count(doubled, [(y,), (torch.randn(4, 9),)]) == 1
+
+
+def test_bounds_are_guarded() -> None:
+    ours, x = compiled(doubled), torch.randn(4, 5)
+    dovetail.mark_dynamic(x, 0, min=2, max=8)
+    for n in (2, 8):
+        ours(x)
+        ours(torch.randn(n, 5))
+    assert entries(ours) == 1
+    ours(torch.randn(9, 5))
+    assert entries(ours) == 2
+
+
+def test_a_static_dimension_stays_one() -> None:
+    calls = [torch.randn(n, 5) for n in (2, 3, 4)]
+    for x in calls:
+        dovetail.mark_static(x)
+    assert count(doubled, [(x,) for x in calls]) == 3
+
+
+def looped(x: torch.Tensor) -> torch.Tensor:
+    for k in range(x.shape[0]):
+        x = x + k
+    return x
+
+
+def test_a_mark_that_the_program_breaks_is_an_error_with_the_line() -> None:
+    x = torch.randn(4, 5)
+    dovetail.mark_dynamic(x, 0)
+    with pytest.raises(SpecializedDimension, match=r"x\.shape\[0\] is marked dynamic.*constant 4 by") as error:
+        compiled(looped)(x)
+    assert "for k in range(x.shape[0])" in str(error.value)
+    dovetail.maybe_mark_dynamic(y := torch.randn(4, 5), 0)
+    assert torch.equal(compiled(looped)(y), looped(y))
+
+
+# ---------------------------------------------------------------- what is told
+
+
+def test_a_miss_names_the_size_and_the_line() -> None:
+    def fn(x):
+        if x.shape[0] >= 4:
+            return x * 2
+        return x * 3
+
+    ours = compiled(fn)
+    for n in (5, 6):
+        ours(torch.randn(n))
+    (failed,) = ours._dovetail_dispatcher.entries[0].failures((torch.randn(3),), {})
+    assert str(failed).startswith("x.shape[0] >= 4 (actual: x.shape[0] is 3)  # ") and __file__ in str(failed)
+
+
+def test_the_log_shows_symbols_and_what_is_relied_on(caplog: pytest.LogCaptureFixture) -> None:
+    ours = compiled(looped)
+    with caplog.at_level("INFO", "dovetail.dynamic"):
+        for n in (2, 3):
+            ours(torch.randn(n))
+    told = caplog.text
+    assert "s0: x.shape[0], = 3" in told and "relies on x.shape[0] == 3" in told and "for k in range" in told
