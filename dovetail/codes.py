@@ -99,6 +99,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Nothing needs to be done; results are right.",
             "w.grad = None\nloss.backward()",
         ),
+        "backward-from-outside": Code(
+            "calls backward() on what was computed before the graph",
+            "Which gradients that leaves is known to PyTorch's engine only, so the graph ends first.",
+            "Nothing needs to be done; results are right.",
+            "loss = model(x).sum()\ndovetail.graph_break()\nloss.backward()",
+        ),
         "lazy-module": Code(
             "calls a module that gets its shape from the first input",
             "Its parameters do not exist yet.",

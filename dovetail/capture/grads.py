@@ -133,7 +133,10 @@ def _computed(s: Any, value: TensorValue) -> Value:
     """What `backward` left, read by the graph."""
     fake = value.fake.grad
     if fake is None:
-        return NONE
+        return NONE if not s.backward_outside else s.unsupported(
+            "tensor-grad", "reading .grad after a backward pass through what was computed before this graph",
+            "Read it outside.",
+        )
     node = s.graph.call_function(getattr, (value.node, "grad"))
     node.meta.update(stack=s.stack(), mutates=True)
     return s.tensor_result(node, fake)
@@ -153,8 +156,25 @@ def backward(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
             "backward-after-grad", "backward() after .grad was assigned in the same graph",
             "Nothing to do: the graph ends here and goes on with the assignments made.",
         )
+    if any(_from_before(s, leaf) for leaf in _leaves(args[0])):
+        if s.breaks:
+            s.unsupported(
+                "backward-from-outside", "backward() goes back to what was computed before this graph",
+                "Nothing to do: the graph ends here and goes on with the gradients that it leaves.",
+            )
+        s.backward_outside = True
     s.backward_ran = True
     return s.recorded_method("backward", args, kwargs)
+
+
+def _leaves(loss: Value) -> list[torch.Tensor]:
+    return leaves_of(loss.fake) if isinstance(loss, TensorValue) else []
+
+
+def _from_before(s: Any, leaf: torch.Tensor) -> bool:
+    """Does the real tensor's history go on, to tensors that nobody here knows?"""
+    value = s.by_fake.get(id(leaf))
+    return value is None or value.origin is not None and not value.origin.is_leaf
 
 
 #: What `backward` may be told for its gradients to be plain values: (parameter, its place).

@@ -329,7 +329,7 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
     return s.from_native(result)
 
 
-ARGUMENTS = (str, int, float, complex, types.FunctionType, torch.dtype, torch.device, torch.layout, range)
+ARGUMENTS = (str, int, float, complex, torch.dtype, torch.device, torch.layout, range)
 
 
 def reachable(s: Any, value: TensorValue) -> TensorValue:

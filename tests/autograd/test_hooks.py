@@ -264,3 +264,21 @@ def test_hooks_of_what_a_result_does_not_depend_on(backend):
         return seen
 
     same(program, lambda x, y: (x.sin(), x * y), backend)
+
+
+def _halved(gradient):
+    return gradient * 0.5
+
+
+def test_a_function_from_outside_as_a_hook_of_what_is_computed(backend):
+    def hooked(x):
+        hidden = x * 2
+        hidden.register_hook(_halved)
+        return hidden.sin()
+
+    def program(call):
+        x = leaf(4)
+        call(x).sum().backward()
+        return x.grad
+
+    same(program, hooked, backend, fullgraph=False)
