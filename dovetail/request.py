@@ -239,7 +239,7 @@ def _same(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-EMPTY_CAPTURE = Captured(torch.fx.GraphModule({}, torch.fx.Graph()), (), (), "def residual(): pass\n", {})
+EMPTY_CAPTURE = Captured(torch.fx.GraphModule({}, torch.fx.Graph()), (), (), "def residual():\n    pass\n", {})
 
 
 def profiled(backend: Any) -> list[CompileRecord] | None:

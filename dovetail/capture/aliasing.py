@@ -6,6 +6,7 @@ stay two where it matters: one of them was changed, so that reading the other ma
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, Value
@@ -22,15 +23,25 @@ def rely_on_difference(s: Any, left: Value, right: Value) -> None:
 
 
 def rely_on_separate_changes(s: Any) -> None:
-    """What was changed is none of the other objects of its kind that the code looked at."""
-    changed = [v for v in s.effects.touched.values() if isinstance(v, ObjectValue)]
-    known = [v for v in s.cache.values() if isinstance(v, ObjectValue)]
+    """What was changed is none of the other objects of its kind that the code looked at.
+
+    A guard keeps all that it names apart from each other, so one is enough for objects that it has all of.
+    """
+    alike: dict[type, list[ObjectValue]] = defaultdict(list)
+    for v in s.cache.values():
+        if isinstance(v, ObjectValue) and v.source is not None and v.real is not MISSING:
+            alike[type(v.real)].append(v)
+    apart: dict[type, set[Any]] = defaultdict(set)
     done: set[int] = set()
-    for value in changed:
+    for value in [v for v in s.effects.touched.values() if isinstance(v, ObjectValue)]:
         done.add(id(value))
-        others = {v.source: None for v in known if id(v) not in done and _could_be_one(value, v)}
+        kind = type(value.real)
+        if apart[kind] and apart[kind].issuperset(v.source for v in (value, *alike[kind])):
+            continue
+        others = {v.source: None for v in alike[kind] if id(v) not in done and _could_be_one(value, v)}
         if others:
             s.guard(value.source, GuardKind.DISTINCT, tuple(others))
+            apart[kind] = apart[kind] if len(apart[kind]) > len(others) else {value.source, *others}
 
 
 def _could_be_one(left: Any, right: Any) -> bool:

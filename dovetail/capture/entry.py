@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from dovetail.bytecode.decode import flags
 from dovetail.capture import freed
@@ -369,7 +370,8 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     s.names.update({LEAVE: leave} if s.blocks else {})
     body = "\n    ".join([*rebuilder.prelude, *loading.lines, *free, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
-    module = torch.fx.GraphModule(s.subgraphs, s.graph)
+    late = s.options.backend == "dovetail"  # which runs the graph itself only where it cannot compile it
+    module = (_LazyGraphModule if late else torch.fx.GraphModule)(s.subgraphs, s.graph)
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
     _distinct(s, inputs)
     rely_on_separate_changes(s)

@@ -49,6 +49,7 @@ def take_apart(text: str) -> Residual:
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
         a.arg for a in everything if a is not None
     }
-    body = tuple(line for node in found[0].body for line in ast.unparse(node).splitlines())
+    lines = text.split("\n")[found[0].body[0].lineno - 1 : found[0].end_lineno]
+    body = tuple(line.removeprefix("    ") for line in lines)
     prelude = "\n".join(ast.unparse(node) for node in tree.body if node is not found[0])
     return Residual(ast.unparse(arguments), frozenset(used), body, prelude)

@@ -15,15 +15,31 @@ and everything else is a path from a root. `name()` is what the user reads in me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 
-class Source:
-    """An immutable path from a root to a value."""
+def _remembered(compute: Callable[[Any], int]) -> Callable[[Any], int]:
+    def hashed(self: Any) -> int:
+        try:
+            return self._hash  # type: ignore[no-any-return]
+        except AttributeError:
+            object.__setattr__(self, "_hash", compute(self))
+            return self._hash  # type: ignore[no-any-return]
 
-    __slots__ = ()
+    return hashed
+
+
+class Source:
+    """An immutable path from a root to a value. Its hash is computed once: paths are long, and keys of many tables."""
+
+    __slots__ = ("_hash",)
+
+    def __init_subclass__(cls) -> None:
+        own = cls.__dict__.get("__hash__")  # the dataclass's, when it makes the class anew with slots
+        if own is not None:
+            cls.__hash__ = _remembered(own)  # type: ignore[method-assign]
 
     def expr(self) -> str:
         raise NotImplementedError

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import dovetail
+from dovetail.ir.guard import GuardKind
 
 STEPS = 12
 
@@ -193,3 +194,16 @@ step(), step()
 torch.testing.assert_close(parameter.detach(), torch.zeros(3))
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=300)
+
+
+def test_what_is_kept_apart_grows_with_the_parameters_not_with_their_pairs():
+    """The first step of a momentum changes the state of every parameter."""
+    sizes = []
+    for count in (4, 16):
+        parameters = [nn.Parameter(torch.randn(3)) for _ in range(count)]
+        give_gradients(parameters, 0)
+        compiled = dovetail.compile(torch.optim.SGD(parameters, lr=0.1, momentum=0.9).step, fullgraph=True)
+        compiled()
+        guards = compiled._dovetail_dispatcher.entries[0].captured.guards
+        sizes.append(sum(len(g.payload) for g in guards if g.kind is GuardKind.DISTINCT))
+    assert sizes[1] <= 5 * sizes[0]
