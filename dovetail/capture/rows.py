@@ -44,12 +44,15 @@ def _part(s: Any, tensor: TensorValue, index: Value) -> Value | None:
     places = index.all(s) if isinstance(index, TupleValue) else [index]
     if not any(map(_open, places)) or not all(map(_plain, places)) or not _outside(s, tensor, index):
         return None
+    if any(map(_of_any_size, places)):
+        return None  # the graph knows its size
     owner = next((member for member, value in s.members.items() if value is tensor), tensor.source)
     operands: list[Source] = [owner]
     source = Computed(f"{{}}[{', '.join(_text(place, operands) for place in places)}]", tuple(operands))
     if source not in s.parts:
         try:
-            real = tensor.origin[tuple(map(_native, places))]  # type: ignore[index]
+            with torch._C._DisableTorchDispatch():
+                real = tensor.origin[tuple(map(_native, places))]  # type: ignore[index]
         except (IndexError, TypeError):
             return None
         s.parts[source] = s.wrap_tensor(real, source)
@@ -71,6 +74,11 @@ def _numbers(place: Any) -> list[Any]:
 
 def _open(place: Value) -> bool:
     return any(scalars.varies(number) for number in _numbers(place))
+
+
+def _of_any_size(place: Value) -> bool:
+    """A slice one of whose bounds differs from call to call: so does its size."""
+    return isinstance(place, SliceValue) and scalars.varies(place.start) is not scalars.varies(place.stop)
 
 
 def _plain(place: Value) -> bool:

@@ -267,13 +267,18 @@ def bind_symbols(s: Any, placeholder: Callable[[Any, Source], Any]) -> set[Any]:
 
 
 def _dims_of(fake: Any) -> list[Dim]:
+    return [dim_of(n) for n in _sizes_in(fake)]
+
+
+def _sizes_in(fake: Any) -> list[Any]:
+    """The sizes and strides of tensors, and integers with symbols, in what an operation takes or gives."""
     if isinstance(fake, torch.Tensor):
-        return [dim_of(n) for n in (*fake.shape, *(fake.stride() if fake.layout is torch.strided else ()))]
+        return [*fake.shape, *(fake.stride() if fake.layout is torch.strided else ())]
     if isinstance(fake, (tuple, list)):
-        return [dim for item in fake for dim in _dims_of(item)]
+        return [n for item in fake for n in _sizes_in(item)]
     if isinstance(fake, slice):
-        return _dims_of((fake.start, fake.stop, fake.step))
-    return [dim_of(fake)] if is_size(fake) else []
+        return _sizes_in((fake.start, fake.stop, fake.step))
+    return [fake] if is_size(fake) else []
 
 
 # ---------------------------------------------------------------- what is handed on
@@ -310,16 +315,19 @@ class Constants(BaseException):
         self.names, self.reason = names, reason
 
 
-def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: Any, error: Exception) -> None:
-    """Raise Constants if the operation would succeed on the sizes of this call."""
+def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: Any, error: Exception) -> Exception:
+    """Raise Constants if the operation would succeed on the sizes of this call; else the error that shows these."""
     given = [getattr(function, "__self__", None), *args, *kwargs.values()]
-    involved = {symbol for value in given for dim in _dims_of(value) for symbol in dims.symbols(dim)}
-    if not involved:
-        return
+    found = [n for value in given for n in _sizes_in(value) if is_size(n)]
+    involved = {symbol for n in found for symbol in dims.symbols(dim_of(n))}
+    if not found:
+        return error
     try:
         _with_numbers(s, function, args, kwargs)
-    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, NotImplementedError):
-        return
+    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, NotImplementedError) as shown:
+        for symbol in involved:
+            s.table.sizes.value(s.table.symbols[symbol].dim)
+        return shown
     known = [s.table.symbols[symbol] for symbol in involved]
     for marked in (k for k in known if k.marked):
         raise SpecializedDimension(marked.source.name(), marked.size, s.user_line())

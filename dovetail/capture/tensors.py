@@ -273,7 +273,7 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
         name = getattr(function, "__name__", str(function))
         return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
-        sizes.retry_as_constants(s, function, args, kwargs, error)
+        error = sizes.retry_as_constants(s, function, args, kwargs, error)
         name = getattr(function, "__name__", str(function))
         if READS in str(error):
             return s.unsupported("data-dependent-value", f"{name} reads the values of a tensor of the graph")
