@@ -14,9 +14,17 @@ import torch
 
 from dovetail.capture import scalars
 from dovetail.capture.keyed import KEYED
-from dovetail.capture.values.base import MISSING, Const, LateConst, Value
-from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue, literal, varying_tuple
-from dovetail.capture.values.objects import ModuleValue, ObjectValue
+from dovetail.capture.values.base import MISSING, Const, LateConst, Value, is_singleton
+from dovetail.capture.values.containers import (
+    DictValue,
+    SequenceValue,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    literal,
+    varying_tuple,
+)
+from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue
 from dovetail.capture.values.span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import At, AttrAt, Source
@@ -57,6 +65,24 @@ def item(s: Any, value: SequenceValue, index: Value) -> Value | None:
     span: Any = value.span
     found = span.stores.at(place) if span.stores is not None else None
     return found if found is not None else s.wrap(span.real[place.real], At(span.source, place.source))
+
+
+def items(s: Any, value: SequenceValue, index: SliceValue) -> list[Any] | None:
+    """What is in `value[index]`; None where only the numbers will do. The entry relies on how many there are."""
+    span: Any = value.span if value.divisible and value.real is not MISSING else None
+    bounds: list[Any] = [index.start, index.stop]
+    if span is None or span.stores is not None or span.taken or value.head or value.tail:
+        return None
+    numbers = all(isinstance(b, Const) and b.cls in (int, type(None)) for b in bounds)
+    if not numbers or not any(map(_varies, bounds)) or not is_singleton(index.step, None):
+        return None
+    chosen = range(len(span.real))[slice(*map(_real, bounds))]
+    text, parts = "range(len({}))[{}:{}]", [span, *bounds]
+    scalars.outcome(s, f"(len({text}) == {len(chosen)})", parts, True)
+    places = [scalars.computed(s, f"({text}.start + {k})", parts, at) for k, at in enumerate(chosen)]
+    if None in places:
+        return None
+    return [Lazy(span.real[at], At(span.source, place.source)) for at, place in zip(chosen, places)]  # type: ignore[union-attr, arg-type]
 
 
 class Stores:

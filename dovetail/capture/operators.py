@@ -429,11 +429,14 @@ def sequence_item(s: Any, container: SequenceValue, index: Value) -> Value:
 
 
 def _sequence_slice(s: Any, container: SequenceValue, index: SliceValue) -> Value:
+    kind, cls = (TupleValue, tuple) if isinstance(container, TupleValue) else (ListValue, list)
+    items = indexed.items(s, container, index)
+    if items is not None:
+        return kind(items)
     try:
         wanted = index.native()
     except NotNative:
         return s.unsupported("tensor-index", "slicing a Python sequence with a tensor")
-    kind, cls = (TupleValue, tuple) if isinstance(container, TupleValue) else (ListValue, list)
     bounds = wanted.start, wanted.stop
     if wanted.step is None and all(bound is None or type(bound) is int for bound in bounds):
         parts = container.cut(*bounds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import itertools
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -416,7 +417,7 @@ def _read_set(s: Any, obj: Any, source: Source | None) -> SetEntries:
 
 def _wrap_module(s: Any, obj: Any, source: Source | None) -> Value:
     label = source.name() if source is not None else type(obj).__name__
-    if source is not None and is_alike(s, source):
+    if source is not None and is_alike(s, source) and _few_inside(obj):
         s.guard(source, GuardKind.TYPE, type(obj))
         value = ModuleValue(type(obj), obj, source)
         value.identify = functools.partial(s.guard, source, GuardKind.ID, obj)
@@ -429,7 +430,16 @@ def _wrap_module(s: Any, obj: Any, source: Source | None) -> Value:
 def is_alike(s: Any, source: Source) -> bool:
     """Is this a place that was seen to lead to many modules, or something below one of those?"""
     names = s.table.varying.names
-    return any(isinstance(part, At) or names and part.name() in names for part in path(source))
+    return any(
+        isinstance(part, At) or names and not isinstance(part, Bound) and part.name() in names for part in path(source)
+    )
+
+
+MANY = 100  # modules inside one, from which on guarding each by what it holds takes longer than the layers do
+
+
+def _few_inside(module: torch.nn.Module) -> bool:
+    return sum(1 for _ in itertools.islice(module.modules(), MANY)) < MANY
 
 
 def _wrap_optimizer(s: Any, obj: Any, source: Source | None) -> Value:

@@ -42,6 +42,7 @@ LOOPS = {
     "read a list": ("out = [x * k for k in range(N)]", "for k in range(N): x = x + out[k]; end()"),
     "read numbers": ("out = [float(k) for k in range(N)]", "for k in range(N): x = x + out[k]; end()"),
     "read a tuple": ("out = tuple(x * k for k in range(N))", "for k in range(N): x = x + out[k]; end()"),
+    "windows": ("out = [x * k for k in range(N)]", "for k in range(0, N, 2): x = x + sum(out[k : k + 2]); end()"),
     "while": ("out, k = [None] * N, 0", "while k < N: out[k] = f(x + k); k += 1"),
     "one function deep": ("out = [None] * N\n  def put(k, v): out[k] = f(v)", "for k in range(N): put(k, x + k)"),
     "given": ("def put(o, k): o[k] = f(x); return o[k]\n  out = [0] * N", "for k in range(N): x + put(out, k)"),
@@ -109,7 +110,7 @@ LISTS = (
     "out[{I}] = x * {n}", "out[{I}] = {n}", "r.append(out[{I}])", "r.append(t[{I}])", "out[{I}] += 1",
     "out[{I}], out[{I}] = out[{I}], out[{I}]", "out.append({n})", "out.insert(0, {n})", "r.append(out.pop())",
     "r.append(out.pop({I}))", "r.append(out.pop(0))", "del out[{I}]", "r.append(list(out))", "r.append(len(out))",
-    "r.append(out[1:])", "u = out + [{n}]; r.append(u[{I}]); u[{I}] = 5; r.append(u)", "nest[{I}][0] = {n}",
+    "r.append(out[1:])", "r.append(out[{I}:{I}])", "r.append(t[{I}:])", "r.append(out[:{I}])", "u = out + [{n}]; r.append(u[{I}]); u[{I}] = 5; r.append(u)", "nest[{I}][0] = {n}",
     "r.append(nest[{I}][{I}])", "nest[{I}] = nest[{I}]", "r.append(out)", "out += [x]", "r.append(t[{I}] is out[{I}])",
     "u = nest[{I}]; nest[{I}] = [9, 9, 9]; u[0] = {n}; r.append(u)", "out.reverse()", "r.append([v for v in out])",
 )  # fmt: skip
