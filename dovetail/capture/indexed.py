@@ -59,12 +59,31 @@ def position(s: Any, value: SequenceValue, index: Value, words: str) -> Value | 
 
 def item(s: Any, value: SequenceValue, index: Value) -> Value | None:
     """`value[index]`; None where only the index's value will do."""
+    last = _in_tail(s, value, index)
+    if last is not None:
+        found = value.tail[last]
+        if type(found) is Lazy:
+            found = value.tail[last] = s.wrap(found.real, found.source)
+        return found  # type: ignore[no-any-return]
     place: Any = position(s, value, index, f"{'tuple' if issubclass(value.cls, tuple) else 'list'} index out of range")
     if place is None:
         return None
     span: Any = value.span
-    found = span.stores.at(place) if span.stores is not None else None
-    return found if found is not None else s.wrap(span.real[place.real], At(span.source, place.source))
+    stored = span.stores.at(place) if span.stores is not None else None
+    return stored if stored is not None else s.wrap(span.real[place.real], At(span.source, place.source))  # type: ignore[no-any-return]
+
+
+def _in_tail(s: Any, value: SequenceValue, index: Value) -> int | None:
+    """Where in the tail the item of an index is, which follows from the index and the length."""
+    if not value.divisible or not value.tail or not scalars.varies(index) or index.cls is not int:
+        return None
+    span: Any = value.span
+    size, real = len(span.real), index.real  # type: ignore[attr-defined]
+    place = real - (size + len(value.head) - span.taken)
+    if not 0 <= place < len(value.tail):
+        return None
+    scalars.outcome(s, f"({{}} - len({{}}) == {real - size})", [index, span], True)
+    return int(place)
 
 
 def items(s: Any, value: SequenceValue, index: SliceValue) -> list[Any] | None:
@@ -111,6 +130,10 @@ class Stores:
 
 def store(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
     """`value[index] = new`; False where only the index's value will do."""
+    last = _in_tail(s, value, index)
+    if last is not None:
+        value.tail[last] = new
+        return True
     words = "list assignment index out of range"
     place = position(s, value, index, words) if value.real is not MISSING else None
     if place is None:

@@ -20,7 +20,7 @@ from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
-from dovetail.ir.source import Item, path
+from dovetail.ir.source import Computed, Item, path
 from dovetail.ir.varying import Varying
 from dovetail.runtime.collection import paused_collection
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
@@ -294,9 +294,11 @@ def _on_module(guard: Guard | None) -> bool:
 
 
 def _on_contents(guard: Guard) -> bool:
-    """Is it about what a container holds?"""
+    """Is it about what a container holds, or about the outcome of a test of what is known to change?"""
     looked_at = (guard.source, *(guard.payload if guard.kind is GuardKind.DISTINCT else ()))
     if guard.kind in CONTENTS or guard.kind is GuardKind.EQUAL and isinstance(guard.payload, (set, frozenset)):
+        return True
+    if guard.kind is GuardKind.ID and isinstance(guard.source, Computed):
         return True
     return any(isinstance(part, Item) for source in looked_at for part in path(source))
 

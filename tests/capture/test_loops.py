@@ -110,7 +110,8 @@ LISTS = (
     "out[{I}] = x * {n}", "out[{I}] = {n}", "r.append(out[{I}])", "r.append(t[{I}])", "out[{I}] += 1",
     "out[{I}], out[{I}] = out[{I}], out[{I}]", "out.append({n})", "out.insert(0, {n})", "r.append(out.pop())",
     "r.append(out.pop({I}))", "r.append(out.pop(0))", "del out[{I}]", "r.append(list(out))", "r.append(len(out))",
-    "r.append(out[1:])", "r.append(out[{I}:{I}])", "r.append(t[{I}:])", "r.append(out[:{I}])", "u = out + [{n}]; r.append(u[{I}]); u[{I}] = 5; r.append(u)", "nest[{I}][0] = {n}",
+    "r.append(out[1:])", "r.append(out[{I}:{I}])", "r.append(t[{I}:])", "r.append(out[:{I}])",
+    "u = out + [{n}]; r.append(u[{I}]); u[{I}] = 5; r.append(u)", "nest[{I}][0] = {n}",
     "r.append(nest[{I}][{I}])", "nest[{I}] = nest[{I}]", "r.append(out)", "out += [x]", "r.append(t[{I}] is out[{I}])",
     "u = nest[{I}]; nest[{I}] = [9, 9, 9]; u[0] = {n}; r.append(u)", "out.reverse()", "r.append([v for v in out])",
 )  # fmt: skip
