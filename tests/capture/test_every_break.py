@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from dovetail.capture import resume_eagerly
-from dovetail.capture.entry import _capture
+from dovetail.capture.entry import Aside, _capture
 from dovetail.errors import Unsupported
 from dovetail.guards import build, snapshot
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS
+from dovetail.ir.varying import CONSTANT
 from tests.capture.harness import OPTIONS, compare
 from tests.capture.test_functions import CASES
 
@@ -35,7 +36,7 @@ def finish(found: Next, again: bool) -> Any:
     rest = resume_eagerly(found.rest)
     if again:
         try:
-            return enter(_capture(rest, found.args, {}, OPTIONS, 0), rest, found.args)
+            return enter(_capture(rest, found.args, {}, OPTIONS, 0, Aside(CONSTANT)), rest, found.args)
         except Unsupported:
             pass  # another break would follow; eager goes on
     return rest(*found.args)
@@ -49,7 +50,7 @@ def test_break(name: str, again: bool) -> None:
     for stop in places:
         ours, theirs = copy.deepcopy(args), copy.deepcopy(args)
         try:
-            captured = _capture(function, ours, {}, OPTIONS, stop)
+            captured = _capture(function, ours, {}, OPTIONS, stop, Aside(CONSTANT))
         except Unsupported:
             continue  # no break is possible here
         if not captured.continuations:

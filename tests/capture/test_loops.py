@@ -141,7 +141,8 @@ def program(draw):
     body = "\n        ".join(lines)
     return (
         f"def f(x, i, j, a, b, out, t, nest, d, m, q, o, p):\n    r = []\n    try:\n        {body}\n"
-        "    except (LookupError, TypeError) as error:\n        r.append((type(error), str(error)))\n"
+        "    except (LookupError, TypeError) as error:\n"
+        "        r.append((type(error), 'of bounds' in str(error) or str(error)))\n"
         "    return r, i + j, x + 1\n"
     )
 
