@@ -39,7 +39,6 @@ from dovetail.normalize.text import aten_text
 from dovetail.ops.engine import calls_engine, steers_engine, used_up
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.number import NumberNeeded
-from dovetail.ops.fake.symint import is_size
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import gpu as gpu_runtime
@@ -90,8 +89,6 @@ Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compil
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
-    if any(map(has_symbols, fakes)):
-        return graph
     if steers_engine(graph.graph) or takes_numbers_out(graph) or makes_leaves(graph, fakes) or begins(graph, fakes):
         return graph  # the engine gives what it returns its history
     used = without_gradients(graph) if calls_engine(graph.graph) else []
@@ -124,7 +121,7 @@ def _compile(
         return graph
     call = without_autocast(without_history(call) if needs_autograd(fakes) else call)
     call = recounted(call, aten, builder is build)
-    call = call if plain else handed_out(call, again, aten.returned, ())
+    call = call if plain else handed_out(call, again, aten.returned, (), fakes)
     call = spent(call, used) if used else call
     return protect(call, graph.forward, written, fakes, list(aten.constants.values()))
 
@@ -153,7 +150,7 @@ def _train(
     replay = Replay(graph.forward, joint) if repeatable(joint) else None
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
-    call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten)
+    call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten, fakes)
     call = unless_hooked(call, graph.forward, pair)
     return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
 
@@ -200,9 +197,9 @@ def build(
 
 
 def _generate(group: Group, options: Options) -> Kernel:
-    """The kernel of a group, for the device that it writes to."""
-    device = next(iter({**reads(group), **writes(group)}.values())).device.type
-    return (cpu if device == "cpu" else gpu).generate(group, options)
+    """The kernel of a group, for the device that it writes to; a check of sizes alone has none."""
+    devices = {buffer.device.type for buffer in (*reads(group).values(), *writes(group).values())}
+    return (cpu if devices <= {"cpu"} else gpu).generate(group, options)
 
 
 def load_kernels(kernels: Sequence[Kernel]) -> dict[str, Callable[..., Any]]:
@@ -234,11 +231,6 @@ def without_autocast(call: Compiled) -> Compiled:
             return call(*inputs)
 
     return plain
-
-
-def has_symbols(fake: Any) -> bool:
-    """Does it have a size that differs from call to call?"""
-    return any(map(is_size, fake.shape)) if isinstance(fake, torch.Tensor) else is_size(fake)
 
 
 def needs_autograd(fakes: Sequence[Any]) -> bool:

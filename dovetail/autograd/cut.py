@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.ops.fake.relations import hint
 from dovetail.ops.schema import facts
 from dovetail.ops.table import CHEAP, LOWERINGS, PRODUCTS
 
@@ -101,7 +102,7 @@ def _cost(node: Node, depth: int, written: set[Node], late: set[Node]) -> float 
 
 def _bytes(node: Node) -> int:
     val = node.meta.get("val")
-    return val.numel() * val.itemsize if isinstance(val, torch.Tensor) else 0
+    return hint(val.numel()) * val.itemsize if isinstance(val, torch.Tensor) else 0
 
 
 def _follows_from_one(node: Node) -> bool:

@@ -22,6 +22,8 @@ from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
 from dovetail.ops.effects import has_effect
+from dovetail.ops.fake.needed import unknown_sizes
+from dovetail.ops.fake.symint import SizeNode, concrete
 from dovetail.ops.schema import facts
 
 Node = torch.fx.Node
@@ -42,13 +44,14 @@ def partition(joint: JointGraph) -> Pair:
     exposed = _exposed(nodes, [*inputs, *results], late | joint.backward)
     choice = choose(nodes, needed, late, final, written, exposed)
     constants = [n for n in nodes if n.name in joint.aten.constants]
-    forward, saved = _forward(joint, nodes, inputs, constants, results, choice)
+    saved = (*choice.saved, *choice.copied)
     numbers = tuple(k for k, n in enumerate(inputs) if isinstance(n.meta["val"], NUMBERS))
     kept = tuple(k for k, n in enumerate(inputs) if n in choice.kept)
     given = [*(inputs[k] for k in kept), *saved, *tangents, *(inputs[k] for k in numbers)]
     again = [n for n in nodes if n in late and n in needed and n.op == "call_function"]
-    backward = _backward(joint, nodes, constants, given, [*again, *final], gradients)
-    return Pair(forward, backward, kept, saved, numbers, _depends(nodes, tangents, gradients))
+    backward, sizes = _backward(joint, nodes, constants, given, [*again, *final], gradients)
+    forward = _forward(joint, nodes, inputs, constants, results, choice, sizes)
+    return Pair(forward, backward, kept, saved, numbers, _depends(nodes, tangents, gradients), len(sizes))
 
 
 def _depends(nodes: list[Node], tangents: list[Node], gradients: Any) -> tuple[int, ...]:
@@ -114,8 +117,9 @@ class _Copy:
 
 
 def _forward(
-    joint: JointGraph, nodes: list[Node], inputs: list[Node], constants: list[Node], results: Any, choice: Choice
-) -> tuple[AtenGraph, tuple[Node, ...]]:
+    joint: JointGraph, nodes: list[Node], inputs: list[Node], constants: list[Node], results: Any, choice: Choice,
+    sizes: list[SizeNode],
+) -> AtenGraph:  # fmt: skip
     made = _Copy()
     for node in (*inputs, *constants):
         made.placeholder(node)
@@ -132,30 +136,38 @@ def _forward(
         copy.meta = dict(node.meta)
         copies.append(copy)
     values = [made.env[v] if isinstance(v, Node) else v for v in (*results, *choice.saved)]
-    made.graph.output((*values, *copies))
+    made.graph.output((*values, *copies, *sizes))
     mutated = tuple((k, made.env[node]) for k, node in joint.aten.mutated)
     used = {n.name: joint.aten.constants[n.name] for n in constants}
     counts = (joint.aten.counted, joint.aten.recounted)
-    return AtenGraph(made.graph, mutated, used, (), frozenset(), *counts), (*choice.saved, *choice.copied)
+    return AtenGraph(made.graph, mutated, used, (), frozenset(), *counts)
 
 
 def _backward(
     joint: JointGraph, nodes: list[Node], constants: list[Node], given: list[Node], wanted: list[Node], gradients: Any
-) -> AtenGraph:
+) -> tuple[AtenGraph, list[SizeNode]]:
     """`wanted` in their order; operators that run again stand just before their first use.
 
-    `given`: what is kept, then tangents, then numbers.
+    `given`: what is kept, then tangents, then numbers. The sizes that none of that tells come after them.
     """
     made = _Copy()
-    for node in (*given, *constants):
+    for node in given:
+        made.placeholder(node)
+    after = made.graph.placeholder("sizes")
+    for node in constants:
         made.placeholder(node)
     order = {node: k for k, node in enumerate(nodes)}
     for node in wanted:
         for each in _missing(node, made.env, order):
             made.copy(each)
     made.output(gradients)
+    sizes = unknown_sizes(made.graph)
+    for size in sizes:
+        with made.graph.inserting_before(after):
+            made.graph.placeholder(f"size_{size}").meta["val"] = concrete(size)
+    made.graph.erase_node(after)
     used = {n.name: joint.aten.constants[n.name] for n in constants}
-    return AtenGraph(made.graph, (), used)
+    return AtenGraph(made.graph, (), used), sizes
 
 
 def _missing(node: Node, known: dict[Node, Node], order: dict[Node, int]) -> list[Node]:

@@ -4,6 +4,12 @@ before:  Program and one Kernel for each of its groups
 after:   def views(base, block): ...            tensors over the block, made once
          def run(block, a0, a1): ...            straight-line code in program order
 
+before:  the same, with symbolic sizes
+after:   def sizes(a0, a1): ...                 the symbols' values
+         def measure(s0, s1): ...               once for each combination: the block's size and what follows from them
+         def views(base, block, given): ...
+         def run(block, given, a0, a1): ...
+
 Temporaries in the memory plan are addresses `P + offset`; only library calls need them as
 tensors. Everything else is a tensor, dropped after its last use.
 
@@ -14,12 +20,13 @@ strides, and copies what is laid out otherwise. The first call runs `run_first`,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from dovetail.codegen.library import OUT_VARIANTS, callee
+from dovetail.codegen.measures import Measures
 from dovetail.ir import dims
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.host import HostProgram, MemoryPlan
@@ -49,7 +56,7 @@ class _Host:
         self.view_names: dict[tuple[Any, ...], int] = {}
         self.tensors: dict[str, str] = {b.name: b.name for b in program.inputs}
         self.pointers: dict[str, str] = {}
-        self.offsets = dict(memory.offsets)
+        self.offsets: dict[str, int | str] = {**memory.offsets, **{n: f"o{k}" for n, k in memory.places.items()}}
         self.roots = view_roots(program)
         self.foreign = {b.name for b in program.inputs} | _library_views(program)
         self.last = last_uses(program)
@@ -58,6 +65,7 @@ class _Host:
         self.made_as_views: set[str] = set()
         self.lasting: int | None = None  # position in body of the first write to the caller's memory
         self.draws = False
+        self.measures = Measures(program)
 
     def build(self) -> HostProgram:
         program = self.program
@@ -69,9 +77,10 @@ class _Host:
         self.changes()
         self.finish()
         names = [given.name for given in program.parameters()]
-        lines = ["def views(base, block):"]
+        lines = self.measures.functions(names, self.memory, self.consumes)
+        lines.append(f"def views(base, block{self.measures.parameter}):")
         made = ''.join(f'v{k}, ' for k in range(len(self.views)))
-        lines += [f"    {line}" for line in (*self.views, f"return ({made})")]
+        lines += [f"    {line}" for line in (*self.measures.unpacked(self.views), *self.views, f"return ({made})")]
         bodies = {"run": self.body}
         if self.checks:
             bodies["run_first"] = [self.checks.get(k, text) for k, text in enumerate(self.body)]
@@ -80,18 +89,30 @@ class _Host:
             lines += ["", *self.function(name, names, body)]
             lasting[name] = len(lines) - len(body) + 1 + (self.lasting or 0)
         used = {k.symbol: k for k in self.launched}
-        return HostProgram("\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size, lasting)
+        return HostProgram(
+            "\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size, lasting,
+            bool(self.measures.symbols),
+        )  # fmt: skip
 
     def function(self, name: str, parameters: list[str], body: list[str]) -> list[str]:
-        lines = [f"def {name}({', '.join(['block', 'box'] if self.consumes else ['block', *parameters])}):"]
+        given = ["box"] if self.consumes else parameters
+        lines = [f"def {name}({', '.join(['block' + self.measures.parameter, *given])}):"]
         if self.consumes:
             taken = f"{''.join(f'{p}, ' for p in parameters)}= box; " if parameters else ""
             lines.append(f"    {taken}box.clear()")
-        if self.memory.size:
+        lines += [f"    {line}" for line in self.measures.unpacked(body)]
+        if self.memory.size or self.memory.slots:
             lines.append("    P = block.address")
         if self.views:
-            lines.append(f"    {''.join(f'v{k}, ' for k in range(len(self.views)))}= block.views_of(views)")
+            values = f"{''.join(f'v{k}, ' for k in range(len(self.views)))}"
+            lines.append(f"    {values}= block.views_of(views{self.measures.parameter})")
         return lines + [f"    {line}" for line in body]
+
+    def size(self, dim: dims.Dim) -> str:
+        return self.measures.text(dim)
+
+    def tuple(self, values: Iterable[Any]) -> str:
+        return f"({''.join(f'{self.size(v)}, ' for v in values)})"
 
     # ------------------------------------------------------------ naming
 
@@ -115,14 +136,17 @@ class _Host:
             return text
         raise KeyError(f"{buffer.name} is used before it is defined")
 
-    def block_view(self, buffer: Buffer, start: int) -> str:
+    def block_view(self, buffer: Buffer, start: int | str) -> str:
         itemsize = buffer.dtype.itemsize
-        key = (buffer.sizes, buffer.strides, buffer.dtype, start // itemsize + buffer.offset)
+        first = start // itemsize + buffer.offset if isinstance(start, int) else f"{start} // {itemsize}"
+        if not isinstance(first, int) and buffer.offset != 0:
+            first = f"{first if isinstance(first, str) else self.size(first)} + {self.size(buffer.offset)}"
+        key = (buffer.sizes, buffer.strides, buffer.dtype, first)
         if key not in self.view_names:
             dtype = self.constant(buffer.dtype, str(buffer.dtype).removeprefix("torch."))
             self.views.append(
-                f"v{len(self.views)} = base.view({dtype}).as_strided({_tuple(buffer.sizes)}, "
-                f"{_tuple(buffer.strides)}, {key[3]})"
+                f"v{len(self.views)} = base.view({dtype}).as_strided({self.tuple(buffer.sizes)}, "
+                f"{self.tuple(buffer.strides)}, {first})"
             )
             self.view_names[key] = len(self.view_names)
         return f"v{self.view_names[key]}"
@@ -131,7 +155,7 @@ class _Host:
         """An expression for the address that the buffer's offset counts from."""
         if buffer.name in self.offsets:
             offset = self.offsets[buffer.name]
-            return f"P + {offset}" if offset else "P"
+            return f"P + {offset}" if offset != 0 else "P"
         view = self.view_of.get(buffer.name)
         if view is not None:
             return self.pointer(view.base)
@@ -162,7 +186,7 @@ class _Host:
         dtype = self.constant(buffer.dtype, str(buffer.dtype).removeprefix("torch."))
         device = self.constant(buffer.device, f"device_{buffer.device.type}")
         self.body.append(
-            f"{buffer.name} = empty_strided({_tuple(buffer.sizes)}, {_tuple(buffer.strides)}, "
+            f"{buffer.name} = empty_strided({self.tuple(buffer.sizes)}, {self.tuple(buffer.strides)}, "
             f"dtype={dtype}, device={device})"
         )
         self.tensors[buffer.name] = buffer.name
@@ -196,7 +220,7 @@ class _Host:
             self.changes()
 
     def given(self, kernel: Kernel) -> list[str]:
-        return [self.pointer(b) for b in kernel.pointers] + [str(s) for s in kernel.sizes]
+        return [self.pointer(b) for b in kernel.pointers] + [self.size(s) for s in kernel.sizes]
 
     def library(self, call: LibraryCall) -> None:
         arguments = [self.argument(a) for a in call.args]
@@ -222,8 +246,8 @@ class _Host:
 
     def check(self, buffer: Buffer, operator: str, may_be_none: bool) -> None:
         """Compare what the operator returned with its prediction."""
-        name, strides = buffer.name, _tuple(buffer.strides)
-        line = f"{name} = expect_layout({name}, {_tuple(buffer.sizes)}, {strides}, {operator!r})"
+        name, strides = buffer.name, self.tuple(buffer.strides)
+        line = f"{name} = expect_layout({name}, {self.tuple(buffer.sizes)}, {strides}, {operator!r})"
         self.checks[len(self.body)] = line
         some = f"{name} is not None and " if may_be_none else ""
         self.body.append(f"if {some}{name}.stride() != {strides}: {line}")
@@ -248,7 +272,7 @@ class _Host:
         tensor = self.tensors[base.name]
         offset = self.storage_offset(base, tensor, result.offset)
         self.body.append(
-            f"{result.name} = {tensor}.as_strided({_tuple(result.sizes)}, {_tuple(result.strides)}{offset})"
+            f"{result.name} = {tensor}.as_strided({self.tuple(result.sizes)}, {self.tuple(result.strides)}{offset})"
         )
         self.tensors[result.name] = result.name
         self.made_as_views.add(result.name)
@@ -257,8 +281,9 @@ class _Host:
         """as_strided's offset counts from the storage; a buffer's from its data pointer."""
         root = self.roots.get(base.name, base.name)
         if root in self.foreign:
-            return f", {root}.storage_offset() + {offset}" if offset != 0 else f", {root}.storage_offset()"
-        return f", {offset}"
+            start = f", {root}.storage_offset()"
+            return f"{start} + {self.size(offset)}" if offset != 0 else start
+        return f", {self.size(offset)}"
 
     def argument(self, value: Any) -> str:
         if isinstance(value, BufferRef):
@@ -268,7 +293,9 @@ class _Host:
         if isinstance(value, (tuple, list)):
             inside = "".join(f"{self.argument(v)}, " for v in value)
             return f"[{inside.removesuffix(', ')}]" if isinstance(value, list) else f"({inside})"
-        if value is None or isinstance(value, (bool, int, str, dims.Poly)):
+        if isinstance(value, dims.Poly):
+            return self.size(value)
+        if value is None or isinstance(value, (bool, int, str)):
             return repr(value)
         if isinstance(value, float):
             return repr(value) if value == value and abs(value) != float("inf") else f'float("{value}")'
@@ -284,7 +311,8 @@ class _Host:
         dead = []
         for name in dict.fromkeys((*reads(item), *writes(item))):
             root = self.roots.get(name, name)
-            if self.last.get(root) != position or root in kept or root in self.memory.offsets:
+            planned = root in self.memory.offsets or root in self.memory.places
+            if self.last.get(root) != position or root in kept or planned:
                 continue
             family = [n for n in self.tensors if self.roots.get(n, n) == root]
             dead += [self.tensors.pop(n) for n in family]
@@ -319,10 +347,6 @@ def _library_views(program: Program) -> set[str]:
 
 
 _EMIT = {Group: _Host.group, Batch: _Host.batch, LibraryCall: _Host.library, View: _Host.view}
-
-
-def _tuple(values: tuple[Any, ...]) -> str:
-    return f"({''.join(f'{v}, ' for v in values)})"
 
 
 def _operator_name(operator: Any) -> str:

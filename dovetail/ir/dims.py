@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, reduce
 from math import gcd
 from typing import Any, Union
@@ -48,13 +48,13 @@ class Atom:
 
 
 class Symbol(Atom):
-    """A size (`extent is None`) or a loop range (`lo <= symbol < extent`)."""
+    """A size (`extent is None`) or a loop range (`lo <= symbol < extent`). `hint`: a typical value, for costs."""
 
-    __slots__ = ("name", "lo", "extent")
+    __slots__ = ("name", "lo", "extent", "hint")
 
-    def __init__(self, name: str, lo: int, extent: Dim | None) -> None:
+    def __init__(self, name: str, lo: int, extent: Dim | None, hint: int | None) -> None:
         super().__init__()
-        self.name, self.lo, self.extent = name, lo, extent
+        self.name, self.lo, self.extent, self.hint = name, lo, extent, hint
 
     def __repr__(self) -> str:
         return self.name
@@ -197,9 +197,13 @@ def symbols(dim: Dim) -> frozenset[Symbol]:
 # ---------------------------------------------------------------- construction
 
 
-def symbol(name: str, lo: int = 0, extent: Dim | None = None) -> Poly:
+def symbol(name: str, lo: int = 0, extent: Dim | None = None, hint: int | None = None) -> Poly:
     """The symbol `name` as a Dim. Two calls with equal arguments give the same object."""
-    return _atom_dim(_intern((Symbol, name, lo, extent), lambda: Symbol(name, lo, extent)))
+    return of_symbol(_intern((Symbol, name, lo, extent, hint), lambda: Symbol(name, lo, extent, hint)))
+
+
+def of_symbol(symbol: Symbol) -> Poly:
+    return _atom_dim(symbol)
 
 
 def value(expr: Any, extent: Dim | None = None) -> Dim:
@@ -242,6 +246,7 @@ def _order(item: tuple[Monomial, int]) -> tuple[int, tuple[int, ...]]:
 
 def _from_terms(terms: dict[Monomial, int]) -> Dim:
     _recombine(terms)
+    _recombine_extremes(terms)
     kept = sorted(((m, c) for m, c in terms.items() if c), key=_order)
     if not kept:
         return 0
@@ -267,6 +272,23 @@ def _recombine(terms: dict[Monomial, int]) -> None:
                 del terms[m]
             for m, c in _terms(_product(remainder.left, _monomial_dim(rest))):
                 terms[m] = terms.get(m, 0) + c * coefficient
+
+
+def _recombine_extremes(terms: dict[Monomial, int]) -> None:
+    """a - min(a, b)  ->  max(a - b, 0), and a - max(a, b)  ->  -max(b - a, 0), with any common factor."""
+    for monomial in [m for m in terms if len(m) == 1 and isinstance(m[0], (Min, Max))]:
+        (atom,) = monomial
+        factor = -terms.get(monomial, 0)
+        for side, other in ((atom.left, atom.right), (atom.right, atom.left)):  # type: ignore[union-attr]
+            items = dict(_terms(side))
+            if factor and items and all(terms.get(m, 0) == c * factor for m, c in items.items()):
+                least = isinstance(atom, Min)
+                for m in (monomial, *items):
+                    del terms[m]
+                rest = maximum(side - other, 0) if least else maximum(other - side, 0)
+                for m, c in _terms(rest):
+                    terms[m] = terms.get(m, 0) + (c if least else -c) * factor
+                break
 
 
 def _split_mod(monomial: Monomial) -> tuple[Monomial, Mod]:
@@ -340,7 +362,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     if b == 1:
         return a
     quotient, rest = _divide_terms(a, b)
-    if known_nonnegative(rest) and known_less(rest, b):
+    if rest == 0 or known_nonnegative(rest) and known_less(rest, b):
         return quotient
     if isinstance(rest, Poly) and isinstance(b, int):
         inner = _sole_atom(rest)
@@ -360,7 +382,7 @@ def mod(a: Dim, b: Dim) -> Dim:
     if b == 1:
         return 0
     _, rest = _divide_terms(a, b)
-    if known_nonnegative(rest) and known_less(rest, b):
+    if rest == 0 or known_nonnegative(rest) and known_less(rest, b):
         return rest
     if isinstance(rest, Poly) and isinstance(b, int):
         inner = _sole_atom(rest)
@@ -467,6 +489,15 @@ def _floordiv_bounds(llo: Bound, lhi: Bound, rlo: Bound, rhi: Bound) -> tuple[Bo
 @cache
 def known_nonnegative(dim: Dim) -> bool:
     """True only when dim >= 0 for every value its symbols can take."""
+    return _proved(dim, 2)
+
+
+def known_less(a: Dim, b: Dim) -> bool:
+    return known_nonnegative(b - a - 1)
+
+
+def _proved(dim: Dim, depth: int) -> bool:
+    """`depth`: how many atoms may be replaced on the way."""
     lo = bounds(dim)[0]
     if lo is not None:
         if lo >= 0:
@@ -475,11 +506,34 @@ def known_nonnegative(dim: Dim) -> bool:
             return False
     assert isinstance(dim, Poly)
     low = _replace_bounded(dim)
-    return low is not dim and known_nonnegative(low) or _nonnegative_from_lows(low)
+    if low is not dim and known_nonnegative(low) or _nonnegative_from_lows(low):
+        return True
+    return depth > 0 and any(all(_proved(d, depth - 1) for d in case) for case in _cases(dim))
 
 
-def known_less(a: Dim, b: Dim) -> bool:
-    return known_nonnegative(b - a - 1)
+def _cases(dim: Poly) -> Iterator[tuple[Dim, ...]]:
+    """Groups of Dims: where all of one group are nonnegative, so is `dim` (or a positive multiple of it).
+
+    min(a, b) is a or b, and at most both; a // b lies between (a - b + 1) / b and a / b, and n >= a // b where
+    b*n + b - 1 >= a, n <= a // b where b*n <= a.
+    """
+    for atom in dict.fromkeys(a for m, _ in dim.terms for a in m if isinstance(a, (FloorDiv, Min, Max))):
+        if any(m.count(atom) > 1 for m, _ in dim.terms):
+            continue
+        step = _from_terms({_remove(m, (atom,)): c for m, c in dim.terms if atom in m})  # type: ignore[misc]
+        rest = _from_terms({m: c for m, c in dim.terms if atom not in m})
+        up, down = known_nonnegative(step), known_nonnegative(step * -1)
+        if isinstance(atom, FloorDiv):
+            if (up or down) and known_less(0, atom.right):
+                spare = 0 if step == 1 else atom.right - 1 if step == -1 else -step * (atom.right - 1) if up else 0
+                yield (rest * atom.right + step * atom.left + spare,)
+            continue
+        left, right = rest + step * atom.left, rest + step * atom.right
+        if (up or down) and isinstance(atom, Min) == down:
+            yield (left,)
+            yield (right,)
+        else:
+            yield left, right
 
 
 def _replace_bounded(dim: Poly) -> Dim:
@@ -566,6 +620,28 @@ def coefficient(dim: Dim, of: Symbol) -> Dim | None:
     return result
 
 
+def content(dim: Poly) -> tuple[int, int]:
+    """(the greatest common divisor of all coefficients but the constant's, the constant)."""
+    terms = dict(dim.terms)
+    constant = terms.pop((), 0)
+    return gcd(*terms.values()), constant
+
+
+def factors(dim: Dim) -> list[Dim]:
+    """The atoms whose product `dim` is; nothing where it is none."""
+    if isinstance(dim, int) or len(dim.terms) > 1 or dim.terms[0][1] != 1:
+        return []
+    return list(map(_atom_dim, dict.fromkeys(dim.terms[0][0])))
+
+
+def excess(dim: Dim) -> Dim | None:
+    """d where `dim` is max(d, 0)."""
+    atom = _sole_atom(dim)
+    if isinstance(atom, Max) and 0 in (atom.left, atom.right):
+        return atom.right if atom.left == 0 else atom.left
+    return None
+
+
 def evaluate(dim: Dim, env: Mapping[Symbol, Any], of_value: Callable[[Any], Any] | None = None) -> Any:
     """The number (or array, when env holds arrays) that `dim` stands for."""
     if isinstance(dim, int):
@@ -589,6 +665,25 @@ def _evaluate_atom(atom: Atom, env: Mapping[Symbol, Any], of_value: Any) -> Any:
     return _COMPUTE[type(atom)](left, right)
 
 
+def typical(dim: Dim) -> int:
+    """A value to judge costs and the order of strides by; no size counts as less than 2."""
+    return dim if isinstance(dim, int) else _typical(dim)
+
+
+@cache
+def _typical(dim: Poly) -> int:
+    return evaluate(dim, {s: max(typical_of(s), 2) for s in dim.symbols})
+
+
+def typical_of(symbol: Symbol) -> int:
+    if symbol.extent is not None:
+        return typical(symbol.extent) - 1
+    return UNKNOWN if symbol.hint is None else symbol.hint
+
+
+UNKNOWN = 64  # what a size without a hint counts as
+
+
 def _least(a: Any, b: Any) -> Any:
     return a * (a <= b) + b * (b < a)
 
@@ -596,5 +691,5 @@ def _least(a: Any, b: Any) -> Any:
 _COMPUTE: dict[type, Callable[[Any, Any], Any]] = {
     FloorDiv: operator.floordiv, Mod: operator.mod, Min: _least, Max: lambda a, b: -_least(-a, -b),
 }
-_CACHED = (_sum, _product, floordiv, mod, minimum, maximum, _poly_bounds, known_nonnegative)
+_CACHED = (_sum, _product, floordiv, mod, minimum, maximum, _poly_bounds, known_nonnegative, _typical)
 _table.caches += [f.cache_clear for f in _CACHED]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import InternalError
-from dovetail.ir import dims
+from dovetail.ir import binding, dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.loops import (
     Buffer,
@@ -61,7 +61,7 @@ class _Machine:
         self.numbers = {number.name: given.pop(number.name) for _, number in program.numbers}
         self.tensors = {**given, **program.constants}
         self.memories: dict[str, Memory | None] = {name: memory_of(t) for name, t in self.tensors.items()}
-        self.sizes = _bind_sizes(program, self.tensors)
+        self.sizes = _bind_sizes(program, self.tensors, self.numbers)
         self.mutated = {old.name for old, _ in program.mutated}
         self.inputs = {b.name for b in program.inputs}
 
@@ -348,19 +348,14 @@ def _flat(result: Any) -> list[Any]:
     return [result]
 
 
-def _bind_sizes(program: Program, tensors: Mapping[str, torch.Tensor]) -> Env:
-    """The value of every size symbol, read off the inputs' sizes and strides."""
-    env: Env = {}
+def _bind_sizes(program: Program, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, Any]) -> Env:
+    """The value of every size symbol, read off the inputs' sizes and strides, and off numbers."""
+    given: list[tuple[int, Dim]] = []
     for buffer in program.inputs:
         tensor = tensors[buffer.name]
-        if tensor.layout is not torch.strided:
-            continue
-        pairs = zip((*buffer.sizes, *buffer.strides), (*tensor.shape, *tensor.stride()), strict=True)
-        for dim, number in pairs:
-            if isinstance(dim, dims.Poly) and len(dims.symbols(dim)) == 1 and len(dim.terms) == 1:
-                ((monomial, by),) = dim.terms
-                if by == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
-                    env.setdefault(monomial[0], number)
+        if tensor.layout is torch.strided:
+            given += zip((*tensor.shape, *tensor.stride()), (*buffer.sizes, *buffer.strides), strict=True)
+    env = binding.values([*given, *((numbers[param.name], dim) for param, dim in program.measured)])
     missing = [s.name for s in program.sizes if s not in env]
     if missing:
         raise InternalError("evaluate", f"no input has the size {', '.join(missing)}")

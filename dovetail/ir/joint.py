@@ -36,9 +36,10 @@ class JointGraph:
 class Pair:
     """The two graphs that a joint graph is split into.
 
-    `forward` gives the results and then `saved` more values; `backward` takes the values saved (first the inputs
-    `kept`, then those), the tangents and the inputs at `numbers`, which are no tensors, and gives a gradient or None
-    for each input. `depends` says for each input which tangents its gradient is computed from, as bits.
+    `forward` gives the results, then `saved` more values and `sizes` numbers. `backward` takes the values saved (the
+    inputs `kept`, then those), the tangents, the inputs at `numbers`, which are no tensors, and the sizes; it gives a
+    gradient or None for each input. `depends` says for each input which tangents its gradient is computed from, as
+    bits.
     """
 
     forward: AtenGraph
@@ -47,3 +48,4 @@ class Pair:
     saved: tuple[torch.fx.Node, ...] = field(default=())
     numbers: tuple[int, ...] = ()
     depends: tuple[int, ...] = ()
+    sizes: int = 0

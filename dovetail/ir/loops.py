@@ -1,6 +1,7 @@
 """The loop IR: what `lower` produces, `schedule` rearranges and `codegen` prints.
 
-    Program = inputs: Buffer*, items: Item*, outputs: Output*, sizes: Symbol*, numbers: (place, Param)*
+    Program = inputs: Buffer*, items: Item*, outputs: Output*, sizes: Symbol*, numbers: (place, Param)*,
+              measured: (Param, Dim)*
     Item    = Group | LibraryCall | View | Batch(Group*)
     Group   = name, outer: Range*, loops: Loop*, locals: Buffer*      one kernel
     Loop    = inner: Range*, body: Statement*
@@ -385,7 +386,8 @@ class Output:
 class Program:
     """`mutated` pairs each input that the program updates with the buffer holding its new value.
 
-    `numbers` are the inputs that are no tensors, each with its place among all that the caller gives.
+    `numbers` are the inputs that are no tensors, each with its place among all that the caller gives. Those that are
+    sizes are `measured`: what their value is in terms of `sizes`, all the symbols that occur.
     """
 
     inputs: tuple[Buffer, ...]
@@ -395,6 +397,7 @@ class Program:
     sizes: tuple[Symbol, ...] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)  # input name -> a tensor known now
     numbers: tuple[tuple[int, Param], ...] = ()
+    measured: tuple[tuple[Param, Dim], ...] = ()
 
     def with_items(self, items: tuple[Item, ...]) -> Program:
         return replace(self, items=items)

@@ -66,7 +66,7 @@ def parse_program(text: str, constants: Mapping[str, Any] | None = None) -> Prog
     reader.close_group()
     return Program(
         tuple(reader.inputs), tuple(reader.items), tuple(reader.outputs), tuple(reader.mutated), tuple(reader.sizes),
-        dict(reader.constants), tuple(reader.numbers),
+        dict(reader.constants), tuple(reader.numbers), tuple(reader.measured),
     )
 
 
@@ -93,6 +93,7 @@ class _Reader:
         self.constants: dict[str, Any] = {}
         self.numbers: list[tuple[int, Param]] = []
         self.params: dict[str, Param] = {}
+        self.measured: list[tuple[Param, Dim]] = []
         self.names: dict[str, Dim] = {}
         self.buffers: dict[str, Buffer] = {}
         self.group: _OpenGroup | None = None
@@ -114,9 +115,10 @@ class _Reader:
     # ------------------------------------------------------------ whole lines
 
     def size(self, rest: str) -> None:
-        name, _, low, *unlisted = rest.split()
-        self.names[name] = dims.symbol(name, int(low))
-        if not unlisted:
+        name, _, low, *more = rest.split()
+        hint = int(more[1]) if more[:1] == ["about"] else None
+        self.names[name] = dims.symbol(name, int(low), hint=hint)
+        if "unlisted" not in more:
             self.sizes.append(dims.as_symbol(self.names[name]))
 
     def declare(self, line: str) -> None:
@@ -137,9 +139,12 @@ class _Reader:
         self.constants[rest] = self.given[rest]
 
     def number(self, rest: str) -> None:
+        rest, _, size = rest.partition(" is ")
         name, dtype, _, place = rest.replace(":", "").split()
         self.params[name] = Param(name, _dtype(dtype))
         self.numbers.append((int(place), self.params[name]))
+        if size:
+            self.measured.append((self.params[name], dimtext.parse(size, self.names)))
 
     def open_group(self, rest: str) -> None:
         name, _, ranges = rest.partition(" for ")

@@ -1,7 +1,7 @@
 """A Program as text that parses back to an equal Program (`ir/parse.py`).
 
     input a0: float32[4, 8]
-    number s1: float64 at 1
+    number n1: float64 at 1
     temporary b0: float32[4, 8] strides (1, 4)
     group k0_softmax for i0 < 4
       loop j1 < 8
@@ -121,13 +121,16 @@ class _Printer:
     def program(self, program: Program) -> Iterator[str]:
         for symbol in dict.fromkeys((*program.sizes, *_size_symbols(program))):
             kept = " unlisted" if symbol not in program.sizes else ""
-            yield f"size {symbol.name} >= {symbol.lo}{kept}"
+            hint = f" about {symbol.hint}" if symbol.hint is not None else ""
+            yield f"size {symbol.name} >= {symbol.lo}{hint}{kept}"
         for buffer in program.inputs:
             yield from self.declare([buffer])
         for name in program.constants:
             yield f"constant {name}"
+        measured = dict(program.measured)
         for place, number in program.numbers:
-            yield f"number {number.name}: {dtype_name(number.dtype)} at {place}"
+            is_size = f" is {measured[number]}" if number in measured else ""
+            yield f"number {number.name}: {dtype_name(number.dtype)} at {place}{is_size}"
         for item in program.items:
             yield from self.item(item)
         for old, new in program.mutated:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,14 +21,16 @@ import torch.fx
 
 from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph, Subprogram
+from dovetail.ir.dims import Dim
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Group, Op, Output, Param, Program
 from dovetail.ir.scalar import ELEMENTARY
 from dovetail.lower.library import call_library, without_unread
-from dovetail.lower.numbers import numbers_fit
+from dovetail.lower.numbers import numbers_fit, sizes_fit, sizes_of
 from dovetail.ops import build
 from dovetail.ops.calls import KEEPS_OFFSET
 from dovetail.ops.emit import Emitter
+from dovetail.ops.fake.symint import final_of, is_size
 from dovetail.ops.table import LOWERINGS, PRODUCTS, VIEWS
 from dovetail.ops.value import Spec, Value, spec_of
 from dovetail.options import Options
@@ -48,6 +51,7 @@ class _Lowering:
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []  # Buffers and Params, as the caller gives them
         self.numbers: list[tuple[int, Param]] = []
+        self.measured: list[tuple[Param, Dim]] = []
         self.constants: dict[str, Any] = {}
         self.given: dict[str, torch.fx.Node] = {}  # whose result a returned buffer is: another's is another tensor
 
@@ -67,14 +71,21 @@ class _Lowering:
         mutated = tuple((self.inputs[k], self.owned(self.env[node])) for k, node in self.aten.mutated)
         buffers = tuple(b for b in self.inputs if isinstance(b, Buffer))
         program = Program(
-            buffers, tuple(self.emit.items), outputs, mutated, (), self.constants, tuple(self.numbers)
+            buffers, tuple(self.emit.items), outputs, mutated, (), self.constants, tuple(self.numbers),
+            tuple(self.measured),
         )  # fmt: skip
-        return program.with_items(tuple(without_unread(program)))
+        program = program.with_items(tuple(without_unread(program)))
+        return replace(program, sizes=sizes_of(program))
 
     # ------------------------------------------------------------ inputs
 
     def placeholder(self, node: torch.fx.Node) -> None:
         val = node.meta["val"]
+        if is_size(val):
+            self.number(node, torch.int64)
+            self.measured.append((self.env[node], final_of(val)))
+            self.env[node] = final_of(val)
+            return
         if isinstance(val, (torch.SymFloat, torch.SymInt)):
             self.number(node, torch.float64 if isinstance(val, torch.SymFloat) else torch.int64)
             return
@@ -91,7 +102,7 @@ class _Lowering:
 
     def number(self, node: torch.fx.Node, dtype: torch.dtype) -> None:
         """An input that is no tensor; it takes a place among them."""
-        param = Param(f"s{len(self.inputs)}", dtype)
+        param = Param(f"n{len(self.inputs)}", dtype)
         self.numbers.append((len(self.inputs), param))
         self.inputs.append(param)
         self.env[node] = param
@@ -110,7 +121,7 @@ class _Lowering:
         packet = target._schema.name
         self.emit.begin(packet.rpartition("::")[2], _specs(out) if returned else ())
         row = LOWERINGS.get(target._name) or LOWERINGS.get(packet)
-        if row is not None and not numbers_fit(packet, args, kwargs, out):
+        if row is not None and not (numbers_fit(packet, args, kwargs, out) and sizes_fit(packet, args, kwargs)):
             row = None
         if self.bitwise and PRODUCTS.get(packet) is row:
             row = None
@@ -139,14 +150,14 @@ class _Lowering:
             return self.env[argument]
         if isinstance(argument, (tuple, list)):
             return tuple(map(self.values, argument))
-        return argument
+        return final_of(argument) if is_size(argument) else argument
 
     # ------------------------------------------------------------ results
 
     def output(self, position: int, argument: Any) -> Output:
+        value = self.values(argument)
         if not isinstance(argument, torch.fx.Node):
-            return Output(argument)
-        value = self.env[argument]
+            return Output(value)
         if not isinstance(value, Value):
             return Output(value)
         buffer = self.owned(value)

@@ -1,4 +1,4 @@
-"""Numbers known only when the program runs: which operators compute with them in loops of their own."""
+"""Numbers and sizes known only when the program runs: which operators compute with them in loops of their own."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.loops import Param
+from dovetail.ir import dims
+from dovetail.ir.dims import Symbol
+from dovetail.ir.liveness import nodes, reads, statement_roots, writes
+from dovetail.ir.loops import Group, LibraryCall, Param, Program, Store, extent
 from dovetail.ops import build
-from dovetail.ops.table import TAKES_NUMBERS
+from dovetail.ops.table import TAKES_NUMBERS, TAKES_SIZES
 from dovetail.ops.value import Spec, Value
 
 _PLAIN = frozenset((*build.FLOATS, torch.int64, torch.bool))
@@ -29,6 +32,42 @@ def numbers_fit(packet: str, args: Any, kwargs: Any, out: Any) -> bool:
     if out.dtype is torch.int64 and any(n.dtype is torch.float64 for n in numbers):
         return False
     return all(d in _PLAIN for d in (out.dtype, *(v.dtype for v in given if isinstance(v, Value))))
+
+
+def sizes_fit(packet: str, args: Any, kwargs: Any) -> bool:
+    """May the operator's row see these arguments, as far as symbolic sizes among them are concerned?"""
+    symbolic = any(isinstance(v, dims.Poly) for v in _leaves([args, list(kwargs.values())]))
+    return not symbolic or packet in TAKES_SIZES
+
+
+def sizes_of(program: Program) -> tuple[Symbol, ...]:
+    """Every size symbol of the program, by name."""
+    found: set[Symbol] = set()
+    used = [b for item in program.items for b in (*reads(item).values(), *writes(item).values())]
+    for buffer in (*program.inputs, *used):
+        for dim in (*buffer.sizes, *buffer.strides, buffer.offset):
+            found |= dims.symbols(dim)
+    for item in program.items:
+        if isinstance(item, LibraryCall):
+            for value in _leaves([item.args, list(item.kwargs.values())]):
+                found |= dims.symbols(value) if isinstance(value, dims.Poly) else set()
+        elif isinstance(item, Group):
+            found |= _in_group(item)
+    for output in program.outputs:
+        found |= dims.symbols(output.value) if isinstance(output.value, dims.Poly) else set()
+    return tuple(sorted(found, key=lambda s: s.name))
+
+
+def _in_group(group: Group) -> set[Symbol]:
+    """Those of its ranges and indices that are sizes."""
+    ranges = [extent(r) for r in (*group.outer, *(r for loop in group.loops for r in loop.inner))]
+    found = {s for dim in ranges for s in dims.symbols(dim)}
+    for statement in group.statements():
+        for node in nodes(statement_roots(statement)):
+            found |= node.symbols
+        if isinstance(statement, Store):
+            found |= {s for dim in statement.index for s in dims.symbols(dim)}
+    return {s for s in found if s.extent is None}
 
 
 def _leaves(value: Any) -> Iterator[Any]:

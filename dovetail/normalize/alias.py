@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.ops.fake.relations import all_same, same
+
 
 @dataclass(slots=True, eq=False)
 class Base:
@@ -81,19 +83,6 @@ class Handle:
 def same_layout(a: Any, b: Any) -> bool:
     """Would an operator see any difference?"""
     return a is b or (
-        tuple(a.shape) == tuple(b.shape) and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
-        and a.dtype == b.dtype
+        all_same(a.shape, b.shape) and all_same(a.stride(), b.stride())
+        and same(a.storage_offset(), b.storage_offset()) and a.dtype == b.dtype
     )  # fmt: skip
-
-
-def dense_order(sizes: Any, strides: Any) -> tuple[int, ...] | None:
-    """The dimensions from slowest to fastest when they fill memory without gaps; None otherwise."""
-    order = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d]), reverse=True)
-    expected: Any = 1
-    for d in reversed(order):
-        if sizes[d] == 1:
-            continue
-        if strides[d] != expected:
-            return None
-        expected = expected * sizes[d]
-    return tuple(order)

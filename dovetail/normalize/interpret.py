@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.fx
 
+from dovetail.ir import binding, dims
 from dovetail.ir.aten import AtenGraph, subprograms
+from dovetail.ir.dims import Dim
 from dovetail.ops.calls import CALLEES
+from dovetail.ops.fake.symint import dim_of, is_size
 
 Node = torch.fx.Node
 
@@ -20,13 +23,15 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
         inner.callables = tuple(map(interpreter, inner.graphs))
     nodes = list(aten.graph.nodes)
     last = _last_uses(aten, nodes)
-    count = sum(n.op == "placeholder" for n in nodes) - len(aten.constants)
+    fakes = [n.meta.get("val") for n in nodes if n.op == "placeholder"]
+    count = len(fakes) - len(aten.constants)
 
     def call(*inputs: Any) -> tuple[Any, ...]:
         if len(inputs) != count:
             raise TypeError(f"the graph takes {count} inputs, {len(inputs)} given")
         given = [*inputs, *aten.constants.values()]
-        env: dict[Node, Any] = {}
+        env: dict[Any, Any] = {}
+        env[SIZES] = binding.values(_measured(given, fakes))
         feed = iter(given)
         for node in nodes:
             if node.op == "placeholder":
@@ -58,9 +63,23 @@ def _last_uses(aten: AtenGraph, nodes: list[Node]) -> dict[Node, list[Node]]:
     return found
 
 
-def _load(value: Any, env: dict[Node, Any]) -> Any:
+SIZES = "sizes"  # the values of symbols, among those of nodes
+
+
+def _measured(given: list[Any], fakes: list[Any]) -> Iterator[tuple[int, Dim]]:
+    """What is known of the sizes of inputs."""
+    for value, fake in zip(given, fakes, strict=True):
+        if is_size(fake):
+            yield value, dim_of(fake)
+        elif isinstance(fake, torch.Tensor) and fake._has_symbolic_sizes_strides:
+            yield from zip(value.shape, map(dim_of, fake.shape), strict=True)
+
+
+def _load(value: Any, env: dict[Any, Any]) -> Any:
     if isinstance(value, Node):
         return env[value]
+    if is_size(value):
+        return dims.evaluate(dim_of(value), env[SIZES])
     if isinstance(value, (tuple, list)):
         return [_load(v, env) for v in value]
     if isinstance(value, dict):
@@ -73,7 +92,7 @@ def _end(aten: AtenGraph, output: Node, given: list[Any], env: dict[Node, Any]) 
     with torch.no_grad():
         for position, node in aten.mutated:
             given[position].copy_(env[node])
-    results = [env[value] if isinstance(value, Node) else value for value in output.args[0]]  # type: ignore[union-attr]
+    results = _load(list(output.args[0]), env)  # type: ignore[arg-type]
     viewed = aten.viewed
     if viewed is not None:
         results = [_related(v, k in viewed) if isinstance(v, torch.Tensor) else v for k, v in enumerate(results)]

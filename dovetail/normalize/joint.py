@@ -19,14 +19,14 @@ import torch.fx
 from dovetail.errors import Unsupported
 from dovetail.ir.aten import AtenGraph, Returned, ViewStep
 from dovetail.ir.joint import JointGraph, NotDifferentiable
-from dovetail.normalize.alias import Base, Handle, dense_order
+from dovetail.normalize.alias import Base, Handle
 from dovetail.normalize.control import left_to_engine
 from dovetail.normalize.normalize import placeholders, run_graph
 from dovetail.normalize.outputs import Ending, Results, recounted
 from dovetail.normalize.passes import expose_logs, expose_norms, simplify
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor, to_fake
-from dovetail.ops.fake.layout import contiguous
+from dovetail.ops.fake.layout import contiguous, dense_order
 from dovetail.options import Options
 
 Node = torch.fx.Node

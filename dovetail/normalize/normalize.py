@@ -20,6 +20,7 @@ from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
 from dovetail.ops.engine import calls_engine
 from dovetail.ops.fake import to_fake
+from dovetail.ops.fake.retry import called
 from dovetail.options import Options
 
 
@@ -90,12 +91,11 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
         elif node.op == "call_function":
             args, kwargs = _values(node.args, env), _values(node.kwargs, env)
             control = CONTROL.get(node.target)
-            env[node] = node.target(*args, **kwargs) if control is None else control(recorder, inner, *args)
+            env[node] = called(node.target, args, kwargs) if control is None else control(recorder, inner, *args)
             if node.target in _ADDING_IN_PLACE and recorder.maker(env[node]) is torch.ops.aten.add.Tensor:
                 torch._C._increment_version([env[node]])
         elif node.op == "call_method":
-            receiver, *args = _values(node.args, env)
-            env[node] = getattr(receiver, node.target)(*args, **_values(node.kwargs, env))
+            env[node] = called(methodcaller, (node.target, *_values(node.args, env)), _values(node.kwargs, env))
         elif node.op == "get_attr":
             env[node] = _attribute(graph_module, node.target)
         elif node.op == "output":
@@ -107,6 +107,10 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
 
 #: These add to what they have made in place, or not if they see a tensor subclass, as fakes are.
 _ADDING_IN_PLACE = frozenset((torch.nn.functional.linear,))
+
+
+def methodcaller(name: str, receiver: Any, *args: Any, **kwargs: Any) -> Any:
+    return getattr(receiver, name)(*args, **kwargs)
 
 
 def _values(argument: Any, env: dict[torch.fx.Node, Any]) -> Any:

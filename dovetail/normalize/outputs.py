@@ -20,7 +20,8 @@ from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.normalize.alias import Base, Handle
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor
-from dovetail.ops.fake.layout import overlaps_itself
+from dovetail.ops.fake.layout import is_one, overlaps_itself
+from dovetail.ops.fake.relations import all_same, same
 from dovetail.ops.schema import IDENTITY, facts
 
 aten = torch.ops.aten
@@ -256,9 +257,9 @@ class Ending:
     def _owned(self, handle: Handle) -> Node:
         node = self.private(self.recorder.node_of(handle), handle.base)
         val, like = node.meta["val"], handle.tensor
-        if val.stride() != like.stride():
+        if not all_same(val.stride(), like.stride()):
             node = self.recorder.laid_out(node, like)
-            if node.meta["val"].stride() != like.stride() and _only_units_differ(node.meta["val"], like):
+            if not all_same(node.meta["val"].stride(), like.stride()) and _only_units_differ(node.meta["val"], like):
                 node = self.recorder.emit(aten.as_strided.default, node, list(like.shape), list(like.stride()))
         return node
 
@@ -284,4 +285,4 @@ def memory_of(node: Node) -> Node:
 
 
 def _only_units_differ(a: FakeTensor, b: FakeTensor) -> bool:
-    return all(n == 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
+    return all(is_one(n) or same(s, t) for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))

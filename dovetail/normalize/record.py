@@ -15,12 +15,14 @@ import torch
 import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
-from dovetail.normalize.alias import Base, Handle, View, dense_order, same_layout
+from dovetail.normalize.alias import Base, Handle, View, same_layout
 from dovetail.normalize.functional import SILENT, Functional, copying, functional, silent
 from dovetail.normalize.rewrites import REWRITES
 from dovetail.normalize.scatter import scatter
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
-from dovetail.ops.fake.number import SYMBOLIC, place_of, symbolic
+from dovetail.ops.fake.layout import dense_order, is_one
+from dovetail.ops.fake.number import SYMBOLIC, NumberNode, place_of, symbolic
+from dovetail.ops.fake.relations import all_same, dim_or_node, same, surely_less
 from dovetail.ops.fake.tensor import run
 from dovetail.ops.foreach import apart, takes_list
 from dovetail.ops.fused import fused, is_fused
@@ -160,6 +162,7 @@ class Recorder(FakeMode):
         rewrite = REWRITES.get(func)
         if rewrite is not None:
             func, args, kwargs = rewrite(args, kwargs, val)
+            args, kwargs = _placed(args), _placed(kwargs)
         node = self.graph.create_node("call_function", func, args, kwargs, _name(func))
         node.meta["val"] = val
         if self.stack:
@@ -391,7 +394,7 @@ class Recorder(FakeMode):
 
     def copied(self, target: torch.Tensor, source: torch.Tensor) -> Node:
         node = self.node_of(self.handle(source))
-        if source.shape != target.shape:
+        if not all_same(source.shape, target.shape):
             node = self.emit(aten.expand.default, node, list(target.shape))
         if source.dtype != target.dtype or source.device != target.device:
             return self.emit(aten._to_copy.default, node, dtype=target.dtype, device=target.device)
@@ -404,7 +407,7 @@ class Recorder(FakeMode):
         """From now on `target`, and everything that shares its memory, has the value of `node`."""
         handle = self.handle(target)
         val = node.meta["val"]
-        if tuple(val.shape) != tuple(target.shape):
+        if not all_same(val.shape, target.shape) and tuple(val.shape) != tuple(target.shape):
             raise Unsupported("out-resize", f"a tensor of shape {tuple(target.shape)} is given as out= for a result of "
                               f"shape {tuple(val.shape)}", "give a tensor of the right shape")
         if val.dtype != target.dtype:
@@ -426,7 +429,7 @@ class Recorder(FakeMode):
     def laid_out(self, node: Node, like: torch.Tensor) -> Node:
         """The value with the strides of `like`, if those leave no gaps."""
         val = node.meta["val"]
-        if val.stride() == like.stride():
+        if all_same(val.stride(), like.stride()):
             return node
         order = dense_order(like.shape, like.stride())
         if order is None or _same_steps(val, like):
@@ -466,9 +469,9 @@ def _name(func: Any) -> str:
 
 
 def _placed(value: Any) -> Any:
-    """Symbolic numbers replaced by their nodes."""
+    """Symbolic numbers replaced by their nodes, sizes by what they stand for."""
     if isinstance(value, SYMBOLIC):
-        return place_of(value)
+        return place_of(value) if isinstance(value.node, NumberNode) else dim_or_node(value)
     if type(value) in (list, tuple):
         return type(value)([_placed(v) for v in value])
     if type(value) is dict:
@@ -515,7 +518,7 @@ def _relative(args: tuple[Any, ...], base: torch.Tensor, value: torch.Tensor) ->
     start = offset - base.storage_offset()
     last = start + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     dense = dense_order(base.shape, base.stride()) is not None and _same_steps(value, base)
-    if not dense or start < 0 or last >= base.numel():
+    if not dense or not surely_less(-1, start) or not surely_less(last, base.numel()):
         raise Unsupported(
             "as-strided-outside", "as_strided reaches memory that is no element of its tensor, which is written to",
             "use slices and views instead of as_strided",
@@ -525,4 +528,4 @@ def _relative(args: tuple[Any, ...], base: torch.Tensor, value: torch.Tensor) ->
 
 def _same_steps(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal strides wherever a stride is ever used."""
-    return all(n == 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
+    return all(is_one(n) or same(s, t) for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))

@@ -59,6 +59,8 @@ def const(value: Any, dtype: torch.dtype) -> Any:
     """
     if isinstance(value, Param):
         return cast(value, dtype)
+    if isinstance(value, dims.Poly):
+        return cast(Index(value), dtype)
     if isinstance(value, float) and value != value:
         return Const(math.nan, dtype)
     negative_zero = isinstance(value, float) and value == 0 and math.copysign(1, value) < 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +21,29 @@ def _keeping(operator: Any) -> Callable[..., Any]:
     return call
 
 
+def _attention(query: Any, key: Any, value: Any, dropout: float = 0.0, causal: bool = False, **named: Any) -> Any:
+    """PyTorch chooses this kernel only where there is something to compute; with symbolic sizes that shows late."""
+    if query.numel() and key.numel():
+        return aten._scaled_dot_product_flash_attention_for_cpu.default(query, key, value, dropout, causal, **named)
+    found = query.new_zeros((*query.shape[:-1], value.shape[-1]))
+    wide = torch.float64 if query.dtype is torch.float64 else torch.float32
+    return found, query.new_full(query.shape[:-1], -math.inf, dtype=wide)
+
+
+def _attention_backward(
+    gradient: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any, dropout: float, causal: bool,
+    **named: Any,
+) -> Any:
+    operator = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    if query.numel() and key.numel():
+        return operator(gradient, query, key, value, out, logsumexp, dropout, causal, **named)
+    return tuple(map(torch.zeros_like, (query, key, value)))
+
+
 #: What to call in an operator's place.
 CALLEES: dict[Any, Callable[..., Any]] = {
+    aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward,
     aten.mkldnn_rnn_layer.default: _keeping(aten.mkldnn_rnn_layer.default),
 }
 

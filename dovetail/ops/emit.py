@@ -40,11 +40,9 @@ At = Callable[[Indices], Expr]
 
 
 def by_stride(strides: Sequence[Dim]) -> list[int]:
-    """Dimensions from the slowest to the fastest; symbolic strides keep their order."""
-    known = [s for s in strides if isinstance(s, int)]
-    if len(known) < len(strides):
-        return list(range(len(strides)))
-    return sorted(range(len(known)), key=lambda d: -known[d])
+    """Dimensions from the slowest to the fastest."""
+    steps = list(map(dims.typical, strides))
+    return sorted(range(len(steps)), key=lambda d: -steps[d])
 
 
 def ranges(sizes: Sequence[Dim], prefix: str) -> Indices:

@@ -45,6 +45,15 @@ TAKES_NUMBERS = frozenset(
     threshold copysign xlogy hardshrink softshrink""".split()
 )
 
+#: Operators whose rows take symbolic sizes among their arguments (numbers that they compute with are sizes too).
+TAKES_SIZES = TAKES_NUMBERS | frozenset(
+    f"aten::{name}"
+    for name in """view _unsafe_view reshape _reshape_alias expand slice select narrow split split_with_sizes as_strided
+    unfold zeros ones empty new_zeros new_ones new_empty empty_strided new_empty_strided empty_permuted arange
+    constant_pad_nd repeat slice_scatter select_scatter slice_backward select_backward embedding_dense_backward
+    native_group_norm eye""".split()
+)
+
 #: Operators that cost little next to reading their operands: a backward pass may compute them again.
 CHEAP = frozenset(name for module in (activation, arithmetic, comparison, creation, elementary) for name in module.ROWS)
 CHEAP |= {"aten::clone"}

@@ -12,6 +12,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, Expr
+from dovetail.ops.fake.symint import final_of
 
 Indices = tuple[Dim, ...]
 LoadFn = Callable[[Indices, "Expr | None"], Expr]
@@ -119,7 +120,7 @@ def spec_of(val: Any) -> Any:
                 "sparse-tensor", f"a tensor has the layout {val.layout}, and only strided tensors are compiled",
                 "convert it with .to_dense(), or keep this code in a function marked with dovetail.disable",
             )
-        return Spec(val.dtype, val.device, tuple(val.shape), tuple(val.stride()))
+        return Spec(val.dtype, val.device, tuple(map(final_of, val.shape)), tuple(map(final_of, val.stride())))
     if isinstance(val, (tuple, list)):
         return tuple(map(spec_of, val))
     return val

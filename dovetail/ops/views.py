@@ -11,15 +11,13 @@ from typing import Any
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
+from dovetail.ir.reshape import Chunk, chunks
 from dovetail.ops import build
 from dovetail.ops.emit import Emitter
 from dovetail.ops.registry import Rows
 from dovetail.ops.value import Indices, Spec, Value, contiguous_strides
 
 ROWS = Rows()
-
-Chunk = tuple[tuple[int, ...], tuple[int, ...]]
-
 
 def replaced(items: Sequence[Dim], axis: int, by: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """`items` with the one at `axis` replaced by any number of others."""
@@ -84,11 +82,12 @@ def squeeze(emit: Emitter, out: Spec, self: Value, dim: Any = None) -> Value:
 @ROWS("aten::expand", "aten::broadcast_to", "aten::expand_as")
 def expand(emit: Emitter, out: Spec, self: Value, size: Any = None, implicit: bool = False) -> Value:
     new = len(out.sizes) - self.rank
-    grown = [self.sizes[d] == 1 and out.sizes[d + new] != 1 for d in range(self.rank)]
+    grown = [_grows(self, out, d, d + new) for d in range(self.rank)]
     own = tuple(0 if g else s for g, s in zip(grown, self.strides, strict=True))
+    single = [g or size == 1 for g, size in zip(grown, self.sizes, strict=True)]
 
     def source(indices: Indices) -> Indices:
-        return tuple(0 if size == 1 else i for size, i in zip(self.sizes, indices[new:], strict=True))
+        return tuple(0 if one else i for one, i in zip(single, indices[new:], strict=True))
 
     strides = own
     for size in reversed(out.sizes[:new]):
@@ -97,35 +96,14 @@ def expand(emit: Emitter, out: Spec, self: Value, size: Any = None, implicit: bo
     return self.remapped(out.sizes, strides, source, self.offset)
 
 
+def _grows(self: Value, out: Spec, d: int, at: int) -> bool:
+    """Is a dimension of one element repeated? A symbolic size that was relied on to be 1 does not show it."""
+    if isinstance(self.sizes[d], int):
+        return self.sizes[d] == 1 and out.sizes[at] != 1
+    return self.sizes[d] != out.sizes[at] and out.strides[at] == 0
+
+
 # ---------------------------------------------------------------- shape
-
-
-def chunks(old: Sequence[Dim], new: Sequence[Dim]) -> list[Chunk]:
-    """Runs of dimensions of both shapes that hold the same number of elements, shortest first.
-
-    Dimensions of size 1 belong to no run.
-    """
-    left = [d for d, size in enumerate(old) if size != 1]
-    right = [d for d, size in enumerate(new) if size != 1]
-    found: list[Chunk] = []
-    while left and right:
-        a, b = [left.pop(0)], [right.pop(0)]
-        p, q = old[a[0]], new[b[0]]
-        while p != q and (left or right):
-            if left and (not right or _less(p, q)):
-                a.append(left.pop(0))
-                p = p * old[a[-1]]
-            else:
-                b.append(right.pop(0))
-                q = q * new[b[-1]]
-        found.append((tuple(a), tuple(b)))
-    return found
-
-
-def _less(p: Dim, q: Dim) -> bool:
-    if isinstance(p, int) and isinstance(q, int):
-        return p < q
-    return dims.known_less(p, q) or dims.floordiv(q, p) * p == q
 
 
 def _merged_stride(self: Value, axes: tuple[int, ...]) -> Dim | None:
@@ -202,7 +180,7 @@ def clamped(position: int | None, size: Dim, default: Dim) -> Dim:
         return default
     if isinstance(position, int) and isinstance(size, int):
         return min(max(position + size if position < 0 else position, 0), size)
-    counted = position + size if isinstance(position, int) and position < 0 else position
+    counted = position + size if dims.known_less(position, 0) else position
     return dims.minimum(dims.maximum(counted, 0), size)
 
 

@@ -28,14 +28,15 @@ class Arena:
         self.base = whole[start : start + size]
         self.address = self.base.data_ptr()
         self.size = size
-        self.views: WeakKeyDictionary[Callable[..., Any], tuple[torch.Tensor, ...]] = WeakKeyDictionary()
+        self.views: WeakKeyDictionary[Callable[..., Any], tuple[Any, tuple[torch.Tensor, ...]]] = WeakKeyDictionary()
 
-    def views_of(self, make: Callable[[torch.Tensor, Arena], tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
-        """The tensors over this block that a program's library calls use."""
+    def views_of(self, make: Callable[..., tuple[torch.Tensor, ...]], given: Any = None) -> tuple[torch.Tensor, ...]:
+        """The tensors over this block that a program's library calls use; `given`: at these sizes."""
         found = self.views.get(make)
-        if found is None:
-            found = self.views[make] = make(self.base, self)
-        return found
+        if found is None or found[0] is not given:
+            found = given, make(self.base, self) if given is None else make(self.base, self, given)
+            self.views[make] = found
+        return found[1]
 
 
 class _Blocks(threading.local):

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from dovetail.ir.joint import JointGraph, Pair
+from dovetail.ops.fake.layout import contiguous, dense_order
 from dovetail.runtime.batches import is_batched, one_by_one
 from dovetail.runtime.replay import Replay
 
@@ -78,6 +79,8 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     places = [position for _, position in joint.tangents]
     without = [k for k in range(count) if k not in places]
     layouts = [_layout(pair, name) for name, _ in joint.tangents]
+    changing = [k for k, layout in zip(places, layouts, strict=True) if _changes(layout)]
+    last = -pair.sizes or None
     forward, backward, replay = compiled.forward, compiled.backward, compiled.replay
 
     class CompiledFunction(torch.autograd.Function):
@@ -86,10 +89,14 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             state = torch.get_rng_state() if replay is not None and compiled.random else None
             found = forward(*inputs)
             results = found[:count]
-            ctx.save_for_backward(*[inputs[k] for k in kept], *found[count:])
+            ctx.save_for_backward(*[inputs[k] for k in kept], *found[count:last])
             ctx.mark_non_differentiable(*[results[k] for k in without if isinstance(results[k], torch.Tensor)])
             ctx.set_materialize_grads(False)
             ctx.numbers = [inputs[k] for k in numbers]
+            if last:
+                ctx.numbers += found[last:]
+            if changing:
+                ctx.layouts = [_now(layout, results[k]) for layout, k in zip(layouts, places, strict=True)]
             if replay is not None:
                 ctx.inputs, ctx.versions, ctx.state = replay.kept(inputs), replay.versions(inputs), state
             return results
@@ -104,14 +111,15 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
                 _forget(ctx)
             with _without_autocast():
                 if any(map(is_batched, given)):
-                    found = one_by_one(lambda each: _run(list(box), each, ctx.numbers), given)
+                    found = one_by_one(lambda each: _run(ctx, list(box), each), given)
                 else:
-                    found = _run(box, given, ctx.numbers)
+                    found = _run(ctx, box, given)
             return found if all(g is not None for g in given) else _reached(found, given, pair.depends)
 
-    def _run(box: list[Any], given: list[Any], passed: list[Any]) -> tuple[Any, ...]:
-        box += [_laid_out(g, *layout) for g, layout in zip(given, layouts, strict=True)]
-        box += passed
+    def _run(ctx: Any, box: list[Any], given: list[Any]) -> tuple[Any, ...]:
+        known = ctx.layouts if changing else layouts
+        box += [_laid_out(g, *layout) for g, layout in zip(given, known, strict=True)]
+        box += ctx.numbers
         return tuple(backward(box))
 
     return CompiledFunction
@@ -127,6 +135,19 @@ def _layout(pair: Pair, name: str) -> tuple[Any, ...]:
     """Of the tangent by that name: what the backward kernels were generated for."""
     fake = next(n for n in pair.backward.graph.nodes if n.name == name).meta["val"]
     return fake.size(), fake.stride(), fake.dtype, fake.device
+
+
+def _changes(layout: tuple[Any, ...]) -> bool:
+    return any(isinstance(n, torch.SymInt) for n in (*layout[0], *layout[1]))
+
+
+def _now(layout: tuple[Any, ...], result: torch.Tensor) -> tuple[Any, ...]:
+    """The layout of a tangent whose sizes are symbolic, in the call that gave `result`: the same as its, if dense."""
+    _sizes, _strides, dtype, device = layout
+    if not _changes(layout):
+        return layout
+    dense = dense_order(result.shape, result.stride()) is not None
+    return result.size(), result.stride() if dense else contiguous(result.shape), dtype, device
 
 
 def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) -> torch.Tensor:

@@ -13,6 +13,7 @@ import torch
 
 from dovetail.ir.aten import AtenGraph, Returned, ViewStep
 from dovetail.runtime.program import LEFT, CheckFailed
+from dovetail.runtime.sizes import at_call
 
 Call = Callable[..., Any]
 _SET = torch._C._autograd._unsafe_set_version_counter
@@ -57,16 +58,17 @@ def advance(tensor: torch.Tensor, extra: int) -> None:
 
 
 def handed_out(
-    call: Call, eager: Call, returned: Sequence[Returned], rewritten: Sequence[tuple[int, int]]
-) -> Call:
-    """A callable of the graph's inputs that gives its outputs; `call` gives results.
+    call: Call, eager: Call, returned: Sequence[Returned], rewritten: Sequence[tuple[int, int]],
+    fakes: Sequence[Any] = (),
+) -> Call:  # fmt: skip
+    """A callable of the graph's inputs, which look like `fakes`, that gives its outputs; `call` gives results.
 
     `rewritten`: see JointGraph. `eager` does the same as the whole, where an index turns out to be out of bounds.
     """
     if not rewritten and as_they_are(returned):
         return _cut(call, eager, len(returned))
     order = _order(returned)
-    plans = [(k, _ORIGINS[returned[k].origin], returned[k], _replay(returned[k].steps)) for k in order]
+    plans = [(k, _origin(returned[k], fakes), returned[k], _replay(returned[k].steps, fakes)) for k in order]
     count, given = len(plans), sum(each.given for each in returned)
 
     def finished(*inputs: Any) -> Any:
@@ -81,7 +83,7 @@ def handed_out(
         outputs: list[Any] = [None] * count
         for k, origin, each, replay in plans:
             made = origin(each.value, inputs, results, outputs)
-            outputs[k] = made = made if replay is None else replay(made)
+            outputs[k] = made = made if replay is None else replay(made, inputs)
             if each.version is not None:
                 _SET((made,), (each.version,))
         return tuple(outputs[:given])
@@ -129,21 +131,29 @@ _ORIGINS: dict[str, Call] = {
 }
 
 
-def _replay(steps: Sequence[ViewStep]) -> Call | None:
+def _origin(each: Returned, fakes: Sequence[Any]) -> Call:
+    now = at_call(each.value, fakes) if each.origin == "object" else None
+    return _ORIGINS[each.origin] if now is None else lambda value, inputs, results, outputs: now(inputs)
+
+
+def _replay(steps: Sequence[ViewStep], fakes: Sequence[Any]) -> Call | None:
     """The view operators, one after the other, in the grad mode that each was made in."""
     if not steps:
         return None
+    now = at_call([(step.args, dict(step.kwargs)) for step in steps], fakes)
+    if now is not None:
+        return _replay_at(steps, now)
     ambient = torch.is_grad_enabled()
     plain = all(step.grad == ambient for step in steps)
 
-    def replay(value: Any) -> Any:
+    def replay(value: Any, inputs: Any) -> Any:
         for step in steps:
             value = step.operator(value, *step.args, **step.kwargs)
             if step.index is not None:
                 value = value[step.index]
         return value
 
-    def in_modes(value: Any) -> Any:
+    def in_modes(value: Any, inputs: Any) -> Any:
         for step in steps:
             with torch.set_grad_enabled(step.grad):
                 value = step.operator(value, *step.args, **step.kwargs)
@@ -152,3 +162,17 @@ def _replay(steps: Sequence[ViewStep]) -> Call | None:
         return value
 
     return replay if plain else in_modes
+
+
+def _replay_at(steps: Sequence[ViewStep], now: Callable[[Any], Any]) -> Call:
+    """The same with arguments that depend on the inputs' sizes."""
+
+    def replay(value: Any, inputs: Any) -> Any:
+        for step, (args, kwargs) in zip(steps, now(inputs), strict=True):
+            with torch.set_grad_enabled(step.grad):
+                value = step.operator(value, *args, **kwargs)
+            if step.index is not None:
+                value = value[step.index]
+        return value
+
+    return replay

@@ -61,6 +61,8 @@ def load(
     namespace = {**host.names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout}
     namespace[LASTING] = host.lasting
     exec(compile(host.text, filename, "exec"), namespace)
+    if host.symbolic:
+        return _symbolic(namespace, host, eager)
     run = namespace["run"]
     first = [namespace["run_first"]] if "run_first" in namespace else []
     checked = any(k.messages for k in host.kernels)
@@ -80,6 +82,37 @@ def load(
         return eager(*inputs)
 
     return call if size or first or checked else functools.partial(run, arena.take(0))
+
+
+def _symbolic(namespace: dict[str, Any], host: HostProgram, eager: Callable[..., Any] | None) -> Callable[..., Any]:
+    """The same for a program that finds out about sizes in each call."""
+    run, sizes, measure = namespace["run"], namespace["sizes"], namespace["measure"]
+    first = namespace.get("run_first", run)
+    known: dict[Any, tuple[int, ...]] = {}
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        values = sizes(*inputs)
+        given, chosen = known.get(values), run
+        if given is None:
+            if len(known) >= MOST_SIZES:
+                known.clear()
+            given, chosen = measure(*values), first
+        block = arena.take(given[0])
+        try:
+            results = chosen(block, given, *inputs)
+            known[values] = given
+            return results
+        except CheckFailed:
+            if eager is None or eager is LEFT:
+                raise
+        finally:
+            arena.give(block)
+        return eager(*inputs)
+
+    return call
+
+
+MOST_SIZES = 256  # combinations of sizes that a program remembers
 
 
 def expect_layout(tensor: Any, sizes: Any, strides: Any, operator: str) -> Any:

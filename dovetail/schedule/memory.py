@@ -7,6 +7,8 @@ First fit over a sorted list of free gaps; a buffer's place is freed after its l
 allocated between calls: memory that the C library has to ask the system for costs about 1 us a page (4 KiB) when it
 is first touched, as much as it takes a kernel to fill it, and large temporaries would pay that on every call. What does
 not fit below `LARGEST_BLOCK` is allocated by itself, so that a rare large call does not keep its memory.
+
+Buffers of symbolic sizes have places of their own, which they share too; where those begin is computed in each call.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ import bisect
 from collections.abc import Iterator
 
 from dovetail.ir import dims
-from dovetail.ir.host import MemoryPlan
+from dovetail.ir.host import ALIGNMENT, MemoryPlan
 from dovetail.ir.liveness import last_uses, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, Group, LibraryCall, Program
 
-ALIGNMENT = 64  # bytes: one cache line, one AVX-512 vector
 LIBRARIES = frozenset({"aten", "prims", "mkldnn", "dovetail"})  # whose operators keep none of their arguments
 LARGEST_BLOCK = 256 << 20  # bytes
+NEAR = 8  # sizes whose typical values differ by a larger factor do not share a place
 
 
 def storage_elements(buffer: Buffer) -> dims.Dim:
@@ -40,22 +42,29 @@ def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
     escaping = {roots.get(name, name) for name in (*output_buffers(program), *_given_away(program))}
     last = last_uses(program)
     expiring: dict[int, list[str]] = {}
-    space = _Space()
+    space, slots = _Space(), _Slots()
     sizes: dict[str, int] = {}
     for position, item in enumerate(program.items):
         if isinstance(item, (Group, Batch)) or (isinstance(item, LibraryCall) and item.operator in has_out):
             for name, buffer in writes(item).items():
                 nbytes = storage_elements(buffer) * buffer.dtype.itemsize
-                placed = isinstance(nbytes, int) and buffer.device.type == "cpu"  # PyTorch keeps the GPU's memory
-                if not placed or name in escaping or name in sizes or buffer.kind == "input":
+                here = buffer.device.type == "cpu"  # PyTorch keeps the GPU's memory
+                if not here or name in escaping or name in sizes or name in slots.places or buffer.kind == "input":
+                    continue
+                if not isinstance(nbytes, int):
+                    slots.take(name, nbytes)
+                    expiring.setdefault(last[name], []).append(name)
                     continue
                 size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
                 if space.take(name, size):
                     sizes[name] = size
                     expiring.setdefault(last[name], []).append(name)
         for name in expiring.pop(position, ()):
-            space.release(name, sizes[name])
-    return MemoryPlan(space.offsets, space.top)
+            if name in sizes:
+                space.release(name, sizes[name])
+            else:
+                slots.release(name)
+    return MemoryPlan(space.offsets, space.top, slots.places, tuple(map(tuple, slots.sizes)))
 
 
 def _given_away(program: Program) -> Iterator[str]:
@@ -63,6 +72,37 @@ def _given_away(program: Program) -> Iterator[str]:
     for item in program.items:
         if isinstance(item, LibraryCall) and item.operator._schema.name.partition("::")[0] not in LIBRARIES:
             yield from reads(item)
+
+
+class _Slots:
+    """Places for buffers of symbolic sizes; a place is as large as the largest that was ever in it."""
+
+    def __init__(self) -> None:
+        self.sizes: list[list[dims.Dim]] = []
+        self.places: dict[str, int] = {}
+        self.free: set[int] = set()
+
+    def take(self, name: str, nbytes: dims.Dim) -> None:
+        """A free place of the same size, else the one nearest in typical size, else a new one."""
+        wanted = dims.typical(nbytes)
+        free = sorted(self.free)
+        place = next((k for k in free if nbytes in self.sizes[k]), None)
+        near = [k for k in free if self._typical(k) <= NEAR * wanted and wanted <= NEAR * self._typical(k)]
+        if place is None and near:
+            place = min(near, key=lambda k: abs(self._typical(k) - wanted))
+        if place is None:
+            place = len(self.sizes)
+            self.sizes.append([])
+        self.free.discard(place)
+        if nbytes not in self.sizes[place]:
+            self.sizes[place].append(nbytes)
+        self.places[name] = place
+
+    def _typical(self, place: int) -> int:
+        return max(map(dims.typical, self.sizes[place]))
+
+    def release(self, name: str) -> None:
+        self.free.add(self.places[name])
 
 
 class _Space:

@@ -229,7 +229,7 @@ def _merges(dim: Dim, x: Symbol, y: Symbol, inner: Dim) -> bool:
             ):
                 return False
             if isinstance(atom, Symbol):
-                term = term * dims.symbol(atom.name, atom.lo, atom.extent)
+                term = term * dims.of_symbol(atom)
             elif len(monomial) > 1 and {x, y} & set(monomial):
                 return False
         if {x, y} & set(monomial):

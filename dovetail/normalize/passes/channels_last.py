@@ -25,6 +25,8 @@ from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.normalize.passes.escape import is_view, output_of
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.images import suggests_channels_last
+from dovetail.ops.fake.layout import is_one
+from dovetail.ops.fake.relations import all_same, hint, same
 from dovetail.ops.fake.tensor import run
 
 aten = torch.ops.aten
@@ -58,9 +60,13 @@ def prefer_channels_last(graph: AtenGraph) -> AtenGraph:
 def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
     """Do these convolutions read and write more elements of images than of weights, by a factor of two?"""
     forward = [n for n in convolutions if n.target is aten.convolution.default]
-    images = sum(n.args[0].meta["val"].numel() + n.meta["val"].numel() for n in forward)
-    weights = sum(n.args[1].meta["val"].numel() for n in forward)
-    return bool(forward) and bool(images >= 2 * weights)
+    images = sum(_elements(n.args[0]) + _elements(n) for n in forward)
+    weights = sum(_elements(n.args[1]) for n in forward)
+    return bool(forward) and images >= 2 * weights
+
+
+def _elements(node: torch.fx.Node) -> int:
+    return hint(node.meta["val"].numel())
 
 
 def _gains(node: torch.fx.Node) -> bool:
@@ -128,7 +134,7 @@ class _Layout:
                 raise
             node.update_arg(0, self.copy(node.args[0], torch.contiguous_format, node))
             value = self.infer(node)
-        if _strides(value) != _strides(node.meta["val"]):
+        if not _laid_out_alike(value, node.meta["val"]):
             self.changed.add(node)
         node.meta["val"] = value
 
@@ -162,7 +168,7 @@ class _Layout:
                     again = self.graph.call_function(value.target, (base, *value.args[1:]), dict(value.kwargs))
                 again.meta["val"] = eager
                 restored[value] = again
-        elif isinstance(eager, torch.Tensor) and eager.stride() != value.meta["val"].stride():
+        elif isinstance(eager, torch.Tensor) and not all_same(eager.stride(), value.meta["val"].stride()):
             restored[value] = self.laid_out(value, eager, output)
         return restored[value]
 
@@ -185,10 +191,10 @@ class _Layout:
 
 def _same_memory(one: Any, other: Any) -> bool:
     """Do the strides differ in dimensions of one element only, where they say nothing?"""
-    return all(s == t or n == 1 for n, s, t in zip(one.size(), one.stride(), other.stride(), strict=True))
+    return all(same(s, t) or is_one(n) for n, s, t in zip(one.size(), one.stride(), other.stride(), strict=True))
 
 
-def _strides(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.stride()
-    return [_strides(v) for v in value] if isinstance(value, (tuple, list)) else None
+def _laid_out_alike(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return all_same(one.stride(), other.stride())
+    return not isinstance(one, (tuple, list)) or all(map(_laid_out_alike, one, other))

@@ -16,6 +16,7 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.escape import escaping
 from dovetail.ops.effects import has_effect
+from dovetail.ops.fake.symint import dim_of, is_size
 
 
 def merge_common(aten: AtenGraph) -> None:
@@ -38,4 +39,6 @@ def _key(value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return tuple(map(_key, value))
+    if is_size(value):
+        value = dim_of(value)
     return type(value), repr(value) if isinstance(value, (float, complex)) else value

@@ -17,6 +17,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.escape import escaping, output_of
+from dovetail.ops.fake.relations import all_same
 from dovetail.ops.fake.tensor import run
 
 aten = torch.ops.aten
@@ -41,7 +42,7 @@ def fold(graph: AtenGraph) -> None:
 
 def _same(a: Any, b: Any) -> bool:
     return (
-        a.shape == b.shape and a.stride() == b.stride() and a.dtype == b.dtype and a.device == b.device
+        all_same(a.shape, b.shape) and all_same(a.stride(), b.stride()) and a.dtype == b.dtype and a.device == b.device
         and a.is_conj() == b.is_conj() and a.is_neg() == b.is_neg()
     )  # fmt: skip
 
@@ -61,7 +62,7 @@ def _view(node: Node) -> Node | None:
             val = run(aten.view.default, (base.meta["val"], node.args[1]), {})  # type: ignore[union-attr]
         except (RuntimeError, ValueError):
             break
-        if val.stride() != node.meta["val"].stride():
+        if not all_same(val.stride(), node.meta["val"].stride()):
             break
         node.args = (base, node.args[1])
         source = base

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dovetail.ops.fake.layout import channels_last, contiguous
+from dovetail.ops.fake.relations import all_same, empty, general, same
 from dovetail.ops.fake.spec import Spec, fresh
 
 aten = torch.ops.aten
@@ -16,12 +17,15 @@ aten = torch.ops.aten
 def suggests_channels_last(t: torch.Tensor) -> bool:
     """`at::suggest_memory_format`: the strides' order decides, ambiguous ones count as contiguous."""
     rank = t.dim()
-    if rank not in (4, 5) or t.stride(1) == 0:
+    if rank not in (4, 5):
         return False
-    least: Any = 0
+    sizes, strides = list(map(general, t.shape)), list(map(general, t.stride()))
+    if strides[1] == 0:
+        return False
+    least = 0
     for d in (1, *range(rank - 1, 1, -1), 0):
-        size, stride = t.shape[d], t.stride(d)
-        if size == 0 or stride < least or (d == 0 and least == t.stride(1)):
+        size, stride = sizes[d], strides[d]
+        if size == 0 or stride < least or (d == 0 and least == strides[1]):
             return False
         least = stride * (size if size > 1 else 1)
     return True
@@ -93,12 +97,12 @@ def _convolution(
     if rank not in (4, 5) or w.dim() != rank or x.device.type != "cpu" or x.dtype is not torch.float32:
         return NotImplemented
     channels, features = (w.shape[0], w.shape[1] * groups) if transposed else (w.shape[1] * groups, w.shape[0])
-    if x.shape[1] != channels or x.dtype != w.dtype or x.layout is not torch.strided or 0 in x.shape:
+    if x.shape[1] != channels or x.dtype != w.dtype or x.layout is not torch.strided or empty(x.shape):
         return NotImplemented
     stride, padding, dilation, extra = (
         list(v) * (rank - 2) if len(v) == 1 else list(v) for v in (stride, padding, dilation, output_padding)
     )
-    spatial = []
+    spatial: list[Any] = []
     for k in range(rank - 2):
         reach = dilation[k] * (w.shape[k + 2] - 1)
         if transposed:
@@ -107,13 +111,22 @@ def _convolution(
             spatial.append((x.shape[k + 2] + 2 * padding[k] - reach - 1) // stride[k] + 1)
     if any(s <= 0 for s in spatial):
         return NotImplemented
-    backend = torch._C._select_conv_backend(x, w, bias, stride, padding, dilation, transposed, extra, groups, None)
-    last = torch._C._conv_determine_backend_memory_format(x, w, backend) is not torch.contiguous_format
+    x_, w_ = typical(x), typical(w)
+    backend = torch._C._select_conv_backend(x_, w_, bias, stride, padding, dilation, transposed, extra, groups, None)
+    last = torch._C._conv_determine_backend_memory_format(x_, w_, backend) is not torch.contiguous_format
     return image((x.shape[0], features, *spatial), x, last)
 
 
+def typical(x: torch.Tensor) -> torch.Tensor:
+    """A tensor of plain sizes for questions about kernels: itself, or what it looks like in most calls."""
+    if not x._has_symbolic_sizes_strides:
+        return x
+    strides = tuple(map(general, x.stride()))
+    return type(x)(tuple(map(general, x.shape)), strides, x.dtype, x.device, 0, x.requires_grad)  # type: ignore[call-arg]
+
+
 def _replication_pad2d(x: torch.Tensor, padding: Any) -> Any:
-    if x.dim() != 4 or 0 in x.shape:
+    if x.dim() != 4 or empty(x.shape):
         return NotImplemented
     left, right, top, bottom = padding
     sizes = (x.shape[0], x.shape[1], x.shape[2] + top + bottom, x.shape[3] + left + right)
@@ -122,7 +135,7 @@ def _replication_pad2d(x: torch.Tensor, padding: Any) -> Any:
 
 def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
     """Along one dimension the parts are concatenated, so the format that they suggest holds."""
-    if len(shifts) != 1 or len(dims) != 1 or x.dim() != 4 or 0 in x.shape:
+    if len(shifts) != 1 or len(dims) != 1 or x.dim() != 4 or empty(x.shape):
         return NotImplemented
     return image(tuple(x.shape), x)
 
@@ -140,7 +153,7 @@ def _cat(tensors: Any, dim: int = 0) -> Any:
         if t.layout is not torch.strided or t.device != first.device:
             return NotImplemented
         shape = t.shape
-        if any(shape[d] != sizes[d] for d in range(rank) if d != dim):
+        if any(not same(shape[d], sizes[d]) and shape[d] != sizes[d] for d in range(rank) if d != dim):
             return NotImplemented
         total = total + shape[dim]
     sizes[dim] = total
@@ -148,7 +161,7 @@ def _cat(tensors: Any, dim: int = 0) -> Any:
 
 
 def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
-    fits = x.dim() in (3, 4) and indices.shape == x.shape and len(output_size) == 2 and 0 not in x.shape[1:]
+    fits = x.dim() in (3, 4) and all_same(indices.shape, x.shape) and len(output_size) == 2 and not empty(x.shape[1:])
     if not fits or x.layout is not torch.strided or x.device.type != "cpu" or indices.dtype is not torch.int64:
         return NotImplemented
     return image((*x.shape[:-2], *output_size), x)
@@ -167,7 +180,7 @@ def _reflection_pad2d(x: torch.Tensor, padding: Any) -> Any:
     fits = all(type(n) is int for n in (height, width, *padding)) and max(left, right) < width > 0
     if x.dim() != 4 or not fits or max(top, bottom) >= height or x.layout is not torch.strided:
         return NotImplemented
-    if x.device.type != "cpu" or 0 in x.shape or height + top + bottom < 1 or width + left + right < 1:
+    if x.device.type != "cpu" or empty(x.shape) or height + top + bottom < 1 or width + left + right < 1:
         return NotImplemented
     return image((*x.shape[:-2], height + top + bottom, width + left + right), x)
 
@@ -176,13 +189,13 @@ def _pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
     if x.dim() != 4 or x.layout is not torch.strided or x.device.type != "cpu" or factor < 1:
         return NotImplemented
     batch, channels, height, width = x.shape
-    if channels % (factor * factor) or 0 in x.shape:
+    if channels % (factor * factor) or empty(x.shape):
         return NotImplemented
     return image((batch, channels // (factor * factor), height * factor, width * factor), x)
 
 
 def _channel_shuffle(x: torch.Tensor, groups: int) -> Any:
-    fits = x.dim() == 4 and x.layout is torch.strided and x.device.type == "cpu" and 0 not in x.shape
+    fits = x.dim() == 4 and x.layout is torch.strided and x.device.type == "cpu" and not empty(x.shape)
     if not fits or groups < 1 or x.shape[1] % groups:
         return NotImplemented
     return image(tuple(x.shape), x)

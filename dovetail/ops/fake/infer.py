@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.ops.fake import full, refusals, trials
+from dovetail.ops.fake import full, metas, refusals, shapes, trials
 from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.rules import IN_PLACE, RULES, elementwise, in_place, is_elementwise
 from dovetail.ops.fake.spec import Spec
@@ -20,6 +20,7 @@ _DATA_DEPENDENT = {
     torch.Tag.dynamic_output_shape: ("data-dependent-output", "the size of its result depends on values"),
     torch.Tag.data_dependent_output: ("data-dependent-value", "its result is a Python value that depends on a tensor"),
 }
+_META = torch.device("meta")
 _REMEDY = "keep the value in a tensor (torch.where, masks), or move this step out of the compiled function"
 
 
@@ -35,6 +36,11 @@ def infer(
         found = rule(*args, **kwargs)
         if found is not NotImplemented:
             return _wrap_spec(found, cls)
+    sized = takes_sizes(args, kwargs)
+    if sized and func in shapes.RULES:
+        found = shapes.RULES[func](*args, **kwargs)
+        if found is not NotImplemented:
+            return _wrap_spec(found, cls)
     if not _index_of_integers(func, args):
         refuse_data_dependent(func)
     if torch.Tag.inplace_view in func.tags:
@@ -45,9 +51,9 @@ def infer(
         meta_args = _to_meta(args, cls)
         meta_kwargs = {k: _to_meta(v, cls) for k, v in kwargs.items()}
         if meta_kwargs.get("device") is not None or _takes_device(func):
-            meta_kwargs["device"] = "meta"
+            meta_kwargs["device"] = _META
         with without_dynamo():
-            result = func(*meta_args, **meta_kwargs)
+            result = (metas.run if sized else lambda f, a, k: f(*a, **k))(func, meta_args, meta_kwargs)
     except NotImplementedError:
         return full.infer(func, args, kwargs, cls, refuse_unusual)
     if schema.is_mutable:
@@ -67,6 +73,19 @@ def _rule(func: Any) -> Callable[..., Any] | None:
     if found is None and is_elementwise(func):
         return lambda *args, **kwargs: elementwise(func, args, kwargs)
     return found
+
+
+def takes_sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Does a symbolic size take part?"""
+    return any(map(_has_size, args)) or bool(kwargs) and any(map(_has_size, kwargs.values()))
+
+
+def _has_size(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value._has_symbolic_sizes_strides
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_size, value))
+    return isinstance(value, torch.SymInt)
 
 
 def refuse_data_dependent(func: Any) -> None:

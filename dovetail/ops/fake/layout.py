@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from dovetail.ops.fake.relations import all_same, general, same, surely_less
+
 Sizes = tuple[Any, ...]
 
 
@@ -27,9 +29,13 @@ def broadcast(shapes: Sequence[Sizes]) -> Sizes:
     for shape in shapes:
         for k in range(1, len(shape) + 1):
             size, sofar = shape[-k], result[-k]
-            if sofar == 1:
+            if isinstance(sofar, int) and sofar == 1:
                 result[-k] = size
-            elif size != 1 and size != sofar:
+            elif isinstance(size, int) and size == 1 or same(size, sofar):
+                continue
+            elif size != sofar and sofar == 1:
+                result[-k] = size
+            elif size != sofar and size != 1:
                 raise RuntimeError(
                     f"The size of tensor a ({sofar}) must match the size of tensor b ({size}) "
                     f"at non-singleton dimension {rank - k}"
@@ -42,8 +48,7 @@ def elementwise_strides(sizes: Sizes, tensors: Sequence[torch.Tensor]) -> Sizes:
     rank = len(sizes)
     if rank < 2:
         return contiguous(sizes)
-    same = [t for t in tensors if tuple(t.shape) == sizes]
-    if len(same) == len(tensors):
+    if all(all_same(t.shape, sizes) for t in tensors):
         if all(t.is_contiguous() for t in tensors):
             return contiguous(sizes)
         if rank == 4 and all(t.is_contiguous(memory_format=torch.channels_last) for t in tensors):
@@ -51,7 +56,7 @@ def elementwise_strides(sizes: Sizes, tensors: Sequence[torch.Tensor]) -> Sizes:
         if rank == 5 and all(t.is_contiguous(memory_format=torch.channels_last_3d) for t in tensors):
             return channels_last(sizes)
         first = tensors[0].stride()
-        if all(t.stride() == first for t in tensors) and _dense(sizes, first):
+        if all(all_same(t.stride(), first) for t in tensors) and dense_order(sizes, first) is not None:
             return first
     return _permuted(sizes, [_expanded(sizes, t) for t in tensors])
 
@@ -66,20 +71,28 @@ def channels_last(sizes: Sizes) -> Sizes:
     return tuple(strides)
 
 
-def _dense(sizes: Sizes, strides: Sizes) -> bool:
-    """No gaps and no overlap."""
+def dense_order(sizes: Any, strides: Any) -> tuple[int, ...] | None:
+    """The dimensions from slowest to fastest when they fill memory without gaps; None otherwise."""
+    order = sorted(range(len(sizes)), key=lambda d: (general(strides[d]), general(sizes[d])), reverse=True)
     expected: Any = 1
-    for stride, size in sorted((st, sz) for sz, st in zip(sizes, strides, strict=True) if sz != 1):
-        if stride != expected:
-            return False
-        expected = expected * size
-    return True
+    for d in reversed(order):
+        if is_one(sizes[d]):
+            continue
+        if not same(strides[d], expected):
+            return None
+        expected = expected * sizes[d]
+    return tuple(order)
+
+
+def is_one(size: Any) -> bool:
+    """Is it 1 in every call?"""
+    return same(size, 1)
 
 
 def _expanded(sizes: Sizes, tensor: torch.Tensor) -> Sizes:
     lead = len(sizes) - tensor.dim()
     strides = [
-        0 if own == 1 and full != 1 else stride
+        0 if is_one(own) and not is_one(full) else stride
         for own, full, stride in zip(tensor.shape, sizes[lead:], tensor.stride(), strict=True)
     ]
     return (*([0] * lead), *strides)
@@ -110,11 +123,12 @@ def _permuted(sizes: Sizes, operands: Sequence[Sizes]) -> Sizes:
 
 def _swap(a: int, b: int, sizes: Sizes, operands: Sequence[Sizes]) -> int:
     for strides in operands:
-        if strides[a] == 0 or strides[b] == 0:
+        first, second = general(strides[a]), general(strides[b])
+        if first == 0 or second == 0:
             continue
-        if strides[a] < strides[b]:
+        if first < second:
             return -1
-        if strides[a] > strides[b] or sizes[a] > sizes[b]:
+        if first > second or general(sizes[a]) > general(sizes[b]):
             return 1
     return 0
 
@@ -124,13 +138,14 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
     return share_places(tensor.shape, tensor.stride())
 
 
-def share_places(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+def share_places(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
     """May two elements of this layout? Yes unless each stride steps over all that smaller ones reach."""
-    reach = 0
-    for stride, size in sorted((s, n) for s, n in zip(strides, sizes, strict=True) if n != 1):
-        if size == 0:
+    reach: Any = 0
+    moving = [(s, n) for s, n in zip(strides, sizes, strict=True) if not is_one(n)]
+    for stride, size in sorted(moving, key=lambda pair: (general(pair[0]), general(pair[1]))):
+        if isinstance(size, int) and size == 0:
             return False
-        if stride <= reach:
+        if not surely_less(reach, stride):
             return True
         reach += (size - 1) * stride
     return False

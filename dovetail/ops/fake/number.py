@@ -51,16 +51,16 @@ class NumberNode:
 
     def __getattr__(self, name: str) -> Any:
         """Every other question is about the value."""
-        raise _needed()
+        raise needed()
 
     def guard_int(self, file: str, line: int) -> int:
-        raise _needed()
+        raise needed()
 
     def guard_float(self, file: str, line: int) -> float:
-        raise _needed()
+        raise needed()
 
 
-def _needed() -> NumberNeeded:
+def needed() -> NumberNeeded:
     return NumberNeeded("number-needed", "an operation depends on the value of a number that changes between calls")
 
 
@@ -72,15 +72,10 @@ def symbolic(hint: Any, place: Any) -> Any:
 SYMBOLIC = (torch.SymFloat, torch.SymInt)
 
 
+#: What C++ code asks of a tensor when it does not know symbolic sizes.
+PLAIN = frozenset(("aten::size", "aten::stride", "aten::storage_offset", "aten::numel"))
+
+
 def place_of(value: Any) -> Any:
     """What a symbolic number stands for."""
     return value.node.place
-
-
-def concrete(value: Any) -> Any:
-    """The value, symbolic numbers replaced by their hints."""
-    if isinstance(value, SYMBOLIC):
-        return value.node.hint if isinstance(value.node, NumberNode) else value
-    if type(value) in (list, tuple):
-        return type(value)(map(concrete, value))
-    return value

@@ -28,7 +28,7 @@ def _rule(operator: Any) -> Callable[..., Any]:
     def rule(*args: Any, **kwargs: Any) -> Any:
         x = args[0]
         named = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        if x.layout is not torch.strided or (name in _NO_IDENTITY and 0 in x.shape):
+        if x.layout is not torch.strided or name in _NO_IDENTITY and 0 in _looked_at(x, named.get("dim")):
             return _empty(name, x, named)
         dtypes = probe_reduction(operator, args, kwargs)
         sizes = reduced(tuple(x.shape), named.get("dim"), bool(named.get("keepdim")))
@@ -37,6 +37,14 @@ def _rule(operator: Any) -> Callable[..., Any]:
         return results if len(operator._schema.returns) > 1 else results[0]
 
     return rule
+
+
+def _looked_at(x: torch.Tensor, dim: Any) -> list[Any]:
+    """The sizes that must not be 0; a symbolic one is relied on only where it is reduced."""
+    rank = x.dim()
+    given = range(rank) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim) or range(rank)
+    axes = {d % rank if rank else 0 for d in given}
+    return [n for d, n in enumerate(x.shape) if d in axes or isinstance(n, int)]
 
 
 def _empty(name: str, x: torch.Tensor, named: dict[str, Any]) -> Any:

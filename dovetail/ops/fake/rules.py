@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from dovetail.ops.fake import fourier, images, matrices, reductions
-from dovetail.ops.fake.layout import broadcast, contiguous, elementwise_strides
+from dovetail.ops.fake.layout import broadcast, contiguous, elementwise_strides, is_one
 from dovetail.ops.fake.probe import probe, probe_reduction
+from dovetail.ops.fake.relations import all_same, empty, general, same
 from dovetail.ops.fake.spec import Spec, fresh
 
 aten = torch.ops.aten
@@ -75,8 +76,8 @@ def in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     own, *others = (*args, *kwargs.values())
     for other in others:
         if isinstance(other, torch.Tensor):
-            same = other.dtype is own.dtype and other.shape == own.shape and other.device == own.device
-            if not same or other.layout is not torch.strided:
+            alike = other.dtype is own.dtype and all_same(other.shape, own.shape) and other.device == own.device
+            if not alike or other.layout is not torch.strided:
                 return NotImplemented
         elif isinstance(other, (bool, complex)):
             return NotImplemented
@@ -119,7 +120,7 @@ def _isin(elements: Any, tests: Any, **_: Any) -> Any:
 
 def _multilabel_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int) -> Any:
     """Of one sample, unreduced, it is a scalar; the meta kernel says a vector."""
-    if reduction or x.dim() > 1 or target.shape != x.shape or not x.numel():
+    if reduction or x.dim() > 1 or not all_same(target.shape, x.shape) or empty(x.shape):
         return NotImplemented
     return fresh((), (), x), fresh(tuple(x.shape), contiguous(x.shape), x)
 
@@ -127,7 +128,7 @@ def _multilabel_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: in
 def _layer_norm(x: torch.Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     sizes = tuple(x.shape)
     lead = sizes[: len(sizes) - len(shape)] + (1,) * len(shape)
-    if not shape or tuple(sizes[len(sizes) - len(shape):]) != tuple(shape):
+    if not shape or not all_same(sizes[len(sizes) - len(shape):], shape):
         return NotImplemented
     stat = Spec(lead, contiguous(lead), _statistics_dtype(x, weight), x.device)
     return Spec(sizes, contiguous(sizes), x.dtype, x.device), stat, stat
@@ -154,7 +155,7 @@ def _softmax(operator: Any) -> Callable[..., Any]:
     def rule(*args: Any, **kwargs: Any) -> Any:
         x = args[0]
         sizes = tuple(x.shape)
-        if 0 in sizes:  # the kernel is not reached, so any dtype will do
+        if empty(sizes):  # the kernel is not reached, so any dtype will do
             return Spec(sizes, contiguous(sizes), torch.float32 if args[2] else x.dtype, x.device)
         (dtype,) = probe_reduction(operator, args, kwargs)
         return Spec(sizes, contiguous(sizes), dtype, x.device)
@@ -171,7 +172,7 @@ def _matrix(a: torch.Tensor, b: torch.Tensor, sizes: tuple[Any, ...]) -> Any:
 def _mm(a: torch.Tensor, b: torch.Tensor) -> Any:
     if a.dim() != 2 or b.dim() != 2:
         return NotImplemented
-    if a.shape[1] != b.shape[0]:  # meta kernels say it in other words
+    if not same(a.shape[1], b.shape[0]) and a.shape[1] != b.shape[0]:  # meta kernels say it in other words
         shapes = " and ".join("x".join(map(str, t.shape)) for t in (a, b))
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({shapes})")
     return _matrix(a, b, (a.shape[0], b.shape[1]))
@@ -179,13 +180,15 @@ def _mm(a: torch.Tensor, b: torch.Tensor) -> Any:
 
 def _addmm(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     fits = c.dtype == a.dtype and c.dim() <= 2 and a.dim() == 2 and b.dim() == 2
-    if not fits or any(x not in (1, y) for x, y in zip(c.shape[::-1], (b.shape[1], a.shape[0]), strict=False)):
+    wanted = (b.shape[1], a.shape[0]) if fits else ()
+    pairs = zip(c.shape[::-1], wanted, strict=False)
+    if not fits or any(not same(x, y) and not is_one(x) and x not in (1, y) for x, y in pairs):
         return NotImplemented
     return _mm(a, b)
 
 
 def _bmm(a: torch.Tensor, b: torch.Tensor) -> Any:
-    if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+    if a.dim() != 3 or b.dim() != 3 or not all_same((a.shape[0], a.shape[2]), b.shape[:2]):
         return NotImplemented
     return _matrix(a, b, (a.shape[0], a.shape[1], b.shape[2]))
 
@@ -201,7 +204,7 @@ def _scatter(operator: Any) -> Callable[..., Any]:
 
     def rule(x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         sizes = tuple(x.shape)
-        if not any(stride == 0 and size != 1 for size, stride in zip(sizes, x.stride(), strict=True)):
+        if not any(general(stride) == 0 and not is_one(size) for size, stride in zip(sizes, x.stride(), strict=True)):
             return NotImplemented
         operator(*(torch.empty(t.shape, dtype=t.dtype, device="meta") for t in (x, source)), *args, **kwargs)
         return fresh(sizes, contiguous(sizes), x)

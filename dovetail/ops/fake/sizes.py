@@ -44,10 +44,11 @@ class Sizes:
         self.facts: list[Fact] = []
         self.solved: dict[Symbol, Dim] = {}  # in terms of symbols that are not solved
         self.lows: dict[Symbol, Dim] = {}  # a symbol with a lower bound that was learned, for proofs only
+        self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
 
     def symbol(self, name: str, hint: int, lo: int = 0) -> Dim:
         """A new symbol of at least `lo`, whose value in this call is `hint`."""
-        made = dims.symbol(name, lo)
+        made = dims.symbol(name, lo, hint=hint)
         self.hints[dims.as_symbol(made)] = hint
         return made
 
@@ -55,7 +56,10 @@ class Sizes:
 
     def resolve(self, dim: Dim) -> Dim:
         """The same value in terms of the fewest symbols."""
-        return dims.substitute(dim, self.solved) if self.solved else dim
+        if isinstance(dim, int):
+            return dim
+        dim = dims.substitute(dim, self.solved) if self.solved else dim
+        return self.constants.get(dim, dim) if self.constants else dim
 
     def hint(self, dim: Dim) -> int:
         """The value in the call that is captured."""
@@ -111,13 +115,34 @@ class Sizes:
         return any(k is dim or k is -dim for k in known)
 
     def _rely(self, sign: str, dim: Dim) -> None:
+        """Relies on what holds in this call, as one or several plain statements."""
+        simpler = self._simpler(sign, dim)
+        if simpler is not None:
+            for each in simpler:
+                if not isinstance(each[1], int) and self.known(*each) is None:
+                    self._rely(*each)
+            return
         self.facts.append(Fact(sign, dim, self.where()))
         if sign == EQUAL:
             self._solve(dim)
         elif sign == AT_LEAST:
             self._raise_low(dim)
-        elif self._nonnegative(dim) or self._nonnegative(-dim):
-            self._raise_low(dim - 1 if self._nonnegative(dim) else -dim - 1)
+
+    def _simpler(self, sign: str, dim: Dim) -> list[tuple[str, Dim]] | None:
+        """The same said by simpler statements together; None where there are none."""
+        assert not isinstance(dim, int)
+        factor, constant = dims.content(dim)
+        if factor > 1 and (sign == AT_LEAST or constant % factor == 0):
+            return [(sign, dims.floordiv(dim - constant, factor) + constant // factor)]
+        if sign == UNEQUAL and (self._nonnegative(dim) or self._nonnegative(-dim)):
+            return [(AT_LEAST, dim - 1 if self._nonnegative(dim) else -dim - 1)]
+        factors = dims.factors(dim if sign == EQUAL else dim + 1)
+        if sign == AT_LEAST and len(factors) > 1 and all(map(self._nonnegative, factors)):
+            return [(AT_LEAST, each - 1) for each in factors]  # a product of at least 1
+        over = dims.excess(factors[0]) if len(factors) == 1 else None
+        if over is not None and sign != UNEQUAL:  # max(over, 0) is 0, or at least 1
+            return [(AT_LEAST, -over if sign == EQUAL else over - 1)]
+        return None
 
     def _solve(self, dim: Dim) -> None:
         """Eliminate the newest symbol that occurs alone with the coefficient 1 or -1."""
@@ -125,10 +150,13 @@ class Sizes:
         for symbol in sorted(dim.symbols, reverse=True):
             step = dims.coefficient(dim, symbol)
             if step in (1, -1):
-                rest = dim - dims.symbol(symbol.name, symbol.lo) * step
+                rest = dim - dims.of_symbol(symbol) * step
                 found = {symbol: rest * -step}
                 self.solved = {s: dims.substitute(d, found) for s, d in self.solved.items()} | found
                 return
+        constant = dict(dim.terms).get((), 0)
+        self.constants[dim - constant] = -constant
+        self.constants[constant - dim] = constant
 
     def _raise_low(self, dim: Dim) -> None:
         """symbol - bound >= 0 raises what the symbol is known to be at least."""
@@ -137,11 +165,11 @@ class Sizes:
         (symbol,) = dim.symbols
         if dims.coefficient(dim, symbol) != 1:
             return
-        bound = -(dim - dims.symbol(symbol.name, symbol.lo))
+        bound = -(dim - dims.of_symbol(symbol))
         before = self.lows.get(symbol)
         low = dims.as_symbol(before).lo if before is not None else symbol.lo
         if isinstance(bound, int) and bound > low:
-            self.lows[symbol] = dims.symbol(symbol.name, bound)
+            self.lows[symbol] = dims.symbol(symbol.name, bound, hint=symbol.hint)
 
 
 def _halves(dim: Dim) -> tuple[Dim, Dim]:

@@ -4,7 +4,8 @@ PyTorch's Python meta kernels import a few helpers from `torch.fx.experimental.s
 imports a computer-algebra system (0.4 s); one function imports that system itself, to ask whether a
 number is one of its expressions. For plain integers the helpers are one-liners, and our own symbolic
 integers answer for themselves. Any other name asked of a stand-in loads the real module and comes
-from there, so that no importer can tell the difference.
+from there, so that no importer can tell the difference. The helpers of a module that is loaded already expect nodes
+of PyTorch's own, so they are stood in for too, and get those.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import importlib
 import operator
 import sys
+from collections.abc import Callable
 from functools import reduce
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.fx.experimental.sym_node import SymNode
 
 
 def guard_or_false(a: Any) -> bool:
@@ -137,19 +140,31 @@ CONTENTS: dict[str, dict[str, Any]] = {
 
 
 class StandIn(ModuleType):
-    """Installed by `install`, taken away by `remove`."""
+    """Installed by `install`, taken away by `remove`. `real` is the module if it is loaded."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, real: ModuleType | None = None) -> None:
         super().__init__(name)
-        self.__dict__.update(CONTENTS[name])
+        own = CONTENTS[name]
+        self.__dict__.update(own if real is None else {k: _chosen(f, getattr(real, k, f)) for k, f in own.items()})
+        self.__dict__["_real"] = real
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # the import system looks for `__path__`
             raise AttributeError(name)
-        real = _real(self.__name__)
-        # The table has every version's names, a version some of them.
-        self.__dict__.update({known: getattr(real, known, own) for known, own in CONTENTS[self.__name__].items()})
+        real = self.__dict__["_real"] or _real(self.__name__)
+        if self.__dict__["_real"] is None:  # the table has every version's names, a version some of them
+            self.__dict__.update({known: getattr(real, known, own) for known, own in CONTENTS[self.__name__].items()})
         return getattr(real, name)
+
+
+def _chosen(own: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
+    """Which one answers depends on whose the nodes are."""
+
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        foreign = any(isinstance(a, _SYMBOLIC) and isinstance(a.node, SymNode) for a in args)
+        return (real if foreign else own)(*args, **kwargs)
+
+    return choose
 
 
 def _real(name: str) -> Any:
@@ -160,13 +175,22 @@ def _real(name: str) -> Any:
 
 
 def install() -> None:
-    """Where the real modules are loaded already, nothing changes."""
+    """Where the real modules are loaded already, only what takes symbolic integers changes."""
     for name in CONTENTS:
-        if name not in sys.modules:
-            sys.modules[name] = StandIn(name)
+        real = sys.modules.get(name)
+        if real is None or name in _WITH_NODES and not isinstance(real, StandIn):
+            sys.modules[name] = StandIn(name, real)
 
 
 def remove() -> None:
     for name in CONTENTS:
-        if isinstance(sys.modules.get(name), StandIn):
-            del sys.modules[name]
+        found = sys.modules.get(name)
+        if isinstance(found, StandIn):
+            real = found.__dict__["_real"]
+            if real is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = real
+
+
+_WITH_NODES = frozenset(("torch.fx.experimental.symbolic_shapes",))

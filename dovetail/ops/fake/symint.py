@@ -14,7 +14,7 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
-from dovetail.ops.fake.number import NumberNode, _needed
+from dovetail.ops.fake.number import SYMBOLIC, NumberNode, needed
 from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
 
 
@@ -115,7 +115,7 @@ class SizeNode(_Node):
 
     def _binary(self, function: Callable[[Dim, Dim], Dim], other: Any) -> SizeNode:
         if not isinstance(other, SizeNode):
-            raise _needed()
+            raise needed()
         return SizeNode(self.sizes, self.sizes.resolve(function(self.dim, other.dim)))
 
     def add(self, other: Any) -> SizeNode:
@@ -140,7 +140,7 @@ class SizeNode(_Node):
     def _divides(self, divisor: Any) -> None:
         """The algebra divides by positive numbers only."""
         if not isinstance(divisor, SizeNode) or not self.sizes.holds(AT_LEAST, divisor.dim - 1):
-            raise _needed()
+            raise needed()
 
     def sym_min(self, other: Any) -> SizeNode:
         return self._extreme(other, dims.minimum, True)
@@ -150,7 +150,7 @@ class SizeNode(_Node):
 
     def _extreme(self, other: Any, function: Callable[[Dim, Dim], Dim], least: bool) -> SizeNode:
         if not isinstance(other, SizeNode):
-            raise _needed()
+            raise needed()
         below = self.sizes.known(AT_LEAST, other.dim - self.dim)
         if below is not None:
             return self if below == least else other
@@ -165,14 +165,14 @@ class SizeNode(_Node):
     def pow_by_natural(self, other: Any) -> SizeNode:
         exponent = other.dim if isinstance(other, SizeNode) else None
         if not isinstance(exponent, int):
-            raise _needed()
+            raise needed()
         return SizeNode(self.sizes, dims.product([self.dim] * exponent))
 
     pow = pow_by_natural
 
     def _compare(self, sign: str, other: Any, swapped: bool, offset: int = 0) -> TruthNode:
         if not isinstance(other, SizeNode):
-            raise _needed()
+            raise needed()
         left, right = (other.dim, self.dim) if swapped else (self.dim, other.dim)
         return TruthNode(self.sizes, (sign, left - right - offset))
 
@@ -254,7 +254,7 @@ class SizeNode(_Node):
         """Every other question is about the value."""
         if name.startswith("__"):
             raise AttributeError(name)
-        raise _needed()
+        raise needed()
 
 
 class TruthNode(_Node):
@@ -284,18 +284,33 @@ class TruthNode(_Node):
         return self.claim if isinstance(self.claim, bool) else None
 
     def guard_bool(self, file: str, line: int) -> bool:
+        """Asked by C++ code; Python asks `bool_`.
+
+        That sizes differ, or are not 0 or 1, it wants to know for the sake of shortcuts and layouts: what it does for
+        sizes in general is right for these too. Compound questions are whether a tensor is contiguous.
+        """
+        if not isinstance(self.claim, bool) and self.claim[0] in (EQUAL, UNEQUAL) and not _holds_equal(self):
+            return self.claim[0] == UNEQUAL
+        if not isinstance(self.claim, bool) and self.claim[0] in ("and", "or"):
+            return _known(self.sizes, self.claim) is True
         return _decide(self.sizes, self.claim)
 
     def bool_(self) -> bool:
         return _decide(self.sizes, self.claim)
 
-    def guard_size_oblivious(self, file: str, line: int) -> bool:
+    def expect_true(self, file: str, line: int) -> bool:
         return _decide(self.sizes, self.claim)
 
-    guard_or_false = guard_or_true = expect_true = expect_size = guard_size_oblivious
+    expect_size = expect_true
 
     def statically_known_true(self, file: str, line: int) -> bool:
         return _known(self.sizes, self.claim) is True
+
+    #: Who asks these is right to go on with either answer: shortcuts, and what is to be checked later.
+    guard_size_oblivious = guard_or_false = statically_known_true
+
+    def guard_or_true(self, file: str, line: int) -> bool:
+        return _known(self.sizes, self.claim) is not False
 
     def and_(self, other: TruthNode) -> TruthNode:
         return TruthNode(self.sizes, ("and", self.claim, other.claim))
@@ -311,7 +326,7 @@ class TruthNode(_Node):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise _needed()
+        raise needed()
 
 
 def _negated(claim: Any) -> Any:
@@ -321,6 +336,11 @@ def _negated(claim: Any) -> Any:
         return "or" if claim[0] == "and" else "and", _negated(claim[1]), _negated(claim[2])
     sign, dim = claim
     return (AT_LEAST, -dim - 1) if sign == AT_LEAST else (UNEQUAL if sign == EQUAL else EQUAL, dim)
+
+
+def _holds_equal(node: TruthNode) -> bool:
+    """Are the two sides of an equation equal in this call?"""
+    return node.sizes.hint(node.claim[1]) == 0
 
 
 def _known(sizes: Sizes, claim: Any) -> bool | None:
@@ -366,8 +386,8 @@ def symint(sizes: Sizes, dim: Dim) -> Any:
 
 
 def is_size(value: Any) -> bool:
-    """Is it a symbolic size (and no number of unknown use)?"""
-    return isinstance(value, torch.SymInt) and type(value.node) is SizeNode
+    """Is it a symbolic size (and no number of unknown use), for PyTorch's functions or as an argument in a graph?"""
+    return isinstance(value, torch.SymInt) and type(value.node) is SizeNode or type(value) is SizeNode
 
 
 def dim_of(value: Any) -> Dim:
@@ -376,3 +396,23 @@ def dim_of(value: Any) -> Dim:
         return value
     node = value if isinstance(value, SizeNode) else value.node
     return node.sizes.resolve(node.dim)
+
+
+def final_of(value: Any) -> Dim:
+    """The same for code generation, when nothing more will be learned: symbols know the least value that they have."""
+    dim = dim_of(value)
+    if isinstance(dim, int):
+        return dim
+    node = value if isinstance(value, SizeNode) else value.node
+    return dims.substitute(dim, node.sizes.lows)
+
+
+def concrete(value: Any) -> Any:
+    """The value for PyTorch's functions: numbers that vary replaced by their hints, sizes out of a graph by SymInts."""
+    if type(value) is SizeNode:
+        return symint(value.sizes, value.sizes.resolve(value.dim))
+    if isinstance(value, SYMBOLIC):
+        return value.node.hint if isinstance(value.node, NumberNode) else value
+    if isinstance(value, (list, tuple)):
+        return (tuple if isinstance(value, tuple) else list)(map(concrete, value))
+    return value

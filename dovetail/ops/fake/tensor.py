@@ -16,9 +16,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dovetail.errors import Unsupported
-from dovetail.ops.fake import infer
+from dovetail.ops.fake import infer, metas
 from dovetail.ops.fake.marks import without_dynamo
-from dovetail.ops.fake.number import SYMBOLIC, concrete
+from dovetail.ops.fake.number import PLAIN, SYMBOLIC, needed
+from dovetail.ops.fake.symint import SizeNode, concrete
 from dovetail.ops.schema import IDENTITY, facts
 
 #: Operators whose results share the argument's memory although their schema does not say so.
@@ -110,6 +111,8 @@ def meta_like(tensor: torch.Tensor) -> torch.Tensor:
         offset = tensor.storage_offset()
         if isinstance(offset, int) and offset == 0:
             return marked(made, tensor)
+        if tensor._has_symbolic_sizes_strides:
+            return marked(metas.meta(tensor.size(), tensor.stride(), tensor.dtype, offset), tensor)
         elements = offset + made.untyped_storage().nbytes() // made.itemsize
         storage = torch.empty(elements, dtype=tensor.dtype, device="meta")
         return marked(storage.as_strided(tensor.size(), tensor.stride(), offset), tensor)
@@ -156,6 +159,8 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operator on fake tensors. Real tensors among the arguments count as fake."""
     if any(map(_symbolic, args)) or any(map(_symbolic, kwargs.values())):
         args, kwargs = tuple(map(concrete, args)), {k: concrete(v) for k, v in kwargs.items()}
+    if func._schema.name in PLAIN:
+        raise needed()
     result = infer.infer(func, args, kwargs, FakeTensor, from_meta, refuse_unusual)
     if args and type(args[0]) is FakeTensor and (facts(func).view or func._schema.name in SHARING):
         for made in result if isinstance(result, (tuple, list)) else (result,):
@@ -166,4 +171,9 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _symbolic(value: Any) -> bool:
     """Is it a symbolic number, or a list with one?"""
-    return isinstance(value, SYMBOLIC) or type(value) in (list, tuple) and any(isinstance(v, SYMBOLIC) for v in value)
+    if isinstance(value, (list, tuple)):
+        return any(isinstance(v, _NUMBERS) for v in value)
+    return isinstance(value, _NUMBERS)
+
+
+_NUMBERS = (*SYMBOLIC, SizeNode)

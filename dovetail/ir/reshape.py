@@ -1,0 +1,38 @@
+"""Two shapes of the same elements, dimension by dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim
+
+Chunk = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def chunks(old: Sequence[Dim], new: Sequence[Dim]) -> list[Chunk]:
+    """Runs of dimensions of both shapes that hold the same number of elements, shortest first.
+
+    Dimensions of size 1 belong to no run.
+    """
+    left = [d for d, size in enumerate(old) if size != 1]
+    right = [d for d, size in enumerate(new) if size != 1]
+    found: list[Chunk] = []
+    while left and right:
+        a, b = [left.pop(0)], [right.pop(0)]
+        p, q = old[a[0]], new[b[0]]
+        while p != q and (left or right):
+            if left and (not right or _less(p, q)):
+                a.append(left.pop(0))
+                p = p * old[a[-1]]
+            else:
+                b.append(right.pop(0))
+                q = q * new[b[-1]]
+        found.append((tuple(a), tuple(b)))
+    return found
+
+
+def _less(p: Dim, q: Dim) -> bool:
+    if isinstance(p, int) and isinstance(q, int):
+        return p < q
+    return dims.known_less(p, q) or dims.floordiv(q, p) * p == q

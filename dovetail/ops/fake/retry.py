@@ -1,0 +1,60 @@
+"""Call PyTorch's functions on tensors with symbolic sizes, whatever it takes.
+
+Some composite operators in C++ ask for plain integers. Where PyTorch has a decomposition in Python that serves, it
+runs; otherwise the compilation relies on the sizes that take part, and the function is called on plain ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.utils import _pytree as pytree
+
+from dovetail.ops.fake.infer import takes_sizes
+from dovetail.ops.fake.number import NumberNeeded
+from dovetail.ops.fake.symint import is_size
+
+#: What PyTorch says where it wants plain integers.
+_WANTS_PLAIN = (
+    "on tensor with symbolic sizes/strides",
+    "expected to contain only concrete integers",
+    "Tried to get a plain int out of",
+)
+
+
+def called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """`function(*args, **kwargs)`."""
+    if not takes_sizes(args, kwargs):
+        return function(*args, **kwargs)
+    try:
+        return function(*args, **kwargs)
+    except (NumberNeeded, RuntimeError) as error:
+        if not _wants_plain(error):
+            raise
+    try:
+        with enable_python_dispatcher():
+            return function(*args, **kwargs)
+    except (NumberNeeded, RuntimeError) as error:
+        if not _wants_plain(error):
+            raise
+    args, kwargs = pytree.tree_map(relied_on, (args, kwargs))
+    return function(*args, **kwargs)
+
+
+def _wants_plain(error: Exception) -> bool:
+    return isinstance(error, NumberNeeded) or any(text in str(error) for text in _WANTS_PLAIN)
+
+
+def relied_on(value: Any) -> Any:
+    """The same with plain sizes, which the compilation relies on from then on."""
+    if is_size(value):
+        return int(value)
+    if isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides:
+        for size in (*value.shape, *value.stride(), value.storage_offset()):
+            if is_size(size):
+                int(size)
+        return torch.ops.aten.alias.default(value)
+    return value
