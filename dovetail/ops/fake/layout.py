@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake.relations import all_same, general, same, surely_less
+from dovetail.ops.fake.relations import all_same, general, hint, same, surely_less
 
 Sizes = tuple[Any, ...]
 
@@ -33,9 +33,9 @@ def broadcast(shapes: Sequence[Sizes]) -> Sizes:
                 result[-k] = size
             elif isinstance(size, int) and size == 1 or same(size, sofar):
                 continue
-            elif size != sofar and sofar == 1:
+            elif hint(sofar) == 1 and sofar == 1:
                 result[-k] = size
-            elif size != sofar and size != 1:
+            elif not (hint(size) == 1 and size == 1) and size != sofar:
                 raise RuntimeError(
                     f"The size of tensor a ({sofar}) must match the size of tensor b ({size}) "
                     f"at non-singleton dimension {rank - k}"

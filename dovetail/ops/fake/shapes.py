@@ -14,7 +14,7 @@ import torch
 from dovetail.ir import dims
 from dovetail.ir.reshape import chunks
 from dovetail.ops.fake.layout import contiguous, is_one
-from dovetail.ops.fake.relations import all_same, plain, rewrapped, same, sizes_behind
+from dovetail.ops.fake.relations import all_same, hint, plain, rewrapped, same, sizes_behind
 from dovetail.ops.fake.spec import Spec
 from dovetail.ops.fake.symint import dim_of
 
@@ -187,7 +187,7 @@ def _expand(x: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) ->
         shape[d], strides[d] = wanted, stride
         if same(own, wanted):
             continue
-        if is_one(own) or own != wanted and own == 1:
+        if is_one(own) or hint(own) == 1 and own == 1:
             strides[d] = 0
         elif own != wanted:
             raise RuntimeError(

@@ -117,16 +117,19 @@ class Sizes:
     def _rely(self, sign: str, dim: Dim) -> None:
         """Relies on what holds in this call, as one or several plain statements."""
         simpler = self._simpler(sign, dim)
-        if simpler is not None:
-            for each in simpler:
-                if not isinstance(each[1], int) and self.known(*each) is None:
-                    self._rely(*each)
-            return
-        self.facts.append(Fact(sign, dim, self.where()))
+        for each in simpler or ():
+            if not isinstance(each[1], int) and self.known(*each) is None:
+                self._rely(*each)
+        if simpler is None:
+            self.facts.append(Fact(sign, dim, self.where()))
+            if sign == AT_LEAST:
+                self._raise_low(dim)
         if sign == EQUAL:
-            self._solve(dim)
-        elif sign == AT_LEAST:
-            self._raise_low(dim)
+            if simpler is None:
+                self._solve(dim)
+            constant = dict(dim.terms).get((), 0)  # type: ignore[union-attr]
+            self.constants[dim - constant] = -constant
+            self.constants[constant - dim] = constant
 
     def _simpler(self, sign: str, dim: Dim) -> list[tuple[str, Dim]] | None:
         """The same said by simpler statements together; None where there are none."""
@@ -136,11 +139,13 @@ class Sizes:
             return [(sign, dims.floordiv(dim - constant, factor) + constant // factor)]
         if sign == UNEQUAL and (self._nonnegative(dim) or self._nonnegative(-dim)):
             return [(AT_LEAST, dim - 1 if self._nonnegative(dim) else -dim - 1)]
-        factors = dims.factors(dim if sign == EQUAL else dim + 1)
+        if sign != AT_LEAST and dim.terms[0][1] < 0:
+            return [(sign, -dim)]
+        factors = dims.factors(dim + 1 if sign == AT_LEAST else dim)
         if sign == AT_LEAST and len(factors) > 1 and all(map(self._nonnegative, factors)):
             return [(AT_LEAST, each - 1) for each in factors]  # a product of at least 1
-        over = dims.excess(factors[0]) if len(factors) == 1 else None
-        if over is not None and sign != UNEQUAL:  # max(over, 0) is 0, or at least 1
+        over = dims.excess(factors[0]) if len(factors) == 1 else None  # max(over, 0) is 0, or at least 1
+        if over is not None and sign != UNEQUAL:
             return [(AT_LEAST, -over if sign == EQUAL else over - 1)]
         return None
 
@@ -154,9 +159,6 @@ class Sizes:
                 found = {symbol: rest * -step}
                 self.solved = {s: dims.substitute(d, found) for s, d in self.solved.items()} | found
                 return
-        constant = dict(dim.terms).get((), 0)
-        self.constants[dim - constant] = -constant
-        self.constants[constant - dim] = constant
 
     def _raise_low(self, dim: Dim) -> None:
         """symbol - bound >= 0 raises what the symbol is known to be at least."""
