@@ -58,6 +58,8 @@ def _strides(v: str, facts: TensorFacts, named: Named) -> list[str]:
         return [f"{v}.is_contiguous()"]
     if all(isinstance(step, int) for step in strides):
         return [f"{v}.stride() == {strides!r}"]
+    if all(step is None for step in strides):
+        return []
     loaded, name = named("stride()")
     texts = []
     for k, step in enumerate(strides):

@@ -167,3 +167,10 @@ def test_after_the_limit_it_runs_eagerly_and_says_so_once() -> None:
 def test_an_unknown_name_lists_the_valid_ones(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"dovetail|max-autotune|recompile_limit"):
         dovetail.compile(torch.sin, **arguments)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "dovetail"])
+def test_strides_that_all_change(backend):
+    compiled = dovetail.compile(lambda x: x[1], backend=backend)
+    for x in (torch.randn(4, 4), torch.randn(4, 4).t(), torch.randn(6, 6)[:4, :4].t()):
+        assert torch.equal(compiled(x), x[1])
