@@ -25,6 +25,10 @@ REFUSED = {
     "slope": lambda x: F.prelu(x, torch.ones(4, dtype=x.dtype)),
     "a number too large": lambda x: torch.full_like(x, 2**70),
     "a number too large in place": lambda x: x.clone().fill_(2**70),
+    "an unread product of two types": lambda x: (torch.mm(x[0].float(), x[1].mT.double()), x * 2)[1],
+    "an unread convolution of two types": lambda x: (F.conv1d(x.float(), torch.ones(2, 4, 1).double()), x * 2)[1],
+    "an unread quotient in its place": lambda x: (x.clone().div_(x + 1), x * 2)[1],
+    "unread values of another type": lambda x: (x.clone().index_put_((torch.tensor([0]),), x[0].float()), x * 2)[1],
     "a complex number": lambda x: torch.full((2,), 1j, dtype=x.dtype),
 }
 

@@ -60,6 +60,25 @@ def _backward(gradient: Any, output: Any, dim: int, dtype: Any) -> tuple[Any, ..
     return _ones(gradient, 1), _ones(output, 1), 0, dtype
 
 
+def _mixed(*args: Any, **_: Any) -> Any:
+    """All of it with sizes of 1; nothing where all types are one floating-point type, which every kernel takes."""
+    types = {a.dtype for a in args if isinstance(a, torch.Tensor)}
+    if len(types) == 1 and all(dtype.is_floating_point for dtype in types):
+        return None
+    return tuple(_ones(a, *[1] * a.dim()) if isinstance(a, torch.Tensor) else a for a in args)
+
+
+def _convolved(x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
+    given = _mixed(x, weight, bias)
+    return None if given is None else (*given, *rest[:-1], 1)  # one group
+
+
+def _put(x: Any, indices: Any, values: Any, *rest: Any, **_: Any) -> Any:
+    if x.dtype is values.dtype:
+        return None
+    return _ones(x, 1), [torch.zeros(1, dtype=torch.int64, device=x.device)], _ones(values, 1)
+
+
 def _filled(dtype: torch.dtype | None, value: Any) -> Any:
     """A number that an integer type may not hold, or a real one."""
     held = dtype is not None and dtype.is_floating_point and type(value) is not complex
@@ -97,8 +116,19 @@ SAMPLES: dict[Any, tuple[Any, Callable[..., Any]]] = {
             (aten._prelu_kernel.default, _each),
             (aten._softmax_backward_data.default, _backward),
             (aten._log_softmax_backward_data.default, _backward),
+            (aten.convolution.default, _convolved),
+            (aten.index_put.default, _put),
+            (aten.index_put_.default, _put),
         )
     },
+    **{
+        operator: (operator, _mixed) for operator in (
+            aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.addbmm.default,
+            aten.mv.default, aten.addmv.default, aten.dot.default, aten.vdot.default, aten.sub_.Tensor,
+            aten.div_.Tensor, aten.addcmul_.default, aten.addcdiv_.default, aten.lerp_.Scalar, aten.lerp_.Tensor,
+        )
+    },
+    aten._index_put_impl_.default: (aten.index_put_.default, _put),
     **{
         operator: (aten.fill_.Scalar, sample) for operator, sample in (
             (aten.full.default, _full),
