@@ -20,6 +20,7 @@ from dovetail.capture.aliasing import rely_on_separate_changes
 from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
 from dovetail.capture.contexts import leave_changed, preserved, set_variables
+from dovetail.capture.grads import renewed
 from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.higher import all as _higher
 from dovetail.capture.known import all as _known
@@ -356,17 +357,19 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     static = [s.bound[i.source.index] for i in inputs if i.static]
     loading = Loading([i.source for i in inputs if not i.static and isinstance(i.fake, torch.Tensor)])
     arguments = [_argument(rebuilder, loading, i) for i in inputs if not i.static] + (["*P"] if static else [])
-    call = [f"_o = graph({', '.join(arguments)})"] if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs else []
+    call = renewed(s, rebuilder.entry)
+    if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs:
+        call.append(f"_o = graph({', '.join(arguments)})")
     repeated = repeatable(s.graph) if call else Repeatable.NEVER
     if repeated is Repeatable.UNDONE and not all(f.unseen for f in s.gradients.freed):
         repeated = Repeatable.NEVER  # gradients that the caller may see are let go before the graph runs
     guarded = repeated is not Repeatable.NEVER
     gone, free, restored = freed.lines(s, [*rebuilder.lines, *ending.lines], guarded)
     if guarded:
-        call = guarded_call(call[0], s.header, restored, repeated, s.blocks)
+        call = guarded_call("; ".join(call), s.header, restored, repeated, s.blocks)
         s.names.update(freed.NAMES, **NOBODY)
     elif call:
-        call = leaving_call(call[0], s.blocks)
+        call = leaving_call("; ".join(call), s.blocks)
     s.names.update({LEAVE: leave} if s.blocks else {})
     body = "\n    ".join([*rebuilder.prelude, *loading.lines, *free, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"

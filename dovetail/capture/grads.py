@@ -6,6 +6,7 @@ assigned is assigned after the graph. `backward` changes it while the graph runs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Valu
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Computed
+from dovetail.ir.source import Attr, Computed, Source
 from dovetail.ops.engine import leaves_of, steers
 from dovetail.ops.fake.tensor import to_fake
 
@@ -80,6 +81,8 @@ def as_input(real: torch.Tensor, layout: Any = None) -> Any:
 def rely_on_leaves(s: Any, given: list[Any]) -> None:
     """PyTorch refuses to write to a leaf, and the fakes of some tensors that are none are leaves."""
     for value in _from_outside(s, given):
+        if value.origin._is_view():  # asking it more would bring its history up to date
+            _history(s, "has")
         _rely_on_leaf(s, value)
         if not value.origin.is_leaf:
             _history(s, "has")
@@ -90,10 +93,27 @@ def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
     for value in _from_outside(s, [t for t in changed if t.requires_grad]):
         if value.source is not None:
             s.guard(Computed("{}._is_view()", (value.source,)), GuardKind.ID, value.origin._is_view())
-            if value.origin.requires_grad and torch.is_grad_enabled():
-                _rely_on_leaf(s, value)
         if value.origin._is_view():
             _history(s, "gets")
+        if value.source is not None and value.origin.requires_grad and torch.is_grad_enabled():
+            _rely_on_leaf(s, value)
+
+
+def note_views(s: Any, node: Any, result: Any, read: list[Any]) -> None:
+    """Remember who computes with a history from a view from outside: that brings the view's own up to date."""
+    for value in map(s.by_fake.get, map(id, read)):
+        if isinstance(value, TensorValue) and value.origin is not None and value.fake.requires_grad:
+            if value.source is not None and value.origin._is_view() and getattr(result, "requires_grad", False):
+                s.view_readers.append((node, value.source))
+
+
+def renewed(s: Any, text: Callable[[Source], str]) -> list[str]:
+    """Statements that do the same for views whose readers were left out of the graph, since nobody needs the result.
+
+    PyTorch refuses to write to a view that it has not brought up to date, or to bring it up to date.
+    """
+    left = dict.fromkeys(source for node, source in s.view_readers if node._erased)
+    return [f"{text(source)}.grad_fn" for source in left]
 
 
 def _from_outside(s: Any, fakes: list[Any]) -> list[Any]:

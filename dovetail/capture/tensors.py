@@ -302,6 +302,8 @@ def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, 
         grads.rely_on_own_memory(s, changed)
     elif any(version and fake._is_view() and fake.requires_grad for fake, version in versions):
         node.meta["renews"] = True
+    elif s.graph is s.root:
+        grads.note_views(s, node, result, [fake for fake, _ in versions])
     return tensor_result(s, node, result)
 
 

@@ -72,6 +72,14 @@ PROGRAMS = {
                                           "    return z, y", "out[1].add_(m.bias)"),
     "a view read between two writes": ("torch.randn(4)", "y = x[1:]; x.add_(m.bias); y * 2; y.mul_(2); return y * 1",
                                        "total(out[0]).backward()"),
+    "a view from outside read between two writes": ("torch.randn(4)[1:]", "y = x[:2]; x.add_(m.bias[1:]); y * 2\n"
+                                                    "    y.mul_(2); return y * 1"),
+    "a view from outside that nobody reads between two writes": (
+        "torch.randn(4)[1:]", "y = x.squeeze(); y.add_(m.bias[1:]); x.mul_(2); return x * 1",
+    ),
+    "a view made without gradients, read after a write": (
+        INNER, "with torch.no_grad(): y = x.view(-1)\n    x.transpose_(0, 1); y * 2; return x * 1",
+    ),
     ".data of what the caller has views of": (PLAIN, "with torch.no_grad(): y = x[[0, 0]]\n    return y.data, y[0]"),
     "a product that adds in place": ("torch.randn(3, 1, 4).expand(3, 2, 4)", "return F.linear(x, m.weight, m.bias)"),
     "as_strided of too little, unread": ("torch.randn(1)", "(x * 2).as_strided((2, 2), (2, 1)); return x * 3"),
