@@ -33,10 +33,14 @@ class Freed:
 
 
 class Gradients:
-    """What a capture knows of the gradients that parameters had at first."""
+    """What a capture knows of the gradients that parameters had at first, and of histories of views from outside.
+
+    `readers` are nodes with the source of such a view that they read.
+    """
 
     def __init__(self) -> None:
         self.freed: list[Freed] = []
+        self.readers: list[tuple[Any, Source]] = []
         self._alone: dict[int, tuple[Any, int]] = {}  # references to a value that only capture's tables refer to
 
     def met(self, value: Any) -> None:

@@ -104,7 +104,7 @@ def note_views(s: Any, node: Any, result: Any, read: list[Any]) -> None:
     for value in map(s.by_fake.get, map(id, read)):
         if isinstance(value, TensorValue) and value.origin is not None and value.fake.requires_grad:
             if value.source is not None and value.origin._is_view() and getattr(result, "requires_grad", False):
-                s.view_readers.append((node, value.source))
+                s.gradients.readers.append((node, value.source))
 
 
 def renewed(s: Any, text: Callable[[Source], str]) -> list[str]:
@@ -112,7 +112,7 @@ def renewed(s: Any, text: Callable[[Source], str]) -> list[str]:
 
     PyTorch refuses to write to a view that it has not brought up to date, or to bring it up to date.
     """
-    left = dict.fromkeys(source for node, source in s.view_readers if node._erased)
+    left = dict.fromkeys(source for node, source in s.gradients.readers if node._erased)
     return [f"{text(source)}.grad_fn" for source in left]
 
 

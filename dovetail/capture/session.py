@@ -88,7 +88,6 @@ class Session:
         self.ending: Any = None
         self.breaks = False  # may a graph end before the program does?
         self.blocks: list[Source] = []  # exits of the `with` blocks that a continuation begins in, outermost first
-        self.view_readers: list[Any] = []  # nodes with the source of a view from outside that they read
         self.expected: Any = None  # the code whose frame the running call instruction makes
         self.writing: set[int] = set()  # containers whose text is being made
         self.grad_mode = torch.is_grad_enabled()
