@@ -43,6 +43,8 @@ LOOPS = {
     "read numbers": ("out = [float(k) for k in range(N)]", "for k in range(N): x = x + out[k]; end()"),
     "read a tuple": ("out = tuple(x * k for k in range(N))", "for k in range(N): x = x + out[k]; end()"),
     "windows": ("out = [x * k for k in range(N)]", "for k in range(0, N, 2): x = x + sum(out[k : k + 2]); end()"),
+    "append and change": ("out = []", "for k in range(N):\n    if len(out) <= k: out.append(f(x))\n    out[k] += 1"),
+    "grid": ("out = [[0] * 5 for _ in range(6)]", "for k in range(N): out[k // 5][k % 5] = f(x * k)"),
     "while": ("out, k = [None] * N, 0", "while k < N: out[k] = f(x + k); k += 1"),
     "one function deep": ("out = [None] * N\n  def put(k, v): out[k] = f(v)", "for k in range(N): put(k, x + k)"),
     "given": ("def put(o, k): o[k] = f(x); return o[k]\n  out = [0] * N", "for k in range(N): x + put(out, k)"),
