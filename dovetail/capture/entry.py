@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from dovetail.bytecode.decode import flags
 from dovetail.capture import freed
@@ -43,6 +42,7 @@ from dovetail.errors import InternalError, Unsupported
 from dovetail.ir import marks
 from dovetail.ir.captured import Break, Captured, GraphInput
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.late import LateGraphModule
 from dovetail.ir.source import Arg, Bound, Cell, object_of
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake import FakeMode, to_fake
@@ -374,7 +374,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     body = "\n    ".join([*rebuilder.prelude, *loading.lines, *free, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
     late = s.options.backend == "dovetail"  # which runs the graph itself only where it cannot compile it
-    module = (_LazyGraphModule if late else torch.fx.GraphModule)(s.subgraphs, s.graph)
+    module = (LateGraphModule if late else torch.fx.GraphModule)(s.subgraphs, s.graph)
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
     _distinct(s, inputs)
     rely_on_separate_changes(s)
