@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dovetail.bytecode import decode
-from dovetail.capture.breaks.consumers import CONSUMERS, mapped
+from dovetail.capture.breaks.consumers import CONSUMERS, CONSUMING, mapped
 from dovetail.capture.breaks.remainders import call_index, fetch, keep
 from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.known.table import STANDINS
@@ -162,14 +162,18 @@ def computed_attribute(s: Any, value: Value, name: str) -> Value:
     return remaining(s, fetch, parts, function, lambda: remaining(s, keep, parts, function, compute))
 
 
-def standing_in(s: Any, function: Value, args: list[Any]) -> tuple[Value, list[Any]]:
+def standing_in(s: Any, function: Value, args: list[Any], kwargs: dict[str, Any]) -> tuple[Value, list[Any]]:
     """What to call instead of a function that uses up a generator, and with what."""
-    real = getattr(function, "real", None)
-    if not isinstance(function, KnownValue) or not args or real not in CONSUMERS:
+    method = isinstance(function, MethodValue)
+    known = function.function if isinstance(function, MethodValue) else function
+    real = known.real if isinstance(known, KnownValue) else None
+    if not args or real not in (CONSUMING if method else CONSUMERS) or kwargs and real is not sorted:
         return function, args
     given = args[0]
     if type(given) is Mapping and given.cls is map:
         given = s.call_function(s.wrap(mapped, None), [given.function, *given.iterators], {})
-    if type(given) is not GeneratorValue:
+    if type(given) is not GeneratorValue or len(args) > 1 and real is not sum:
         return function, args
+    if isinstance(function, MethodValue):
+        return s.wrap(CONSUMING[real], None), [function.receiver, given]
     return s.wrap(CONSUMERS[real], None), [given, *args[1:]]

@@ -29,7 +29,7 @@ from dovetail.capture.offsets import forget_offsets
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.repeats import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
 from dovetail.capture.replay import effects
-from dovetail.capture.session import Session
+from dovetail.capture.session import Compiling, Session
 from dovetail.capture.sizes import Constants, bind_symbols, settle
 from dovetail.capture.tensors import placeholder_of
 from dovetail.capture.torchtable import remove_dead
@@ -75,6 +75,7 @@ class Aside:
     constants: dict[Any, Any] = field(default_factory=dict)
     watch: Watch | None = None
     comptime: bool = True
+    compiling: Compiling = field(default_factory=Compiling)
 
 
 def capture(
@@ -144,6 +145,11 @@ def _capture(
             if aside.varying.constant.keys() >= set(found.names):
                 raise InternalError("capture", f"{', '.join(found.names)} did not become constant") from None
             aside.varying = aside.varying.without(found.names, found.reason)
+        except Unsupported as error:
+            told = aside.compiling.asked and aside.compiling.answer
+            if error.code != "user-exception" or not told or stop > 0:
+                raise
+            aside.compiling.answer = False  # the program may raise only since it was told
 
 
 def _attempt(
@@ -156,6 +162,7 @@ def _attempt(
     session = Session(space, options, aside.varying)
     session.stop, session.breaks = stop or -1, stop >= 0
     session.constants, session.watch, session.comptime = aside.constants, aside.watch, aside.comptime
+    session.compiling = aside.compiling
     aside.comptime = False
     if rest is None:
         _refuse_disabled(target)

@@ -6,6 +6,7 @@ methods, so values and handlers depend on the session only.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +31,14 @@ from dovetail.ir.marks import STRICT
 from dovetail.ir.source import Attr, Bound, Member, Own, Source
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake.sizes import Sizes
+
+
+@dataclass
+class Compiling:
+    """Has the program asked whether it is being compiled, and what is it told?"""
+
+    asked: bool = False
+    answer: bool = True
 
 
 class Session:
@@ -61,6 +70,7 @@ class Session:
         self.effects = Effects()
         self.overrides = Overrides()
         self.gradients = Gradients()
+        self.compiling = Compiling()
         self.fakes: Any = None  # the FakeMode that operators run under
         self.drawn = 0  # of its draws, those that belong to recorded nodes
         self.backward_ran = False  # inside the graph

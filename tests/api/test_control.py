@@ -191,6 +191,15 @@ def test_is_compiling_is_true_inside() -> None:
     assert torch.equal(fn(X), X + 1)
 
 
+def test_a_program_that_raises_when_compiled_is_told_that_it_is_not() -> None:
+    def shifted(x: torch.Tensor, by: torch.Tensor | None = None) -> torch.Tensor:
+        if by is None and not torch.compiler.is_compiling():
+            by = torch.ones(())
+        return x + by.to(x.dtype)
+
+    assert torch.equal(dovetail.compile(shifted, backend="eager", fullgraph=True)(X), X + 1)
+
+
 # ---------------------------------------------------------------- settings
 
 

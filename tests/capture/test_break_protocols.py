@@ -193,6 +193,13 @@ def summed(x): return sum(sign(x + k) for k in range(COUNT)) + 1
 def summed_numbers(x): return sum(sign(x + k).sum().item() for k in range(COUNT)), x + 1
 def some(x): return any(sign(x + k).sum() > 100 for k in range(COUNT)), x + 1
 def every(x): return all(sign(x + k).sum() < 100 for k in range(COUNT)), x + 1
+def as_frozenset(x): return frozenset(int(sign(x).sum() * 0) + k for k in range(COUNT)), x + 1
+def as_dict(x): return dict((k, sign(x + k)) for k in range(COUNT)), x + 1
+def ordered(x): return sorted((sign(x + k).sum().item(), k) for k in range(COUNT)), x + 1
+def ordered_by(x): return sorted((sign(x + k) for k in range(COUNT)), key=len, reverse=True), x + 1
+def joined(x): return "-".join(str(sign(x).shape[0] + k) for k in range(COUNT)), x + 1
+def extended(x): a = [x]; a.extend(sign(x + k) for k in range(COUNT)); return a, x + 1
+def updated(x): a = {0: x}; a.update((k, sign(x + k)) for k in range(COUNT)); return a, x + 1
 def mapped(x): return list(map(sign, [x + k for k in range(COUNT)]))
 def mapped_together(x): return torch.stack(tuple(map(lambda a, b: sign(a) * b, [x] * COUNT, range(COUNT)))).sum()
 
@@ -211,7 +218,10 @@ PLAIN = (
     contained_or_not, negated, inverted, in_place, in_place_not_implemented, equal, equal_to_none, equal_to_other,
     less, more, walked, true, false, negation, no_bool,
 )  # fmt: skip
-CONSUMERS = (listed, as_tuple, as_set, summed, summed_numbers, some, every, mapped, mapped_together)
+CONSUMERS = (
+    listed, as_tuple, as_set, summed, summed_numbers, some, every, mapped, mapped_together, as_frozenset, as_dict,
+    ordered, ordered_by, joined, extended, updated,
+)  # fmt: skip
 SEVERAL = {contained: 2, both: 2, while_true: 4}
 
 

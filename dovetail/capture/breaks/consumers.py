@@ -52,9 +52,53 @@ def every(iterable: Iterable[Any]) -> bool:
     return True
 
 
+def as_frozenset(iterable: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(as_set(iterable))
+
+
+def as_dict(iterable: Iterable[Any]) -> dict[Any, Any]:
+    out: dict[Any, Any] = {}
+    updated(out, iterable)
+    return out
+
+
+def ordered(iterable: Iterable[Any], *, key: Any = None, reverse: Any = False) -> list[Any]:
+    return sorted(listed(iterable), key=key, reverse=reverse)
+
+
+def joined(text: str, iterable: Iterable[str]) -> str:
+    return text.join(listed(iterable))
+
+
+def extended(items: list[Any], iterable: Iterable[Any]) -> None:
+    for item in iterable:
+        list.append(items, item)
+
+
+def updated(entries: dict[Any, Any], iterable: Iterable[Any]) -> None:
+    count = 0
+    for item in iterable:
+        try:
+            pair = tuple(item)
+        except TypeError:
+            text = f"cannot convert dictionary update sequence element #{count} to a sequence"
+            raise TypeError(text) from None
+        if len(pair) != 2:
+            raise ValueError(
+                f"dictionary update sequence element #{count} has length {len(pair)}; 2 is required"
+            )
+        dict.__setitem__(entries, pair[0], pair[1])
+        count += 1  # noqa: SIM113 - the graph can end in a generator that this loop itself reads
+
+
 def mapped(function: Callable[..., Any], *iterators: Iterator[Any]) -> Iterator[Any]:
     for row in zip(*iterators):
         yield function(*row)
 
 
-CONSUMERS = {list: listed, tuple: as_tuple, set: as_set, sum: summed, any: some, all: every}
+CONSUMERS = {
+    list: listed, tuple: as_tuple, set: as_set, frozenset: as_frozenset, dict: as_dict, sum: summed, any: some,
+    all: every, sorted: ordered,
+}  # fmt: skip
+#: Methods, whose receiver is the first argument.
+CONSUMING = {str.join: joined, list.extend: extended, dict.update: updated}

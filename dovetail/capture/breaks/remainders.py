@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 from dovetail.bytecode import decode
-from dovetail.capture.breaks.consumers import CONSUMERS, mapped
+from dovetail.capture.breaks.consumers import CONSUMERS, CONSUMING, mapped
 
 Call = Callable[[], Any]
 
@@ -103,7 +103,8 @@ def counted(result: Any) -> int:
 
 
 AFTER = (construct, operate, operate_in_place, equate, fetch, keep, decide, outlast, contain, measure, counted)
-HIDDEN = frozenset(f.__code__ for f in (*AFTER, *CONSUMERS.values(), mapped))  # frames that users do not see
+#: Frames that users do not see.
+HIDDEN = frozenset(f.__code__ for f in (*AFTER, *CONSUMERS.values(), *CONSUMING.values(), mapped))
 
 
 @cache

@@ -65,7 +65,7 @@ def invoke(f: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> An
         frame_reader = FRAME_READERS.get(function.real) if function.real in (locals, globals) else None
         if frame_reader is not None:
             return frame_reader(f)
-    function, args = standing_in(f.s, function, args)
+    function, args = standing_in(f.s, function, args, kwargs)
     f.s.expected = of_call(function, args)
     result = function.call(f.s, args, kwargs)
     f.s.expected = None

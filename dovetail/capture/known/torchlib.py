@@ -33,8 +33,13 @@ def constant(value: Any) -> Callable[..., Value]:
 
 # ---------------------------------------------------------------- where are we
 
+def _is_compiling(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    s.compiling.asked = True
+    return boolean(s.compiling.answer)
+
+
 for _name in ("is_compiling", "is_dynamo_compiling"):
-    KNOWN[getattr(torch.compiler, _name)] = constant(True)
+    KNOWN[getattr(torch.compiler, _name)] = _is_compiling
 KNOWN[torch.compiler.is_exporting] = constant(False)
 KNOWN[torch._jit_internal.is_scripting] = constant(False)
 KNOWN[torch.jit.is_scripting] = constant(False)
