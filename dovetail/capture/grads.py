@@ -153,7 +153,7 @@ def _computed(s: Any, value: TensorValue) -> Value:
     """What `backward` left, read by the graph."""
     fake = value.fake.grad
     if fake is None:
-        return NONE if not s.backward_outside else s.unsupported(
+        return NONE if not s.gradients.from_outside else s.unsupported(
             "tensor-grad", "reading .grad after a backward pass through what was computed before this graph",
             "Read it outside.",
         )
@@ -182,7 +182,7 @@ def backward(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
                 "backward-from-outside", "backward() goes back to what was computed before this graph",
                 "Nothing to do: the graph ends here and goes on with the gradients that it leaves.",
             )
-        s.backward_outside = True
+        s.gradients.from_outside = True
     s.backward_ran = True
     return s.recorded_method("backward", args, kwargs)
 

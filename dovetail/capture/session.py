@@ -74,7 +74,6 @@ class Session:
         self.fakes: Any = None  # the FakeMode that operators run under
         self.drawn = 0  # of its draws, those that belong to recorded nodes
         self.backward_ran = False  # inside the graph
-        self.backward_outside = False  # through what was computed before the graph
         self.offset_read = False  # of a tensor in its storage; see offsets.py
         self.scopes: dict[int, Scope] = {id(root_globals): Scope(root_globals, "")}
         self.class_stores: dict[type, Any] = {}  # what traced code stored to classes from outside
