@@ -36,8 +36,7 @@ from dovetail.lower import lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.text import aten_text
-from dovetail.ops.engine import calls_engine, steers_engine, used_up
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.engine import needs_autograd, needs_engine, without_gradients
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
@@ -89,9 +88,9 @@ Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compil
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
-    if steers_engine(graph.graph) or takes_numbers_out(graph) or makes_leaves(graph, fakes) or begins(graph, fakes):
-        return graph  # the engine gives what it returns its history
-    used = without_gradients(graph) if calls_engine(graph.graph) else []
+    if needs_engine(graph.graph, fakes) or takes_numbers_out(graph.graph):
+        return graph
+    used = without_gradients(graph.graph)
     if used is None:
         return graph
     try:
@@ -233,42 +232,6 @@ def without_autocast(call: Compiled) -> Compiled:
     return plain
 
 
-def needs_autograd(fakes: Sequence[Any]) -> bool:
-    """Would eager record this graph for a backward pass?"""
-    return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
-
-
-def begins(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> bool:
-    """Does recording begin inside the graph, so that what it writes to may get a history?"""
-    on = any(n.target is torch._C._set_grad_enabled and n.args == (True,) for n in graph.graph.nodes)
-    return on and not torch.is_grad_enabled() and any(getattr(f, "requires_grad", False) for f in fakes)
-
-
-def takes_numbers_out(graph: torch.fx.GraphModule) -> bool:
-    """Does the graph compute with numbers that tensors hold? No kernels are written for that yet."""
-    return any(n.op == "call_method" and n.target == "item" for n in graph.graph.nodes)
-
-
-def makes_leaves(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> bool:
-    """Does the graph return tensors that require gradients which no input asked for?"""
-    end = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
-    made = [node.meta.get("fake") for node in end.all_input_nodes if node.op != "placeholder"]
-    wanted = [f for f in made if isinstance(f, torch.Tensor) and f.requires_grad]
-    try:
-        return any(f.is_leaf for f in wanted) or bool(wanted) and not needs_autograd(fakes)
-    except RuntimeError:  # PyTorch forbids to ask for the history of some views whose base was written to
-        return True
-
-
-def without_gradients(graph: torch.fx.GraphModule) -> list[int] | None:
-    """Places of outputs that require gradients and whose history the graph has used up; None if others require any."""
-    end = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
-    fakes = [(k, n.meta.get("fake")) for k, n in enumerate(end.args[0]) if isinstance(n, torch.fx.Node)]
-    wanted = [(k, f) for k, f in fakes if isinstance(f, torch.Tensor) and f.requires_grad and not f.is_leaf]
-    with FakeMode():
-        return [k for k, _ in wanted] if all(used_up(f) for _, f in wanted) else None
-
-
 def no_kernels(program: Program) -> str:
     """Why a device that the program computes on has no kernels; empty if all have."""
     written = [b for item in program.items for b in writes(item).values()]
@@ -280,3 +243,8 @@ def no_kernels(program: Program) -> str:
 def resumed(rest: Continuation) -> Callable[..., Any]:
     """What follows a graph break as a callable of its parameters: `trace` takes it, and eager can run it."""
     return resume_eagerly(rest)
+
+
+def takes_numbers_out(graph: torch.fx.Graph) -> bool:
+    """Does the graph compute with numbers that tensors hold? No kernels are written for that yet."""
+    return any(n.op == "call_method" and n.target == "item" for n in graph.nodes)

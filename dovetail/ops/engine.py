@@ -6,10 +6,20 @@ A call of `backward`, a new leaf or reading `.grad` is no computation on tensors
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.fx
 
+from dovetail.ops.fake import FakeMode
+
 METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook", "detach_"))
+
+
+def needs_engine(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
+    """Does PyTorch's engine have to give what the graph returns its history? Then it runs as captured."""
+    return steers_engine(graph) or _makes_leaves(graph, fakes) or _begins(graph, fakes)
 
 
 def steers_engine(graph: torch.fx.Graph) -> bool:
@@ -56,3 +66,36 @@ def used_up(fake: torch.Tensor) -> bool:
     except RuntimeError as error:
         return "second time" in str(error)
     return False
+
+
+def needs_autograd(fakes: Sequence[Any]) -> bool:
+    """Would eager record this graph for a backward pass?"""
+    return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
+
+
+def _begins(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
+    """Does recording begin inside the graph, so that what it writes to may get a history?"""
+    on = any(n.target is torch._C._set_grad_enabled and n.args == (True,) for n in graph.nodes)
+    return on and not torch.is_grad_enabled() and any(getattr(f, "requires_grad", False) for f in fakes)
+
+
+def _makes_leaves(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
+    """Does the graph return tensors that require gradients which no input asked for?"""
+    end = next(node for node in reversed(graph.nodes) if node.op == "output")
+    made = [node.meta.get("fake") for node in end.all_input_nodes if node.op != "placeholder"]
+    wanted = [f for f in made if isinstance(f, torch.Tensor) and f.requires_grad]
+    try:
+        return any(f.is_leaf for f in wanted) or bool(wanted) and not needs_autograd(fakes)
+    except RuntimeError:  # PyTorch forbids to ask for the history of some views whose base was written to
+        return True
+
+
+def without_gradients(graph: torch.fx.Graph) -> list[int] | None:
+    """Places of outputs whose history a backward pass inside has used up; None if others require gradients."""
+    if not calls_engine(graph):
+        return []
+    end = next(node for node in reversed(graph.nodes) if node.op == "output")
+    fakes = [(k, n.meta.get("fake")) for k, n in enumerate(end.args[0]) if isinstance(n, torch.fx.Node)]
+    wanted = [(k, f) for k, f in fakes if isinstance(f, torch.Tensor) and f.requires_grad and not f.is_leaf]
+    with FakeMode():
+        return [k for k, _ in wanted] if all(used_up(f) for _, f in wanted) else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -163,3 +165,26 @@ def test_temporaries_do_not_wait():
         return x
 
     assert set(sizes(gathered(layers, SQUARE, *[SQUARE] * 4))) == {1}
+
+
+def test_many_groups_without_memory_for_their_contexts():
+    """They run one after the other."""
+    program = """
+import torch, dovetail
+from dovetail.runtime.cpu import team
+none = "define internal noalias ptr @malloc(i64 %bytes) { ret ptr null }"
+team.MANY = team.MANY.replace("declare noalias ptr @malloc(i64)", none)
+assert none in team.MANY
+ours, theirs = ([torch.full((n, 70), float(n), requires_grad=True) for n in range(1, 9)] for _ in range(2))
+optimizers = [torch.optim.Adam(p, lr=0.1) for p in (ours, theirs)]
+steps = [dovetail.compile(optimizers[0].step, fullgraph=True), optimizers[1].step]
+for _ in range(3):
+    for parameters, step in zip((ours, theirs), steps):
+        for p in parameters:
+            p.grad = p.detach() * 0.5
+        step()
+torch.testing.assert_close(ours, theirs)
+print("same")
+"""
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=300)
+    assert found.stdout == "same\n", found.stderr

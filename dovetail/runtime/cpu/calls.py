@@ -72,14 +72,16 @@ def _many_text(pointers: int, sizes: int, floats: tuple[int, ...]) -> str:
         tests += [f"  %f{k} = icmp eq i64 %column, {pointers + k}", f"  %g{k} = or i1 {wants_float}, %f{k}"]
         wants_float = f"%g{k}"
     return "\n".join([
-        DECLARATIONS, "declare noalias ptr @malloc(i64)", "declare void @free(ptr)",
+        DECLARATIONS, "declare noalias ptr @malloc(i64)", "declare void @free(ptr)", "declare ptr @PyErr_NoMemory()",
         f'@message = internal constant [{len(message) + 1} x i8] c"{message}\\00"',
         f"define ptr @{name}(ptr %self, ptr %args, i64 %n) {{", "entry:",
         f"  %odd = urem i64 %n, {width}", "  %right = icmp eq i64 %odd, 0",
         "  br i1 %right, label %begin, label %wrong",
         "wrong:", "  %kind = load ptr, ptr @PyExc_TypeError",
         "  %raised = call ptr (ptr, ptr, ...) @PyErr_Format(ptr %kind, ptr @message, i64 %n)", "  ret ptr null",
-        "begin:", "  %bytes = mul i64 %n, 8", "  %words = call ptr @malloc(i64 %bytes)", "  br label %next",
+        "begin:", "  %bytes = mul i64 %n, 8", "  %words = call ptr @malloc(i64 %bytes)",
+        "  %lacking = icmp eq ptr %words, null", "  br i1 %lacking, label %poor, label %next",
+        "poor:", "  %refused = call ptr @PyErr_NoMemory()", "  ret ptr null",
         "next:", "  %k = phi i64 [ 0, %begin ], [ %k1, %put ]", "  %more = icmp ult i64 %k, %n",
         "  br i1 %more, label %take, label %taken",
         "take:", "  %from = getelementptr ptr, ptr %args, i64 %k", "  %object = load ptr, ptr %from",

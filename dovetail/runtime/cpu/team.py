@@ -111,7 +111,8 @@ def _put(name: str, slot: int, value: str, context: str = "%ctx") -> str:
   store i64 {value}, ptr {name}"""
 
 
-#: Work is shared out in units of 1024 picoseconds. A context that is a small part of the whole is not cut.
+#: Work is shared out in units of 1024 picoseconds. A context that is a small part of the whole is not cut. Without
+#: memory for all contexts, one on the stack serves them in turn.
 MANY = f"""
 declare noalias ptr @malloc(i64)
 declare void @free(ptr)
@@ -170,7 +171,8 @@ entry:
   %words = mul i64 %slots, %count
   %bytes = mul i64 %words, 8
   %contexts = call ptr @malloc(i64 %bytes)
-  br label %next
+  %lacking = icmp eq ptr %contexts, null
+  br i1 %lacking, label %poor, label %next
 next:
   %k = phi i64 [ 0, %entry ], [ %k1, %fills ]
   %total = phi i64 [ 0, %entry ], [ %sum, %fills ]
@@ -249,6 +251,28 @@ skip:
   br label %serial
 end:
   call void @free(ptr %contexts)
+  ret void
+poor:
+  %own = alloca i64, i64 %slots, align 64
+  br label %poor.next
+poor.next:
+  %q = phi i64 [ 0, %poor ], [ %q1, %poor.done ]
+  %q.more = icmp ult i64 %q, %count
+  br i1 %q.more, label %poor.one, label %poor.end
+poor.one:
+  %q.place = mul i64 %q, %width
+  %q.record = getelementptr i64, ptr %records, i64 %q.place
+  %q1 = add i64 %q, 1
+  call void %fill(ptr %own, ptr %q.record){_get("%q.work", WORK, "%own")}{_get("%q.tasks", TASKS, "%own")}
+  {_put("%q.uncut", SEGMENTS, "1", "%own").strip()}{_put("%q.alone", PARTS, "1", "%own")}
+  %q.none = icmp eq i64 %q.work, 0
+  br i1 %q.none, label %poor.done, label %poor.run
+poor.run:
+  call void %body(ptr %own, i64 0, i64 %q.tasks, i64 0)
+  br label %poor.done
+poor.done:
+  br label %poor.next
+poor.end:
   ret void
 }}
 """
