@@ -57,6 +57,7 @@ class SizeTable:
     nodes: dict[Dim, Any] = field(default_factory=dict)  # placeholders of sizes
     seen: dict[str, int] = field(default_factory=dict)  # all sizes of tensors from outside
     numbers: dict[Source, Dim] = field(default_factory=dict)
+    shut: int = 0  # graphs around that take no integers
 
     @property
     def sources(self) -> dict[Symbol, Source]:
@@ -236,7 +237,7 @@ def is_open_size(value: Any) -> bool:
 
 def as_argument(s: Any, value: Any) -> Dim | None:
     """A number that varies as a size, where an operation takes none; None if it cannot be one."""
-    dim = as_dim(s, value) if value.cls is int else None
+    dim = as_dim(s, value) if value.cls is int and not s.table.shut else None
     return None if isinstance(dim, int) else dim
 
 

@@ -355,8 +355,9 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     if isinstance(value, TensorValue):
         return reachable(s, value).node, value.fake
     if isinstance(value, Const):
-        if varies(value) and s.graph is s.root and value.cls is not str:
-            if type(value) is not sizes.SizeValue and numbers and is_representable(s, value):
+        if varies(value) and value.cls is not str:
+            plain = type(value) is not sizes.SizeValue and s.graph is s.root
+            if plain and numbers and is_representable(s, value):
                 return number_node(s, value), value.real
             dim = sizes.as_argument(s, value)
             if dim is not None:

@@ -14,6 +14,7 @@ from dovetail.guards.conditions import Writer, write
 from dovetail.guards.signature import Residual
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.settings import SETTINGS
+from dovetail.ir.sizesource import shown
 from dovetail.ir.source import Source
 
 
@@ -104,9 +105,8 @@ def _failure(guard: Guard, value: Callable[[Source], Any]) -> Failure:
 
 
 def _size_words(condition: Any, value: Callable[[Source], Any]) -> str:
-    text = condition.name()
     actual = ", ".join(f"{s.name()} is {value(s)}" for s in dict.fromkeys(condition.operands))
-    return f"{text[1:-1] if text[0] == '(' else text} (actual: {actual})"
+    return f"{shown(condition)} (actual: {actual})"
 
 
 #: Types of what an EQUAL guard may be relieved of.

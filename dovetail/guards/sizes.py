@@ -11,7 +11,7 @@ from dovetail.ir import dims
 from dovetail.ir.captured import Captured
 from dovetail.ir.dims import Symbol
 from dovetail.ir.guard import Guard, GuardKind
-from dovetail.ir.sizesource import filled
+from dovetail.ir.sizesource import filled, shown
 from dovetail.ir.source import Attr, Computed, Item, Source
 from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, Fact, Sizes
 
@@ -26,13 +26,22 @@ def with_size_guards(captured: Captured) -> Captured:
 
 def needed(sizes: Sizes) -> list[Fact]:
     """The facts that no other implies, in terms of the fewest symbols."""
+    equal = [f for f in sizes.facts if f.sign == EQUAL]
+    constants = [f for f in equal if _is_constant(f)]
+    known = {symbol: sizes.hints[symbol] for f in constants for symbol in dims.symbols(f.dim)}
     kept: list[Fact] = []
     rest = [replace(f, dim=sizes.resolve(f.dim)) for f in sizes.facts if f.sign != EQUAL]
     for k, fact in enumerate(rest):
         others = [*kept, *rest[k + 1 :]]
         if not _implied(fact, others):
             kept.append(fact)
-    return [*(f for f in sizes.facts if f.sign == EQUAL), *kept]
+    return [*(f for f in equal if f in constants or dims.substitute(f.dim, known) != 0), *kept]
+
+
+def _is_constant(fact: Fact) -> bool:
+    """Does it say that one symbol has one value?"""
+    found = dims.symbols(fact.dim)
+    return len(found) == 1 and dims.coefficient(fact.dim, *found) in (1, -1)
 
 
 def _implied(fact: Fact, others: list[Fact]) -> bool:
@@ -97,8 +106,8 @@ def report(captured: Captured) -> str:
         lines.append(f"{symbol.name}: {origin.source.name()}, {now}")
     for fact in kept:
         text = f"{_words(fact, captured)}  # {fact.where or 'code generation'}"
-        shown = line_text(fact.where)
-        lines.append(f"relies on {text}" + (f": {shown}" if shown else ""))
+        line = line_text(fact.where)
+        lines.append(f"relies on {text}" + (f": {line}" if line else ""))
         if fact.sign == EQUAL and len(dims.symbols(fact.dim)) == 1:
             lines.append(f"    another value compiles anew. {REMEDY}")
     return "\n".join(lines)
@@ -109,5 +118,4 @@ REMEDY = "Keep the size out of Python's control flow and of arguments that must 
 
 def _words(fact: Fact, captured: Captured) -> str:
     guard: Any = _guard(fact, captured)
-    text = guard.payload.name()
-    return text[1:-1] if text[0] == "(" else text
+    return shown(guard.payload)

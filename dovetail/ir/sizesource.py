@@ -42,5 +42,12 @@ def filled(text: str, known: frozenset[Symbol], symbols: Mapping[Symbol, Source]
     return _WORD.sub(hole, text), tuple(operands)
 
 
+def shown(source: Source) -> str:
+    """The expression as users read it."""
+    text = source.name()
+    text = text[1:-1] if text[0] == "(" and text[-1] == ")" else text
+    return re.sub(r"\b_(min|max)\(", r"\1(", text)
+
+
 def too_long(dim: Dim) -> bool:
     return len(_WORD.findall(str(dim))) > LONGEST
