@@ -86,6 +86,9 @@ def _given(program: Program) -> Iterable[tuple[str, Dim]]:
     for parameter in program.parameters():
         if isinstance(parameter, Buffer):
             yield from ((f"{parameter.name}.size({k})", size) for k, size in enumerate(parameter.sizes))
+    for parameter in program.parameters():
+        if isinstance(parameter, Buffer):
+            yield from ((f"{parameter.name}.stride({k})", step) for k, step in enumerate(parameter.strides))
     yield from ((param.name, dim) for param, dim in program.measured)
 
 

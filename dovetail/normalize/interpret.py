@@ -73,6 +73,7 @@ def _measured(given: list[Any], fakes: list[Any]) -> Iterator[tuple[int, Dim]]:
             yield value, dim_of(fake)
         elif isinstance(fake, torch.Tensor) and fake._has_symbolic_sizes_strides:
             yield from zip(value.shape, map(dim_of, fake.shape), strict=True)
+            yield from zip(value.stride(), map(dim_of, fake.stride()), strict=True)
 
 
 def _load(value: Any, env: dict[Any, Any]) -> Any:
