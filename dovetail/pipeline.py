@@ -43,11 +43,12 @@ from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import gpu as gpu_runtime
 from dovetail.runtime import program as program_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable, unless_hooked
+from dovetail.runtime.gpu.graphs import Recorder
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
 from dovetail.runtime.overlap import protect, several_in_one_place
 from dovetail.runtime.replay import Replay
 from dovetail.runtime.spent import spent
-from dovetail.schedule import gather, plan_memory, schedule
+from dovetail.schedule import gather, graph_facts, plan_memory, schedule, unrecordable
 
 Compiled = Callable[..., Sequence[Any]]
 
@@ -192,7 +193,29 @@ def build(
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
     with events.stage(f"{prefix}load"):
-        return program_runtime.load(text, load_kernels(text.kernels), eager)
+        call = program_runtime.load(text, load_kernels(text.kernels), eager)
+    return recorded(call, scheduled, options, events, aten.saved, consumes=eager is None)
+
+
+def recorded(
+    call: Compiled, program: Program, options: Options, events: Events, saved: int, consumes: bool
+) -> Compiled:
+    """`call` through CUDA graphs, where the program runs on one CUDA device and the mode has them on."""
+    devices = {b.device for b in program.inputs} | {b.device for i in program.items for b in writes(i).values()}
+    if all(d.type != "cuda" for d in devices):
+        return call
+
+    def report(why: str) -> None:
+        events.artifact("perf_hints", lambda: why)
+
+    why = "" if options.mode != "max-autotune-no-cudagraphs" else "the mode has them off"
+    why = why or ("several devices take part" if len(devices) > 1 else unrecordable(program))
+    if why:
+        report(f"no CUDA graph: {why}")
+        return call
+    plain = call if not consumes else lambda *inputs: call(list(inputs))
+    recorder = Recorder(plain, graph_facts(program, saved), report)
+    return recorder if not consumes else lambda box: recorder(*box)
 
 
 def _generate(group: Group, options: Options) -> Kernel:

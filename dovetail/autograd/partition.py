@@ -140,7 +140,8 @@ def _forward(
     mutated = tuple((k, made.env[node]) for k, node in joint.aten.mutated)
     used = {n.name: joint.aten.constants[n.name] for n in constants}
     counts = (joint.aten.counted, joint.aten.recounted)
-    return AtenGraph(made.graph, mutated, used, (), frozenset(), *counts)
+    saved = len(choice.saved) + len(copies) + len(sizes)
+    return AtenGraph(made.graph, mutated, used, (), frozenset(), *counts, saved=saved)
 
 
 def _backward(

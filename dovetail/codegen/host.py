@@ -159,11 +159,24 @@ class _Host:
         view = self.view_of.get(buffer.name)
         if view is not None:
             return self.pointer(view.base)
+        if buffer.kind == "number":
+            return self.number(buffer)
         if buffer.name not in self.pointers:
             tensor = self.tensors[buffer.name]
             self.pointers[buffer.name] = f"p_{tensor}"
             self.body.append(f"p_{tensor} = {tensor}.data_ptr()")
         return self.pointers[buffer.name]
+
+    def number(self, buffer: Buffer) -> str:
+        """The address of a number in the memory of the device that a kernel reads it on."""
+        names = [param.name for _, param in self.program.numbers]
+        where = f"numbers_{buffer.device.type}{'' if buffer.device.index is None else buffer.device.index}"
+        if where not in self.pointers:
+            device = self.constant(buffer.device, f"device_{buffer.device.type}")
+            self.body.append(f"{where} = on_device({', '.join([device, *names])})")
+            self.body.append(f"p_{where} = {where}.data_ptr()")
+            self.pointers[where] = f"p_{where}"
+        return f"p_{where} + {8 * names.index(buffer.name)}"
 
     # ------------------------------------------------------------ items
 

@@ -58,6 +58,7 @@ class AtenGraph:
     `viewed` are the results that are views in PyTorch's sense; the others must not be. (None: nobody can tell.)
     `counted` pairs a result with what its version counter says in eager, `recounted` a placeholder's position with
     how much further its counter goes than by the one write to what is mutated.
+    The last `saved` results are for a backward pass: no caller sees them.
     """
 
     graph: torch.fx.Graph
@@ -67,6 +68,7 @@ class AtenGraph:
     viewed: frozenset[int] | None = None
     counted: tuple[tuple[int, int], ...] = ()
     recounted: tuple[tuple[int, int], ...] = ()
+    saved: int = 0
 
 
 class Subprogram:

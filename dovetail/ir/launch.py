@@ -17,6 +17,9 @@ one from a record of `width` words: rows, span, lanes and work in the slots `GIV
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 LAUNCH = "dovetail_launch"
 LAUNCH_MANY = "dovetail_launch_many"
 
@@ -31,3 +34,28 @@ MOST_THREADS = 1024
 
 #: Work below which one thread is faster than a team, whose start and barrier take 5-10 us.
 PARALLEL_PICOSECONDS = 20_000_000
+
+#: GPU: elements of a row that stay in the registers of one program.
+LONGEST_ROW = 16384
+#: GPU: programs that keep every multiprocessor of a large device busy.
+ENOUGH_PROGRAMS = 1056
+#: GPU: outer indices in a program whose memory is contiguous along them.
+WIDE_TILE = 64
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What the recorder of CUDA graphs must know of a program.
+
+    `device`: where all of it happens. `numbers`: places of inputs that are no tensors and that kernels read from
+    memory; `fixed`: those that are part of a recording. `written`: inputs whose version counters a call advances.
+    `dynamic`: are there sizes that differ from call to call? `saved`: so many of the last results are for a backward
+    pass.
+    """
+
+    device: Any
+    numbers: tuple[int, ...] = ()
+    fixed: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
+    dynamic: bool = False
+    saved: int = 0

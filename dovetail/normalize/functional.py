@@ -38,7 +38,6 @@ _STATISTICS = (None, None, None, "running_mean", "running_var")
 #: returns them instead; None where there is none. They write when they have any and are told to train.
 SILENT: dict[Any, Functional | None] = {
     aten.native_batch_norm.default: Functional(aten._native_batch_norm_legit_functional.default, (), _STATISTICS),
-    aten.cudnn_batch_norm.default: None,
     aten.miopen_batch_norm.default: None,
     aten.batch_norm_update_stats.default: None,
 }

@@ -35,6 +35,7 @@ _SHARING = {
     aten.unsafe_split.Tensor: aten.split.Tensor,
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
 }
+_OF_CUDNN = (aten.cudnn_batch_norm.default, aten.cudnn_batch_norm_backward.default)
 _BY_SIZES = (aten.view.default, aten._reshape_alias.default)
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
 _BUILT_IN = frozenset(("aten", "prims"))
@@ -98,6 +99,8 @@ class Recorder(FakeMode):
         if takes_list(func) or is_fused(func):
             with self:
                 return (apart if takes_list(func) else fused)(func, args, kwargs)
+        if func in _OF_CUDNN:
+            return self.of_cudnn(func, args)
         func = _SHARING.get(func, func)
         known = facts(func)
         if func._schema.name in IDENTITY:
@@ -118,6 +121,15 @@ class Recorder(FakeMode):
         else:
             self.bind(self.record(func, args, kwargs, result), result)
         return result
+
+    def of_cudnn(self, func: Any, args: tuple[Any, ...]) -> Any:
+        """BatchNorm by cuDNN as PyTorch's own; what cuDNN would keep for the backward pass is empty."""
+        if func is aten.cudnn_batch_norm.default:
+            kept = self.dispatch(aten.empty.memory_format, ([0],), {"dtype": torch.uint8, "device": args[0].device})
+            return *self.dispatch(aten.native_batch_norm.default, args, {}), kept
+        x, gradient, weight, _, _, mean, deviation, epsilon, _ = args
+        given = gradient, x, weight, None, None, mean, deviation, True, epsilon, [True, True, True]
+        return self.dispatch(aten.native_batch_norm_backward.default, given, {})
 
     def number(self, value: Any) -> FakeTensor:
         """A number in the place of the tensor that an operator works on, as torch.func passes it on."""

@@ -14,6 +14,7 @@ import torch
 from dovetail.errors import InternalError
 from dovetail.ir.host import HostProgram
 from dovetail.runtime import arena
+from dovetail.runtime.gpu.numbers import on_device
 
 _numbers = count()
 LASTING = "_lasting"  # in the namespace of a loaded program: see HostProgram
@@ -58,7 +59,8 @@ def load(
     filename = f"<dovetail host program {next(_numbers)}>"
     linecache.cache[filename] = (len(host.text), None, host.text.splitlines(True), filename)
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
-    namespace = {**host.names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout}
+    namespace = {**host.names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout,
+                 "on_device": on_device}
     namespace[LASTING] = host.lasting
     exec(compile(host.text, filename, "exec"), namespace)
     if host.symbolic:

@@ -14,8 +14,10 @@ from dovetail.schedule.fuse import Slot, fuse
 from dovetail.schedule.gather import gather
 from dovetail.schedule.in_place import write_in_place
 from dovetail.schedule.inline import inline, remove_dead
+from dovetail.schedule.recording import graph_facts, unrecordable
+from dovetail.schedule.split import suited
 
-__all__ = ["gather", "plan_memory", "schedule"]
+__all__ = ["gather", "graph_facts", "plan_memory", "schedule", "unrecordable"]
 
 
 def schedule(program: Program, options: Options) -> Program:
@@ -41,7 +43,7 @@ def _finish(program: Program, slots: list[Slot]) -> tuple:
             continue
         mine = {name for name in slot.nest.written() if readers.get(name, 0) == (name in slot.reads)}
         needed = slot.nest.written() - (mine - always)
-        items.append(arrange(slot.nest, _name(len(items), slot.nest.names), needed))
+        items += suited(arrange(slot.nest, _name(len(items), slot.nest.names), needed))
     return tuple(items)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -9,8 +11,10 @@ from dovetail.codegen.gpu import plan
 from dovetail.ir import evaluate as evaluation
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Group
+from dovetail.ir.spec import verify
 from dovetail.options import Options
-from dovetail.schedule import schedule
+from dovetail.schedule import schedule, split
+from dovetail.schedule.split import spread
 from tests.codegen_gpu.interpreter import run
 from tests.schedule.test_meaning import CASES, lowered
 
@@ -31,11 +35,17 @@ class _Machine(evaluation._Machine):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("rows", [plan.LONGEST_ROW, 4], ids=["rows in registers", "rows in loops"])
-def test_meaning(name, rows, monkeypatch):
-    monkeypatch.setattr(plan, "LONGEST_ROW", rows)
+@pytest.mark.parametrize("kind", ["rows in registers", "rows in loops", "shared out"])
+def test_meaning(name, kind, monkeypatch):
+    if kind != "rows in registers":
+        for module in (plan, split):
+            monkeypatch.setattr(module, "LONGEST_ROW", 4)
+    monkeypatch.setattr(split, "SHORT", 2 if kind == "shared out" else 1 << 30)
     fn, args, _ = CASES[name]
     program = schedule(lowered(fn, *args), Options())
+    items = [spread(item) if isinstance(item, Group) else (item,) for item in program.items]
+    program = program.with_items(tuple(itertools.chain.from_iterable(items)))
+    verify(program)
     want = evaluation.evaluate(program, args)
     monkeypatch.setitem(evaluation._RUN, Group, _Machine.group)
     got = _Machine(program, args).run()

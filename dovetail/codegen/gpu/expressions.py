@@ -45,6 +45,7 @@ class Expressions:
         self.values: dict[str, str] = {}  # results of Reduces
         self.stored: dict[tuple[str, Dim], tuple[str, bool]] = {}  # what lies where; does it belong to one loop?
         self.dirty: set[str] = set()  # buffers written since the last barrier
+        self.numbers: dict[str, Param] = {}  # numbers that are read from memory, by name
         self.count = 0
 
     # ------------------------------------------------------------ scopes
@@ -97,7 +98,9 @@ class Expressions:
         self.outer.memo[node] = types.literal(node.value, node.dtype)
 
     def _param(self, node: Param) -> None:
-        self.outer.memo[node] = self.signature.number(node)[1:]
+        pointer = self.signature.pointer(node.name)[1:]
+        self.numbers[node.name] = node
+        self.keep(node, node.symbols, f"tl.load({pointer})")
 
     def _index(self, node: Index) -> None:
         if isinstance(node.dim, int) or not node.symbols and not dims.has_values(node.dim):

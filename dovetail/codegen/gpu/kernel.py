@@ -1,7 +1,7 @@
 """One Group to one Triton kernel.
 
     @triton.jit
-    def K(p0, p1, n0, n1):                       buffers, then sizes and numbers
+    def K(p0, p1, n0, n1):                       buffers and numbers, which lie in memory; then sizes
         x = tl.program_id(0) * 1 + tl.arange(0, 1)[:, None]
         r = tl.arange(0, 4096)[None, :]
         ...
@@ -23,12 +23,11 @@ from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.expressions import ACCUMULATED, Expressions, Scope
 from dovetail.codegen.gpu.operators import HELPERS, helpers_of
 from dovetail.codegen.gpu.plan import Axis, choose, symbols_of
-from dovetail.codegen.gpu.recompute import without_rows
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.kernel import GpuLaunch, Kernel
 from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Param, Reduce, Store, extent
+from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Reduce, Store, extent
 from dovetail.options import Options
 
 _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
@@ -44,9 +43,6 @@ class _Kernel:
         self.original, self.options = group, options
         self.group = ranges.simplify(group)
         self.plan = choose(self.group)
-        if any(a is not None and a.looped for a in self.plan.inner):
-            self.group = without_rows(self.group)
-            self.plan = choose(self.group)
         self.signature = Signature()
         self.em = Expressions(self.signature, self.wide())
 
@@ -76,9 +72,7 @@ class _Kernel:
         kernel = Kernel(symbol, text, pointers, sizes, messages, launch=launch)
         return replace(kernel, text=text.replace("def K(", f"def {symbol}("))
 
-    def size_type(self, size: Dim | Param) -> str:
-        if isinstance(size, Param):
-            return "i64" if size.dtype is torch.int64 else "fp64"
+    def size_type(self, size: Dim) -> str:
         divisible = isinstance(size, int) and size % 16 == 0
         return f"{'i64' if self.em.wide else 'i32'}{':16' if divisible else ''}"
 
@@ -91,6 +85,9 @@ class _Kernel:
                     found.setdefault(node.buffer.name, node.buffer)
             if isinstance(statement, Store):
                 found.setdefault(statement.buffer.name, statement.buffer)
+        device = next(iter(found.values())).device
+        for name, param in self.em.numbers.items():
+            found[name] = Buffer(name, param.dtype, device, (), (), 0, "number")
         return tuple(found[name] for name in self.signature.pointers)
 
     # ------------------------------------------------------------ which program, which tile

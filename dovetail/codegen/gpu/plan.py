@@ -3,7 +3,7 @@
     pointwise    x: all outer ranges, flat                        one tile of 1024 elements a program
     transposes   y and x: the two ranges that accesses are contiguous along; what is left is one index a program
     rows         x: outer ranges; r: inner ones                   the whole row in registers, if it fits
-    long rows    the same, r in a loop                            local rows are computed again instead of kept
+    long rows    the same, r in a loop                            (such groups have no local buffers: schedule/split.py)
 
 Which of x and r is contiguous in memory decides the tile's proportions.
 """
@@ -14,17 +14,14 @@ from dataclasses import dataclass
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.launch import ENOUGH_PROGRAMS, LONGEST_ROW, WIDE_TILE
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Group, Load, Loop, Store, extent
 
-#: Elements of a row that stay in the registers of one program.
-LONGEST_ROW = 16384
 #: Elements of a tile: pointwise code; rows.
 FLAT, TILE = 1024, 4096
 #: Elements along one side of a transposing tile.
 SIDE = 32
-#: Programs that keep every multiprocessor of a large GPU busy.
-ENOUGH_PROGRAMS = 264
 UNKNOWN = 1024  # what a size that is not known now is taken for
 
 
@@ -116,9 +113,13 @@ def _rows(group: Group) -> Plan:
     known = all(isinstance(dims.product(map(extent, loop.inner)), int) for loop in group.loops)
     rows = _size(dims.product(map(extent, group.outer)))
     across = _contiguous_across(group)
-    wide = min(_power(rows), 64) if across else 1
-    whole = known and _power(longest) * wide <= LONGEST_ROW
-    block = _power(longest) if whole else max(16, min(TILE // wide, _power(longest)))
+    wide = min(_power(rows), WIDE_TILE) if across else 1
+    fits = known and _power(longest) <= LONGEST_ROW
+    whole = bool(group.locals) or fits and _power(longest) * wide <= LONGEST_ROW
+    if whole:
+        block, wide = _power(longest), max(1, min(wide, LONGEST_ROW // _power(longest)))
+    else:
+        block = max(16, min(TILE // wide, _power(longest)))
     if not across:
         wide = max(1, min(FLAT // block, _power(rows)))
         while wide > 1 and rows // wide < ENOUGH_PROGRAMS:

@@ -1,0 +1,50 @@
+"""What may be recorded as a CUDA graph, and what the recorder must know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from dovetail.ir import dims
+from dovetail.ir.aten import Subprogram
+from dovetail.ir.launch import GraphFacts
+from dovetail.ir.liveness import writes
+from dovetail.ir.loops import LibraryCall, Param, Program
+
+#: Operators whose results' sizes or Python values depend on data: they wait for the device.
+_WAITS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+
+
+def unrecordable(program: Program) -> str:
+    """Why not; empty if it may be."""
+    for item in program.items:
+        if isinstance(item, LibraryCall):
+            if isinstance(item.operator, Subprogram):
+                return f"{item.name} runs Python code of its own"
+            if any(tag in item.operator.tags for tag in _WAITS) and item.operator is not torch.ops.aten.index.Tensor:
+                return f"{item.operator} waits for the device"
+    return ""
+
+
+def graph_facts(program: Program, saved: int = 0) -> GraphFacts:
+    """For a program on one CUDA device, whose last `saved` results are for a backward pass."""
+    given = program.parameters()
+    places = {p.name: k for k, p in enumerate(given)}
+    numbers = tuple(places[param.name] for _, param in program.numbers)
+    called = {p.name for i in program.items if isinstance(i, LibraryCall) for p in _params((i.args, dict(i.kwargs)))}
+    written = tuple(places[old.name] for old, _ in program.mutated if old.name in places)
+    symbolic = any(isinstance(d, dims.Poly) for b in program.inputs for d in (*b.sizes, *b.strides))
+    device = next(b.device for b in (*program.inputs, *(b for i in program.items for b in writes(i).values())))
+    return GraphFacts(device, numbers, tuple(sorted(places[name] for name in called)), written, symbolic, saved)
+
+
+def _params(value: Any) -> Iterator[Param]:
+    if isinstance(value, Param):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for inner in value:
+            yield from _params(inner)
+    elif isinstance(value, dict):
+        yield from _params(list(value.values()))
