@@ -101,7 +101,7 @@ def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
 
 def note_views(s: Any, node: Any, result: Any, read: list[Any]) -> None:
     """Remember who computes with a history from a view from outside: that brings the view's own up to date."""
-    for value in map(s.by_fake.get, map(id, read)):
+    for value in map(s.by_fake.get, map(id, read if torch.is_grad_enabled() else ())):
         if isinstance(value, TensorValue) and value.origin is not None and value.fake.requires_grad:
             if value.source is not None and value.origin._is_view() and getattr(result, "requires_grad", False):
                 s.gradients.readers.append((node, value.source))

@@ -77,6 +77,14 @@ PROGRAMS = {
     "a view from outside that nobody reads between two writes": (
         "torch.randn(4)[1:]", "y = x.squeeze(); y.add_(m.bias[1:]); x.mul_(2); return x * 1",
     ),
+    "a view made without gradients, read without them after a write": (
+        INNER, "with torch.no_grad(): y = x.view(-1)\n    x.transpose_(0, 1)\n    with torch.no_grad(): y * 2\n"
+        "    return x * 1",
+    ),
+    "a view made without gradients, viewed without them after a write": (
+        INNER, "with torch.no_grad(): y = x.view(-1)\n    x.transpose_(0, 1)\n    with torch.no_grad(): y.view_as(y)\n"
+        "    return x * 1",
+    ),
     "a view made without gradients, read after a write": (
         INNER, "with torch.no_grad(): y = x.view(-1)\n    x.transpose_(0, 1); y * 2; return x * 1",
     ),
