@@ -120,18 +120,22 @@ def is_resized(s: Any, real: torch.Tensor, source: Source) -> bool:
 
 def laid_out(s: Any, real: torch.Tensor, source: Source) -> Layout | None:
     """The layout of an input with sizes that vary; None where all are constants."""
+    before = set(s.table.symbols)
     sizes: list[Dim] = [_input_size(s, real, source, k) for k in range(real.dim())]
     steps = [Item(Attr(source, "stride()"), k) for k in range(real.dim())]
     free = [k for k, step in enumerate(steps) if s.table.varying.changed(step.name())]
     if not free and all(isinstance(size, int) for size in sizes):
         return None
-    shown = tuple(None if isinstance(size, dims.Poly) else size for size in sizes)
-    plain = not free and tuple(real.stride()) == contiguous(real.shape) and min(n or 2 for n in shown if n != 0) > 1
-    if plain and 0 not in shown:
+    shared = s.table.sources
+    shown = tuple(
+        n if isinstance(n, int) else shared[dims.as_symbol(n)] if dims.as_symbol(n) in before else None for n in sizes
+    )
+    plain = not free and tuple(real.stride()) == contiguous(real.shape) and not {0, 1}.intersection(shown)
+    if plain:
         strides, facts = contiguous(sizes), (None,) * len(sizes)
     else:
         strides, facts = _strides(s, real, sizes, {k: steps[k] for k in free})
-    changes = {"sizes": shown, "strides": facts, "contiguous": plain and 0 not in shown}
+    changes = {"sizes": shown, "strides": facts, "contiguous": plain}
     return Layout(_symints(s, sizes), _symints(s, strides), changes)
 
 
@@ -152,7 +156,7 @@ def _input_size(s: Any, real: torch.Tensor, source: Source, k: int) -> Dim:
     return _symbol(s, place, size, marks.dynamic.get(k, (None, None)), marked)
 
 
-def _symbol(s: Any, place: Source, size: int, bounds: Bounds = (None, None), marked: bool = False) -> Dim:
+def _symbol(s: Any, place: Item, size: int, bounds: Bounds = (None, None), marked: bool = False) -> Dim:
     """A symbol for a size; the one of another that was equal to it in every call so far."""
     table, name = s.table, place.name()
     for known in table.symbols.values():
@@ -160,8 +164,9 @@ def _symbol(s: Any, place: Source, size: int, bounds: Bounds = (None, None), mar
         if alike and all(table.varying.alike(name, other) for other in known.names):
             known.names.append(name)
             known.marked |= marked
-            condition = Computed("({} == {})", (place, known.source))
-            s.guards.append(Guard(place, GuardKind.SIZE, condition, s.user_line()))
+            if place.base == getattr(known.source, "base", None):  # other tensors' facts name the size
+                condition = Computed("({} == {})", (place, known.source))
+                s.guards.append(Guard(place, GuardKind.SIZE, condition, s.user_line()))
             return known.dim
     return new_symbol(s, place, size, [name], bounds, marked)
 

@@ -77,7 +77,7 @@ def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.S
     below = _write_all(guards, writer, taken, held, namespace)
     scope.update(writer.names)
     checks = [*(f"    {line}" for line in writer.lines), "except Exception:", "    return _MISS"]
-    body = ["try:", *checks, *writer.forget(captured.freed), *residual.body]
+    body = ["try:", *checks, *writer.forget(captured.freed), *writer.reused(residual.body)]
     call, text = residual.function(body, _identifier(fn, scope), scope)
     call.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
     check = _failure_finder(guards, below, residual, namespace, taken)
@@ -154,7 +154,7 @@ def _belongs_below(guard: Guard) -> bool:
     """Not numbers that may change from call to call: the bulk check relies on the very objects."""
     varies = guard.kind is GuardKind.TYPE and guard.payload in (int, float, str, bytes, complex)
     varies = varies or guard.kind is GuardKind.HAS_KEY and not anchored(guard.payload[0])
-    varies = varies or guard.kind is GuardKind.TENSOR and None in guard.payload.sizes
+    varies = varies or guard.kind is GuardKind.TENSOR and not all(isinstance(n, int) for n in guard.payload.sizes)
     return not varies and guard.kind not in (GuardKind.ALIAS, GuardKind.DISTINCT, GuardKind.SIZE)
 
 

@@ -15,7 +15,7 @@ from dovetail.guards.holding import Weak
 from dovetail.guards.values import same_entries, same_value
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.settings import SETTINGS
-from dovetail.ir.source import Attr, Computed, Keyed, Source
+from dovetail.ir.source import Attr, Computed, Item, Keyed, Source
 
 
 class Writer:
@@ -82,6 +82,12 @@ class Writer:
         prefix = base.expr()
         return self.load(base) + whole[len(prefix) :] if whole.startswith(prefix) else whole
 
+    def reused(self, lines: Iterable[str]) -> list[str]:
+        """The residual's lines, sizes and numbers that the guards have read already taken from there."""
+        known = {source.expr(): name for source, name in self._loaded.items() if isinstance(source, Item)}
+        found = ((line, line.partition(" = ")) for line in lines)
+        return [f"{parts[0]} = {known[parts[2]]}" if parts[2] in known else line for line, parts in found]
+
     def forget(self, sources: Iterable[Source]) -> list[str]:
         """Lines after which no local refers to what the sources lead to."""
         return [f"{self._loaded[source]} = None" for source in sources if source in self._loaded]
@@ -122,7 +128,8 @@ def _equal(v: str, guard: Guard, writer: Writer) -> list[str]:
 
 def _tensor(v: str, guard: Guard, writer: Writer) -> list[str]:
     source: Any = guard.source
-    return tensor.conditions(v, guard.payload, writer.constant, lambda part: writer.named(Attr(source, part), v))
+    named = lambda part: writer.named(Attr(source, part), v)
+    return tensor.conditions(v, guard.payload, writer.constant, named, writer.load)
 
 
 def _length(v: str, guard: Guard, writer: Writer) -> list[str]:

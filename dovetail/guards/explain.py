@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -95,10 +95,13 @@ def _failure(guard: Guard, value: Callable[[Source], Any]) -> Failure:
         found = value(guard.source)
         if guard.kind is GuardKind.SIZE:
             text, changed = _size_words(guard.payload, value), tuple(part.name() for part in guard.payload.operands)
+        elif guard.kind is GuardKind.TENSOR:
+            sizes = tuple(value(n) if isinstance(n, Source) else n for n in guard.payload.sizes)
+            facts = replace(guard.payload, sizes=sizes)
+            text = tensor.mismatch(name, found, facts)
+            changed = tuple(f"{name}.{part}" for part in tensor.resized(found, facts))
         else:
             text = WORDS[guard.kind](name, guard.payload, found)
-        if guard.kind is GuardKind.TENSOR:
-            changed = tuple(f"{name}.{part}" for part in tensor.resized(found, guard.payload))
     except Exception as error:  # reading the user's own data: whatever it raises is the answer
         text = f"{name} cannot be read: {type(error).__name__}: {error}"
     return Failure(guard, text, guard.user_line, changed)
@@ -142,7 +145,6 @@ WORDS: dict[GuardKind, Callable[[str, Any, Any], str]] = {
     GuardKind.TYPE: lambda n, p, v: f"type({n}) is {p.__qualname__} (actual {type(v).__qualname__})",
     GuardKind.ID: lambda n, p, v: _other_object(n, p, v),
     GuardKind.EQUAL: lambda n, p, v: f"{n} == {_short(p)} (actual {_short(v)})",
-    GuardKind.TENSOR: lambda n, p, v: tensor.mismatch(n, v, p),
     GuardKind.LENGTH: lambda n, p, v: f"len({n}) == {p} (actual {len(v)})",
     GuardKind.KEYS: lambda n, p, v: f"keys of {n} are {_short(p)} (actual {_short(tuple(v))})",
     GuardKind.HAS_ATTR: lambda n, p, v: f"hasattr({n}, {p[0]!r}) is {p[1]} (actual {not p[1]})",

@@ -15,21 +15,23 @@ from typing import Any
 import torch
 
 from dovetail.ir.guard import Follows, TensorFacts
+from dovetail.ir.source import Source
 
 Constant = Callable[[Any, str], str]
 Named = Callable[[str], tuple[str, str]]
+Load = Callable[[Source], str]
 
 #: Classes that have no behaviour of their own: their dispatch keys follow from the cheap facts.
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def conditions(v: str, facts: TensorFacts, constant: Constant, named: Named) -> list[str]:
+def conditions(v: str, facts: TensorFacts, constant: Constant, named: Named, load: Load) -> list[str]:
     """Conditions on the expression `v`, most selective first; evaluating them may raise, meaning no.
 
-    `named(attribute)` is a text that loads an attribute of `v` and names it, and the name.
+    `named(attribute)` is a text that loads an attribute of `v` and names it, and the name; `load` names a size.
     """
     texts = [f"type({v}) is {constant(facts.cls, facts.cls.__name__)}"]
-    texts += _shape(v, facts, named)
+    texts += _shape(v, facts, named, load)
     texts.append(f"{v}.dtype is {constant(facts.dtype, str(facts.dtype).removeprefix('torch.'))}")
     texts += _strides(v, facts, named)
     texts.append(_device(v, facts.device, constant))
@@ -39,12 +41,12 @@ def conditions(v: str, facts: TensorFacts, constant: Constant, named: Named) -> 
     return texts + _keys(v, facts, constant)
 
 
-def _shape(v: str, facts: TensorFacts, named: Named) -> list[str]:
+def _shape(v: str, facts: TensorFacts, named: Named, load: Load) -> list[str]:
     """The whole at once, or the rank and each known member where some are unknown."""
-    sizes = tuple(facts.sizes)
+    sizes = [n if n is None else str(n) if isinstance(n, int) else load(n) for n in facts.sizes]
     if None not in sizes:
-        return [f"{v}.shape == {sizes!r}"]
-    if not any(isinstance(size, int) for size in sizes):
+        return [f"{v}.shape == ({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"]
+    if not any(sizes):
         return [f"{v}.ndim == {len(sizes)}"]
     loaded, name = named("shape")
     return [f"len({loaded}) == {len(sizes)}", *(f"{name}[{k}] == {n}" for k, n in enumerate(sizes) if n is not None)]
@@ -73,7 +75,7 @@ def _dense(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
     """Contiguity says all about the strides: no size is unknown, 0 or 1 (whose strides are free)."""
     step = 1
     for size, stride in zip(reversed(sizes), reversed(strides)):
-        if size is None or size < 2 or stride != step:
+        if not isinstance(size, int) or size < 2 or stride != step:
             return False
         step *= size
     return True
@@ -93,7 +95,8 @@ def _keys(v: str, facts: TensorFacts, constant: Constant) -> list[str]:
         if facts.dtype.is_complex:
             texts.append(f"not {v}.is_conj()")
         if 0 not in facts.sizes:  # excludes zero tensors, opaque layouts and freed storage
-            texts.append(f"({v}.data_ptr() or not {v}.numel())" if None in facts.sizes else f"{v}.data_ptr()")
+            any_size = not all(isinstance(size, int) for size in facts.sizes)
+            texts.append(f"({v}.data_ptr() or not {v}.numel())" if any_size else f"{v}.data_ptr()")
         return texts
     if facts.dispatch_keys is not None:
         texts.append(f"{constant(keys_of, 'keys_of')}({v}) == {constant(key_text(facts.dispatch_keys), 'keys')}")

@@ -49,7 +49,7 @@ class TensorFacts:
     cls: type
     dtype: Any
     device: Any
-    sizes: tuple[Any, ...]  # int, or None where any size will do
+    sizes: tuple[Any, ...]  # int, None where any size will do, or the Source of a size that it equals
     strides: tuple[Any, ...]  # int, None or Follows
     offset: int | None
     requires_grad: bool

@@ -1,4 +1,4 @@
-"""Programs of one line over sizes that change: equal to eager at every size, 0 and 1 among them, in few compilations."""
+"""Programs of one line over sizes that change: equal to eager at every size, also 0 and 1, in few compilations."""
 
 from __future__ import annotations
 
