@@ -116,6 +116,12 @@ def renewed(s: Any, text: Callable[[Source], str]) -> list[str]:
     return [f"{text(source)}.grad_fn" for source in left]
 
 
+def rely_on_no_view(s: Any, value: TensorValue) -> None:
+    """PyTorch refuses to cut a view from what it is a view of; the fake of a view from outside is none."""
+    if value.origin is not None and value.origin._is_view() and value.fake.requires_grad:
+        _history(s, "has")
+
+
 def _from_outside(s: Any, fakes: list[Any]) -> list[Any]:
     """The inputs among these tensors and the bases of these views."""
     wanted = dict.fromkeys(id(t._base if t._is_view() else t) for t in fakes if isinstance(t, torch.Tensor))

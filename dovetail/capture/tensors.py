@@ -233,6 +233,8 @@ def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Valu
             "metadata-mutation", f"{name}() changes the shape or the memory of a tensor from outside",
             f"Use {name.rstrip('_')}(), which gives a new tensor." if name not in NO_VARIANT else "Make a new tensor.",
         )  # fmt: skip
+    if name in ("detach_", "requires_grad_"):
+        grads.rely_on_no_view(s, receiver)
     takes = number_places(name)
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}

@@ -88,6 +88,9 @@ PROGRAMS = {
     "a view made without gradients, read after a write": (
         INNER, "with torch.no_grad(): y = x.view(-1)\n    x.transpose_(0, 1); y * 2; return x * 1",
     ),
+    "a view from outside that cannot be detached in place": (
+        f"({INNER})[0]", "m.ema = m.ema * 2; x.detach_(); return x * 1",
+    ),
     ".data of what the caller has views of": (PLAIN, "with torch.no_grad(): y = x[[0, 0]]\n    return y.data, y[0]"),
     "a product that adds in place": ("torch.randn(3, 1, 4).expand(3, 2, 4)", "return F.linear(x, m.weight, m.bias)"),
     "as_strided of too little, unread": ("torch.randn(1)", "(x * 2).as_strided((2, 2), (2, 1)); return x * 3"),
