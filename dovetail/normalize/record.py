@@ -23,6 +23,7 @@ from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
 from dovetail.ops.fake.layout import dense_order, is_one
 from dovetail.ops.fake.number import SYMBOLIC, NumberNode, place_of, symbolic
 from dovetail.ops.fake.relations import all_same, dim_or_node, same, surely_less
+from dovetail.ops.fake.shapes import from_the_front
 from dovetail.ops.fake.tensor import run
 from dovetail.ops.foreach import apart, takes_list
 from dovetail.ops.fused import fused, is_fused
@@ -101,7 +102,7 @@ class Recorder(FakeMode):
                 return (apart if takes_list(func) else fused)(func, args, kwargs)
         if func in _OF_CUDNN:
             return self.of_cudnn(func, args)
-        func = _SHARING.get(func, func)
+        func, args = _SHARING.get(func, func), from_the_front(func, args)
         known = facts(func)
         if func._schema.name in IDENTITY:
             return self.same_memory(func, args[0])

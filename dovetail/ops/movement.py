@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.dims import Dim, floordiv, mod
+from dovetail.ir.dims import Dim, floordiv, known_nonnegative, mod
 from dovetail.ir.loops import Const, Expr
 from dovetail.ops import build
 from dovetail.ops.build import const, where
@@ -71,7 +71,7 @@ def constant_pad_nd(emit: Emitter, out: Spec, self: Value, pad: Sequence[int], v
     for k in range(len(pad) // 2):
         axis = self.rank - 1 - k
         before[axis] = pad[2 * k]
-        padded[axis] = pad[2 * k] > 0 or pad[2 * k + 1] > 0
+        padded[axis] = not all(known_nonnegative(-n) for n in pad[2 * k : 2 * k + 2])
 
     def at(indices: Indices) -> Expr:
         source = tuple(i - b for i, b in zip(indices, before, strict=True))

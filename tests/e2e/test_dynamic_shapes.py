@@ -109,6 +109,21 @@ def test_attributes_of_a_module() -> None:
     assert entries(run) <= 3
 
 
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, n: x[x.shape[0] - n :] + 1, lambda x, n: x[: 3 - n] * 2, lambda x, n: x[n - 4 :: 2].exp(),
+        lambda x, n: torch.nn.functional.pad(x, (n, 1)), lambda x, n: torch.nn.functional.pad(x.repeat(2), (n, 1)),
+    ],
+)  # fmt: skip
+def test_bounds_that_are_negative_and_empty_dimensions(fn: Callable[..., Any]) -> None:
+    ours = dovetail.compile(fn)
+    for size, n in ((5, 3), (6, 4), (3, 1), (0, 2), (7, 5), (4, 6), (1, 1)):
+        x = torch.randn(size)
+        torch.testing.assert_close(ours(x, n), fn(x, n))
+    assert entries(ours) <= 6
+
+
 # ---------------------------------------------------------------- marks
 
 

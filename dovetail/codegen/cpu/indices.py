@@ -117,6 +117,8 @@ class Indices:
         """Floor division or modulo by a positive number; 32 bits where they are known to do."""
         w, left, divisor = self.w, operand(atom.left), atom.right
         right = w.const(divisor, "i64") if isinstance(divisor, int) else operand(divisor)
+        if not dims.known_less(0, divisor):  # an empty dimension, whose elements some mask leaves out
+            right = w.minmax("max", right, w.const(1, "i64"), "int")
         if dims.known_nonnegative(atom.left):
             top = dims.bounds(atom.left)[1]
             small = top is not None and top < 2**31 and isinstance(divisor, int) and divisor < 2**31

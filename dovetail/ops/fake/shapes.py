@@ -212,6 +212,25 @@ def bound(position: Any, size: Any, default: Any) -> Any:
 
 _END = (1 << 63) - 1
 
+#: Where the dimension is among the arguments, and the positions in it, which count from the end if negative.
+_POSITIONS = {
+    aten.slice.Tensor: (1, (2, 3)), aten.slice_backward.default: (2, (3, 4)), aten.slice_scatter.default: (2, (3, 4)),
+    aten.select.int: (1, (2,)), aten.select_backward.default: (2, (3,)), aten.select_scatter.default: (2, (3,)),
+}  # fmt: skip
+
+
+def from_the_front(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, symbolic positions that are negative counted from the beginning: later stages know no signs."""
+    if func not in _POSITIONS:
+        return args
+    at, positions = _POSITIONS[func]
+    negative = [k for k in positions if k < len(args) and isinstance(args[k], torch.SymInt) and args[k] < 0]
+    if not negative:
+        return args
+    sizes = args[1] if func in (aten.slice_backward.default, aten.select_backward.default) else args[0].shape
+    size = sizes[args[at]]
+    return tuple(torch.sym_max(arg + size, 0) if k in negative else arg for k, arg in enumerate(args))
+
 
 def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     if not x.dim():
