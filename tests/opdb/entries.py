@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import types
 import unittest
@@ -16,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 HALVES = (torch.bfloat16, torch.float16)
+DEVICE = os.environ.get("DOVETAIL_OPDB_DEVICE", "cpu")  # where the samples lie; workers inherit it
 
 
 def database() -> list[Any]:
@@ -77,7 +79,7 @@ def entries() -> list[Entry]:
     """Each operator with float32, one integer and one half type, as far as it supports them."""
     found = []
     for op in sorted(database(), key=lambda op: op.formatted_name):
-        supported = op.supported_dtypes("cpu")
+        supported = op.supported_dtypes(DEVICE)
         for choice in ((torch.float32,), INTEGERS, HALVES):
             dtype = next((d for d in choice if d in supported), None)
             if dtype is not None:
@@ -90,7 +92,7 @@ def samples(entry: Entry, most: int | None) -> Iterator[Case]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(1)
-        found = list(entry.op.sample_inputs("cpu", entry.dtype))
+        found = list(entry.op.sample_inputs(DEVICE, entry.dtype))
     for k in spread(len(found), most):
         sample = found[k]
         yield Case(f"sample {k}", entry.op.op, (sample.input, *sample.args), dict(sample.kwargs),
@@ -109,7 +111,7 @@ def errors(entry: Entry) -> Iterator[Case]:
     """Inputs that eager refuses."""
     if entry.op.error_inputs_func is None or entry.dtype is not torch.float32:
         return
-    for k, bad in enumerate(entry.op.error_inputs("cpu")):
+    for k, bad in enumerate(entry.op.error_inputs(DEVICE)):
         sample = bad.sample_input
         args, kwargs = (sample.input, *sample.args), dict(sample.kwargs)
         yield Case(f"error {k}", entry.op.op, args, kwargs, bad.error_type)

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 import dovetail
 from dovetail.errors import Unsupported
 from tests.opdb.compare import Mismatch, one, widened
-from tests.opdb.entries import Case, Entry, copied, database, has_matrix, spread
+from tests.opdb.entries import DEVICE, Case, Entry, copied, database, has_matrix, spread
 from tests.opdb.stages import SEED, Outcome, TimedOut, _line, limited
 
 #: All samples of an entry with the first that it supports; a few with each of the others.
@@ -27,7 +27,7 @@ OTHER_LAYOUTS = frozenset(("ormqr",))
 
 def differentiable(op: Any) -> list[torch.dtype]:
     """The dtypes with which gradients of the operator are compared."""
-    supported = op.supported_backward_dtypes("cpu") if op.supports_autograd else ()
+    supported = op.supported_backward_dtypes(DEVICE) if op.supports_autograd else ()
     return [dtype for dtype in DTYPES if dtype in supported]
 
 
@@ -44,7 +44,7 @@ def samples(entry: Entry, most: int | None) -> Iterator[Case]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(1)
-        found = list(entry.op.sample_inputs("cpu", entry.dtype, requires_grad=True))
+        found = list(entry.op.sample_inputs(DEVICE, entry.dtype, requires_grad=True))
     for k in spread(len(found), most):
         sample = found[k]
         yield Case(f"gradient {k}", entry.op.op, (sample.input, *sample.args), dict(sample.kwargs),

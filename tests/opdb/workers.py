@@ -87,7 +87,10 @@ def _work(pipe: Connection, entries: Sequence[Entry], most: int | None, directio
         k = pipe.recv()
         if k is None:
             return
-        pipe.send(("done", run_entry(entries[k], most, direction, lambda label: pipe.send(("case", label)))))
+        result = run_entry(entries[k], most, direction, lambda label: pipe.send(("case", label)))
+        pipe.send(("done", result))
+        if any("CUDA error" in failure["message"] for failure in result.failures):
+            return  # nothing that this process does on the device will work any more
 
 
 class _Worker:
