@@ -186,7 +186,7 @@ def build(
         kernels = {item.name: _generate(item, options) for item in scheduled.items if isinstance(item, Group)}
         scheduled = gather(scheduled, kernels)
         batches = [item for item in scheduled.items if isinstance(item, Batch)]
-        kernels |= {b.name: cpu.generate(b.groups[0], options, many=True) for b in batches}
+        kernels |= {b.name: _generate(b.groups[0], options, many=True) for b in batches}
         memory = plan_memory(scheduled, HAS_OUT)
         text = host.generate(scheduled, kernels, memory, consumes=eager is None)
     events.artifact("output_code", lambda: text.text)

@@ -101,3 +101,16 @@ def _memory(tensor: torch.Tensor) -> torch.Tensor:
 
 def _span(tensor: torch.Tensor) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
+
+
+def run_many(groups: list[Group], tensors: dict[str, torch.Tensor]) -> None:
+    """Interpret one launch of many groups that are the same kernel, each with buffers of its own."""
+    kernel, words, starts = generate(groups[0], many=True), [], [0]
+    alone = [generate(group) for group in groups]
+    assert len({each.symbol for each in alone}) == 1
+    for each in alone:
+        sizes = [dims.evaluate(s, {}) for s in each.sizes]
+        words += [*(_memory(tensors[b.name]).data_ptr() for b in each.pointers), *sizes]
+        starts.append(starts[-1] + sizes[-1])
+    table = torch.tensor([*starts, *words], dtype=torch.int64)
+    load(kernel)[(starts[-1],)](table, len(groups), len(groups).bit_length())

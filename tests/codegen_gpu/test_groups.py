@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from dovetail.codegen.gpu import generate, plan
+from dovetail.ir.loops import Group, Load, Loop, Store, new_range
 from dovetail.runtime.gpu.compiling import to_binary
-from tests.codegen.harness import compare
+from tests.codegen.harness import buffer, compare, op
 from tests.codegen.test_random_groups import Maker
 from tests.codegen.test_reductions import CASES, _result_dtype, _values, reduction
-from tests.codegen_gpu.interpreter import run
+from tests.codegen_gpu.interpreter import run, run_many
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -43,3 +44,21 @@ def test_machine_code(seed, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     made = to_binary(generate(Maker(seed).group()), 90)
     assert made.code.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_many_at_once(count, tmp_path, monkeypatch):
+    """Groups of different sizes in one launch."""
+    monkeypatch.setattr(plan, "FLAT", 32)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    tensors, groups = {}, []
+    for k in range(count):
+        x, y = torch.randn(33 + 32 * k), torch.zeros(33 + 32 * k)
+        tensors |= {f"x{k}": x, f"y{k}": y}
+        i = new_range("i", len(x))
+        load = Load(buffer(f"x{k}", x), (i,))
+        groups.append(Group(f"g{k}", (i,), (Loop((), (Store(buffer(f"y{k}", y), (i,), op("mul", load, load)),)),)))
+    run_many(groups, tensors)
+    for k in range(count):
+        torch.testing.assert_close(tensors[f"y{k}"], tensors[f"x{k}"] ** 2)
+    assert to_binary(generate(groups[0], many=True), 90).code.startswith(b"\x7fELF")

@@ -14,12 +14,13 @@ import torch
 
 import dovetail
 from tests.opdb import gradients, stages
-from tests.opdb.entries import Case, Entry, errors, samples
+from tests.opdb.entries import DEVICE, Case, Entry, entries, errors, samples
 from tests.opdb.exceptions import excused
 
 #: Entries after which a worker is replaced: compiled code and interned expressions pile up.
 ENTRIES = 60
-_FORK = multiprocessing.get_context("fork")
+#: What has begun to use a GPU cannot be forked.
+_CONTEXT: Any = multiprocessing.get_context("fork" if DEVICE == "cpu" else "spawn")
 
 
 @dataclass
@@ -78,7 +79,9 @@ def run_entry(
     return result
 
 
-def _work(pipe: Connection, entries: Sequence[Entry], most: int | None, direction: Direction) -> None:
+def _work(pipe: Connection, rows: Sequence[Entry] | None, most: int | None, direction: Direction) -> None:
+    if rows is None:
+        rows = entries() if direction == FORWARD else gradients.entries()
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(os.devnull, "w") as nowhere:  # operators warn on stderr, from C++
@@ -87,16 +90,17 @@ def _work(pipe: Connection, entries: Sequence[Entry], most: int | None, directio
         k = pipe.recv()
         if k is None:
             return
-        result = run_entry(entries[k], most, direction, lambda label: pipe.send(("case", label)))
+        result = run_entry(rows[k], most, direction, lambda label: pipe.send(("case", label)))
         pipe.send(("done", result))
         if any("CUDA error" in failure["message"] for failure in result.failures):
             return  # nothing that this process does on the device will work any more
 
 
 class _Worker:
-    def __init__(self, entries: Sequence[Entry], most: int | None, direction: Direction) -> None:
-        self.pipe, theirs = _FORK.Pipe()
-        self.process = _FORK.Process(target=_work, args=(theirs, entries, most, direction), daemon=True)
+    def __init__(self, rows: Sequence[Entry], most: int | None, direction: Direction) -> None:
+        self.pipe, theirs = _CONTEXT.Pipe()
+        given = rows if DEVICE == "cpu" else None  # a process of its own makes them anew
+        self.process = _CONTEXT.Process(target=_work, args=(theirs, given, most, direction), daemon=True)
         self.process.start()
         theirs.close()
         self.done, self.current, self.case = 0, -1, ""

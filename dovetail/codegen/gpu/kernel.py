@@ -30,12 +30,20 @@ from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Reduce, Store, extent
 from dovetail.options import Options
 
+#: Which group a program of a launch of many belongs to: the last one that begins at it or before.
+_SEARCH = (
+    "program = tl.program_id(0)", "low = program * 0", "high = low + count", "for _ in range(steps):",
+    "    middle = (low + high) // 2", "    before = tl.load(table + middle) <= program",
+    "    low = tl.where(before, middle, low)", "    high = tl.where(before, high, middle)",
+    "row = table + count + 1 + low * WIDTH",
+)  # fmt: skip
 _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
 
 
-def generate(group: Group, options: Options | None = None) -> Kernel:
-    """The kernel of one group. Raises Unsupported for dtypes that GPU kernels cannot compute."""
-    return _Kernel(group, options or Options()).build()
+def generate(group: Group, options: Options | None = None, many: bool = False) -> Kernel:
+    """The kernel of one group, or of `many` like it. Raises Unsupported for dtypes that GPU kernels cannot compute."""
+    made = _Kernel(group, options or Options())
+    return made.many() if many else made.build()
 
 
 class _Kernel:
@@ -54,23 +62,49 @@ class _Kernel:
     # ------------------------------------------------------------ the whole text
 
     def build(self) -> Kernel:
-        self.programs()
+        body, helpers = self.body_text("program = tl.program_id(0)")
+        parameters = [f"p{k}" for k in range(len(self.signature.pointers))]
+        parameters += [f"n{k}" for k in range(len(self.signature.sizes))]
+        messages = tuple(s.message for s in self.group.statements() if isinstance(s, Check))
+        text = f"{helpers}\n\n@triton.jit\ndef K({', '.join(parameters)}):\n{body}\n"
+        return self.named(text, messages, self.types())
+
+    def many(self) -> Kernel:
+        """One launch for several groups. `table` has, in words, the first program of each and their number in all; then
+        a row for each group: addresses, sizes, number of programs."""
+        body, helpers = self.body_text("program = program - tl.load(table + low).to(tl.int32)")
+        lines = [*_SEARCH]
+        for k, buffer in enumerate(self.pointers()):
+            kind = types.TYPES[buffer.dtype][0] if buffer.dtype is not torch.bool else "int8"
+            lines.append(f"p{k} = tl.load(row + {k}).to(tl.pointer_type(tl.{kind}))")
+            lines.append(f"p{k} = tl.multiple_of(p{k}, 16)")
+        first, width = len(self.signature.pointers), len(self.types()) + 1
+        for k, kind in enumerate(self.types()[first:]):
+            lines.append(f"n{k} = tl.load(row + {first + k}).to(tl.int{kind[1:3]})")
+            lines += [f"n{k} = tl.multiple_of(n{k}, 16)"] if kind.endswith(":16") else []
+        head = "".join(f"    {line}\n" for line in lines).replace("WIDTH", str(width))
+        text = f"{helpers}\n\n@triton.jit\ndef K(table, count, steps):\n{head}{body}\n"
+        return replace(self.named(text, (), ("*i64", "i32", "i32")), many=True)
+
+    def types(self) -> tuple[str, ...]:
+        pointers = [f"*{types.TYPES[b.dtype][1]}" for b in self.pointers()]
+        return (*pointers, *map(self.size_type, self.signature.sizes))
+
+    def named(self, text: str, messages: tuple[str, ...], arguments: tuple[str, ...]) -> Kernel:
+        launch = GpuLaunch(arguments, self.plan.warps, bool(messages), self.options.numerics == "default")
+        key = f"{launch}\n{self.types()}\n{text}"
+        symbol = f"k{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        sizes = (*self.signature.sizes, self.plan.programs)
+        text = text.replace("def K(", f"def {symbol}(")
+        return Kernel(symbol, text, self.pointers(), sizes, messages, joins=not messages, launch=launch)
+
+    def body_text(self, program: str) -> tuple[str, str]:
+        """The body, after a line that finds the program's number, and the functions that it calls."""
+        self.programs(program)
         for loop, axis in zip(self.group.loops, self.plan.inner, strict=True):
             self.loop(loop, axis)
         body = "\n".join(self.em.outer.lines)
-        parameters = [f"p{k}" for k in range(len(self.signature.pointers))]
-        parameters += [f"n{k}" for k in range(len(self.signature.sizes))]
-        helpers = "".join(HELPERS[name] for name in helpers_of(body))
-        text = f"{_HEAD}{helpers}\n\n@triton.jit\ndef K({', '.join(parameters)}):\n{body}\n"
-        sizes = (*self.signature.sizes, self.plan.programs)
-        messages = tuple(s.message for s in self.group.statements() if isinstance(s, Check))
-        pointers = self.pointers()
-        kinds = [f"*{types.TYPES[b.dtype][1]}" for b in pointers] + list(map(self.size_type, self.signature.sizes))
-        launch = GpuLaunch(tuple(kinds), self.plan.warps, bool(messages), self.options.numerics == "default")
-        key = f"{launch}\n{text}"
-        symbol = f"k{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-        kernel = Kernel(symbol, text, pointers, sizes, messages, launch=launch)
-        return replace(kernel, text=text.replace("def K(", f"def {symbol}("))
+        return body, _HEAD + "".join(HELPERS[name] for name in helpers_of(body))
 
     def size_type(self, size: Dim) -> str:
         divisible = isinstance(size, int) and size % 16 == 0
@@ -92,10 +126,10 @@ class _Kernel:
 
     # ------------------------------------------------------------ which program, which tile
 
-    def programs(self) -> None:
+    def programs(self, program: str) -> None:
         """Indices of the axes and batch ranges from the number of the program."""
         line = self.em.outer.line
-        line(f"program = tl.program_id(0){'.to(tl.int64)' if self.em.wide else ''}")
+        line(f"{program}{'.to(tl.int64)' if self.em.wide else ''}")
         parts = [*((r, None) for r in self.plan.batch), *((None, a) for a in self.plan.axes)]
         for k, (batch, axis) in reversed(list(enumerate(parts))):
             place = "program"

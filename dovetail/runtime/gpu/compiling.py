@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import linecache
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import Kernel
+
+#: What a launch of many says of the addresses that it reads.
+_ALIGNED = re.compile(r"tl\.multiple_of\((p\d+), 16\)")
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,10 @@ def to_binary(kernel: Kernel, capability: int, aligned: bool = True) -> Binary:
     """
     compiler, backends = triton()
     assert kernel.launch is not None
-    names = [f"p{k}" for k in range(len(kernel.pointers))]
-    names += [f"n{k}" for k in range(len(kernel.launch.arguments) - len(names))]
+    if not aligned:
+        kernel = replace(kernel, text=_ALIGNED.sub(r"\1", kernel.text))
+    source = function(kernel)
+    names = source.arg_names
     signature, attributes = {}, {}
     for k, (name, kind) in enumerate(zip(names, kernel.launch.arguments, strict=True)):
         signature[name], _, multiple = kind.partition(":")
@@ -58,8 +64,8 @@ def to_binary(kernel: Kernel, capability: int, aligned: bool = True) -> Binary:
         "debug": kernel.launch.checked, "sanitize_overflow": False,
     }  # fmt: skip
     try:
-        source = compiler.ASTSource(function(kernel), signature, {}, attributes)
-        made = compiler.compile(source, backends.GPUTarget("cuda", capability, 32), options)
+        target = backends.GPUTarget("cuda", capability, 32)
+        made = compiler.compile(compiler.ASTSource(source, signature, {}, attributes), target, options)
     except Exception as error:
         raise InternalError("codegen", f"Triton rejects {kernel.symbol}: {error}") from error
     return Binary(made.asm["cubin"], made.metadata.shared, made.metadata.num_warps)

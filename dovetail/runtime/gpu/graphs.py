@@ -155,15 +155,18 @@ class Recorder:
             given = [targets.get(k, i) for k, i in enumerate(inputs)]
             graph.capture_begin(_pool(device), capture_error_mode="thread_local")
             try:
-                with numbers.kept_in(memory):
+                with numbers.kept_in(memory) as tables:
                     found = self.call(*given)
             finally:
                 graph.capture_end()
+            for table, words in tables:
+                table.copy_(words)
         torch.cuda.current_stream(device).wait_stream(stream)
         places = {k: i.data_ptr() for k, i in enumerate(inputs) if k in same}
         results = [_result(value, given) for value in found]
         kept = [v for v, r in zip(found, results, strict=True) if r.metadata is not None]
         _owned.update(v.data_ptr() for v in kept)
+        kept += [table for table, _ in tables]
         owned = frozenset(k for k, address in places.items() if address in _owned)
         return _Recording(graph, places, targets, memory, results, kept, owned=owned)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
+import operator
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +16,7 @@ import torch
 
 from dovetail.ir.kernel import Kernel
 from dovetail.runtime.cpu.store import Store, default_folder
-from dovetail.runtime.gpu import driver
+from dovetail.runtime.gpu import driver, numbers
 from dovetail.runtime.gpu.compiling import Binary, identity, to_binary
 
 _loaded: dict[tuple[str, int], Callable[..., None]] = {}
@@ -82,6 +85,8 @@ def _key(kernel: Kernel, capability: int, aligned: bool) -> str:
 def _callable(kernel: Kernel, binary: Binary, index: int, capability: int) -> Callable[..., None]:
     """Assumes buffers at multiples of 16 bytes, and has another version for a call where one is not."""
     assert kernel.launch is not None
+    if kernel.many:
+        return _many(kernel, binary, index, capability)
     arguments, count = kernel.launch.arguments, len(kernel.pointers)
     fast = driver.launcher(binary, kernel.symbol, arguments, index)
     slow: list[Callable[..., None]] = []
@@ -97,5 +102,26 @@ def _callable(kernel: Kernel, binary: Binary, index: int, capability: int) -> Ca
             (plain,) = _binaries([kernel], capability, Store(default_folder()), aligned=False)
             slow.append(driver.launcher(plain, kernel.symbol, arguments, index))
         slow[0](*args)
+
+    return call
+
+
+def _many(kernel: Kernel, binary: Binary, index: int, capability: int) -> Callable[..., None]:
+    """Takes the arguments of each group in turn."""
+    assert kernel.launch is not None
+    arguments, device = kernel.launch.arguments, torch.device("cuda", index)
+    width, pointers = len(kernel.pointers) + len(kernel.sizes), len(kernel.pointers)
+    versions = {True: driver.launcher(binary, kernel.symbol, arguments, index)}
+
+    def call(*args: Any) -> None:
+        groups = len(args) // width
+        starts = list(itertools.accumulate(args[width - 1 :: width], initial=0))
+        together = functools.reduce(operator.or_, (a for k in range(pointers) for a in args[k::width]), 0)
+        aligned = not together & 15
+        if aligned not in versions:
+            (plain,) = _binaries([kernel], capability, Store(default_folder()), aligned=False)
+            versions[aligned] = driver.launcher(plain, kernel.symbol, arguments, index)
+        table = numbers.table(device, (*starts, *args))
+        versions[aligned](table.data_ptr(), groups, groups.bit_length(), starts[-1])
 
     return call

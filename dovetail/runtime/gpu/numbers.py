@@ -17,6 +17,7 @@ import torch
 
 class _Recorded(threading.local):
     memory: torch.Tensor | None = None
+    tables: list[tuple[torch.Tensor, torch.Tensor]] | None = None
 
 
 _recorded = _Recorded()
@@ -38,11 +39,22 @@ def on_device(device: torch.device, *numbers: Any) -> torch.Tensor:
     return words(numbers).to(device) if _recorded.memory is None else _recorded.memory
 
 
+def table(device: torch.device, given: Sequence[int]) -> torch.Tensor:
+    """The words in the device's memory. While a program is recorded they are the same for all replays: the memory is
+    filled when the recording is complete."""
+    host = torch.tensor(given, dtype=torch.int64)
+    if _recorded.tables is None:
+        return host.to(device)
+    made = torch.empty_like(host, device=device)
+    _recorded.tables.append((made, host))
+    return made
+
+
 @contextmanager
-def kept_in(memory: torch.Tensor | None) -> Iterator[None]:
-    """Programs of this thread read their numbers from there."""
-    _recorded.memory = memory
+def kept_in(memory: torch.Tensor | None) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Programs of this thread read their numbers from there; gives the tables that remain to be filled."""
+    _recorded.memory, _recorded.tables = memory, []
     try:
-        yield
+        yield _recorded.tables
     finally:
-        _recorded.memory = None
+        _recorded.memory = _recorded.tables = None
