@@ -218,10 +218,10 @@ def recorded(
     return recorder if not consumes else lambda box: recorder(*box)
 
 
-def _generate(group: Group, options: Options) -> Kernel:
-    """The kernel of a group, for the device that it writes to; a check of sizes alone has none."""
+def _generate(group: Group, options: Options, many: bool = False) -> Kernel:
+    """The kernel of a group, or of many like it, for the device that it writes to; a check of sizes alone has none."""
     devices = {buffer.device.type for buffer in (*reads(group).values(), *writes(group).values())}
-    return (cpu if devices <= {"cpu"} else gpu).generate(group, options)
+    return (cpu if devices <= {"cpu"} else gpu).generate(group, options, many=many)
 
 
 def load_kernels(kernels: Sequence[Kernel]) -> dict[str, Callable[..., Any]]:

@@ -25,6 +25,7 @@ _DECIDES = Reason("its own code decides by the values of a tensor", frozenset({"
 _MEMORY = Reason("resizes the memory of its argument", frozenset({"metadata-mutation"}))
 _SHAPE = Reason("changes the shape of the caller's tensor in place", frozenset({"metadata-mutation"}), "in place$")
 _LAYOUT = Reason("sparse tensors have no strides and are part of no graph", frozenset({"sparse-tensor"}))
+_OPAQUE = Reason("compiles a kernel of the user's own", frozenset({"opaque-call"}))
 _OBJECT = Reason("takes a callable or options object, which a graph cannot name", frozenset({"graph-argument"}))
 
 #: Entries that break with PyTorch before a version only.
@@ -44,6 +45,8 @@ EXCEPTIONS: dict[str, Reason] = {
                      "transpose", "nn_functional_dropout3d"), _SHAPE),
     **dict.fromkeys(("nn_functional_linear_cross_entropy_chunked", "nn_functional_linear_cross_entropy_chunked_none",
                      "nn_functional_triplet_margin_with_distance_loss"), _OBJECT),
+    **dict.fromkeys(("jiterator_2inputs_2outputs", "jiterator_4inputs_with_extra_args", "jiterator_binary",
+                     "jiterator_binary_return_by_ref", "jiterator_unary"), _OPAQUE),
     **dict.fromkeys(("sparse_sampled_addmm", "sparse_mm_reduce", "to_sparse"), _LAYOUT),
 }  # fmt: skip
 

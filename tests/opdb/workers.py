@@ -92,8 +92,6 @@ def _work(pipe: Connection, rows: Sequence[Entry] | None, most: int | None, dire
             return
         result = run_entry(rows[k], most, direction, lambda label: pipe.send(("case", label)))
         pipe.send(("done", result))
-        if any("CUDA error" in failure["message"] for failure in result.failures):
-            return  # nothing that this process does on the device will work any more
 
 
 class _Worker:
@@ -131,7 +129,8 @@ def sweep(
                 continue
             yield result
             worker.done += 1
-            if worker.done >= ENTRIES or not worker.process.is_alive():
+            spoilt = any("CUDA error" in failure["message"] for failure in result.failures)  # for all that follows
+            if worker.done >= ENTRIES or spoilt or not worker.process.is_alive():
                 worker.stop()
                 workers[workers.index(worker)] = worker = _Worker(entries, most, direction)
             if queue:
