@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir import dims
 from dovetail.ir.loops import Expr
 from dovetail.ops import build
 from dovetail.ops.build import const, where
@@ -58,7 +59,7 @@ def arange(emit: Emitter, out: Spec, start: Any, end: Any = None, step: Any = 1,
     if end is None:
         start, end = 0, start
     if out.dtype in build.INTEGERS:
-        if not all(isinstance(v, int) for v in (start, step)):
+        if not all(isinstance(v, (int, dims.Poly)) for v in (start, step)):
             return NotImplemented
         return emit.expression(out, lambda indices: build.index(_first(indices) * step + start))
 

@@ -17,7 +17,7 @@ from dovetail.ops.movement import cat, diagonal_scatter, select_scatter, slice_s
 from dovetail.ops.reduction import axes_of, divided, kept_spec
 from dovetail.ops.registry import Rows, opmath
 from dovetail.ops.value import Indices, Spec, Value
-from dovetail.ops.views import replaced
+from dovetail.ops.views import clamped, replaced
 
 ROWS = Rows()
 pointwise = ROWS.pointwise
@@ -280,9 +280,9 @@ def slice_backward(
     """Zeros around a slice without gaps are pieces of their own, so that what computes it may store it in place."""
     axis = dim % len(out.sizes)
     size, length = out.sizes[axis], grad.sizes[axis]
-    if step != 1 or not isinstance(size, int) or not isinstance(length, int) or grad.spec.empty:
+    if step != 1 or grad.spec.empty:
         return slice_scatter(emit, out, emit.constant(out, 0), grad, dim, start, end, step)
-    first = min(max(start + size if start < 0 else start, 0), size)
+    first = clamped(start, size, 0)
 
     def zeros(count: int) -> Value:
         return emit.constant(replace(out, sizes=replaced(out.sizes, axis, (count,))), 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.dims import Dim, floordiv, known_nonnegative, mod
+from dovetail.ir.dims import Dim, floordiv, known_less, known_nonnegative, mod
 from dovetail.ir.loops import Const, Expr
 from dovetail.ops import build
 from dovetail.ops.build import const, where
@@ -104,14 +104,14 @@ def flip(emit: Emitter, out: Spec, self: Value, dims: Sequence[int]) -> Value:
 def roll(emit: Emitter, out: Spec, self: Value, shifts: Any, dims: Any = ()) -> Any:
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [dims] if isinstance(dims, int) else list(dims)
-    if not axes or not all(isinstance(size, int) for size in self.sizes):
+    if not axes or not all(isinstance(shift, int) for shift in shifts):
         return NotImplemented
     if out.empty:
         return self.remapped(out.sizes, out.strides, lambda i: i, None)
     back = [0] * self.rank
     for shift, axis in zip(shifts, axes, strict=True):
         size = self.sizes[axis % self.rank]
-        back[axis % self.rank] = (back[axis % self.rank] - shift) % size
+        back[axis % self.rank] = mod(back[axis % self.rank] - shift, size)
 
     def source(indices: Indices) -> Indices:
         return tuple(mod(i + b, n) if b else i for i, b, n in zip(indices, back, self.sizes, strict=True))
@@ -168,7 +168,7 @@ def slice_scatter(
 @ROWS("aten::select_scatter")
 def select_scatter(emit: Emitter, out: Spec, self: Value, src: Value, dim: int, index: int) -> Any:
     axis = dim % self.rank
-    position = index + self.sizes[axis] if index < 0 else index
+    position = index + self.sizes[axis] if known_less(index, 0) else index
 
     def at(indices: Indices) -> Expr:
         here = build.eq(build.index(indices[axis]), build.index(position))

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir import dims
 from dovetail.ops import views
 from dovetail.ops.emit import Emitter
 from dovetail.ops.registry import Rows
@@ -43,8 +44,7 @@ def addmm(emit: Emitter, out: Spec, self: Value, mat1: Value, mat2: Value, beta:
 
 def _product(emit: Emitter, out: Spec, left: Value, right: Value, bias: Value | None) -> Value:
     """`left @ right + bias` as oneDNN's linear layer, whose weight is `right` transposed, in whatever layout."""
-    sizes = (*left.sizes, out.sizes[1])
-    if not all(isinstance(n, int) for n in sizes) or sizes[0] * sizes[1] * sizes[2] < max(LARGE, 1):
+    if dims.typical(dims.product((*left.sizes, out.sizes[1]))) < LARGE:
         return NotImplemented
     if out.dtype is not torch.float32 or out.device.type != "cpu" or not faster_by_onednn():
         return NotImplemented
@@ -64,7 +64,7 @@ def _product(emit: Emitter, out: Spec, left: Value, right: Value, bias: Value | 
 def _dense(matrix: Value) -> bool:
     """Rows or columns without gaps inside: what oneDNN takes as it is."""
     (m, n), (s, t) = matrix.sizes, matrix.strides
-    return bool((t == 1 and s >= n) or (s == 1 and t >= m))
+    return t == 1 and dims.known_nonnegative(s - n) or s == 1 and dims.known_nonnegative(t - m)
 
 
 @cache

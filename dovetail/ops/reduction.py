@@ -189,13 +189,13 @@ def _deviation(root: bool, with_mean: bool) -> Any:
         axes = axes_of(self.rank, dim)
         less = correction if correction is not None else 1 if unbiased is None else int(unbiased)
         number = count(self, axes)
-        if not isinstance(number, int):
+        if not isinstance(number, int) and not isinstance(less, int):
             return NotImplemented
-        freedom = max(number - less, 0)
+        freedom = max(number - less, 0) if isinstance(number, int) else dims.maximum(number - less, 0)
         average = mean_of(emit, self, axes, moments_dtype(self))
 
         def finish(x: Expr) -> Expr:
-            variance = build.div(x, const(float(freedom), x.dtype))
+            variance = build.div(x, const(float(freedom) if isinstance(freedom, (int, float)) else freedom, x.dtype))
             return build.sqrt(variance) if root else variance
 
         spec = out[0] if with_mean else out

@@ -218,7 +218,7 @@ def select(emit: Emitter, out: Spec, self: Value, dim: int, index: int) -> Value
 
 def taken(self: Value, axis: int, index: Dim) -> Value:
     """The slice at one position of `axis`, without that dimension."""
-    at = index + self.sizes[axis] if isinstance(index, int) and index < 0 else index
+    at = index + self.sizes[axis] if dims.known_less(index, 0) else index
     return self.remapped(
         replaced(self.sizes, axis, ()), replaced(self.strides, axis, ()),
         lambda i: (*i[:axis], at, *i[axis:]), self.offset + self.strides[axis] * at,

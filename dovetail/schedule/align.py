@@ -66,9 +66,9 @@ def pieces(position: Dim, ranges: Iterable[Symbol]) -> list[_Piece] | None:
             return None
         if step != 0 and symbol.extent != 1:
             found.append(_Piece(step, symbol.extent, symbol))  # type: ignore[arg-type]
-    if not all(isinstance(p.stride, int) and p.stride > 0 for p in found):
+    if not all(p.stride > 0 if isinstance(p.stride, int) else dims.known_nonnegative(p.stride) for p in found):
         return None
-    return sorted(found, key=lambda p: p.stride)  # type: ignore[arg-type,return-value]
+    return sorted(found, key=lambda p: dims.typical(p.stride))
 
 
 def align(

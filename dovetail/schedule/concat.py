@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from dovetail.ir import dims
 from dovetail.ir.liveness import output_buffers, reads, writes
 from dovetail.ir.loops import Buffer, Expr, Group, Item, Load, Loop, Program, Reduce, Statement, Store, rewrite
 
@@ -93,8 +94,7 @@ def _one_dimension_shorter(short: Buffer, long: Buffer) -> bool:
 
 
 def _order(buffer: Buffer) -> list[int]:
-    known = all(isinstance(s, int) for s in buffer.strides)
-    return sorted(range(len(buffer.sizes)), key=lambda k: -buffer.strides[k]) if known else []  # type: ignore[operator]
+    return sorted(range(len(buffer.sizes)), key=lambda k: -dims.typical(buffer.strides[k]))
 
 
 def _redirected(group: Group, targets: dict[str, Buffer]) -> Group:

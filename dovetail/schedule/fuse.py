@@ -158,7 +158,7 @@ def _anchors(first: Nest, second: Nest) -> list[tuple[Access, Access]]:
 
 
 def _large(buffer: Buffer) -> bool:
-    return not isinstance(buffer.numel, int) or buffer.numel >= 1024
+    return dims.typical(buffer.numel) >= 1024
 
 
 def _combine_along(first: Nest, second: Nest, a: Access, b: Access, names: Names) -> Nest | None:
@@ -286,13 +286,13 @@ def _pays(joined: Nest, first: Nest, second: Nest) -> bool:
     """Would the joined nest keep the parallelism and the contiguous access of its parts?"""
     if all(not p.inner for p in joined.placed):
         return True
-    rows = count(joined.outer)
+    rows = dims.typical(count(joined.outer))
     moved_inside = any(n.pointwise and any(p.inner for p in joined.placed) for n in (first, second))
     if moved_inside and _column(joined):
         return False
-    if isinstance(rows, int) and rows < ENOUGH_ROWS:
-        work = max((count(p.inner) for p in joined.placed), key=lambda d: d if isinstance(d, int) else SMALL + 1)
-        return isinstance(work, int) and work * rows <= SMALL or _one_pass(joined)
+    if rows < ENOUGH_ROWS:
+        work = max(dims.typical(count(p.inner)) for p in joined.placed)
+        return work * rows <= SMALL or _one_pass(joined)
     return True
 
 

@@ -17,7 +17,6 @@ from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Expr, Group, Load, Loop, Op, Reduce, Statement, Store, extent
 
-_UNKNOWN_EXTENT = 256
 _SCATTERED = {"load": 12.0, "store": 24.0}
 _HORIZONTAL = 40.0  # folding the lanes of one accumulator, in vector instructions
 
@@ -122,7 +121,7 @@ def _trips(loop: Loop) -> float:
     total = 1.0
     for r in loop.inner:
         size = extent(r)
-        total *= size if isinstance(size, int) else _UNKNOWN_EXTENT
+        total *= dims.typical(size)
     return total
 
 
@@ -131,7 +130,7 @@ def _loop_cost(loop: Loop, axis: Symbol | None, lanes: int, inner: bool) -> floa
     if axis is None:
         count = len(accesses(loop.body)) + 1.0
         return count * max(_trips(loop), 0.0) if loop.inner else count
-    size = axis.extent if isinstance(axis.extent, int) else _UNKNOWN_EXTENT
+    size = dims.typical(axis.extent)  # type: ignore[arg-type]
     lanes = max(min(lanes, size), 1)
     efficiency = size / (-(-size // lanes) * lanes) if size else 1.0
     cost = 1.0

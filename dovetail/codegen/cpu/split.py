@@ -29,8 +29,8 @@ def wanted(group: Group, plan: Plan) -> bool:
     """Would the outer indices alone leave threads idle while there is work for them?"""
     if plan.outer is not None or group.locals:
         return False
-    rows = dims.product(extent(r) for r in group.outer)
-    if not isinstance(rows, int) or rows >= FEW_ROWS:
+    rows = dims.typical(dims.product(extent(r) for r in group.outer))
+    if rows >= FEW_ROWS:
         return False
     return any(
         splittable(loop, axis) and _long(loop, axis)
@@ -45,8 +45,8 @@ def splittable(loop: Loop, axis: Symbol | None) -> bool:
 
 
 def _long(loop: Loop, axis: Symbol | None) -> bool:
-    trips = dims.product(extent(r) for r in loop.inner)
-    return not isinstance(trips, int) or trips * cost.of_loop(loop, axis) > launch.PARALLEL_PICOSECONDS
+    trips = dims.typical(dims.product(extent(r) for r in loop.inner))
+    return trips * cost.of_loop(loop, axis) > launch.PARALLEL_PICOSECONDS
 
 
 class Split:
