@@ -44,6 +44,9 @@ class Sizes:
         self.facts: list[Fact] = []
         self.solved: dict[Symbol, Dim] = {}  # in terms of symbols that are not solved
         self.lows: dict[Symbol, Dim] = {}  # a symbol with a lower bound that was learned, for proofs only
+        self._resolved: dict[Dim, Dim] = {}  # answers given since the last fact
+        self._known: dict[tuple[str, Dim], bool | None] = {}
+        self._bounds: list[Dim] | None = None  # what is relied on to be at least 0
         self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
 
     def symbol(self, name: str, hint: int, lo: int = 0) -> Dim:
@@ -56,10 +59,13 @@ class Sizes:
 
     def resolve(self, dim: Dim) -> Dim:
         """The same value in terms of the fewest symbols."""
-        if isinstance(dim, int):
+        if isinstance(dim, int) or not self.facts:
             return dim
-        dim = dims.substitute(dim, self.solved) if self.solved else dim
-        return self.constants.get(dim, dim) if self.constants else dim
+        found = self._resolved.get(dim)
+        if found is None:
+            found = dims.substitute(dim, self.solved) if self.solved else dim
+            found = self._resolved[dim] = self.constants.get(found, found)
+        return found
 
     def hint(self, dim: Dim) -> int:
         """The value in the call that is captured."""
@@ -83,6 +89,11 @@ class Sizes:
         dim = self.resolve(dim)
         if isinstance(dim, int):
             return dim >= 0 if sign == AT_LEAST else (dim == 0) == (sign == EQUAL)
+        if (sign, dim) not in self._known:
+            self._known[sign, dim] = self._prove(sign, dim)
+        return self._known[sign, dim]
+
+    def _prove(self, sign: str, dim: Dim) -> bool | None:
         if sign == AT_LEAST:
             return True if self._nonnegative(dim) else False if self._nonnegative(-dim - 1) else None
         if self._nonnegative(dim - 1) or self._nonnegative(-dim - 1) or self._unequal(dim):
@@ -101,14 +112,18 @@ class Sizes:
     # ------------------------------------------------------------ what is relied on
 
     def _nonnegative(self, dim: Dim) -> bool:
-        if dims.known_nonnegative(dims.substitute(dim, self.lows)):
+        if dims.known_nonnegative(dim):
             return True
-        for fact in self.facts:
-            if fact.sign == AT_LEAST and dims.known_nonnegative(
-                dims.substitute(dim - self.resolve(fact.dim), self.lows)
-            ):
-                return True
-        return False
+        if not self.facts or isinstance(dim, int):
+            return False
+        raised = dims.substitute(dim, self.lows)
+        if raised is not dim and dims.known_nonnegative(raised):
+            return True
+        if self._bounds is None:
+            resolved = [self.resolve(fact.dim) for fact in self.facts if fact.sign == AT_LEAST]
+            self._bounds = [dims.substitute(d, self.lows) for d in resolved if not isinstance(d, int)]
+        mine = dims.symbols(raised)
+        return any(mine & dims.symbols(b) and dims.known_nonnegative(raised - b) for b in self._bounds)
 
     def _unequal(self, dim: Dim) -> bool:
         known = [self.resolve(f.dim) for f in self.facts if f.sign == UNEQUAL]
@@ -124,12 +139,19 @@ class Sizes:
             self.facts.append(Fact(sign, dim, self.where()))
             if sign == AT_LEAST:
                 self._raise_low(dim)
+            self._forget()
         if sign == EQUAL:
             if simpler is None:
                 self._solve(dim)
             constant = dict(dim.terms).get((), 0)  # type: ignore[union-attr]
             self.constants[dim - constant] = -constant
             self.constants[constant - dim] = constant
+            self._forget()
+
+    def _forget(self) -> None:
+        self._resolved.clear()
+        self._known.clear()
+        self._bounds = None
 
     def _simpler(self, sign: str, dim: Dim) -> list[tuple[str, Dim]] | None:
         """The same said by simpler statements together; None where there are none."""
