@@ -35,4 +35,4 @@ def chunks(old: Sequence[Dim], new: Sequence[Dim]) -> list[Chunk]:
 def _less(p: Dim, q: Dim) -> bool:
     if isinstance(p, int) and isinstance(q, int):
         return p < q
-    return dims.known_less(p, q) or dims.floordiv(q, p) * p == q
+    return dims.known_less(p, q) or p != 0 and dims.floordiv(q, p) * p == q

@@ -151,8 +151,8 @@ def view(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) -> An
         return view_dtype(emit, out, self)
     if self.sizes == out.sizes:
         return self
-    if out.empty:
-        return self.remapped(out.sizes, out.strides, lambda i: i, self.offset)
+    if out.empty or self.spec.empty:
+        return self.remapped(out.sizes, out.strides, lambda i: (0,) * self.rank, self.offset)
     runs = chunks(self.sizes, out.sizes)
     strides = _reshaped_strides(self, out, runs)
     old = self.sizes

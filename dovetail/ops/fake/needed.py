@@ -36,6 +36,7 @@ def told_by(values: Iterable[tuple[str, Any]]) -> dict[Symbol, str]:
             pairs.append((text, dim_of(value)))
         elif isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides:
             pairs += [(f"{text}.size({k})", dim_of(size)) for k, size in enumerate(value.shape)]
+            pairs += [(f"{text}.stride({k})", dim_of(step)) for k, step in enumerate(value.stride())]
     return bind(pairs)
 
 

@@ -53,6 +53,9 @@ def _empty(name: str, x: torch.Tensor, named: dict[str, Any]) -> Any:
             f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
             "Specify the reduction dim with the 'dim' argument."
         )
+    dim = named.get("dim")
+    if name in ("max", "min") and isinstance(dim, int) and -x.dim() <= dim < x.dim() and x.shape[dim] == 0:
+        raise IndexError(f"{name}(): Expected reduction dim {dim % x.dim()} to have non-zero size.")
     return NotImplemented
 
 

@@ -297,7 +297,9 @@ def _split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> An
 
 def _unbind(x: torch.Tensor, dim: int = 0) -> Any:
     d = axis(dim, x.dim())
-    return [_select(x, d, k) for k in range(_value(x.shape[d]))]
+    sizes, strides, start = list(x.shape), list(x.stride()), x.storage_offset()
+    left = sizes[:d] + sizes[d + 1 :], strides[:d] + strides[d + 1 :]
+    return [seen(x, *left, start + k * strides[d]) for k in range(_value(x.shape[d]))]
 
 
 def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:

@@ -105,7 +105,11 @@ class Sizes:
         dim = self.resolve(dim)
         if not isinstance(dim, int):
             hint = self.hint(dim)
-            self._rely(EQUAL, dim - hint)
+            if not any(dims.coefficient(dim, s) in (1, -1) for s in dim.symbols):
+                for symbol in sorted(dim.symbols):  # a product that nothing can be solved from
+                    self.value(dims.of_symbol(symbol))
+            if not isinstance(self.resolve(dim), int):
+                self._rely(EQUAL, dim - hint)
             return hint
         return dim
 
