@@ -16,7 +16,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch bench bench-train bench-compile bench-capture curves opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images lint format types clean
+.PHONY: demo test test-torch bench bench-train bench-compile bench-capture curves opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images fuzz-shapes lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -87,6 +87,9 @@ fuzz-python: $(READY)
 # Training steps of random convolutional networks.
 fuzz-images: $(READY)
 	$(BIN)/python -m tests.fuzz.images $(ARGS)
+
+fuzz-shapes: $(READY)
+	$(BIN)/python -m tests.fuzz.shapes --count 5000 --jobs 2 $(ARGS)
 
 fuzz-aliasing: $(READY)
 	$(BIN)/python -m tests.fuzz.aliasing --count 20000 --jobs 2 $(ARGS)

@@ -36,6 +36,7 @@ from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
 from dovetail.ir.source import Member, Source
 from dovetail.ops.fake.number import NumberNeeded
+from dovetail.ops.fake.retry import symbolically
 from dovetail.ops.fake.tensor import refuse_unusual
 
 # ---------------------------------------------------------------- inputs
@@ -265,7 +266,7 @@ def _tensors(value: Any) -> list[TensorValue]:
 
 def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     try:
-        return function(*args, **kwargs)
+        return symbolically(function, args, kwargs)
     except Unsupported as error:
         if isinstance(error, NumberNeeded):
             sizes.retry_as_constants(s, function, args, kwargs, error)

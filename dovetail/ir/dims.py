@@ -634,6 +634,14 @@ def factors(dim: Dim) -> list[Dim]:
     return list(map(_atom_dim, dict.fromkeys(dim.terms[0][0])))
 
 
+def quotient(dim: Poly) -> Dim | None:
+    """a - n*b where `dim` is a // b - n: both are nonnegative or none is."""
+    terms = dict(dim.terms)
+    constant = terms.pop((), 0)
+    atom = _sole_atom(_from_terms(terms))
+    return atom.left + atom.right * constant if isinstance(atom, FloorDiv) else None
+
+
 def excess(dim: Dim) -> Dim | None:
     """d where `dim` is max(d, 0)."""
     atom = _sole_atom(dim)

@@ -95,6 +95,17 @@ def test_what_results_depend_on_is_relied_on(case: str) -> None:
     compare(built, fn, [shaped(spec, *allowed)])
 
 
+@pytest.mark.parametrize(("mode", "factor"), [("nearest", 2), ("nearest", 0.5), ("bilinear", 1.5), ("bicubic", 2.0)])
+def test_images_of_other_sizes(mode: str, factor: float) -> None:
+    def resized(x: Any) -> Any:
+        return F.interpolate(x, scale_factor=factor, mode=mode) * 2
+
+    built = Built(resized, (R(2, 3, 4, 6),), "n 3 b t")
+    assert built.holds(n=1, b=2, t=3) and built.holds(n=5, b=9, t=7)
+    for n, b, t in ((2, 4, 6), (1, 2, 3), (5, 9, 7), (3, 17, 4)):
+        compare(built, resized, [R(n, 3, b, t)])
+
+
 class Block(torch.nn.Module):
     """A transformer's, with its parameters as arguments."""
 

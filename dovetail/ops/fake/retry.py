@@ -1,7 +1,7 @@
 """Call PyTorch's functions on tensors with symbolic sizes, whatever it takes.
 
-Some composite operators in C++ ask for plain integers. Where PyTorch has a decomposition in Python that serves, it
-runs; otherwise the compilation relies on the sizes that take part, and the function is called on plain ones.
+Some composite operators in C++ ask for plain integers. Where there is a form in Python that serves, it runs; otherwise
+the compilation relies on the sizes that take part, and the function is called on plain ones.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from dovetail.ops.fake.infer import takes_sizes
 from dovetail.ops.fake.number import NumberNeeded
+from dovetail.ops.fake.resizing import resized
 from dovetail.ops.fake.symint import is_size
 
 #: What PyTorch says where it wants plain integers.
@@ -25,26 +26,42 @@ _WANTS_PLAIN = (
 )
 
 
+def symbolically(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """`function(*args, **kwargs)`, where that relies on no size that PyTorch's C++ code alone asks for."""
+    try:
+        return function(*args, **kwargs)
+    except (NumberNeeded, RuntimeError) as error:
+        if not wants_plain(error):
+            raise
+        first = error
+    for attempt in (resized, _in_python):
+        try:
+            return attempt(function, args, kwargs)
+        except (NumberNeeded, RuntimeError) as error:
+            if not wants_plain(error):
+                raise
+    raise first
+
+
+def _in_python(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    with enable_python_dispatcher():
+        return function(*args, **kwargs)
+
+
 def called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """`function(*args, **kwargs)`."""
+    """`function(*args, **kwargs)`, by plain sizes if need be."""
     if not takes_sizes(args, kwargs):
         return function(*args, **kwargs)
     try:
-        return function(*args, **kwargs)
+        return symbolically(function, args, kwargs)
     except (NumberNeeded, RuntimeError) as error:
-        if not _wants_plain(error):
-            raise
-    try:
-        with enable_python_dispatcher():
-            return function(*args, **kwargs)
-    except (NumberNeeded, RuntimeError) as error:
-        if not _wants_plain(error):
+        if not wants_plain(error):
             raise
     args, kwargs = pytree.tree_map(relied_on, (args, kwargs))
     return function(*args, **kwargs)
 
 
-def _wants_plain(error: Exception) -> bool:
+def wants_plain(error: Exception) -> bool:
     return isinstance(error, NumberNeeded) or any(text in str(error) for text in _WANTS_PLAIN)
 
 

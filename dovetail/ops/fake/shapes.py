@@ -370,7 +370,26 @@ def _pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
     return Spec(tuple(sizes), contiguous(sizes), x.dtype, x.device)
 
 
+def _scatter(view: Callable[..., Any]) -> Callable[..., Any]:
+    """A tensor with a part replaced: laid out as it is, in memory of its own."""
+
+    def rule(x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        part = view(x, *args, **kwargs)
+        if not all_same(part.sizes, source.shape) and tuple(part.sizes) != tuple(source.shape):
+            raise RuntimeError(
+                "expected src to have a size equal to the slice of self. "
+                f"src size = {list(source.shape)}, slice size = {list(part.sizes)}"
+            )
+        return seen(x, x.shape, x.stride())
+
+    return rule
+
+
 RULES: dict[Any, Callable[..., Any]] = {
+    aten.slice_scatter.default: _scatter(_slice),
+    aten.select_scatter.default: _scatter(_select),
+    aten.diagonal_scatter.default: _scatter(_diagonal),
+    aten.as_strided_scatter.default: _scatter(_as_strided),
     aten.view.default: _view,
     aten._unsafe_view.default: _view,
     aten._reshape_alias.default: _alias_of_shape,

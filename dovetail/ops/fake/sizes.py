@@ -170,6 +170,9 @@ class Sizes:
         factors = dims.factors(dim + 1 if sign == AT_LEAST else dim)
         if sign == AT_LEAST and len(factors) > 1 and all(map(self._nonnegative, factors)):
             return [(AT_LEAST, each - 1) for each in factors]  # a product of at least 1
+        quotient = dims.quotient(dim) if sign == AT_LEAST else None
+        if quotient is not None:
+            return [(AT_LEAST, quotient)]
         over = dims.excess(factors[0]) if len(factors) == 1 else None  # max(over, 0) is 0, or at least 1
         if over is not None and sign != UNEQUAL:
             return [(AT_LEAST, -over if sign == EQUAL else over - 1)]

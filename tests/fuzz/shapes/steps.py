@@ -16,7 +16,8 @@ def _dim(rng: random.Random, x: Any) -> int:
 
 def _sized(rng: random.Random, name: str, x: Any, k: int) -> str:
     """A size as the program may write it."""
-    return rng.choice((f"{name}.shape[{k}]", f"{name}.size({k})", str(x.shape[k]) if x.shape[k] < 3 else f"{name}.shape[{k}]"))
+    short = str(x.shape[k]) if x.shape[k] < 3 else f"{name}.shape[{k}]"
+    return rng.choice((f"{name}.shape[{k}]", f"{name}.size({k})", short))
 
 
 def reshape(rng: random.Random, name: str, x: Any, _: Any) -> str | None:
@@ -83,10 +84,9 @@ def together(rng: random.Random, name: str, x: Any, others: dict[str, Any]) -> s
         return f"torch.stack([{name}, {name} * 2])"
     d = _dim(rng, x)
     same = [t for t, v in others.items() if v.shape == x.shape and v.dtype == x.dtype]
-    fits = [
-        t for t, v in others.items()
-        if v.dim() == x.dim() and all(m == n for k, (m, n) in enumerate(zip(v.shape, x.shape, strict=True)) if k != d % x.dim())
-    ]  # fmt: skip
+    around = [n for k, n in enumerate(x.shape) if k != d % x.dim()]
+    level = {t: v for t, v in others.items() if v.dim() == x.dim()}
+    fits = [t for t, v in level.items() if [n for k, n in enumerate(v.shape) if k != d % x.dim()] == around]
     return rng.choice((
         f"torch.cat([{name}, {rng.choice(fits)}], {d})", f"torch.cat([{rng.choice(fits)}, {name}, {name}], {d})",
         f"torch.stack([{name}, {rng.choice(same)}], {d})",
@@ -135,7 +135,8 @@ def shapes(rng: random.Random, name: str, x: Any, others: dict[str, Any]) -> str
         f"{name}.repeat({', '.join(rng.choice(('1', '2')) for _ in sizes)})", f"{name}.expand({n}, {', '.join(sizes)})",
         f"F.pad({name}, ({rng.choice('012')}, {rng.choice('012')}))", f"{name}.flip({d})",
         f"{name}.roll({rng.choice((1, -1, 2))}, {d})", f"{name} + torch.arange({name}.shape[{last}])",
-        f"torch.zeros({n}, 2) + 1", f"torch.full(({n},), 0.5)", f"torch.arange({n})", f"{name}.new_ones({n}, {n}).tril()",
+        f"torch.zeros({n}, 2) + 1", f"torch.full(({n},), 0.5)", f"torch.arange({n})",
+        f"{name}.new_ones({n}, {n}).tril()",
         f"{name}.index_select({d}, torch.arange({n} - 1))", f"{name}[torch.arange({name}.shape[0]) // 2]",
         f"{name}.gather({d}, torch.zeros_like({name}, dtype=torch.int64))", f"{name}.t()", f"{name}.diagonal()",
         f"{name}.repeat_interleave(2, {d})", f"{name}.triu(1)", f"{name}.clone()", f"{name}.squeeze()",

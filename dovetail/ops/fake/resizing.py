@@ -1,0 +1,82 @@
+"""Images of another size, where the size is symbolic: PyTorch computes it in C++, from plain integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.ops.fake.number import needed
+
+aten = torch.ops.aten
+#: Factors with larger denominators are left alone: the product could be rounded to another integer.
+LARGEST_DENOMINATOR = 1 << 12
+
+
+def scaled(size: Any, factor: float) -> Any:
+    """floor(size * factor), exactly."""
+    above, below = float(factor).as_integer_ratio()
+    if below > LARGEST_DENOMINATOR:
+        raise needed()
+    return size * above // below
+
+
+def _resized(operator: Any, flags: int) -> Callable[..., Any]:
+    """`f(image, sizes, *flags, factors)` by the operator that takes sizes and a factor for each dimension."""
+
+    def call(image: torch.Tensor, sizes: Any, *rest: Any) -> Any:
+        *given, factors = rest
+        if len(given) != flags or factors is not None and not isinstance(factors, (list, tuple)):
+            raise needed()
+        if sizes is None:
+            sizes = [scaled(n, f) for n, f in zip(image.shape[2:], factors, strict=True)]
+        return operator(image, list(sizes), *given, *(factors or [None] * len(sizes)))
+
+    return call
+
+
+_FORMS: dict[Any, Callable[..., Any]] = {
+    getattr(torch._C._nn, name): _resized(getattr(aten, name).default, flags)
+    for name, flags in (
+        ("upsample_nearest1d", 0), ("upsample_nearest2d", 0), ("upsample_nearest3d", 0),
+        ("_upsample_nearest_exact1d", 0), ("_upsample_nearest_exact2d", 0), ("_upsample_nearest_exact3d", 0),
+        ("upsample_linear1d", 1), ("upsample_bilinear2d", 1), ("upsample_trilinear3d", 1), ("upsample_bicubic2d", 1),
+        ("_upsample_bilinear2d_aa", 1), ("_upsample_bicubic2d_aa", 1),
+    )
+}  # fmt: skip
+
+
+def _interpolate(
+    input: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
+    recompute_scale_factor: Any = None, antialias: bool = False,
+) -> Any:
+    """`torch.nn.functional.interpolate`, whose checks have passed."""
+    rank = input.dim() - 2
+    name = _MODES.get((mode, rank, antialias))
+    if name is None or (size is None) == (scale_factor is None):
+        raise needed()
+    factors = scale_factor if scale_factor is None or isinstance(scale_factor, (list, tuple)) else [scale_factor] * rank
+    sizes = size if size is None or isinstance(size, (list, tuple)) else [size] * rank
+    if recompute_scale_factor:
+        sizes, factors = [scaled(n, f) for n, f in zip(input.shape[2:], factors, strict=True)], None
+    flags = () if "nearest" in mode else (bool(align_corners),)
+    return _FORMS[getattr(torch._C._nn, name)](input, sizes, *flags, factors)
+
+
+_MODES: dict[tuple[str, int, bool], str] = {
+    **{("nearest", rank, False): f"upsample_nearest{rank}d" for rank in (1, 2, 3)},
+    **{("nearest-exact", rank, False): f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)},
+    ("linear", 1, False): "upsample_linear1d", ("bilinear", 2, False): "upsample_bilinear2d",
+    ("trilinear", 3, False): "upsample_trilinear3d", ("bicubic", 2, False): "upsample_bicubic2d",
+    ("bilinear", 2, True): "_upsample_bilinear2d_aa", ("bicubic", 2, True): "_upsample_bicubic2d_aa",
+}  # fmt: skip
+_FORMS[torch.nn.functional.interpolate] = _interpolate
+
+
+def resized(function: Any, args: Any, kwargs: Any) -> Any:
+    """`function(*args, **kwargs)` with symbolic sizes, where it is one of these; NumberNeeded where it is not."""
+    form = _FORMS.get(function)
+    if form is None:
+        raise needed()
+    return form(*args, **kwargs)
