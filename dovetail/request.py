@@ -7,6 +7,7 @@ import dis
 import functools
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -164,7 +165,14 @@ def _compile_entry(
     captured = replace(captured, names={**captured.names, **rests})
     if options.backend in BUILT_IN:
         fakes = [given.fake for given in captured.inputs]
-        graph = _STAGES[options.backend](pipeline)(captured.graph, fakes, options, events)
+        try:
+            graph = _STAGES[options.backend](pipeline)(captured.graph, fakes, options, events)
+        except Exception as error:
+            if not captured.symbols or isinstance(error, Unsupported) or options.dynamic is False:
+                raise
+            _give_sizes_up(fn, events, error)
+            options = replace(options, dynamic=False)
+            return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying)
     else:
         with events.stage("backend"):
             graph = call_backend(options.backend, captured.graph, guards.real_inputs(captured, fn, args, kwargs))
@@ -180,6 +188,17 @@ def _compile_entry(
         entry = guards.build(captured, fn, graph, taken)
     events.artifact("guards", lambda: entry.text)
     return entry
+
+
+def _give_sizes_up(fn: Any, events: Events, error: Exception) -> None:
+    """A mistake of ours with symbolic sizes costs compilations, not the program."""
+    name, place = describe(fn)
+    warnings.warn(
+        f"dovetail compiles {name} ({place}) for constant sizes, since {events.current} failed with symbolic ones: "
+        f"{type(error).__name__}: {error}. Please report it.",
+        stacklevel=9,
+    )
+    events.open.clear()
 
 
 #: How each built-in backend compiles a captured graph: `(graph, fakes, options, events) -> callable`.

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import dovetail
+from dovetail import pipeline
 from dovetail.errors import SpecializedDimension
 from dovetail.ir.guard import GuardKind
 
@@ -192,3 +193,18 @@ def test_the_log_shows_symbols_and_what_is_relied_on(caplog: pytest.LogCaptureFi
             ours(torch.randn(n))
     told = caplog.text
     assert "s0: x.shape[0], = 3" in told and "relies on x.shape[0] == 3" in told and "for k in range" in told
+
+
+def test_a_mistake_with_symbolic_sizes_costs_compilations_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(program: Any, options: Any) -> Any:
+        if any(not isinstance(n, int) for b in program.inputs for n in b.sizes):
+            raise AssertionError("a mistake")
+        return schedule(program, options)
+
+    schedule = pipeline.schedule
+    monkeypatch.setattr(pipeline, "schedule", refuse)
+    ours = dovetail.compile(lambda x: x * 2)
+    ours(torch.randn(3))
+    with pytest.warns(UserWarning, match="for constant sizes, since schedule failed.*a mistake"):
+        torch.testing.assert_close(ours(torch.ones(4)), torch.full((4,), 2.0))
+    assert entries(ours) == 2
