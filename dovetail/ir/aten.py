@@ -33,7 +33,8 @@ class Returned:
     """How the caller gets one output of the captured graph.
 
     `origin` says what `value` is: the position of a result or of an input, another output, or the object itself. The
-    steps then lead from that tensor to the output. `version` is what its counter says where it has one of its own.
+    steps then lead from that tensor to the output. `version` is what its counter says where it has one of its own;
+    else `late` is how often that tensor has been written to since the output was made of it.
     Those that are not `given` come last: tensors that the caller does not get and several outputs are views of.
     """
 
@@ -41,6 +42,7 @@ class Returned:
     value: Any
     steps: tuple[ViewStep, ...] = ()
     version: int | None = None
+    late: int = 0
     given: bool = True
 
 

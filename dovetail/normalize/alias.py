@@ -57,7 +57,8 @@ class Handle:
 
     `made` is the node whose `val` is `tensor` itself, whatever the value is now; `counter` a tensor that has eager's
     version counter. `parent` is where the value comes from; `caller` the tensor that the view was asked of, which is
-    another one for as_strided: it reads all memory, but its gradient is that of its caller's elements.
+    another one for as_strided: it reads all memory, but its gradient is that of its caller's elements. `since` is what
+    the caller's version counter said when the view was made: PyTorch compares that with what it says later.
     """
 
     tensor: Any
@@ -70,10 +71,13 @@ class Handle:
     asked: Handle | None = None
     made: torch.fx.Node | None = field(default=None, init=False)
     counter: Any = field(default=None, init=False)
+    since: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.counter = self.tensor
         self.made = self.node or (self.pick[0] if self.pick else None)
+        if self.caller is not None and not self.caller.counter.is_inference():
+            self.since = self.caller.counter._version
 
     @property
     def caller(self) -> Handle | None:

@@ -174,19 +174,18 @@ class Results:
             above.append(last)
             last = last.caller
             if id(last.tensor) in outputs and last.parent is not None:
-                steps, version = self.steps(above)
-                return Returned("output", outputs[id(last.tensor)], steps, version)
-        steps, version = self.steps(above)
+                return Returned("output", outputs[id(last.tensor)], *self.steps(above))
+        steps = self.steps(above)
         if not base.fresh:
             name = base.first.name
             if name in self.recorder.constants:
-                return Returned("object", self.recorder.constants[name], steps, version)
-            return Returned("input", base.position, steps, version)
+                return Returned("object", self.recorder.constants[name], *steps)
+            return Returned("input", base.position, *steps)
         if above and len(self.ways[id(base)]) == 1 and uncounted(above[-1]):
             return self.from_data(above)
         if id(base) not in self.bases:
             self.bases[id(base)] = (self.result(last, last.tensor), last)
-        return Returned("result", self.bases[id(base)][0], steps, version)
+        return Returned("result", self.bases[id(base)][0], *steps)
 
     def from_data(self, handles: list[Handle]) -> Returned:
         """The memory's own tensor is out of reach: `.data` of it is, as what `torch.zeros` gives under a recorder."""
@@ -195,11 +194,11 @@ class Results:
         if position is None:
             position = self.result(start, start.tensor)
             self.bases[id(start.base)] = position, start
-        steps, version = self.steps(handles if first is start else [*handles, start])
-        return Returned("result", position, steps, version)
+        return Returned("result", position, *self.steps(handles if first is start else [*handles, start]))
 
-    def steps(self, handles: list[Handle]) -> tuple[tuple[ViewStep, ...], int | None]:
-        """The view operators that lead to the first of these from the parent of the last; its own version counter."""
+    def steps(self, handles: list[Handle]) -> tuple[tuple[ViewStep, ...], int | None, int]:
+        """The view operators that lead to the first of these from the parent of the last; its own version counter, or
+        by how many writes it is older than what is in its memory."""
         made, own = [], False
         for handle in reversed(handles):
             view = handle.view
@@ -216,8 +215,10 @@ class Results:
                 identity = view.operator._schema.name in IDENTITY
                 if not (identity or handle.counter._is_view() or handle.tensor.requires_grad):
                     made.append(ViewStep(aten.detach.default))  # a tensor that was reshaped in place is no view
-        version = handles[0].counter._version if own and self.recorder.counts else None
-        return tuple(made), version or None
+        if not handles or not self.recorder.counts:
+            return tuple(made), None, 0
+        version = handles[0].counter._version
+        return tuple(made), version if own and version else None, 0 if own else version - handles[0].since
 
     def result(self, handle: Handle, tensor: Any) -> int:
         self.nodes.append(self.ending.owned(handle))

@@ -250,6 +250,7 @@ class Recorder(FakeMode):
             kept = tensor.requires_grad or handle.view.grad  # its history, and the mode that the view was made in
             with torch.set_grad_enabled(torch.is_grad_enabled() or kept):
                 self.bind_view(_out_of_place(func), (before, *args[1:]), kwargs, tensor)
+            self.handles[id(tensor)].since = handle.since
         return tensor
 
     def reshape_base(self, old: Handle, node: Node, tensor: Any) -> None:

@@ -68,7 +68,7 @@ def handed_out(
     if not rewritten and as_they_are(returned):
         return _cut(call, eager, len(returned))
     order = _order(returned)
-    plans = [(k, _origin(returned[k], fakes), returned[k], _replay(returned[k].steps, fakes)) for k in order]
+    plans = [(k, _origin(returned[k], fakes), returned[k], _made(returned[k], fakes)) for k in order]
     count, given = len(plans), sum(each.given for each in returned)
 
     def finished(*inputs: Any) -> Any:
@@ -134,6 +134,23 @@ _ORIGINS: dict[str, Call] = {
 def _origin(each: Returned, fakes: Sequence[Any]) -> Call:
     now = at_call(each.value, fakes) if each.origin == "object" else None
     return _ORIGINS[each.origin] if now is None else lambda value, inputs, results, outputs: now(inputs)
+
+
+def _made(each: Returned, fakes: Sequence[Any]) -> Call | None:
+    """The output, made of its origin. PyTorch gives a view another history when it is older than the last write."""
+    replay, late = _replay(each.steps, fakes), each.late
+    if replay is None or not late:
+        return replay
+
+    def earlier(value: Any, inputs: Any) -> Any:
+        version = value._version
+        _SET((value,), (max(version - late, 0),))
+        try:
+            return replay(value, inputs)
+        finally:
+            _SET((value,), (version,))
+
+    return earlier
 
 
 def _replay(steps: Sequence[ViewStep], fakes: Sequence[Any]) -> Call | None:

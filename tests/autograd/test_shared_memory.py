@@ -98,6 +98,15 @@ PROGRAMS = {
     "a norm of a transposed input": ("torch.randn(4, 4).t()", "return m.norm(x)", "total(out[0]).backward()"),
     "written to where elements share a place": ("torch.randn(1).expand(3, 1)", "x.diagonal().fill_(0)"),
     "rows added of another shape": (PLAIN, "x.fill_(1); x.index_add_(0, torch.tensor([0]), m.cache[:1, :1]); return x"),
+    "views of a result before and after a write": (
+        PLAIN, "y = torch.zeros_like(x); z = y.view(-1); y.add_(1); return y, z, y.t()", "out[0].requires_grad_()",
+    ),
+    "views of an input before and after a write": (
+        PLAIN, "y = x.view(-1); x.add_(1); return y, x.t()", "x.requires_grad_()",
+    ),
+    "a view that is reshaped after a write": (
+        PLAIN, "y = x * 2; z = y.view(-1); y.add_(1); z.unsqueeze_(0); return y, z", "out[0].requires_grad_()",
+    ),
     "a history that some results do not have": (PLAIN, "m.ema.lerp_(m.bias, 0.1); return m.weight * 2",
                                                 "total(out[0]).backward()", "m.ema.register_hook(lambda g: g * 3)"),
 }  # fmt: skip
