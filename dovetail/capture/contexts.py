@@ -40,10 +40,14 @@ class VariableSet:
 
 @contextmanager
 def preserved(session: Any) -> Iterator[None]:
-    """Restore grad mode and leave autocast contexts that traced code entered, however capture ends."""
+    """Restore grad mode and leave autocast contexts that traced code entered, however capture ends.
+
+    No class's `__torch_function__` sees what capture itself asks of tensors; what the program asks of them, it traces.
+    """
     mode = torch.is_grad_enabled()
     try:
-        yield
+        with torch._C.DisableTorchFunctionSubclass():
+            yield
     finally:
         while session.undo:
             session.undo.pop()()

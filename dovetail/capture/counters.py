@@ -121,10 +121,12 @@ def _from_outside(
     with torch._C._DisableTorchDispatch():
         changed, template = real.detach().clone(), "{}"
         for write in _writes(s, placeholder, before):
-            added = _added(write)
+            added = _added(s, write, real.dtype)
             if added is None:
                 return None
-            changed, template = changed + added, f"({template} + {added!r})"
+            number, factor = added
+            changed = changed.add(number, alpha=factor)
+            template = f"{template}.add({number!r}, alpha={factor!r})" if factor != 1 else f"({template} + {number!r})"
         found = changed.item()
     return Const(found) if source is None else ScalarValue(s, found, Computed(f"{template}.item()", (source,)))
 
@@ -146,7 +148,13 @@ def _written(s: Any, node: Node, before: Node | None) -> bool:
 ADDING: tuple[Callable[..., Any] | str, ...] = (operator.iadd, "add_", torch._foreach_add_)
 
 
-def _added(node: Node) -> float | None:
-    """The number that the node adds in place; None if it does anything else."""
-    plain = node.target in ADDING and not node.kwargs and len(node.args) == 2 and type(node.args[1]) in (int, float)
-    return node.args[1] if plain else None  # type: ignore[return-value]
+def _added(s: Any, node: Node, dtype: torch.dtype) -> tuple[float, float] | None:
+    """The number that the node adds in place and its factor; None if it does anything else."""
+    if node.target not in ADDING or len(node.args) != 2 or not node.kwargs.keys() <= {"alpha"}:
+        return None
+    number, factor = node.args[1], node.kwargs.get("alpha", 1)
+    fake = number.meta.get("fake") if isinstance(number, Node) else None
+    if isinstance(fake, torch.Tensor) and fake.dtype is dtype and not fake.dim():
+        made = _value(s, number, node)  # type: ignore[arg-type]
+        number = made.value if type(made) is Const else number
+    return (number, factor) if {type(number), type(factor)} <= {int, float} else None  # type: ignore[return-value]

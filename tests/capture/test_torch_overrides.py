@@ -56,6 +56,17 @@ class Sizeless(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
+class Asked(torch.Tensor):
+    """Lists what it is asked."""
+
+    asked: list[str] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Asked.asked.append(repr(func).split(" at ")[0])
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
 class Below(Plain):
     """A subclass of a subclass goes first."""
 
@@ -218,3 +229,13 @@ def test_a_mode_around_the_call_sees_it_once():
     with Listing() as mode:
         result = compiled(x)
     assert mode.names == ["sin", "mul"] and torch.equal(result, x.sin() * 2)
+
+
+def test_compiling_asks_no_class():
+    compiled, asked = dovetail.compile(lambda t: t * 2, backend="eager", fullgraph=True), []
+    for size in (3, 4, 5, 5):
+        t = torch.randn(size, 2).as_subclass(Asked)
+        Asked.asked.clear()
+        compiled(t)
+        asked.append(list(Asked.asked))
+    assert asked == [["<method 'mul' of 'torch._C.TensorBase' objects>"]] * 4

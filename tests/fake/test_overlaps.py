@@ -10,9 +10,10 @@ import torch
 from dovetail.ops.fake import FakeMode, to_fake
 
 aten = torch.ops.aten
-#: Indices that are what is written to, which nobody writes; and what depends on values or on a mode.
+#: Indices that are what is written to, which nobody writes; what depends on values or on a mode; what checks nothing.
 EXCEPT = frozenset(
-    "set_ resize_as_ index_add_ index_copy_ index_fill_ scatter_ scatter_add_ bernoulli_ rrelu_with_noise_".split()
+    """set_ resize_as_ index_add_ index_copy_ index_fill_ scatter_ scatter_add_ bernoulli_ rrelu_ rrelu_with_noise_ put_
+    _sobol_engine_initialize_state_ _sobol_engine_scramble_ _sobol_engine_ff_""".split()
 )
 PLACES = {
     "the same": lambda x: (x[:2], x[:2], x[0]),
@@ -26,14 +27,14 @@ VALUES = {"Scalar": 1, "number": 1, "float": 1.0, "int": 0}
 
 
 def operators():
-    for name in dir(aten):
-        packet = getattr(aten, name)
-        if name.endswith("_") and not name.startswith("__") and name not in EXCEPT and hasattr(packet, "overloads"):
-            for overload in packet.overloads():
-                operator = getattr(packet, overload)
-                first = operator._schema.arguments[0].alias_info
-                if first is not None and first.is_write:
-                    yield operator
+    """All of them, not only those that something has asked for by now, which are what `dir(aten)` has."""
+    for name in sorted({n.removeprefix("aten::").split(".")[0] for n in torch._C._dispatch_get_all_op_names()}):
+        packet = getattr(aten, name, None) if name.endswith("_") and name not in EXCEPT else None
+        for overload in packet.overloads() if packet is not None else ():
+            operator = getattr(packet, overload)
+            first = operator._schema.arguments[0].alias_info
+            if first is not None and first.is_write:
+                yield operator
 
 
 def arguments(operator, written, read):

@@ -103,6 +103,19 @@ def test_a_decision_by_a_count_from_outside():
         torch.testing.assert_close(state_of(optimizer), state_of(eager))
 
 
+class Uncompiled(torch.optim.Adafactor):
+    """Takes the code that it has for eager mode, which counts steps by `_foreach_add_(steps, one, alpha=1)`."""
+
+    def step(self, closure=None):
+        if torch.compiler.is_compiling():
+            raise RuntimeError("not while compiling")
+        return super().step(closure)
+
+
+def test_a_step_that_refuses_to_be_compiled_is_told_otherwise():
+    assert compilations(follow(Uncompiled, {"foreach": True}, fullgraph=True)) <= 2
+
+
 @pytest.mark.parametrize("name", ("SGD", "Adam", "Adam of a tensor rate", "AdamW foreach"))
 def test_rates_change_without_compiling(name):
     compiled = follow(*OPTIMIZERS[name], lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9), fullgraph=True)

@@ -16,11 +16,11 @@ COMPLEX = frozenset((torch.complex32, torch.complex64, torch.complex128))
 _INDEX_DTYPES = frozenset((torch.int64, torch.int32, torch.bool, torch.uint8))
 #: Those that look for overlaps and are not tagged as element-wise by every version of PyTorch.
 _LOOKING = frozenset(
-    """absolute_ arctan2_ bernoulli_ cauchy_ celu_ copy_ copysign_ cumprod_ cumsum_ divide_ elu_ eq_ exponential_
-    floor_divide_ gcd_ ge_ gelu_ greater_ greater_equal_ gt_ hardsigmoid_ hardswish_ hardtanh_ heaviside_
-    index_add_ index_copy_ index_fill_ lcm_ le_ leaky_relu_ less_ less_equal_ log_normal_ lt_ masked_fill_
-    masked_scatter_ mish_ multiply_ ne_ normal_ not_equal_ scatter_ scatter_add_ selu_ subtract_ true_divide_
-    uniform_ xlogy_""".split()
+    """__irshift__ _add_relu_ absolute_ arctan2_ bernoulli_ cauchy_ celu_ copy_ copysign_ cumprod_ cumsum_ divide_
+    elu_ eq_ exponential_ floor_divide_ gcd_ ge_ gelu_ greater_ greater_equal_ gt_ hardsigmoid_ hardswish_ hardtanh_
+    heaviside_ index_add_ index_copy_ index_fill_ lcm_ le_ leaky_relu_ less_ less_equal_ log_normal_ lt_
+    masked_fill_ masked_scatter_ mish_ multiply_ ne_ normal_ not_equal_ put_ random_ scatter_ scatter_add_ selu_
+    subtract_ true_divide_ uniform_ xlogy_""".split()
 )
 _ITERATING = frozenset((aten.abs_.default, aten.fill_.Tensor))  # of operators that do not all look
 #: Which of them write to several elements in one place, and which may read a part of what they write to.
