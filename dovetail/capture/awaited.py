@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dovetail.bytecode import decode
-from dovetail.capture.breaks.consumers import CONSUMERS, CONSUMING, mapped
+from dovetail.capture.breaks.consumers import CONSUMERS, CONSUMING, WITH_OPTIONS, mapped
 from dovetail.capture.breaks.remainders import call_index, fetch, keep
 from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.known.table import STANDINS
@@ -46,9 +46,13 @@ def of_call(function: Any, args: list[Any]) -> Any:
 
 def _of_known(function: Any, args: list[Any]) -> Any:
     real = function.real
-    if real is len:
+    if real in LOOKING_UP:
         return OPERATOR
-    return args[0] if real is next and len(args) == 1 else of_instance(type(real))
+    return of_instance(type(real))
+
+
+#: Built-in functions that call methods of their arguments, and say themselves which one.
+LOOKING_UP = frozenset((len, next, getattr, setattr, hasattr))
 
 
 def of_instance(cls: type) -> Any:
@@ -125,12 +129,21 @@ def of_special(s: Any, value: Value, name: str) -> Any:
     return method.__code__
 
 
+def of_next(s: Any, iterator: Value) -> Any:
+    """For advancing it: the generator, or the code of `__next__`."""
+    return iterator if type(iterator) is GeneratorValue else of_special(s, iterator, "__next__")
+
+
 def remaining(s: Any, function: Any, values: dict[str, Value], method: Any, call: Callable[[], Value]) -> Value:
     """`call()`, which calls `method`, made by the frame of a function of `breaks.remainders`.
 
     That frame goes on with the result after a graph break inside; without one, the caller does.
     """
-    awaited = of_protocol(method)
+    return within(s, function, values, of_protocol(method), call)
+
+
+def within(s: Any, function: Any, values: dict[str, Value], awaited: Any, call: Callable[[], Value]) -> Value:
+    """The same for a call that gives the result of the frame `awaited`, as it is; None: there is no such frame."""
     if awaited is None:
         return call()
     code = function.__code__
@@ -162,17 +175,21 @@ def computed_attribute(s: Any, value: Value, name: str) -> Value:
     return remaining(s, fetch, parts, function, lambda: remaining(s, keep, parts, function, compute))
 
 
+READING_TABLES = (dict, dict.update)  # what has `keys` is read by them
+
+
 def standing_in(s: Any, function: Value, args: list[Any], kwargs: dict[str, Any]) -> tuple[Value, list[Any]]:
     """What to call instead of a function that uses up a generator, and with what."""
     method = isinstance(function, MethodValue)
     known = function.function if isinstance(function, MethodValue) else function
     real = known.real if isinstance(known, KnownValue) else None
-    if not args or real not in (CONSUMING if method else CONSUMERS) or kwargs and real is not sorted:
+    if not args or real not in (CONSUMING if method else CONSUMERS) or kwargs and real not in WITH_OPTIONS:
         return function, args
     given = args[0]
     if type(given) is Mapping and given.cls is map:
         given = s.call_function(s.wrap(mapped, None), [given.function, *given.iterators], {})
-    if type(given) is not GeneratorValue or len(args) > 1 and real is not sum:
+    walks = type(given) is GeneratorValue or real not in READING_TABLES and of_special(s, given, "__iter__") is not None
+    if not walks or len(args) > 1 and real is not sum:
         return function, args
     if isinstance(function, MethodValue):
         return s.wrap(CONSUMING[real], None), [function.receiver, given]

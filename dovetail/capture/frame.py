@@ -18,7 +18,7 @@ from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
 from dovetail.capture.known.table import ITERATORS
 from dovetail.capture.scope import Scope
-from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, serial
+from dovetail.capture.values.base import MISSING, NONE, NULL, Const, NotNative, Raised, Value, serial
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Handling
 from dovetail.errors import Location, Unsupported
@@ -139,6 +139,18 @@ class Frame:
         """Does the instruction that makes a call push its result?"""
         return self.code.instructions[self.at].name not in DROPPING
 
+    def puts_null(self) -> bool:
+        """Does it push a NULL on top of that?"""
+        instruction = self.code.instructions[self.at]
+        return bool(instruction.name == "LOAD_ATTR" and instruction.flag and not DIALECT.null_first)
+
+    def receive(self, value: Value) -> None:
+        """Go on with the result of the call."""
+        if self.takes_result():
+            self.stack_.append(value)
+            if self.puts_null():
+                self.stack_.append(NULL)
+
     def push(self, value: Any) -> None:
         self.stack_.append(value)
 
@@ -216,8 +228,7 @@ def run_frames(s: Any, suspended: list[Frame]) -> tuple[Any, Value]:
             if len(frames) == base + 1:
                 return outcome, value
             frames.pop()
-            if frames[-1].takes_result():
-                frames[-1].push(value)
+            frames[-1].receive(value)
             del value
     except Unsupported as error:
         if not error.places:

@@ -35,6 +35,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
 from dovetail.ir.source import Member, Source
+from dovetail.ops.fake.full import NoShapeRule
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.retry import symbolically
 from dovetail.ops.fake.tensor import refuse_unusual
@@ -271,13 +272,11 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
         if isinstance(error, NumberNeeded):
             sizes.retry_as_constants(s, function, args, kwargs, error)
         raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
-    except NotImplementedError as error:
-        sizes.retry_as_constants(s, function, args, kwargs, error)
-        name = getattr(function, "__name__", str(function))
-        return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
         error = sizes.retry_as_constants(s, function, args, kwargs, error)
         name = getattr(function, "__name__", str(function))
+        if isinstance(error, NoShapeRule) or isinstance(error, NotImplementedError) and isinstance(function, OPERATORS):
+            return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
         if READS in str(error):
             return s.unsupported("data-dependent-value", f"{name} reads the values of a tensor of the graph")
         if any(word in str(error) for word in NO_MEMORY):
@@ -290,7 +289,7 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
 #: In messages that only tensors without memory cause.
 LEAF = "leaf Variable that requires grad"
 READS = "data is not allocated yet"
-NO_MEMORY = (" meta ", "'Meta'", "FakeTensor")
+NO_MEMORY = (" meta ", "'Meta'", "FakeTensor", "Could not run ")
 
 
 def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:

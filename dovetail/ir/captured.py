@@ -45,8 +45,8 @@ class Point:
 
     `at` is the instruction it stands at, `index` the one it goes on with. `stack` has one entry a stack slot at
     `index`: EMPTY for CPython's NULL, VALUE, or HANDLED where a handler keeps the exception that was handled before
-    (the argument is the exception that it handles now). `result`: the frame waits for a call whose result is the last.
-    `varying` are the sizes that differ from call to call: the number of an argument, and the path from there.
+    (the argument is the exception that it handles now). `result`: the frame waits for a call whose result is the last
+    value. `varying` are the sizes that differ from call to call: the number of an argument, and the path from there.
     """
 
     code: CodeType
@@ -57,6 +57,11 @@ class Point:
     stack: tuple[int, ...]
     result: bool = False
     varying: tuple[tuple[int, str], ...] = field(default=(), compare=False)
+
+    @property
+    def below_result(self) -> tuple[int, ...]:
+        """The stack slots below the awaited result, on top of which a NULL may lie."""
+        return self.stack[: len(self.stack) - 1 - self.stack[::-1].index(VALUE)] if self.result else self.stack
 
     @property
     def given(self) -> int:

@@ -125,6 +125,53 @@ class Plain:
         return iter([self.x, self.x + 1])
 
 
+class Walk:
+    """Walked, it breaks the graph at each step."""
+
+    def __init__(self, x, count=12):
+        self.x, self.k, self.count = x, 0, count
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.k += 1
+        if self.k > self.count:
+            raise StopIteration(self.k)
+        return sign(self.x + self.k)
+
+
+class Computed:
+    def __init__(self, x):
+        self.x = x
+
+    @property
+    def p(self):
+        return sign(self.x)
+
+    @p.setter
+    def p(self, value):
+        self.x = sign(value)
+        return "dropped"
+
+    @property
+    def add(self):
+        y = sign(self.x)
+        return lambda *values: sum(values) + y
+
+    @property
+    def absent(self):
+        sign(self.x)
+        raise AttributeError("not here")
+
+
+class Fallback(Computed):
+    def __getattr__(self, name):
+        if name == "found":
+            return sign(self.x)
+        raise AttributeError(name)
+
+
 class Other:
     def __eq__(self, other):
         return "the other's"
@@ -204,6 +251,67 @@ def mapped(x): return list(map(sign, [x + k for k in range(COUNT)]))
 def mapped_together(x): return torch.stack(tuple(map(lambda a, b: sign(a) * b, [x] * COUNT, range(COUNT)))).sum()
 
 
+def loop(x): y = [x + v for v in Walk(x)]; return y[-1] + 1, len(y)
+def loops(x): return [(a + 1, b) for a in Walk(x, 2) for b in Walk(a, 2)]
+def first(x): return next(Walk(x)) + 1
+def first_or(x): return next(Walk(x), None) + 1
+def nothing_or(x): return next(Walk(sign(x), 0), x) + 1
+def first_of_generator(x): return next((sign(x) for _ in range(2)), None) + 1
+def all_of(x): return list(Walk(x)), sum(Walk(x, 3)), x + 1
+def got(x): return Computed(x).p + 1
+def got_or(x): return getattr(Computed(x), "p", None) + 1
+def absent_or(x): return getattr(Computed(x), "absent", x) + 1
+def is_there(x): return hasattr(Computed(x), "p"), hasattr(Computed(x), "absent"), x + 1
+def got_fallback(x): return Fallback(x).found + Fallback(x).p + 1
+def fallback_or(x): return getattr(Fallback(x), "absent", x) + getattr(Fallback(x), "found", None) + 1
+def was_set(x): c = Computed(x); return setattr(c, "p", x * 2), c.x + 1
+def called(x): return Computed(x).add(x, 2) + 1
+def called_fallback(x): return x + Fallback(x).add(x, *[1, 2], 3)
+def smallest(x): return min(sign(x + k).sum().item() for k in range(COUNT)), x + 1
+def largest(x): return max(sign(x + k).sum().item() for k in range(COUNT)), x + 1
+def largest_by(x): return max((sign(x + k) for k in range(COUNT)), key=lambda v: v.sum().item(), default=3), x + 1
+def smallest_by(x): return min((sign(x * k) for k in range(COUNT)), key=lambda v: v.shape), x + 1
+def largest_of_none(x): return max((k for k in range(len(sign(x)) - 2)), default=3), x + 1
+def set_updated(x): a = {1}; a.update(int(sign(x).sum() * 0) + k for k in range(COUNT)); return a, x + 1
+
+
+def loop_with_else(x):
+    for v in Walk(x):
+        if len(v) > 2:
+            break
+        x = x + v
+    else:
+        x = x * 2
+    return x
+
+
+def left_early(x):
+    w = Walk(x)
+    for v in w:
+        if w.k > 3:
+            break
+    return v + 1, w.k, next(w) + 1
+
+
+def raised(x):
+    w = Walk(x, 1)
+    try:
+        return next(w), next(w)
+    except StopIteration as error:
+        return error.value, error.args, x + 1
+
+
+def handled_in_loop(x):
+    out = []
+    try:
+        for v in Walk(x, 3):
+            out.append(v)
+            if len(out) == 2:
+                raise KeyError(2)
+    except KeyError as error:
+        return out, str(error), x + 1
+
+
 def missing(model, x):
     try:
         return model.absent
@@ -221,6 +329,11 @@ PLAIN = (
 CONSUMERS = (
     listed, as_tuple, as_set, summed, summed_numbers, some, every, mapped, mapped_together, as_frozenset, as_dict,
     ordered, ordered_by, joined, extended, updated,
+)  # fmt: skip
+INSIDE = (
+    loop, loop_with_else, loops, left_early, first, first_or, nothing_or, first_of_generator, all_of, got, got_or,
+    absent_or, is_there, got_fallback, fallback_or, was_set, called, called_fallback, smallest, largest, largest_by,
+    smallest_by, largest_of_none, set_updated, raised, handled_in_loop,
 )  # fmt: skip
 SEVERAL = {contained: 2, both: 2, while_true: 4}
 
@@ -265,9 +378,13 @@ def while_handling(x):
             return found, str(error)
 
 
-def breaks_of(compiled):
+def parts_of(compiled):
     first = compiled._dovetail_dispatcher
-    parts = [first, *first.compiler.rests.values()]
+    return [first, *first.compiler.rests.values()]
+
+
+def breaks_of(compiled):
+    parts = parts_of(compiled)
     assert not any(part.eager for part in parts)
     return [b for part in parts for entry in part.entries for b in entry.captured.breaks]
 
@@ -311,12 +428,23 @@ def test_what_uses_up_a_generator(fn):
     assert max(entries(compiled)) <= 2
 
 
+@pytest.mark.parametrize("fn", INSIDE, ids=lambda fn: fn.__name__)
+def test_the_graph_ends_inside(fn):
+    compiled = dovetail.compile(fn, backend="eager")
+    for k in range(2):
+        compare(compiled(torch.tensor([1.0, 2.0]) + k), fn(torch.tensor([1.0, 2.0]) + k))
+    assert "sign" in {b.stack[-1].function for b in breaks_of(compiled)}
+    assert max(entries(compiled)) <= 4
+    graphs = [entry.captured.graph.graph for part in parts_of(compiled) for entry in part.entries]
+    assert {"sin"} <= {node.name for graph in graphs for node in graph.nodes}
+
+
 @pytest.mark.parametrize("fn", (raising, used_in_part, while_handling))
 def test_a_generator_that_is_not_used_up_at_once(fn):
     compare(dovetail.compile(fn, backend="eager")(torch.ones(2)), fn(torch.ones(2)))
 
 
-@pytest.mark.parametrize("fn", (*PLAIN, *SEVERAL, *CONSUMERS), ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("fn", (*PLAIN, *SEVERAL, *CONSUMERS, *INSIDE), ids=lambda fn: fn.__name__)
 def test_what_remains_runs_eagerly_as_well(fn):
     compiled = dovetail.compile(fn, backend="eager")
     compiled(torch.tensor([1.0, 2.0]))

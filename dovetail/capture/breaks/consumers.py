@@ -66,6 +66,28 @@ def ordered(iterable: Iterable[Any], *, key: Any = None, reverse: Any = False) -
     return sorted(listed(iterable), key=key, reverse=reverse)
 
 
+def least(iterable: Iterable[Any], *, key: Any = None, **default: Any) -> Any:
+    items, keys = [], []
+    for item in iterable:
+        items.append(item)
+        if key is not None:
+            keys.append(key(item))
+    if not keys:
+        return min(items, **default)
+    return items[min(range(len(keys)), key=keys.__getitem__)]
+
+
+def greatest(iterable: Iterable[Any], *, key: Any = None, **default: Any) -> Any:
+    items, keys = [], []
+    for item in iterable:
+        items.append(item)
+        if key is not None:
+            keys.append(key(item))
+    if not keys:
+        return max(items, **default)
+    return items[max(range(len(keys)), key=keys.__getitem__)]
+
+
 def joined(text: str, iterable: Iterable[str]) -> str:
     return text.join(listed(iterable))
 
@@ -73,6 +95,11 @@ def joined(text: str, iterable: Iterable[str]) -> str:
 def extended(items: list[Any], iterable: Iterable[Any]) -> None:
     for item in iterable:
         list.append(items, item)
+
+
+def taken_in(items: set[Any], iterable: Iterable[Any]) -> None:
+    for item in iterable:
+        set.add(items, item)
 
 
 def updated(entries: dict[Any, Any], iterable: Iterable[Any]) -> None:
@@ -98,7 +125,9 @@ def mapped(function: Callable[..., Any], *iterators: Iterator[Any]) -> Iterator[
 
 CONSUMERS = {
     list: listed, tuple: as_tuple, set: as_set, frozenset: as_frozenset, dict: as_dict, sum: summed, any: some,
-    all: every, sorted: ordered,
+    all: every, sorted: ordered, min: least, max: greatest,
 }  # fmt: skip
 #: Methods, whose receiver is the first argument.
-CONSUMING = {str.join: joined, list.extend: extended, dict.update: updated}
+CONSUMING = {str.join: joined, list.extend: extended, dict.update: updated, set.update: taken_in}
+#: They take keyword arguments.
+WITH_OPTIONS = (sorted, min, max)

@@ -48,6 +48,12 @@ def _ends_with_its_frame(value: Any) -> bool:
     return isinstance(value, GeneratorValue) and value.state == "waiting"
 
 
+def _awaited(frame: Any) -> list[str]:
+    if not frame.takes_result():
+        return []
+    return [AWAITED, PUSH_NULL] if frame.puts_null() else [AWAITED]
+
+
 def started(rebuilder: Any, frame: Any) -> tuple[Point, list[str]]:
     """A frame that has not run yet: its parameters, and the cells that it closes over."""
     code = frame.code.code
@@ -62,7 +68,7 @@ def chain(
     """Frames that wait for one another, outermost first; the innermost goes on at `index`."""
     points, arguments = [], []
     for frame in frames[:-1]:
-        made, given = point(rebuilder, frame, frame.ip, frame.stack_, [AWAITED] if frame.takes_result() else [])
+        made, given = point(rebuilder, frame, frame.ip, frame.stack_, _awaited(frame))
         points.append(made)
         arguments += given
     made, given = point(rebuilder, frames[-1], index, stack, pushed)

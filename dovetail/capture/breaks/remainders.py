@@ -69,6 +69,61 @@ def keep(call: Call, receiver: Any, name: Any) -> Any:
     return result
 
 
+def discard(call: Call) -> None:
+    """After a setter, which `setattr` calls."""
+    call()
+
+
+def fetch_or(call: Call, default: Any) -> Any:
+    """After what computes an attribute, for `getattr` with a default."""
+    try:
+        return call()
+    except AttributeError:
+        return default
+
+
+def exists(call: Call) -> bool:
+    """After what computes an attribute, for `hasattr`."""
+    try:
+        call()
+    except AttributeError:
+        return False
+    return True
+
+
+def advance_or(call: Call, default: Any) -> Any:
+    """After `__next__`, for `next` with a default."""
+    try:
+        return call()
+    except StopIteration:
+        return default
+
+
+class Ahead:
+    """An iterator whose next value is known already; FOR_ITER takes `rest` in its place once it has that."""
+
+    def __init__(self, value: Any, rest: Any) -> None:
+        self.value, self.rest, self.given = value, rest, False
+
+    def __iter__(self) -> Ahead:
+        return self
+
+    def __next__(self) -> Any:
+        if self.given:
+            return next(self.rest)
+        value, self.value, self.given = self.value, None, True
+        return value
+
+
+def ahead(call: Call, iterator: Any) -> Any:
+    """After `__next__` of what a loop walks: the loop's instruction is made again with the result."""
+    try:
+        value = call()
+    except StopIteration:
+        return iter(())
+    return Ahead(value, iterator)
+
+
 def decide(call: Call) -> bool:
     """After `__bool__`."""
     result = call()
@@ -102,7 +157,10 @@ def counted(result: Any) -> int:
     return count
 
 
-AFTER = (construct, operate, operate_in_place, equate, fetch, keep, decide, outlast, contain, measure, counted)
+AFTER = (
+    construct, operate, operate_in_place, equate, fetch, fetch_or, exists, keep, discard, advance_or, ahead, decide,
+    outlast, contain, measure, counted, Ahead.__init__,
+)  # fmt: skip
 #: Frames that users do not see.
 HIDDEN = frozenset(f.__code__ for f in (*AFTER, *CONSUMERS.values(), *CONSUMING.values(), mapped))
 

@@ -100,7 +100,7 @@ def _fill(s: Any, frame: Any, point: Point, given: Any, cells: dict[int, CellVal
         else:
             s.guard(source, GuardKind.ALIAS, found.source.base)
         frame.locals[name] = found
-    for kind in point.stack[: len(point.stack) - point.result]:
+    for kind in point.below_result:
         frame.push(NULL if kind == EMPTY else _stacked(s, kind, *next(given)))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.awaited import of_protocol, of_special
+from dovetail.capture.awaited import of_protocol, of_special, within
+from dovetail.capture.breaks.remainders import Ahead, ahead
 from dovetail.capture.frame import stopped_with
 from dovetail.capture.groups import match_group, to_raise
 from dovetail.capture.handlers.coroutines import async_gen_wrap
@@ -16,7 +18,7 @@ from dovetail.capture.values.base import NONE, Const, Raised, boolean, is_single
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import TupleValue, copied
 from dovetail.capture.values.iterators import IteratorValue
-from dovetail.capture.values.objects import ExceptionValue, Handling
+from dovetail.capture.values.objects import ExceptionValue, Handling, ObjectValue
 
 
 @op("JUMP")
@@ -78,14 +80,37 @@ def get_iter(f: Any, i: Any) -> None:
 
 @op("FOR_ITER")
 def for_iter(f: Any, i: Any) -> None:
-    iterator = f.s.expected = f.stack_[-1]
-    value = f.s.step(iterator)
+    iterator = f.stack_[-1]
+    if type(iterator) is ObjectValue:
+        value = _advanced(f, iterator)
+    else:
+        f.s.expected = iterator
+        value = f.s.step(iterator)
     f.s.expected = iterator = None
     if value is None:
         f.stack_.pop()
         f.ip = i.target
     else:
         f.stack_.append(value)
+
+
+def _advanced(f: Any, iterator: Any) -> Any:
+    """The next item of a user's iterator; after a graph break in there the instruction is made again."""
+    if iterator.cls is Ahead:
+        value, f.stack_[-1] = f.s.get_attr(iterator, "value"), f.s.get_attr(iterator, "rest")
+        return value
+    after, f.ip = f.ip, f.at
+    f.stack_.pop()
+    try:
+        call = functools.partial(f.s.step_or_raise, iterator)
+        return within(f.s, ahead, {"iterator": iterator}, of_special(f.s, iterator, "__next__"), call)
+    except Raised as raised:
+        if raised.value.cls is not StopIteration:
+            raise
+        return None
+    finally:
+        f.stack_.append(iterator)
+        f.ip = after
 
 
 # ---------------------------------------------------------------- generators

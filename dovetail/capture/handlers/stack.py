@@ -250,9 +250,12 @@ def load_build_class(f: Any, i: Any) -> None:
 @op("LOAD_ATTR")
 def load_attr(f: Any, i: Any) -> None:
     value = f.stack_.pop()
-    if not i.flag:
-        f.s.expected = of_attribute(f.s, value, i.value)
-    _push_callable(f, value.get_attr(f.s, i.value), i.flag)
+    f.s.expected = of_attribute(f.s, value, i.value)
+    if i.flag and DIALECT.null_first:
+        f.stack_.append(NULL)
+    f.stack_.append(value.get_attr(f.s, i.value))
+    if i.flag and not DIALECT.null_first:
+        f.stack_.append(NULL)
     f.s.expected = None
 
 

@@ -23,6 +23,7 @@ from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ops import higher
+from dovetail.ops.fake.full import NoShapeRule
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -108,7 +109,7 @@ class _Probe(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise NotImplementedError("the gradient of a custom function is needed while capturing")
+        raise NoShapeRule("the gradient of a custom function is needed while capturing")
 
 
 def _in_transform(s: Any, cls: Value, inputs: Args) -> Value:

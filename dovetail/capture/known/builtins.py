@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import types
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from dovetail.capture import indexed, scalars
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
+from dovetail.capture.awaited import OPERATOR, of_attribute, of_next, of_setter, within
+from dovetail.capture.breaks.remainders import advance_or, discard, exists, fetch_or
 from dovetail.capture.calls import fold
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.stack import super_parts
 from dovetail.capture.iteration import backwards, set_entries
 from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
-from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Value, boolean, is_singleton
+from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import (
     ClassValue,
     FunctionValue,
@@ -34,7 +38,7 @@ from dovetail.capture.values.containers import (
     TupleValue,
     copied,
 )
-from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, Mapping, Zipping
+from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, IteratorValue, Mapping, Zipping
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.scalar import TensorNumber
 from dovetail.capture.values.tensor import TensorValue
@@ -148,22 +152,43 @@ def _getattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
     found = indexed.attribute(s, args[0], args[1])
     if found is not None:
         return found
-    name = _name(s, args[1])
+    name, awaited = _name(s, args[1]), _awaited(s, of_attribute, args)
     if len(args) == 2:
+        s.expected = awaited
         return s.get_attr(args[0], name)
-    found = s.try_attr(args[0], name)
+    load = functools.partial(s.get_attr, args[0], name)
+    found = _unless(AttributeError, lambda: within(s, fetch_or, {"default": args[2]}, awaited, load))
     return args[2] if found is None else found
+
+
+def _unless(error: type, call: Callable[[], Value]) -> Value | None:
+    """The result of a call; None where it raises that."""
+    try:
+        return call()
+    except Raised as raised:
+        if not issubclass(raised.value.cls, error):
+            raise
+        return None
 
 
 @known(hasattr)
 def _hasattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(s.has_attr(args[0], _name(s, args[1])))
+    name, awaited = _name(s, args[1]), _awaited(s, of_attribute, args)
+    load = functools.partial(s.get_attr, args[0], name)
+    return boolean(_unless(AttributeError, lambda: within(s, exists, {}, awaited, load)) is not None)
 
 
 @known(setattr)
 def _setattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    s.set_attr(args[0], _name(s, args[1]), args[2])
+    name, awaited = _name(s, args[1]), _awaited(s, of_setter, args)
+    within(s, discard, {}, awaited, lambda: s.set_attr(args[0], name, args[2]))
     return NONE
+
+
+def _awaited(s: Any, find: Any, args: Args) -> Any:
+    """What the attribute's function is, if the running instruction does nothing else than calling the built-in one."""
+    instruction, s.expected = s.expected is OPERATOR, None
+    return find(s, args[0], _name(s, args[1])) if instruction else None
 
 
 @known(object.__setattr__)
@@ -337,10 +362,21 @@ def _iter(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(next)
 def _next(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    found = s.step(args[0])
-    if found is not None:
-        return found
-    return args[1] if len(args) > 1 else _exhausted(s, args[0])
+    iterator, instruction, s.expected = args[0], s.expected is OPERATOR, None
+    awaited = of_next(s, iterator) if instruction else None
+    advance = functools.partial(_advanced, s, iterator)
+    if len(args) > 1:
+        parts = {"default": args[1]}
+        return _unless(StopIteration, lambda: within(s, advance_or, parts, awaited, advance)) or args[1]
+    s.expected = awaited
+    return advance()
+
+
+def _advanced(s: Any, iterator: Value) -> Value:
+    if not isinstance(iterator, IteratorValue):
+        return s.step_or_raise(iterator)  # type: ignore[no-any-return]
+    found = iterator.step(s)
+    return _exhausted(s, iterator) if found is None else found  # type: ignore[no-any-return]
 
 
 def _exhausted(s: Any, iterator: Value) -> Any:

@@ -16,6 +16,10 @@ from torch._subclasses.fake_tensor import (
 from dovetail.errors import Unsupported
 
 
+class NoShapeRule(NotImplementedError):
+    """Nothing says what an operator gives; any other NotImplementedError is a refusal that eager makes too."""
+
+
 def infer(func: Any, args: Any, kwargs: Any, cls: type, refuse_unusual: Callable[..., None]) -> Any:
     """Run `func` on PyTorch's fake tensors and convert the result to ours, after a look at it by `refuse_unusual`."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -43,4 +47,4 @@ def infer(func: Any, args: Any, kwargs: Any, cls: type, refuse_unusual: Callable
         raise Unsupported("data-dependent-output", f"the result of {func} depends on the values in a tensor",
                           "move this step out of the compiled function") from error
     except UnsupportedOperatorException as error:
-        raise NotImplementedError(f"{func} has no fake implementation") from error
+        raise NoShapeRule(f"{func} has no fake implementation") from error

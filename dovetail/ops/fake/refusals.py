@@ -49,6 +49,8 @@ def check(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], takes_indice
         _check_indices(args[0], args[1])
     if func in _PUTTING and len(args) > 2:
         _check_values(args[0], args[1], args[2])
+    if func is aten.topk.default:
+        _check_most(*args[:3])
     chosen = _CHOSEN.get(func._schema.name)
     if chosen is not None and len(args) > 3:
         chosen(*args[:4])
@@ -226,6 +228,11 @@ def _check_copied(own: torch.Tensor, dim: int, index: torch.Tensor, source: torc
 def _check_filled(own: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> None:
     if index.dtype is not torch.int64:
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
+
+
+def _check_most(tensor: torch.Tensor, count: int, dim: int = -1) -> None:
+    if -tensor.dim() <= dim < tensor.dim() and not 0 <= count <= tensor.shape[dim]:
+        raise RuntimeError("selected index k out of range")
 
 
 def _without(tensor: torch.Tensor, dim: int) -> list[Any]:
