@@ -31,9 +31,13 @@ from dovetail.ops import build
 from dovetail.ops.calls import KEEPS_OFFSET
 from dovetail.ops.emit import Emitter
 from dovetail.ops.fake.symint import final_of, is_size
+from dovetail.ops.schema import bound
 from dovetail.ops.table import LOWERINGS, PRODUCTS, VIEWS
 from dovetail.ops.value import Spec, Value, spec_of
 from dovetail.options import Options
+
+#: Their `storage_offset` counts from the start of the storage of their first argument.
+_FROM_STORAGE = frozenset(("aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"))
 
 
 def lower(aten: AtenGraph, options: Options) -> Program:
@@ -120,6 +124,8 @@ class _Lowering:
         out = spec_of(node.meta["val"])
         packet = target._schema.name
         self.emit.begin(packet.rpartition("::")[2], _specs(out) if returned else ())
+        if packet in _FROM_STORAGE:
+            args, kwargs = self.from_storage(node, args, kwargs), {}
         row = LOWERINGS.get(target._name) or LOWERINGS.get(packet)
         if row is not None and not (numbers_fit(packet, args, kwargs, out) and sizes_fit(packet, args, kwargs)):
             row = None
@@ -132,8 +138,23 @@ class _Lowering:
                     return result
         result = call_library(self.emit, target, args, kwargs, out)
         if target in KEEPS_OFFSET:
-            self.emit.origins[result.base.name] = int(node.meta["val"].storage_offset())
+            self.emit.origins[result.base.name] = self.start(args[0])
         return result
+
+    def start(self, value: Value) -> Dim:
+        """Where the tensor starts in its storage when the program runs."""
+        held = self.emit.materialize(value)
+        assert held.base is not None
+        return self.emit.origins.get(held.base.name, 0) + held.offset
+
+    def from_storage(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments, where an offset counts from the start of eager's storage: what a kernel has computed lies at
+        the start of its own."""
+        named = bound(node.target, args, kwargs)
+        if named.get("storage_offset") is not None:
+            eager = int(node.args[0].meta["val"].storage_offset())  # type: ignore[union-attr]
+            named["storage_offset"] += self.start(args[0]) - eager
+        return tuple(named.values())
 
     def elementary(self, row: Any, out: Any, args: Any, kwargs: Any) -> bool:
         """Would the operator's own loops evaluate elementary functions?"""

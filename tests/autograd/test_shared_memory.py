@@ -98,6 +98,13 @@ PROGRAMS = {
     "a norm of a transposed input": ("torch.randn(4, 4).t()", "return m.norm(x)", "total(out[0]).backward()"),
     "written to where elements share a place": ("torch.randn(1).expand(3, 1)", "x.diagonal().fill_(0)"),
     "rows added of another shape": (PLAIN, "x.fill_(1); x.index_add_(0, torch.tensor([0]), m.cache[:1, :1]); return x"),
+    "as_strided read after a write, from an offset": (
+        "torch.randn(4, 4)[1:]", "x[..., ::2].mul_(2); return x.as_strided((2,), (1,)) * 1",
+    ),
+    "as_strided written to twice, from an offset": (
+        "torch.randn(4, 4)[1:]",
+        "x[..., ::2].mul_(2); x.as_strided((2,), (1,)).add_(1); x.as_strided((2,), (2,)).add_(1)",
+    ),
     "views of a result before and after a write": (
         PLAIN, "y = torch.zeros_like(x); z = y.view(-1); y.add_(1); return y, z, y.t()", "out[0].requires_grad_()",
     ),
