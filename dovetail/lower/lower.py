@@ -215,12 +215,19 @@ def _flat(result: Any) -> Sequence[Any]:
     return result if isinstance(result, (tuple, list)) else (result,)
 
 
+def _on(device: torch.device, values: Any) -> bool:
+    """Are all tensors there?"""
+    return all(
+        _on(device, v) if isinstance(v, tuple) else v.device == device for v in values if isinstance(v, (tuple, Value))
+    )
+
+
 def _computable(args: Any, kwargs: Any, out: Any) -> bool:
     """Has every tensor a dtype that loops can compute with, on one device?"""
     if isinstance(out, Spec):
         if out.dtype not in build.SUPPORTED:
             return False
-        if any(isinstance(v, Value) and v.device != out.device for v in (*args, *kwargs.values())):
+        if not _on(out.device, (*args, *kwargs.values())):
             return False
     elif isinstance(out, tuple) and not all(_computable((), {}, spec) for spec in out):
         return False

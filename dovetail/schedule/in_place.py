@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
 from dovetail.ir.aten import Subprogram
-from dovetail.ir.liveness import loads_of, reads, statement_roots, writes
+from dovetail.ir.liveness import loads_of, reads, statement_roots, view_roots, writes
 from dovetail.ir.loops import (
     Buffer,
     BufferRef,
@@ -36,6 +36,7 @@ from dovetail.ir.loops import (
 )
 from dovetail.ops.effects import may_refuse
 from dovetail.ops.fake.layout import share_places
+from dovetail.ops.schema import facts
 
 
 def write_in_place(program: Program) -> Program:
@@ -63,15 +64,20 @@ def _candidates(program: Program) -> dict[str, tuple[int, Buffer]]:
     """New value → (the position of the group that computes it, the input), as far as other items allow it."""
     written, read = defaultdict(list), defaultdict(list)
     checks = -1
-    fixed = {o.value.name for o in program.outputs if isinstance(o.value, Buffer)}
+    roots = view_roots(program)
+    returned = {o.value.name for o in program.outputs if isinstance(o.value, Buffer)}
+    fixed = returned | {roots[name] for name in returned if name in roots}
+    inputs = {b.name for b in program.inputs}
     for position, item in enumerate(program.items):
         for name in writes(item):
             written[name].append(position)
         for name in reads(item):
-            read[name].append(position)
+            read[roots.get(name, name)].append(position)
         if isinstance(item, View):
-            fixed |= {item.base.name, item.result.name}
-        elif _may_raise(item):
+            fixed |= {item.result.name, item.base.name} - inputs
+        if isinstance(item, LibraryCall) and not isinstance(item.operator, Subprogram) and facts(item.operator).view:
+            fixed |= set(reads(item))
+        if _may_raise(item):
             checks = position  # until it has passed, nothing of the caller's may be written
     found = {}
     for old, new in program.mutated:

@@ -10,6 +10,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -41,13 +42,20 @@ def on_device(device: torch.device, *numbers: Any) -> torch.Tensor:
 
 def table(device: torch.device, given: Sequence[int]) -> torch.Tensor:
     """The words in the device's memory. While a program is recorded they are the same for all replays: the memory is
-    filled when the recording is complete."""
+    filled when the recording is complete, and is none of the recording's own, which temporaries take turns in."""
     host = torch.tensor(given, dtype=torch.int64)
     if _recorded.tables is None:
         return host.to(device)
-    made = torch.empty_like(host, device=device)
+    with torch.cuda.stream(_beside(device)):
+        made = torch.empty_like(host, device=device)
     _recorded.tables.append((made, host))
     return made
+
+
+@cache
+def _beside(device: torch.device) -> Any:
+    """A stream that nothing is recorded on."""
+    return torch.cuda.Stream(device)
 
 
 @contextmanager
