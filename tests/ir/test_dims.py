@@ -103,6 +103,15 @@ def test_text_parses_back_to_the_same_object():
     ((M + N) * (M - N), M * M - N * N),
     (dims.floordiv(I * 24 + J * 6 + 5, 6), I * 4 + J),
     (dims.mod(I * 4 + J, 24), I * 4 + J),
+    (dims.floordiv(M * 64, M * 8), 8),
+    (dims.mod(M * 64, M * 8), 0),
+    (dims.minimum(dims.floordiv(M, 2), M), dims.floordiv(M, 2)),
+    (dims.maximum(M, dims.minimum(M, 1)), M),
+    (dims.minimum(dims.minimum(M, N), N), dims.minimum(M, N)),
+    (dims.minimum(dims.maximum(dims.minimum(M, 3), 0), M), dims.minimum(M, 3)),
+    (M - dims.minimum(M, 1), dims.maximum(M - 1, 0)),
+    (M - dims.maximum(M, 4), -dims.maximum(4 - M, 0)),
+    (dims.maximum(M - dims.floordiv(M + 1, 2), 0), M - dims.floordiv(M + 1, 2)),
 ])
 def test_simplifies(built, expected):
     assert built == expected

@@ -1,0 +1,87 @@
+"""What is relied on about symbolic sizes, against brute force: wherever the facts hold, so does every answer."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim, Symbol
+from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
+
+SMALL = range(8)
+
+
+def expression(rng: random.Random, symbols: list[Dim], depth: int) -> Dim:
+    """What programs make of sizes."""
+    if depth == 0:
+        return rng.choice(symbols) if rng.random() < 0.8 else rng.randrange(5)
+    a, b = expression(rng, symbols, depth - 1), expression(rng, symbols, depth - 1)
+    divisor = rng.choice((2, 3, 4))
+    return rng.choice((
+        a + b, a - b, a * 2, a * b if depth == 1 else a + 1, dims.floordiv(a, divisor), dims.mod(a, divisor),
+        dims.minimum(a, b), dims.maximum(a, b), dims.maximum(a - 1, 0), dims.minimum(a, 3),
+    ))  # fmt: skip
+
+
+def true(sign: str, value: int) -> bool:
+    return {EQUAL: value == 0, UNEQUAL: value != 0, AT_LEAST: value >= 0}[sign]
+
+
+def environments(sizes: Sizes, symbols: list[Symbol]) -> list[dict[Symbol, int]]:
+    """The small sizes that the facts allow."""
+    every = (dict(zip(symbols, values, strict=True)) for values in itertools.product(SMALL, repeat=len(symbols)))
+    return [env for env in every if all(true(f.sign, dims.evaluate(f.dim, env)) for f in sizes.facts)]
+
+
+@pytest.mark.parametrize("start", range(0, 200, 50))
+def test_answers_hold_wherever_the_facts_do(start: int) -> None:
+    for seed in range(start, start + 50):
+        rng = random.Random(seed)
+        sizes = Sizes()
+        made = [sizes.symbol(f"s{k}", rng.choice((0, 1, 2, 3, 5, 6))) for k in range(3)]
+        asked: list[tuple[str, Dim, bool]] = []
+        for _ in range(rng.randrange(1, 6)):
+            dim = expression(rng, made, rng.randrange(3))
+            if rng.random() < 0.15:
+                asked.append((EQUAL, dim - sizes.value(dim), True))
+            else:
+                sign = rng.choice((EQUAL, UNEQUAL, AT_LEAST))
+                asked.append((sign, dim, sizes.holds(sign, dim)))
+        symbols = [dims.as_symbol(m) for m in made]
+        allowed = environments(sizes, symbols)
+        assert {s: sizes.hints[s] for s in symbols} in allowed, f"seed {seed}: the call itself"
+        for env in allowed:
+            for sign, dim, answer in asked:
+                assert true(sign, dims.evaluate(dim, env)) == answer, f"seed {seed}: {dim} {sign} 0 at {env}"
+                assert dims.evaluate(sizes.resolve(dim), env) == dims.evaluate(dim, env), f"seed {seed}: {dim} at {env}"
+                raised = dims.substitute(sizes.resolve(dim), sizes.lows)
+                named = {low: env[s] for s in symbols for low in dims.symbols(sizes.lows.get(s, 0))}
+                assert dims.evaluate(raised, env | named) == dims.evaluate(dim, env), f"seed {seed}: {dim} at {env}"
+
+
+#: What is asked at the hints n=4, m=6, and what is relied on.
+ASKED: list[tuple[Any, list[str]]] = [
+    (lambda s, n, m: s.holds(EQUAL, n * 8 * m), ["n >= 1", "m >= 1"]),
+    (lambda s, n, m: s.holds(UNEQUAL, dims.maximum(n - 1, 0)), ["n >= 2"]),
+    (lambda s, n, m: s.holds(EQUAL, dims.maximum(1 - n, 0)), ["n >= 1"]),
+    (lambda s, n, m: s.holds(AT_LEAST, dims.floordiv(m, 4) - 1), ["m >= 4"]),
+    (lambda s, n, m: s.holds(AT_LEAST, n * 96 - 32), ["n >= 1"]),
+    (lambda s, n, m: s.holds(EQUAL, n * 3 - 12), ["n == 4"]),
+    (lambda s, n, m: s.value(n * m), ["n == 4", "m == 6"]),
+    (lambda s, n, m: (s.holds(EQUAL, n), s.holds(EQUAL, n), s.holds(AT_LEAST, n - 1)), ["n >= 1"]),
+    (lambda s, n, m: (s.holds(AT_LEAST, n - 3), s.holds(AT_LEAST, n - 2), s.holds(EQUAL, n - 1)), ["n >= 3"]),
+    (lambda s, n, m: (s.holds(EQUAL, m - n - 2), s.holds(EQUAL, m * 2 - n * 2 - 4)), ["n + 2 == m"]),
+    (lambda s, n, m: s.holds(AT_LEAST, n + m), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ask", "facts"), ASKED)
+def test_facts_are_few_and_plain(ask: Any, facts: list[str]) -> None:
+    sizes = Sizes()
+    n, m = sizes.symbol("n", 4), sizes.symbol("m", 6)
+    ask(sizes, n, m)
+    assert [str(f) for f in sizes.facts] == facts
