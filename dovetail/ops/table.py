@@ -51,7 +51,8 @@ TAKES_SIZES = TAKES_NUMBERS | frozenset(
     for name in """view _unsafe_view reshape _reshape_alias expand slice select narrow split split_with_sizes as_strided
     unfold zeros ones empty new_zeros new_ones new_empty empty_strided new_empty_strided empty_permuted arange
     constant_pad_nd repeat slice_scatter select_scatter slice_backward select_backward embedding_dense_backward
-    native_group_norm eye""".split()
+    native_group_norm native_layer_norm native_layer_norm_backward eye triu tril broadcast_to unflatten unsafe_split
+    unsafe_split_with_sizes _efficientzerotensor""".split()
 )
 
 #: Operators that cost little next to reading their operands: a backward pass may compute them again.
