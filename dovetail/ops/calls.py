@@ -40,10 +40,18 @@ def _attention_backward(
     return tuple(map(torch.zeros_like, (query, key, value)))
 
 
+def _linear(x: Any, weight: Any, bias: Any, *more: Any) -> Any:
+    """oneDNN has no products of nothing."""
+    if x.numel() and weight.numel():
+        return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, *more)
+    return torch.nn.functional.linear(x, weight, bias)
+
+
 #: What to call in an operator's place.
 CALLEES: dict[Any, Callable[..., Any]] = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward,
+    **({torch.ops.mkldnn._linear_pointwise.default: _linear} if torch.backends.mkldnn.is_available() else {}),
     aten.mkldnn_rnn_layer.default: _keeping(aten.mkldnn_rnn_layer.default),
 }
 

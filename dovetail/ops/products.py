@@ -44,7 +44,7 @@ def addmm(emit: Emitter, out: Spec, self: Value, mat1: Value, mat2: Value, beta:
 
 def _product(emit: Emitter, out: Spec, left: Value, right: Value, bias: Value | None) -> Value:
     """`left @ right + bias` as oneDNN's linear layer, whose weight is `right` transposed, in whatever layout."""
-    if dims.typical(dims.product((*left.sizes, out.sizes[1]))) < LARGE:
+    if dims.typical(dims.product((*left.sizes, out.sizes[1]))) < max(LARGE, 1):
         return NotImplemented
     if out.dtype is not torch.float32 or out.device.type != "cpu" or not faster_by_onednn():
         return NotImplemented
