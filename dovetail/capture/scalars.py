@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from dovetail.capture import graphnumbers, sizes, tensornumbers
 from dovetail.capture.values.base import Const, LateConst, Value, boolean
 from dovetail.capture.values.scalar import GraphNumber, ScalarValue, TensorNumber
@@ -69,8 +71,8 @@ def from_outside(s: Any, real: Any, source: Source | None) -> Value | None:
 
 
 def varies_inside(s: Any, items: tuple[Any, ...], source: Source | None) -> bool:
-    """Is this a tuple whose numbers were seen to change?"""
-    return type(items) is tuple and source is not None and s.table.varying.changed(source.name())
+    """Is this a tuple or shape whose numbers were seen to change?"""
+    return type(items) in (tuple, torch.Size) and source is not None and s.table.varying.changed(source.name())
 
 
 def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:

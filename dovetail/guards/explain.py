@@ -113,7 +113,7 @@ def _size_words(condition: Any, value: Callable[[Source], Any]) -> str:
 
 
 #: Types of what an EQUAL guard may be relieved of.
-NUMBERS = (int, float, str, tuple, numpy.float16, numpy.float32, numpy.float64)
+NUMBERS = (int, float, str, tuple, torch.Size, numpy.float16, numpy.float32, numpy.float64)
 
 
 def _numbers(guard: Guard) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def _numbers(guard: Guard) -> tuple[str, ...]:
     name: str = guard.source.name()  # type: ignore[union-attr]
     if guard.kind is not GuardKind.EQUAL or type(guard.payload) not in NUMBERS:
         return ()
-    items = range(len(guard.payload)) if type(guard.payload) is tuple else ()
+    items = range(len(guard.payload)) if isinstance(guard.payload, tuple) else ()
     return name, *(f"{name}[{k}]" for k in items)
 
 

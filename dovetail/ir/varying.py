@@ -26,8 +26,21 @@ NO_MARKS = Marks()
 
 
 def marks_of(tensor: Any) -> Marks:
-    """The marks of a tensor; none by default."""
-    return getattr(tensor, ATTRIBUTE, None) or NO_MARKS
+    """The marks of a tensor, ours or those that PyTorch's compiler is told; none by default."""
+    found = getattr(tensor, ATTRIBUTE, None)
+    if found is None and hasattr(tensor, "__dict__") and not tensor.__dict__.keys().isdisjoint(_TORCHS):
+        return _marks_of_torch(tensor.__dict__)
+    return found or NO_MARKS
+
+
+#: Where PyTorch keeps what `torch._dynamo.mark_dynamic` and its like say.
+_TORCHS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_static_indices")
+
+
+def _marks_of_torch(found: Mapping[str, Any]) -> Marks:
+    dynamic, perhaps, static = (found.get(name) or () for name in _TORCHS)
+    bounds = {r.dim: (r.min, r.max) for r in found.get("_dynamo_dynamic_range") or ()}
+    return Marks({k: bounds.get(k, (None, None)) for k in dynamic}, frozenset(perhaps), frozenset(static))
 
 
 @dataclass(frozen=True)

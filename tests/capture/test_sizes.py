@@ -145,6 +145,23 @@ def test_numbers_as_sizes(name: str) -> None:
     assert len(compiled._dovetail_dispatcher.entries) == 2
 
 
+SHAPES = {
+    "a tuple": (lambda x, shape: x.new_zeros(shape) + shape[0], tuple),
+    "a shape": (lambda x, shape: x.new_ones(shape) * shape[1], torch.Size),
+    "a list": (lambda x, shape: x.new_ones(shape) * shape[1], list),
+    "broadcast": (lambda x, shape: torch.zeros(torch.broadcast_shapes(x.shape, shape)), lambda n: (n[0], 1)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_as_arguments(name: str) -> None:
+    (fn, kind), x = SHAPES[name], torch.randn(3)
+    compiled = dovetail.compile(fn, backend="eager", fullgraph=True)
+    for size in ((4, 6), (5, 7), (2, 3), (1, 5), (0, 3), (9, 2)):
+        same(compiled(x, kind(size)), fn(x, kind(size)))
+    assert len(compiled._dovetail_dispatcher.entries) <= 3
+
+
 # ---------------------------------------------------------------- layouts of inputs
 
 LAYOUTS = {

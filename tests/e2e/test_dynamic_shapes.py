@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -152,6 +153,17 @@ def test_a_static_dimension_stays_one() -> None:
     for x in calls:
         dovetail.mark_static(x)
     assert count(doubled, [(x,) for x in calls]) == 3
+
+
+def test_marks_that_pytorchs_compiler_is_told() -> None:
+    """`torch._dynamo.mark_dynamic(x, 0, min=2, max=9)` and `mark_static(y, 0)`, by what they leave."""
+    x, bounds = torch.randn(4, 5), namedtuple("Bounds", "dim min max")(0, 2, 9)
+    x._dynamo_dynamic_indices, x._dynamo_dynamic_range = {0}, {bounds}
+    assert count(doubled, [(x,), (torch.randn(9, 5),), (torch.randn(2, 5),)]) == 1
+    fixed = [torch.randn(n, 5) for n in (2, 3, 4)]
+    for y in fixed:
+        y._dynamo_static_indices = {0}
+    assert count(doubled, [(y,) for y in fixed]) == 3
 
 
 def looped(x: torch.Tensor) -> torch.Tensor:

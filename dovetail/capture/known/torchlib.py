@@ -16,8 +16,9 @@ from dovetail.capture.calls import fold
 from dovetail.capture.contexts import enter_autocast, exit_autocast
 from dovetail.capture.known.constructors import element_type
 from dovetail.capture.known.table import KNOWN, known
+from dovetail.capture.scalars import varies
 from dovetail.capture.values.base import FALSE, NONE, TRUE, Const, Value, boolean
-from dovetail.capture.values.containers import DictValue, ListValue, TupleValue
+from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -252,6 +253,18 @@ def _group_tensors(s: Any, args: Args, kwargs: Kwargs) -> Value:
 @known(torch.Size.numel)
 def _size_numel(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return product(s, args[0].all(s), Const(1))  # type: ignore[attr-defined]
+
+
+@known(torch.broadcast_shapes)
+def _broadcast_shapes(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """Sizes that vary are asked about as the sum of tensors of such shapes would ask."""
+    shapes = [s.unpack(a) if isinstance(a, SequenceValue) else [a] for a in args]
+    if not any(varies(n) for shape in shapes for n in shape):
+        return fold(s, torch.broadcast_shapes, args, kwargs)
+    total: Value = s.torch_call(torch.empty, [TupleValue([])], {})
+    for shape in shapes:
+        total = s.torch_call(torch.add, [total, s.torch_call(torch.empty, [TupleValue(shape)], {})], {})
+    return s.get_attr(total, "shape")  # type: ignore[no-any-return]  # nobody uses the tensors: no nodes
 
 
 def product(s: Any, values: Any, start: Value) -> Value:
