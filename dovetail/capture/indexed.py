@@ -14,7 +14,8 @@ import torch
 
 from dovetail.capture import scalars
 from dovetail.capture.keyed import KEYED
-from dovetail.capture.values.base import MISSING, Const, LateConst, Value, is_singleton
+from dovetail.capture.splices import Splices, real
+from dovetail.capture.values.base import MISSING, Const, Value, is_singleton
 from dovetail.capture.values.containers import (
     DictValue,
     SequenceValue,
@@ -33,28 +34,42 @@ from dovetail.ir.source import At, AttrAt, Source
 
 
 def position(s: Any, value: SequenceValue, index: Value, words: str) -> Value | None:
-    """Where the item of that index was when the call began; None where only the index's value says it.
+    """Where the item of that index is in what the call began with and the splices made of it.
 
-    `words`: what the program's IndexError says.
+    None where only the index's value says it. `words`: what the program's IndexError says.
     """
-    if not value.divisible or not scalars.varies(index) or index.cls is not int:
+    place = _place(s, value, index)
+    if place is not None or not _open(value, index):
+        return place
+    span: Any = value.span
+    more = len(value.head) + len(value.tail) - span.taken + span.grown
+    length = len(span.real) + more
+    if -length <= index.real < length:  # type: ignore[attr-defined]
+        return None
+    bound = f"len({{}}) + {more}"
+    scalars.outcome(s, f"(-({bound}) <= {{}} < {bound})", [span, index, span], False)
+    return s.throw(IndexError, words)  # type: ignore[no-any-return]
+
+
+def _open(value: SequenceValue, index: Value) -> bool:
+    return value.divisible and scalars.varies(index) and index.cls is int
+
+
+def _place(s: Any, value: SequenceValue, index: Any, behind_all: bool = False) -> Value | None:
+    """The same for an index in the unread part, or right behind it; None for any other."""
+    if not _open(value, index):
         return None
     span: Any = value.span
-    size, real = len(span.real), index.real  # type: ignore[attr-defined]
-    head, tail = len(value.head), len(value.tail)
-    first, behind = head - span.front, tail - span.back
-    if head <= real < size + first - span.back:
-        scalars.outcome(s, f"({head} <= {{}} < len({{}}) + {first - span.back})", [index, span], True)
+    size, real, head, tail = len(span.real), index.real, len(value.head), len(value.tail)
+    first, behind = head - span.front, tail - span.back + span.grown
+    end = first - span.back + span.grown + behind_all
+    if head <= real < size + end:
+        scalars.outcome(s, f"({head} <= {{}} < len({{}}) + {end})", [index, span], True)
         return index if not first else scalars.computed(s, f"({{}} - {first})", [index], real - first)
     if span.front - size - behind <= real < -tail:
         scalars.outcome(s, f"({span.front - behind} - len({{}}) <= {{}} < {-tail})", [span, index], True)
         return scalars.computed(s, f"({{}} + len({{}}) + {behind})", [index, span], real + size + behind)
-    length = size + first + behind
-    if -length <= real < length:
-        return None
-    bound = f"len({{}}) + {first + behind}"
-    scalars.outcome(s, f"(-({bound}) <= {{}} < {bound})", [span, index, span], False)
-    return s.throw(IndexError, words)  # type: ignore[no-any-return]
+    return None
 
 
 def item(s: Any, value: SequenceValue, index: Value) -> Value | None:
@@ -68,9 +83,16 @@ def item(s: Any, value: SequenceValue, index: Value) -> Value | None:
     place: Any = position(s, value, index, f"{'tuple' if issubclass(value.cls, tuple) else 'list'} index out of range")
     if place is None:
         return None
+    return _at(s, value, place)
+
+
+def _at(s: Any, value: SequenceValue, place: Any) -> Value:
     span: Any = value.span
-    stored = span.stores.at(place) if span.stores is not None else None
-    return stored if stored is not None else s.wrap(span.real[place.real], At(span.source, place.source))  # type: ignore[no-any-return]
+    stored, place = span.stores.at(place) if span.stores is not None else (None, place)
+    if stored is not None:
+        return stored  # type: ignore[no-any-return]
+    path = At(span.source, place.source) if scalars.varies(place) else span.source.item(real(place))
+    return s.wrap(span.real[real(place)], path)  # type: ignore[no-any-return]
 
 
 def _in_tail(s: Any, value: SequenceValue, index: Value) -> int | None:
@@ -79,7 +101,7 @@ def _in_tail(s: Any, value: SequenceValue, index: Value) -> int | None:
         return None
     span: Any = value.span
     size, real = len(span.real), index.real  # type: ignore[attr-defined]
-    place = real - (size + len(value.head) - span.taken)
+    place = real - (size + len(value.head) - span.taken + span.grown)
     if not 0 <= place < len(value.tail):
         return None
     scalars.outcome(s, f"({{}} - len({{}}) == {real - size})", [index, span], True)
@@ -88,44 +110,40 @@ def _in_tail(s: Any, value: SequenceValue, index: Value) -> int | None:
 
 def items(s: Any, value: SequenceValue, index: SliceValue) -> list[Any] | None:
     """What is in `value[index]`; None where only the numbers will do. The entry relies on how many there are."""
+    chosen = _chosen(s, value, index)
+    if chosen is None or value.span.stores is not None:  # type: ignore[union-attr]
+        return None
+    found, text, parts = chosen
+    scalars.outcome(s, f"(len({text}) == {len(found)})", parts, True)
+    places = [scalars.computed(s, f"({text}.start + {k})", parts, at) for k, at in enumerate(found)]
+    if None in places:
+        return None
+    span: Any = value.span
+    return [Lazy(span.real[at], At(span.source, place.source)) for at, place in zip(found, places)]  # type: ignore[union-attr, arg-type]
+
+
+def _chosen(s: Any, value: SequenceValue, index: SliceValue) -> tuple[range, str, list[Any]] | None:
+    """Which places a slice of a list is about, as they are in this call and as text with operands."""
     span: Any = value.span if value.divisible and value.real is not MISSING else None
     bounds: list[Any] = [index.start, index.stop]
-    if span is None or span.stores is not None or span.taken or value.head or value.tail:
+    if span is None or span.taken or value.head or value.tail:
         return None
     numbers = all(isinstance(b, Const) and b.cls in (int, type(None)) for b in bounds)
     if not numbers or not any(map(_varies, bounds)) or not is_singleton(index.step, None):
         return None
-    chosen = range(len(span.real))[slice(*map(_real, bounds))]
-    text, parts = "range(len({}))[{}:{}]", [span, *bounds]
-    scalars.outcome(s, f"(len({text}) == {len(chosen)})", parts, True)
-    places = [scalars.computed(s, f"({text}.start + {k})", parts, at) for k, at in enumerate(chosen)]
-    if None in places:
+    found = range(len(span.real) + span.grown)[slice(*map(_real, bounds))]
+    return found, f"range(len({{}}) + {span.grown})[{{}}:{{}}]", [span, *bounds]
+
+
+def part(s: Any, value: SequenceValue, index: SliceValue) -> Span | None:
+    """`value[index]` as a whole where its size differs from call to call; None where the items must be known."""
+    chosen = _chosen(s, value, index)
+    span: Any = value.span
+    if chosen is None or span.stores is not None or _varies(index.start) is _varies(index.stop):
         return None
-    return [Lazy(span.real[at], At(span.source, place.source)) for at, place in zip(chosen, places)]  # type: ignore[union-attr, arg-type]
-
-
-class Stores:
-    """What the program has put where in the unread part of a list, in order."""
-
-    def __init__(self, s: Any, span: Span) -> None:
-        self.s, self.span = s, span
-        self.made: list[tuple[Value, Value]] = []
-
-    def at(self, place: Value) -> Value | None:
-        return next((new for other, new in reversed(self.made) if _one(self.s, other, place)), None)
-
-    def at_end(self, key: int) -> Value | None:
-        """The same so far from the beginning or, below 0, from the end."""
-        if key >= 0:
-            return self.at(Const(key))
-        span: Any = self.span
-        place = scalars.computed(self.s, f"(len({{}}) - {-key})", [span], len(span.real) + key)
-        return self.at(place)  # type: ignore[arg-type]
-
-    def apply(self, items: list[Any]) -> None:
-        """Do it to all that the list held."""
-        for place, new in self.made:
-            items[place.value] = new  # type: ignore[attr-defined]
+    places, _, parts = chosen
+    source = scalars.source_of(s, "{}[{}:{}]", parts)
+    return Span(s, span.real[places.start : places.stop], source, span.read, True)
 
 
 def store(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
@@ -134,15 +152,58 @@ def store(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
     if last is not None:
         value.tail[last] = new
         return True
-    words = "list assignment index out of range"
-    place = position(s, value, index, words) if value.real is not MISSING else None
-    if place is None:
-        return False
+    place = position(s, value, index, ASSIGNMENT) if value.real is not MISSING else None
+    if place is not None:
+        _splice(s, value, place, 1, [new])
+    return place is not None
+
+
+ASSIGNMENT = "list assignment index out of range"
+
+
+def _splice(s: Any, value: SequenceValue, place: Value, removed: int, new: list[Value]) -> None:
     span: Any = value.span
     if span.stores is None:
-        span.stores = Stores(s, span)
-    span.stores.made.append((place, new))
-    return True
+        span.stores = Splices(s, span, _one)
+    span.stores.splice(place, removed, new)
+
+
+def assign(s: Any, value: SequenceValue, index: Value, new: Any) -> bool:
+    """`value[index] = new`, or `del value[index]` of None; False where only the numbers will do."""
+    if isinstance(index, SliceValue):
+        return replace(s, value, index, [] if new is None else new.items)
+    return store(s, value, index, new) if new is not None else remove(s, value, index, ASSIGNMENT) is not None
+
+
+def insert(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
+    """`value.insert(index, new)`; False where only the index's value will do."""
+    place = _place(s, value, index, True) if value.real is not MISSING else None
+    if place is not None:
+        _splice(s, value, place, 0, [new])
+    return place is not None
+
+
+def remove(s: Any, value: SequenceValue, index: Value, words: str) -> Value | None:
+    """`value.pop(index)`; None where only the index's value will do."""
+    place = position(s, value, index, words) if value.real is not MISSING else None
+    if place is None:
+        return None
+    found = _at(s, value, place)
+    _splice(s, value, place, 1, [])
+    return found
+
+
+def replace(s: Any, value: SequenceValue, index: SliceValue, new: list[Value]) -> bool:
+    """`value[index] = new`; False where only the numbers will do. The entry relies on how many items go."""
+    chosen = _chosen(s, value, index) if value.real is not MISSING else None
+    if chosen is None:
+        return False
+    count, text, parts = chosen
+    scalars.outcome(s, f"(len({text}) == {len(count)})", parts, True)
+    place = scalars.computed(s, f"{text}.start", parts, count.start)
+    if place is not None:
+        _splice(s, value, place, len(count), new)
+    return place is not None
 
 
 # ---------------------------------------------------------------- dictionaries and sets
@@ -259,7 +320,7 @@ def _varies(key: Value) -> bool:
 def _real(key: Any) -> Any:
     if isinstance(key, TupleValue):
         return tuple(map(_real, key.head))
-    return key.real if isinstance(key, LateConst) else key.value
+    return real(key)
 
 
 def _source(s: Any, key: Any) -> Source:

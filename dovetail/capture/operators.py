@@ -318,8 +318,9 @@ def sequence_truth(s: Any, value: SequenceValue) -> bool:
     """Does it hold anything?"""
     if not value.divisible or value.head or value.tail:
         return bool(value.head or value.tail or value.items)
-    more = len(value.span.real) > value.span.taken  # type: ignore[union-attr]
-    s.guard(Computed(f"(len({{}}) > {value.span.taken})", (value.span.source,)), GuardKind.ID, more)  # type: ignore[union-attr]
+    span: Any = value.span
+    more = len(span.real) > span.taken - span.grown
+    s.guard(Computed(f"(len({{}}) > {span.taken - span.grown})", (span.source,)), GuardKind.ID, more)
     return more
 
 
@@ -327,7 +328,7 @@ def _unread_length(s: Any, value: Any) -> Value:
     """A number like any other from outside: one that changes is an input of the entry."""
     span = value.span
     before = s.wrap(len(span.real), Computed("len({})", (span.source,)))
-    more = len(value.head) + len(value.tail) - span.taken
+    more = len(value.head) + len(value.tail) - span.taken + span.grown
     if not more:
         return before
     return scalars.binary(s, "add", before, Const(more)) or Const(before.value + more)
@@ -430,9 +431,12 @@ def sequence_item(s: Any, container: SequenceValue, index: Value) -> Value:
 
 def _sequence_slice(s: Any, container: SequenceValue, index: SliceValue) -> Value:
     kind, cls = (TupleValue, tuple) if isinstance(container, TupleValue) else (ListValue, list)
-    items = indexed.items(s, container, index)
+    span = indexed.part(s, container, index)
+    items = indexed.items(s, container, index) if span is None else []
     if items is not None:
-        return kind(items)
+        made = kind(items)
+        made.span = span
+        return made
     try:
         wanted = index.native()
     except NotNative:
@@ -511,8 +515,10 @@ def _fills(s: Any, container: TensorValue, index: Value, value: Value) -> bool:
 
 def sequence_store(s: Any, container: ListValue, index: Value, value: Value | None) -> None:
     """Assign to (or, with None, delete) an item or a slice of a list."""
-    if value is not None and indexed.store(s, container, index, value):
-        mark(s, container, moves=False)
+    if isinstance(index, SliceValue) and value is not None:
+        value = ListValue(s.unpack(value))
+    if indexed.assign(s, container, index, value):
+        mark(s, container)
         return
     try:
         place: Any = index.native() if isinstance(index, SliceValue) else as_index(s, index)
@@ -520,7 +526,7 @@ def sequence_store(s: Any, container: ListValue, index: Value, value: Value | No
         if value is None:
             del part[place]
         else:
-            part[place] = s.unpack(value) if isinstance(index, SliceValue) else value
+            part[place] = value.items if isinstance(index, SliceValue) else value  # type: ignore[attr-defined]
     except (IndexError, ValueError) as error:
         s.throw_native(error)
     mark(s, container, moves=value is None)

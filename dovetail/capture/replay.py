@@ -69,12 +69,20 @@ def _write_ends(rebuilder: Rebuilder, value: ListValue, span: Span, target: str)
     """What is unread stays, with what was read or put there on either side of it."""
     head, tail = (f"[{', '.join(rebuilder.expr(item) for item in part)}]" for part in (value.head, value.tail))
     store, made = f"{rebuilder.known(list)}.__setitem__", span.stores.made if span.stores is not None else ()
-    out = [f"{store}({target}, {rebuilder.expr(place)}, {rebuilder.expr(new)})" for place, new in made]
+    out = [f"{store}({target}, {_places(rebuilder, *splice)})" for splice in made]
     if span.back:
         out.append(f"{store}({target}, slice(-{span.back}, None), {tail})")
     elif value.tail:
         out.append(f"{rebuilder.known(deque if issubclass(value.cls, deque) else list)}.extend({target}, {tail})")
     return [*out, f"{store}({target}, slice(0, {span.front}), {head})"] if span.front or value.head else out
+
+
+def _places(rebuilder: Rebuilder, place: Value, removed: int, new: list[Value]) -> str:
+    """An index and an item, or a slice and items."""
+    start, items = rebuilder.expr(place), [rebuilder.expr(item) for item in new]
+    if removed == len(new) == 1:
+        return f"{start}, {items[0]}"
+    return f"slice({start}, {start} + {removed}), [{', '.join(items)}]"
 
 
 def write_dict(rebuilder: Rebuilder, value: DictValue) -> list[str]:

@@ -271,7 +271,7 @@ def _wrap_tuple(s: Any, obj: Any, source: Source | None) -> Value:
         return TupleValue(_read_tuple(s, obj, source), cls, obj, source)
     s.guard(source, GuardKind.TYPE, cls)
     value = TupleValue([], cls, obj, source)
-    value.span = Span(s, obj, source, functools.partial(_read_tuple, s, obj, source), True)
+    value.span = Span(s, obj, source, functools.partial(_read_tuple, s), True)
     return value
 
 
@@ -311,7 +311,7 @@ def _item_source(s: Any, cls: type, kind: type) -> Callable[[Source, Any], Sourc
 def _wrap_list(s: Any, obj: Any, source: Source | None) -> Value:
     source = _owned(s, obj, source)
     value = ListValue([], type(obj), obj, source)
-    value.span = Span(s, obj, source, functools.partial(_read_list, s, obj, source), type(obj) is list)
+    value.span = Span(s, obj, source, functools.partial(_read_list, s), type(obj) is list)
     if isinstance(obj, deque):
         value.maxlen = obj.maxlen
     return _remember(s, obj, value)

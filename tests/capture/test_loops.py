@@ -66,6 +66,17 @@ LOOPS = {
     "a list for some keys": ("out = defaultdict(list)", "for k in range(N): out[k % 5].append(f(x))"),
     "del": ("out = {k: x + k for k in range(N)}", "for k in range(N): f(x); del out[k]"),
     "pop": ("out = {k: x + k for k in range(N)}", "for k in range(N): x = x + out.pop(k); f(x)"),
+    "insert": ("out = [0] * 3", "for k in range(N): out.insert(k, f(x + k))"),
+    "insert in the middle": ("out = [0] * N", "for k in range(N): out.insert(-k // 2, f(x + k))"),
+    "pop from the middle": ("out = [x * k for k in range(2 * N)]", "for k in range(N): x = x + f(out.pop(N - k))"),
+    "del in the middle": ("out = [x * k for k in range(2 * N)]", "for k in range(N): f(x); del out[k]"),
+    "move": ("out = [x * k for k in range(2 * N)]", "for k in range(N): out.insert(k, out.pop(-k - 1)); f(x)"),
+    "two items": ("out = [0] * (2 * N)", "for k in range(N): out[k:k + 2] = [f(x), k]"),
+    "two items for one": ("out = [0] * N", "for k in range(N): out[k:k + 1] = [f(x), k]; x = x + out[k]"),
+    "del two items": ("out = [0] * (3 * N)", "for k in range(N): f(x); del out[k:k + 2]"),
+    "prefixes": ("out = [x * k for k in range(N)]", "for k in range(N): x = x + len(out[:k]); end()"),
+    "prefixes kept": ("b, out = [[k] for k in range(N)], []", "for k in range(N): out.append(b[:k]); end()"),
+    "ends": ("b, out = tuple(range(N)), []", "for k in range(N): out.append((b[k:], b[-k:])); end()"),
     "a set": ("out = set()", "for k in range(N):\n    if k % 7 not in out: out.add(k % 7); f(x)"),
     "rows": ("out = torch.zeros(N, 3)", "for k in range(N): y = x + k; end(); out[k] = y"),
     "columns": ("out = torch.zeros(3, N)", "for k in range(N): out[:, k] = f(x + k)"),
@@ -112,6 +123,8 @@ LISTS = (
     "out[{I}] = x * {n}", "out[{I}] = {n}", "r.append(out[{I}])", "r.append(t[{I}])", "out[{I}] += 1",
     "out[{I}], out[{I}] = out[{I}], out[{I}]", "out.append({n})", "out.insert(0, {n})", "r.append(out.pop())",
     "r.append(out.pop({I}))", "r.append(out.pop(0))", "del out[{I}]", "r.append(list(out))", "r.append(len(out))",
+    "out.insert({I}, {n})", "out[{I}:{I}] = [{n}]", "out[{I}:{I}] = t", "del out[{I}:{I}]", "r.append(len(out[{I}:]))",
+    "u = out[:{I}]; r.append(u); u.append(out); out = u", "out[{I}:{I}] = out[{I}:]", "r.append(t[:{I}])",
     "r.append(out[1:])", "r.append(out[{I}:{I}])", "r.append(t[{I}:])", "r.append(out[:{I}])",
     "u = out + [{n}]; r.append(u[{I}]); u[{I}] = 5; r.append(u)", "nest[{I}][0] = {n}",
     "r.append(nest[{I}][{I}])", "nest[{I}] = nest[{I}]", "r.append(out)", "out += [x]", "r.append(t[{I}] is out[{I}])",
@@ -168,7 +181,7 @@ def arguments(draw):
     return x, *numbers, draw.choice("pq1"), draw.choice("pq"), out, pair, nest, *kinds, *last
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(200))
 def test_any_index_and_key(seed):
     draw, space = random.Random(seed), dict(NAMES)
     exec(program(draw), space)

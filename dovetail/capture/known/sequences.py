@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dovetail.capture import indexed, scalars
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.iteration import backwards
 from dovetail.capture.known.builtins import sort_values
@@ -110,9 +111,15 @@ ARGUMENT = "'{}' object cannot be interpreted as an integer"
 
 
 def _pop(s: Any, v: Any, index: Value = LAST) -> Value:
-    place = as_index(s, index, ARGUMENT)
+    place = None if scalars.varies(index) else as_index(s, index, ARGUMENT)
     if not sequence_truth(s, v):
         s.throw(IndexError, "pop from an empty deque" if issubclass(v.cls, deque) else "pop from empty list")
+    if place is None:
+        known = indexed.remove(s, v, index, "pop index out of range")
+        if known is not None:
+            mark(s, v)
+            return known
+        place = as_index(s, index, ARGUMENT)
     part = v.place(place)
     if not -len(part) <= place < len(part):
         s.throw(IndexError, "pop index out of range")
@@ -127,6 +134,9 @@ methods(deque, "pop")(_pop)
 
 
 def _insert(s: Any, v: Any, index: Value, value: Value) -> None:
+    if indexed.insert(s, v, index, value):
+        mark(s, v)
+        return
     place = as_index(s, index, ARGUMENT)
     if v.maxlen is not None and len(v.items) >= v.maxlen:
         s.throw(IndexError, "deque already at its maximum size")

@@ -61,6 +61,8 @@ class SequenceValue(ObjectValue):
 
     def ensure(self, count: int, last: bool) -> bool:
         """Read so many items at one end; False where that relies on the length."""
+        if self.span.stores is not None and self.span.stores.resized:  # type: ignore[union-attr]
+            return False
         while len(self.tail if last else self.head) < count:
             item = self.span.take(last)  # type: ignore[union-attr]
             if item is None:

@@ -15,12 +15,14 @@ class Span:
     """All items of `real`, as it was when the region began, but the first `front` and the last `back`.
 
     Taking an item at either end relies on there being so many; the rest relies on the length. Only a `divisible` one,
-    of a plain list or tuple, gives single items. `stores` is what was put into it under indices that vary.
+    of a plain list or tuple, gives single items. `stores` is what was put in and taken out under indices that vary.
     """
 
     __slots__ = ("s", "real", "source", "front", "back", "read", "divisible", "stores")
 
-    def __init__(self, s: Any, real: Any, source: Source, read: Callable[[], list[Any]], divisible: bool) -> None:
+    def __init__(
+        self, s: Any, real: Any, source: Source, read: Callable[[Any, Source], list[Any]], divisible: bool
+    ) -> None:
         self.s, self.real, self.source, self.read, self.divisible = s, real, source, read, divisible
         self.front = self.back = 0
         self.stores: Any = None
@@ -34,8 +36,13 @@ class Span:
     def taken(self) -> int:
         return self.front + self.back
 
+    @property
+    def grown(self) -> int:
+        """How many items more there are than when the region began."""
+        return self.stores.grown if self.stores is not None else 0
+
     def rest(self) -> list[Any]:
-        found = self.read()
+        found = self.read(self.real, self.source)
         if self.stores is not None:
             self.stores.apply(found)
         return found[self.front : len(found) - self.back]
