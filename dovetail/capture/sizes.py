@@ -190,20 +190,39 @@ def new_symbol(
 def _strides(
     s: Any, real: torch.Tensor, sizes: list[Dim], free: dict[int, Source]
 ) -> tuple[list[Dim], tuple[Any, ...]]:
-    """Strides as products of sizes further in where they are, and what guards say of them."""
+    """Strides as products of sizes further in where they are, and what guards say of them.
+
+    How a result is laid out depends on their order, and on whether they leave gaps: for free ones, that is relied on.
+    """
     strides: list[Dim] = list(real.stride())
     facts: list[Any] = list(strides)
     step: Dim = 1
     expected, inner = 1, -1
+    opened: set[Any] = set()
     for k in sorted(range(real.dim()), key=lambda k: (real.stride(k), real.shape[k])):
         if real.stride(k) == 0:
             continue
-        if k in free:
+        if real.stride(k) == expected:
+            if not isinstance(step, int):
+                strides[k], facts[k] = step, Follows(inner)
+        elif k in free:
             strides[k], facts[k] = new_symbol(s, free[k], real.stride(k), []), None
-        elif real.stride(k) == expected and not isinstance(step, int):
-            strides[k], facts[k] = step, Follows(inner)
+            opened |= dims.symbols(strides[k])
+        if opened & {*dims.symbols(strides[k]), *dims.symbols(step)}:
+            _keep_order(s.table.sizes, strides[k], step, strides[inner])
         step, expected, inner = strides[k] * sizes[k], real.stride(k) * real.shape[k], k
     return strides, tuple(facts)
+
+
+def _keep_order(sizes: Any, stride: Dim, end: Dim, inner: Dim) -> None:
+    """Relies on the order of two strides, and on which side of the end of what lies further in one of them is."""
+    beyond = sizes.hint(stride - end)
+    if beyond > 0:
+        sizes.holds(AT_LEAST, stride - end - 1)
+    elif beyond < 0:
+        sizes.holds(AT_LEAST, end - stride - 1)
+        if not sizes.holds(EQUAL, stride - inner):
+            sizes.holds(AT_LEAST, stride - inner - 1)
 
 
 def show_strides(s: Any, value: Any) -> None:

@@ -227,3 +227,29 @@ def test_sizes_kept_by_the_program_are_plain_numbers() -> None:
     for n in (4, 5, 6):
         compiled(torch.randn(n))
         assert kept == {"n": n, "half": n // 2} and type(kept["n"]) is int
+
+
+LAID_OUT = {
+    "an operand": lambda x: x + torch.ones(x.shape), "a copy": lambda x: x.clone(), "new": torch.zeros_like,
+    "empty": lambda x: torch.empty_like(x).fill_(0), "a copy of part": lambda x: (x[:, ::3] * 2, x.t().clone()),
+}
+STRIDES = [(8, 1), (1, 4), (100, 7), (7, 100), (100, 1), (1, 100), (3, 100), (8, 1)]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("fn", LAID_OUT.values(), ids=LAID_OUT)
+def test_results_are_laid_out_by_the_order_of_the_strides_of_each_call(fn, dynamic) -> None:
+    compiled = dovetail.compile(fn, dynamic=dynamic, backend="aot_eager")
+    for strides in STRIDES:
+        x = torch.randn(2000).as_strided((4, 8), strides)
+        found, wanted = (v if isinstance(v, tuple) else (v,) for v in (compiled(x), fn(x)))
+        assert all(map(torch.equal, found, wanted)), strides
+        assert [v.stride() for v in found] == [v.stride() for v in wanted], strides
+
+
+def test_strides_in_the_same_order_are_one_graph() -> None:
+    graphs = []
+    compiled = dovetail.compile(lambda x: x * 2, backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
+    for step in (10, 20, 30, 40):
+        compiled(torch.randn(400).as_strided((4, 8), (step, 1)))
+    assert len(graphs) == 2

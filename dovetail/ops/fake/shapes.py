@@ -13,7 +13,7 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.reshape import chunks
-from dovetail.ops.fake.layout import contiguous, is_one
+from dovetail.ops.fake.layout import contiguous, elementwise_strides, is_one
 from dovetail.ops.fake.relations import all_same, hint, plain, rewrapped, same, sizes_behind
 from dovetail.ops.fake.spec import Spec
 from dovetail.ops.fake.symint import dim_of
@@ -385,7 +385,23 @@ def _scatter(view: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
+def _like(
+    x: torch.Tensor, *_: Any, memory_format: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    **__: Any,
+) -> Any:  # fmt: skip
+    """Fresh memory in the order of the dimensions of `x`."""
+    if memory_format not in (None, torch.preserve_format) or {x.layout, layout or x.layout} != {torch.strided}:
+        return NotImplemented
+    sizes = tuple(map(plain, x.shape))
+    strides = tuple(map(plain, elementwise_strides(sizes, (x,))))
+    return Spec(sizes, strides, dtype or x.dtype, torch.device(device) if device is not None else x.device)
+
+
 RULES: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys(
+        (aten.clone.default, aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default,
+         aten.full_like.default, aten.rand_like.default, aten.randn_like.default, aten._to_copy.default), _like,
+    ),
     aten.slice_scatter.default: _scatter(_slice),
     aten.select_scatter.default: _scatter(_select),
     aten.diagonal_scatter.default: _scatter(_diagonal),
