@@ -69,6 +69,7 @@ class Recorder:
         self.recordings: dict[Any, _Recording] = {}
         self.lock = threading.Lock()
         self.off = False
+        self.words = 0  # of tables that a call takes
         self.copied: set[int] = set()  # results that callers keep for longer than a call
         self.retired: list[_Recording] = []  # whose results are still in use
 
@@ -109,7 +110,10 @@ class Recorder:
             if len(self.seen) >= MOST:
                 return self.call(*inputs)
             self.seen[key] = _addresses(inputs)
-            return self.call(*inputs)
+            numbers.counted()
+            results = self.call(*inputs)
+            self.words = numbers.counted()
+            return results
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
         return self.record(key, inputs, same)
 
@@ -130,11 +134,14 @@ class Recorder:
     # ------------------------------------------------------------ recording
 
     def record(self, key: Any, inputs: tuple[Any, ...], same: set[int]) -> Sequence[Any]:
+        generator = torch.cuda.default_generators[_index(self.facts.device)]
+        before = generator.clone_state()
         try:
             recording = self.recorded(inputs, same)
         except (RuntimeError, NotImplementedError) as error:
             self.off = True
             self.report(f"no CUDA graph: {_first_line(error)}")
+            generator.graphsafe_set_state(before)  # a recording that failed leaves it waiting for the end
             torch.cuda.synchronize(self.facts.device)
             return self.call(*inputs)
         for k in self.copied:
@@ -153,9 +160,10 @@ class Recorder:
             memory = numbers.words([inputs[k] for k in self.facts.numbers]).to(device) if self.facts.numbers else None
             targets = {k: _like(i) for k, i in enumerate(inputs) if isinstance(i, torch.Tensor) and k not in same}
             given = [targets.get(k, i) for k, i in enumerate(inputs)]
+            space = torch.empty(self.words, dtype=torch.int64, device=device)
             graph.capture_begin(_pool(device), capture_error_mode="thread_local")
             try:
-                with numbers.kept_in(memory) as tables:
+                with numbers.kept_in(memory, space) as tables:
                     found = self.call(*given)
             finally:
                 graph.capture_end()
@@ -166,7 +174,7 @@ class Recorder:
         results = [_result(value, given) for value in found]
         kept = [v for v, r in zip(found, results, strict=True) if r.metadata is not None]
         _owned.update(v.data_ptr() for v in kept)
-        kept += [table for table, _ in tables]
+        kept.append(space)
         owned = frozenset(k for k, address in places.items() if address in _owned)
         return _Recording(graph, places, targets, memory, results, kept, owned=owned)
 
@@ -202,9 +210,13 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
 def _pool(device: torch.device) -> Any:
     """The one pool of the device's recordings. It lives as long as one of them: so one is kept for good."""
-    index = torch.cuda.current_device() if device.index is None else device.index
+    index = _index(device)
     if index not in _pools:
         handle, graph = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
         graph.capture_begin(handle, capture_error_mode="thread_local")

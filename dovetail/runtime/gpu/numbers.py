@@ -10,7 +10,6 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
@@ -19,6 +18,8 @@ import torch
 class _Recorded(threading.local):
     memory: torch.Tensor | None = None
     tables: list[tuple[torch.Tensor, torch.Tensor]] | None = None
+    space: torch.Tensor | None = None  # for tables
+    words: int = 0  # of tables since `counted`
 
 
 _recorded = _Recorded()
@@ -44,25 +45,30 @@ def table(device: torch.device, given: Sequence[int]) -> torch.Tensor:
     """The words in the device's memory. While a program is recorded they are the same for all replays: the memory is
     filled when the recording is complete, and is none of the recording's own, which temporaries take turns in."""
     host = torch.tensor(given, dtype=torch.int64)
+    _recorded.words += len(given)
     if _recorded.tables is None:
         return host.to(device)
-    with torch.cuda.stream(_beside(device)):
-        made = torch.empty_like(host, device=device)
+    assert _recorded.space is not None
+    made = _recorded.space[_recorded.words - len(given) : _recorded.words]
+    if len(made) < len(given):
+        raise RuntimeError("more tables than in the call before")
     _recorded.tables.append((made, host))
     return made
 
 
-@cache
-def _beside(device: torch.device) -> Any:
-    """A stream that nothing is recorded on."""
-    return torch.cuda.Stream(device)
+def counted() -> int:
+    """How many words of tables this thread has asked for since it was asked last."""
+    words, _recorded.words = _recorded.words, 0
+    return words
 
 
 @contextmanager
-def kept_in(memory: torch.Tensor | None) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
-    """Programs of this thread read their numbers from there; gives the tables that remain to be filled."""
-    _recorded.memory, _recorded.tables = memory, []
+def kept_in(memory: torch.Tensor | None, space: torch.Tensor) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Programs of this thread read their numbers from `memory`, and their tables lie in `space`; gives the tables, which
+    remain to be filled."""
+    counted()
+    _recorded.memory, _recorded.tables, _recorded.space = memory, [], space
     try:
         yield _recorded.tables
     finally:
-        _recorded.memory = _recorded.tables = None
+        _recorded.memory = _recorded.tables = _recorded.space = None
