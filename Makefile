@@ -16,7 +16,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch bench bench-train bench-compile bench-capture curves opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images fuzz-shapes lint format types clean
+.PHONY: demo test test-torch test-gpu bench bench-gpu bench-train bench-compile bench-capture curves opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images fuzz-shapes lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -73,6 +73,15 @@ modules: $(READY)
 # Every configuration of PyTorch's optimizer database, with each way to compute it.
 optimizers: $(READY)
 	$(BIN)/python -m tests.optim.database $(ARGS)
+
+# On a machine with a CUDA device: programs, CUDA graphs, and a sample of each entry of the operator database.
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -q tests/gpu tests/codegen_gpu
+	DOVETAIL_OPDB_DEVICE=cuda $(BIN)/python -m tests.opdb.sweep --samples 1 --workers 8 --out build/opdb_gpu.jsonl
+	DOVETAIL_OPDB_DEVICE=cuda $(BIN)/python -m tests.opdb.sweep --backward --samples 1 --workers 8 --out build/opdb_gpu_backward.jsonl
+
+bench-gpu: $(READY)
+	$(BIN)/python -m benchmarks.gpu $(if $(PEER),--peer) $(ARGS)
 
 opdb: $(READY)
 	$(BIN)/python -m tests.opdb.sweep $(ARGS)

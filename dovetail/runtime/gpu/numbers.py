@@ -64,8 +64,8 @@ def counted() -> int:
 
 @contextmanager
 def kept_in(memory: torch.Tensor | None, space: torch.Tensor) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
-    """Programs of this thread read their numbers from `memory`, and their tables lie in `space`; gives the tables, which
-    remain to be filled."""
+    """Programs of this thread read their numbers from `memory`, and their tables lie in `space`; gives the tables,
+    which remain to be filled."""
     counted()
     _recorded.memory, _recorded.tables, _recorded.space = memory, [], space
     try:

@@ -1,0 +1,186 @@
+"""What a CUDA device makes of it: `python -m benchmarks.gpu [--peer] [--only REGEX] [--json FILE]`.
+
+Each program runs eagerly, compiled by Dovetail and, with `--peer`, by torch.compile in its default mode and with
+`mode="reduce-overhead"`, on the same inputs in one process. Times are medians of single calls between CUDA events, in
+milliseconds; cold is the first two calls, in seconds; memory the peak of what PyTorch allocates during a warm call, in
+MiB; the error is the largest difference from eager's result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import json
+import re
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import transformers
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+import dovetail
+
+from .models import densenet, pointwise, resnet, unet
+
+Program = Callable[[], Any]
+
+
+def _images(batch: int, size: int) -> Tensor:
+    return torch.randn(batch, 3, size, size, device="cuda")
+
+
+def _inference(model: nn.Module, inputs: Tensor) -> tuple[Any, Callable[[Any], Program]]:
+    model = model.cuda().eval()
+
+    def program(compiled: Any) -> Program:
+        def call() -> Any:
+            with torch.no_grad():
+                result = compiled(inputs)
+            return result if isinstance(result, Tensor) else result[0]
+
+        return call
+
+    return model, program
+
+
+def _training(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Any, Callable[[Any], Program]]:
+    """A whole step, Adam's states on the device."""
+    model = model.cuda().train()
+
+    def program(compiler: Any) -> Program:
+        own = copy.deepcopy(model)
+        optimizer = torch.optim.Adam(own.parameters(), lr=1e-3, capturable=True)
+
+        def step(inputs: Tensor, labels: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(own(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        compiled = compiler(step)
+        return lambda: compiled(inputs, labels)
+
+    return None, program
+
+
+def _gpt2() -> nn.Module:
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False))
+
+
+def _llama() -> nn.Module:
+    config = transformers.LlamaConfig(
+        hidden_size=1024, intermediate_size=2816, num_hidden_layers=12, num_attention_heads=16, use_cache=False
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+
+
+def _tokens(batch: int, length: int) -> Tensor:
+    return torch.randint(0, 30000, (batch, length), device="cuda")
+
+
+def _rows() -> tuple[Any, Callable[[Any], Program]]:
+    x, weight, bias = torch.randn(16384, 4096, device="cuda"), *torch.randn(2, 4096, device="cuda")
+    return pointwise.row_chain, lambda compiled: lambda: compiled(x, weight, bias)
+
+
+CASES: dict[str, Callable[[], tuple[Any, Callable[[Any], Program]]]] = {
+    "gelu/sin + norm + softmax, 16384x4096": _rows,
+    "DenseNet-121, 16x3x128x128": lambda: _inference(densenet.densenet121(), _images(16, 128)),
+    "ResNet-50, 32x3x224x224": lambda: _inference(resnet.resnet50(), _images(32, 224)),
+    "U-Net, 8x3x256x256": lambda: _inference(unet.UNet(), _images(8, 256)),
+    "GPT-2, 4x512": lambda: _inference(_gpt2(), _tokens(4, 512)),
+    "Llama, 12 layers, 1024 wide, bf16, 2x1024": lambda: _inference(_llama(), _tokens(2, 1024)),
+    "DenseNet-121 training, 16x3x128x128": lambda: _training(
+        densenet.densenet121(), _images(16, 128), torch.randint(0, 1000, (16,), device="cuda")
+    ),
+}
+
+CONTENDERS: dict[str, Callable[[Any], Any]] = {
+    "eager": lambda fn: fn,
+    "Dovetail": dovetail.compile,
+    "torch.compile": torch.compile,
+    "reduce-overhead": lambda fn: torch.compile(fn, mode="reduce-overhead"),
+}
+
+
+def median(program: Program, calls: int = 30) -> float:
+    """Milliseconds of one call."""
+    for _ in range(5):
+        program()
+    times = []
+    for _ in range(calls):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        begin.record()
+        program()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+def measure(case: str, names: list[str]) -> dict[str, dict[str, float]]:
+    """Every contender on one program."""
+    torch.manual_seed(0)
+    target, make = CASES[case]()
+    found: dict[str, dict[str, float]] = {}
+    expected = None
+    for name in names:
+        program = make(CONTENDERS[name](target) if target is not None else CONTENDERS[name])
+        start = time.perf_counter()
+        first = program().float().clone()
+        program()
+        torch.cuda.synchronize()
+        cold = time.perf_counter() - start
+        expected = first if expected is None else expected
+        ms = median(program)
+        torch.cuda.reset_peak_memory_stats()
+        program()
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() / 2**20
+        error = (first - expected).abs().max().item()
+        found[name] = {"ms": ms, "cold": cold, "mib": peak, "error": error}
+        del program, first
+        gc.collect()
+    return found
+
+
+def table(results: dict[str, dict[str, dict[str, float]]], names: list[str]) -> Table:
+    made = Table("program", *(f"{name}: ms (cold s, MiB)" for name in names), "largest difference from eager")
+    for case, row in results.items():
+        cells = [f"{row[n]['ms']:.2f} ({row[n]['cold']:.1f}, {row[n]['mib']:.0f})" for n in names]
+        made.add_row(case, *cells, f"{row['Dovetail']['error']:.1e}")
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer", action="store_true", help="torch.compile too")
+    parser.add_argument("--only", default="", help="a regular expression for programs' names")
+    parser.add_argument("--json", type=Path, default=None)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("this PyTorch sees no CUDA device")
+    names = list(CONTENDERS) if options.peer else ["eager", "Dovetail"]
+    results = {}
+    for case in CASES:
+        if re.search(options.only, case):
+            results[case] = measure(case, names)
+            print(case, {n: round(r["ms"], 3) for n, r in results[case].items()}, flush=True)
+            torch.cuda.empty_cache()
+    Console(width=200).print(table(results, names))
+    if options.json is not None:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Programs on a CUDA device against eager: several calls each, so that recordings are made and replayed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dovetail
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def _randn(*sizes, **kwargs):
+    return torch.randn(*sizes, device="cuda", **kwargs)
+
+
+def _chain(x):
+    return torch.softmax(F.layer_norm(F.gelu(x) + torch.sin(x), x.shape[-1:]), -1)
+
+
+CASES = {
+    "pointwise": (lambda x: torch.cos(torch.cos(x)) + 1, (1000, 37)),
+    "rows": (_chain, (64, 1000)),
+    "long rows": (lambda x: torch.softmax(x, -1) + x.logsumexp(1, keepdim=True), (8, 50000)),
+    "columns": (lambda x: (x.sum(0), x.var(0), x.amax(0)), (3000, 70)),
+    "few results": (lambda x: (x.mean(), (x > 0).any(), x.amin()), (300, 5000)),
+    "positions": (lambda x: (x.argmax(1), x.argmin(0)), (300, 500)),
+    "transposed": (lambda x: x.t().contiguous() + 1, (700, 900)),
+    "concatenated": (lambda x: torch.cat([x, x * 2, x[:, :3]], 1), (30, 500)),
+    "elementary": (lambda x: (x.tanh(), x.erf(), x.abs().log1p(), x.expm1(), x.atan(), x.sinh()), (5000,)),
+    "gathered": (lambda x: x[torch.arange(7, device="cuda") * 3].sum(1), (30, 64)),
+    "products": (lambda x: F.relu(x @ x.t()) + 1, (64, 128)),
+    "empty": (lambda x: (x[:0] + 1, x[:0].sum(0)), (4, 5)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_calls_in_a_row(name, dtype):
+    fn, sizes = CASES[name]
+    compiled = dovetail.compile(fn)
+    for _ in range(4):
+        x = _randn(*sizes).to(dtype)
+        tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-4}
+        torch.testing.assert_close(compiled(x), fn(x), **tolerance)
+
+
+def test_results_that_are_kept():
+    """What a call returned is not overwritten by later calls."""
+    compiled = dovetail.compile(lambda x: x * 2)
+    inputs = [_randn(100) for _ in range(6)]
+    kept = [compiled(x) for x in inputs]
+    for x, y in zip(inputs, kept, strict=True):
+        torch.testing.assert_close(y, x * 2)
+
+
+def test_random_numbers():
+    """Each replay draws new ones; a seed gives eager's."""
+    compiled = dovetail.compile(lambda x: F.dropout(x, 0.5))
+    x = torch.ones(1000, device="cuda")
+    for seed in range(4):
+        torch.manual_seed(seed)
+        got = compiled(x).clone()
+        torch.manual_seed(seed)
+        torch.testing.assert_close(got, F.dropout(x, 0.5))
+    assert not torch.equal(compiled(x).clone(), compiled(x))
+
+
+def test_writes_to_inputs():
+    compiled = dovetail.compile(lambda x: x.add_(1).mul_(2))
+    x, y = torch.zeros(10, device="cuda"), torch.zeros(10, device="cuda")
+    for k in range(5):
+        before = x._version
+        compiled(x)
+        y.add_(1).mul_(2)
+        torch.testing.assert_close(x, y)
+        assert x._version > before, k
+    z = torch.zeros(10, device="cuda")  # elsewhere
+    compiled(z)
+    torch.testing.assert_close(z, torch.full_like(z, 2))
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+@pytest.mark.parametrize("whole", [False, True], ids=["model", "step"])
+def test_training(capturable, whole):
+    """Losses of ten steps, BatchNorm's statistics and accumulated gradients included."""
+    def run(compiler):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(),
+            torch.nn.Linear(8 * 6 * 6, 5),
+        ).cuda()  # fmt: skip
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, capturable=capturable)
+        forward = model if whole else compiler(model)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            F.cross_entropy(forward(x), y).backward()
+            loss = F.cross_entropy(forward(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        step = compiler(step) if whole else step
+        x, y = torch.randn(16, 3, 8, 8).cuda(), torch.randint(0, 5, (16,)).cuda()
+        return [step(x, y).item() for _ in range(10)]
+
+    torch.testing.assert_close(run(dovetail.compile), run(lambda fn: fn), rtol=1e-3, atol=1e-4)
+
+
+def test_two_forward_passes_before_a_backward():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).cuda()
+    compiled = dovetail.compile(model)
+    for _ in range(4):
+        x, y = _randn(5, 8), _randn(5, 8)
+        first, second = compiled(x).sum(), compiled(y).sum()
+        got = torch.autograd.grad(first + second, list(model.parameters()))
+        want = torch.autograd.grad(model(x).sum() + model(y).sum(), list(model.parameters()))
+        torch.testing.assert_close(got, want)
+
+
+def test_addresses_at_no_multiple_of_sixteen():
+    compiled, x = dovetail.compile(lambda x: x.sin() + 1), _randn(1001)
+    for start in (0, 1, 2, 1, 0):
+        torch.testing.assert_close(compiled(x[start:]), x[start:].sin() + 1)
