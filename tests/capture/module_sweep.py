@@ -26,7 +26,7 @@ from torch import nn
 
 import dovetail
 from dovetail.errors import GraphBreakError
-from tests.opdb.entries import database
+from tests.databases import load
 from tests.opdb.sweep import cause
 
 #: Modules that are no single graph in some configurations, and why.
@@ -66,13 +66,7 @@ def _own(value: Any) -> Any:
 
 
 def rows() -> Iterator[Row]:
-    default = torch.get_default_dtype()
-    database()  # its import knows how to do without a package that the databases want
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.testing._internal.common_modules import module_db
-    torch.set_default_dtype(default)  # which PyTorch's own tests change
-    for info in module_db:
+    for info in load("common_modules").module_db:
         for training in (True, False):
             torch.manual_seed(0)
             inputs = info.module_inputs_func(

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
-import types
-import unittest
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,20 +11,16 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from tests.databases import load
+
 INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 HALVES = (torch.bfloat16, torch.float16)
 DEVICE = os.environ.get("DOVETAIL_OPDB_DEVICE", "cpu")  # where the samples lie; workers inherit it
 
 
 def database() -> list[Any]:
-    """`op_db`. Its module wants the package expecttest for one base class, which unittest's own can stand in for."""
-    if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
-        stand_in = types.ModuleType("expecttest")
-        stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
-        sys.modules["expecttest"] = stand_in
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.testing._internal import common_methods_invocations
+    """`op_db`."""
+    common_methods_invocations = load("common_methods_invocations")
     # The database wraps random operators to seed themselves, with machinery that is no user's code; `stages` seeds.
     common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
     return list(common_methods_invocations.op_db)

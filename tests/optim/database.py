@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.testing._internal.common_optimizers import optim_db
 from torch.utils._pytree import tree_map
 
 import dovetail
+from tests.databases import load
 
 STEPS = 5
 IMPLEMENTATIONS = ("forloop", "foreach", "fused")
@@ -37,7 +37,7 @@ class Case:
 
 def cases() -> Iterator[Case]:
     """Each input of each optimizer with each way to compute it that the optimizer has on a CPU."""
-    for info in optim_db:
+    for info in load("common_optimizers").optim_db:
         for number, given in enumerate(info.optim_inputs_func(device="cpu")):
             for way in ways(info):
                 settings = {k: v for k, v in given.kwargs.items() if k not in IMPLEMENTATIONS} | way
