@@ -53,6 +53,7 @@ FREE = {
     "eye": lambda x: torch.eye(x.shape[0]) @ x,
     "narrow": lambda x: x.narrow(0, 0, x.shape[0] // 2) + 1,
     "transposed": lambda x: (x.t().contiguous() + 1, x.t().reshape(-1), x.permute(1, 0) * 2),
+    "in place": lambda x: x.clone().add_(x.shape[0]).mul_(2),
     "grid": lambda x: torch.meshgrid(torch.arange(x.shape[0]), torch.arange(x.shape[1]), indexing="ij"),
     "mapped": lambda x: torch.func.vmap(lambda row: row.reshape(row.shape[0], 1) * row.shape[0])(x),
     "differentiated": lambda x: torch.func.grad(lambda y: (y * y).sum() / (x.shape[0] + 1))(x),

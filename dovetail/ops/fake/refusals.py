@@ -78,10 +78,11 @@ def _check_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         written = given.get(argument.name)
-        if not isinstance(written, torch.Tensor) or written.layout is not torch.strided or not written.numel():
+        if not isinstance(written, torch.Tensor) or written.layout is not torch.strided:
             continue
         shares = written.dtype in _SHARED.get(_name(func), ())
-        if not shares and any(t == 0 and n > 1 for n, t in zip(written.shape, written.stride(), strict=True)):
+        repeated = [n for n, t in zip(written.shape, written.stride(), strict=True) if type(t) is int and t == 0]
+        if not shares and any(n > 1 for n in repeated) and written.numel():
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory "
                 "location. Please clone() the tensor before performing the operation."
@@ -96,7 +97,9 @@ def _check_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 
 def _partly(written: torch.Tensor, read: torch.Tensor) -> bool:
     """Do they share some elements, but differ? Known of views of one tensor without gaps."""
-    if written is read or read.layout is not torch.strided or not read.numel() or _base(written) is not _base(read):
+    if written is read or read.layout is not torch.strided or _base(written) is not _base(read):
+        return False
+    if not written.numel() or not read.numel():
         return False
     (first, end), (start, stop) = (
         (t.storage_offset() * t.itemsize, (t.storage_offset() + t.numel()) * t.itemsize) for t in (written, read)
