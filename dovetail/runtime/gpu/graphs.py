@@ -2,9 +2,10 @@
 
 The first call runs as it is (libraries choose algorithms and take their memory), the second is recorded. Inputs that
 lay at the same address in both are expected there again (parameters, buffers, optimizer states, what another recorded
-program returned); others are copied to memory of the recording. All recordings share one pool of memory.
+program returned); others are copied to memory of the recording. Each recording has a pool of memory of its own: in a
+common one, the temporaries of one would take turns with the results of another, which may be in use when it replays.
 
-What a recording returns lies in that pool, so the next replay would overwrite it. Each call hands out tensors of its
+What a recording returns lies in its pool, so the next replay would overwrite it. Each call hands out tensors of its
 own over that memory. Where one of the last call is still in use at the next, the program is recorded anew, in other
 memory, and that result is copied for the caller from then on. What is saved for a backward pass is never copied: until
 that has run, further forward passes run without the recording.
@@ -30,8 +31,7 @@ MOST = 8
 #: Times that a program is recorded anew because an input has moved.
 MOVES = 3
 
-_pools: dict[int, Any] = {}
-_owned: set[int] = set()  # addresses of results in the pool
+_owned: set[int] = set()  # addresses of results in recordings' pools
 
 
 @dataclass
@@ -55,7 +55,7 @@ class _Recording:
     targets: dict[int, torch.Tensor]  # inputs that are copied, and where to
     memory: torch.Tensor | None  # of numbers
     results: list[_Result]
-    kept: list[Any]  # results in the pool: their memory must not be given to other recordings
+    kept: list[Any]  # results, and other memory that replays rely on
     moves: int = 0
     owned: frozenset[int] = field(default_factory=frozenset)  # inputs that another recording returned
 
@@ -161,7 +161,7 @@ class Recorder:
             targets = {k: _like(i) for k, i in enumerate(inputs) if isinstance(i, torch.Tensor) and k not in same}
             given = [targets.get(k, i) for k, i in enumerate(inputs)]
             space = torch.empty(self.words, dtype=torch.int64, device=device)
-            graph.capture_begin(_pool(device), capture_error_mode="thread_local")
+            graph.capture_begin(capture_error_mode="thread_local")
             try:
                 with numbers.kept_in(memory, space) as tables:
                     found = self.call(*given)
@@ -212,18 +212,6 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
 
 def _index(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
-
-
-def _pool(device: torch.device) -> Any:
-    """The one pool of the device's recordings. It lives as long as one of them: so one is kept for good."""
-    index = _index(device)
-    if index not in _pools:
-        handle, graph = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
-        graph.capture_begin(handle, capture_error_mode="thread_local")
-        kept = torch.zeros(1, device=device)
-        graph.capture_end()
-        _pools[index] = handle, graph, kept
-    return _pools[index][0]
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
