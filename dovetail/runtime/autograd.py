@@ -56,7 +56,8 @@ def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Cal
 
 
 def unless_hooked(call: Call, eager: Call, pair: Pair) -> Call:
-    """`call`, or `eager` where an input has hooks that a backward pass from some of the results must not run.
+    """`call`, or `eager` where an input has hooks, or a history, that a backward pass from some of the results must not
+    run.
 
     The pair is one node of PyTorch's graph: the engine goes from any result to every input, without a gradient to some.
     """
@@ -66,9 +67,36 @@ def unless_hooked(call: Call, eager: Call, pair: Pair) -> Call:
         return call
 
     def checked(*inputs: Any) -> Any:
-        return eager(*inputs) if any(inputs[k]._backward_hooks for k in places) else call(*inputs)
+        given = [inputs[k] for k in places]
+        return eager(*inputs) if any(t._backward_hooks for t in given) or _minds(given) else call(*inputs)
 
     return checked
+
+
+def _minds(tensors: Sequence[torch.Tensor]) -> bool:
+    """Is there a node behind one of these that notices a visit without a gradient? PyTorch's own do nothing then.
+
+    A user's Function gets zeros; what has no derivative raises.
+    """
+    stack = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        function = getattr(node, "_forward_cls", None)
+        if function is not None and not issubclass(function, _Passing) or type(node).__name__ in _RAISING:
+            return True
+        before = {n for n, _ in node.next_functions if n is not None} - seen
+        seen |= before
+        stack += before
+    return False
+
+
+#: PyTorch's nodes that stand for a derivative which there is none of.
+_RAISING = frozenset(("NotImplemented", "Error"))
+
+
+class _Passing(torch.autograd.Function):
+    """One whose backward does nothing without a gradient."""
 
 
 # ---------------------------------------------------------------- the function
@@ -83,7 +111,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     last = -pair.sizes or None
     forward, backward, replay = compiled.forward, compiled.backward, compiled.replay
 
-    class CompiledFunction(torch.autograd.Function):
+    class CompiledFunction(_Passing):
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> Any:
             state = torch.get_rng_state() if replay is not None and compiled.random else None
@@ -104,6 +132,8 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
             given = [gradients[k] for k in places]
+            if all(g is None for g in given):
+                return (None,) * len(pair.depends)
             if torch.is_grad_enabled():
                 return _again(ctx, replay, given)
             box = list(ctx.saved_tensors)

@@ -190,3 +190,27 @@ def test_an_error_in_backward(backend):
         call(x).sum().backward()
 
     assert same(program, lambda x: Wrong.apply(x).sin(), backend, fullgraph=False)[1] == "no way back"
+
+
+@pytest.mark.parametrize("between", [lambda t: t, torch.sin])
+def test_one_behind_an_input_does_not_run_for_a_result_of_other_inputs(backend, between):
+    class Noting(Function):
+        @staticmethod
+        def forward(ctx, x, seen):
+            ctx.seen = seen
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            ctx.seen.append(grad.clone())
+            return grad * 2, None
+
+    def program(call):
+        x, y, seen = leaf(3), leaf(3), []
+        a, b = call(between(Noting.apply(x, seen)), y * y)
+        b.sum().backward(retain_graph=True)
+        before = x.grad, len(seen)
+        a.sum().backward()
+        return before, seen, x.grad, y.grad
+
+    same(program, lambda h, k: (h.sin(), k.cos()), backend)

@@ -114,6 +114,9 @@ PROGRAMS = {
     "a view that is reshaped after a write": (
         PLAIN, "y = x * 2; z = y.view(-1); y.add_(1); z.unsqueeze_(0); return y, z", "out[0].requires_grad_()",
     ),
+    "a history without a derivative that some results do not have": (
+        INNER, "y = torch.randn(2); y.set_(x.sum()); y.mul_(2); return x * 3", "total(out[0]).backward()",
+    ),
     "a history that some results do not have": (PLAIN, "m.ema.lerp_(m.bias, 0.1); return m.weight * 2",
                                                 "total(out[0]).backward()", "m.ema.register_hook(lambda g: g * 3)"),
 }  # fmt: skip
