@@ -76,7 +76,8 @@ class Measures:
             lines += [f"    {symbol.name} = {text}" for symbol, text in self.sources.items()]
             lines.append(f"    return ({''.join(f'{n}, ' for n in names)})")
         lines += ["", f"def measure({', '.join(names)}):"]
-        lines += [f"    {name} = {dim}" for dim, name in self.derived.items()]
+        for dim, name in self.derived.items():
+            lines += [f"    {line}" for line in _computed(name, dim)]
         lines += [f"    {line}" for line in _places(memory)]
         values = "".join(f"{name}, " for name in self.names())
         return [*lines, f"    return (top, {values})", ""]
@@ -90,6 +91,13 @@ def _given(program: Program) -> Iterable[tuple[str, Dim]]:
         if isinstance(parameter, Buffer):
             yield from ((f"{parameter.name}.stride({k})", step) for k, step in enumerate(parameter.strides))
     yield from ((param.name, dim) for param, dim in program.measured)
+
+
+def _computed(name: str, dim: Dim) -> list[str]:
+    """An assignment. What is divided by the size of an empty dimension is an index into it, which nobody reads."""
+    if not dims.divides(dim):
+        return [f"{name} = {dim}"]
+    return ["try:", f"    {name} = {dim}", "except ZeroDivisionError:", f"    {name} = 0"]
 
 
 def _places(memory: MemoryPlan) -> Iterable[str]:

@@ -650,6 +650,14 @@ def excess(dim: Dim) -> Dim | None:
     return None
 
 
+def divides(dim: Dim) -> bool:
+    """May there be a division by 0 in it?"""
+    atoms = [a for m, _ in _terms(dim) for a in m if isinstance(a, Binary)]
+    if any(isinstance(a, (FloorDiv, Mod)) and not known_less(0, a.right) for a in atoms):
+        return True
+    return any(divides(a.left) or divides(a.right) for a in atoms)
+
+
 def evaluate(dim: Dim, env: Mapping[Symbol, Any], of_value: Callable[[Any], Any] | None = None) -> Any:
     """The number (or array, when env holds arrays) that `dim` stands for."""
     if isinstance(dim, int):

@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 ALIGNMENT = 64
+LARGEST_KEPT = 256 << 20  # bytes
+MOST_SIZES = 16  # combinations of sizes for which a block keeps a program's tensors
 
 
 class Arena:
@@ -28,15 +30,19 @@ class Arena:
         self.base = whole[start : start + size]
         self.address = self.base.data_ptr()
         self.size = size
-        self.views: WeakKeyDictionary[Callable[..., Any], tuple[Any, tuple[torch.Tensor, ...]]] = WeakKeyDictionary()
+        self.views: WeakKeyDictionary[Callable[..., Any], dict[Any, tuple[torch.Tensor, ...]]] = WeakKeyDictionary()
 
     def views_of(self, make: Callable[..., tuple[torch.Tensor, ...]], given: Any = None) -> tuple[torch.Tensor, ...]:
         """The tensors over this block that a program's library calls use; `given`: at these sizes."""
-        found = self.views.get(make)
-        if found is None or found[0] is not given:
-            found = given, make(self.base, self) if given is None else make(self.base, self, given)
-            self.views[make] = found
-        return found[1]
+        known = self.views.get(make)
+        if known is None:
+            known = self.views[make] = {}
+        found = known.get(given)
+        if found is None:
+            if len(known) >= MOST_SIZES:
+                known.clear()
+            found = known[given] = make(self.base, self) if given is None else make(self.base, self, given)
+        return found
 
 
 class _Blocks(threading.local):
@@ -60,8 +66,8 @@ def take(size: int) -> Arena:
 
 
 def give(block: Arena) -> None:
-    """Return a block taken by this thread; the largest is kept."""
-    if block is _NONE:
+    """Return a block taken by this thread; the largest is kept, unless it was for a rare large call."""
+    if block is _NONE or block.size > LARGEST_KEPT:
         return
     kept = _blocks.free
     if kept is None or kept.size < block.size:

@@ -56,6 +56,10 @@ CASES: dict[str, tuple[Any, ...]] = {
     "cumsum": (lambda x: x.cumsum(1) + 1, "b t 8"),
     "flip": (lambda x: x.flip(1) + 1, "b t 8"),
     "largest of rows": (lambda x: x.amax(-1) + x.max(2).values, "b t 8"),
+    "a write to a part": (lambda x: (y := x * 2, y[1:].add_(1), y)[2], "b t 8"),
+    "a norm of symbolic extents": (lambda x: F.layer_norm(x, x.shape[1:]), "b t 8"),
+    "expanded and rolled": (lambda x: x.roll(1, 1)[:, None].expand(x.shape[0], 3, x.shape[1], 8) + x[:, None], "b t 8"),
+    "windows": (lambda x: F.pad(x, (1, 1)).unfold(2, 3, 1).sum(-1), "b t 8"),
     "views as results": (lambda x: (x.view(-1, 4), x.reshape(-1)), "b t 8"),
 }  # fmt: skip
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from dovetail.ops.fake.relations import empty, same
+
 aten = torch.ops.aten
 
 FLOATING = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
@@ -99,7 +101,7 @@ def _partly(written: torch.Tensor, read: torch.Tensor) -> bool:
     """Do they share some elements, but differ? Known of views of one tensor without gaps."""
     if written is read or read.layout is not torch.strided or _base(written) is not _base(read):
         return False
-    if not written.numel() or not read.numel():
+    if empty(written.shape) or empty(read.shape):
         return False
     (first, end), (start, stop) = (
         (t.storage_offset() * t.itemsize, (t.storage_offset() + t.numel()) * t.itemsize) for t in (written, read)
@@ -157,7 +159,8 @@ def _check_indices(tensor: torch.Tensor, indices: Any) -> None:
             place += 1
             continue
         for d, size in enumerate(index.shape):
-            if place + d < tensor.dim() and size != tensor.shape[place + d]:
+            own = tensor.shape[place + d] if place + d < tensor.dim() else size
+            if not same(size, own) and size != own:
                 raise IndexError(
                     f"The shape of the mask {list(index.shape)} at index {d} does not match the shape of the indexed "
                     f"tensor {list(tensor.shape)} at index {place + d}"
@@ -178,7 +181,7 @@ def _check_values(tensor: torch.Tensor, indices: Any, values: torch.Tensor) -> N
     result = (*rest[:front], *chosen, *rest[front:])
     lead = len(values.shape) - len(result)
     fits = all(n == 1 for n in values.shape[: max(lead, 0)]) and all(
-        n in (1, m) for n, m in zip(reversed(values.shape), reversed(result), strict=False)
+        same(n, m) or n in (1, m) for n, m in zip(reversed(values.shape), reversed(result), strict=False)
     )
     if not fits:
         raise RuntimeError(

@@ -385,6 +385,14 @@ def _scatter(view: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
+def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
+    if not dims or len(shifts) != len(dims) or not x.is_contiguous():
+        return NotImplemented
+    for d in dims:
+        axis(d, x.dim())
+    return Spec(tuple(x.shape), contiguous(x.shape), x.dtype, x.device)
+
+
 def _like(
     x: torch.Tensor, *_: Any, memory_format: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
     **__: Any,
@@ -402,6 +410,7 @@ RULES: dict[Any, Callable[..., Any]] = {
         (aten.clone.default, aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default,
          aten.full_like.default, aten.rand_like.default, aten.randn_like.default, aten._to_copy.default), _like,
     ),
+    aten.roll.default: _roll,
     aten.slice_scatter.default: _scatter(_slice),
     aten.select_scatter.default: _scatter(_select),
     aten.diagonal_scatter.default: _scatter(_diagonal),
