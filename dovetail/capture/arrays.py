@@ -22,6 +22,7 @@ import torch._numpy as tnp
 from torch.overrides import TorchFunctionMode
 
 from dovetail.capture.scalars import varies
+from dovetail.capture.sizes import size_value
 from dovetail.capture.torchtable import graph_functions, tensor_methods
 from dovetail.capture.values.array import ArrayValue, NumberValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Raised, Value
@@ -32,6 +33,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.arrays import to_array, to_scalar
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, FromArray, Source
+from dovetail.ops.fake.symint import is_size
 
 #: What `torch._numpy` and PyTorch have operations for.
 DTYPES = frozenset(map(np.dtype, "? u1 i1 i2 i4 i8 f2 f4 f8 c8 c16".split()))
@@ -153,6 +155,8 @@ class Recorder(TorchFunctionMode):
             return self.numbers[id(native)][1]
         if isinstance(native, torch.Tensor):
             return self.s.by_fake[id(native)]
+        if is_size(native):
+            return size_value(self.s, native)
         if isinstance(native, slice):
             return SliceValue(*map(self.symbolic, (native.start, native.stop, native.step)))
         if isinstance(native, (tuple, list)):

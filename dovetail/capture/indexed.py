@@ -28,7 +28,7 @@ from dovetail.capture.values.containers import (
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue
 from dovetail.capture.values.span import Span
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import At, AttrAt, Source
+from dovetail.ir.source import At, AttrAt, Computed, Source
 
 # ---------------------------------------------------------------- sequences
 
@@ -266,6 +266,25 @@ def in_set(s: Any, value: Any, key: Value) -> bool | None:
     if not _varies(key) and not any(map(_varies, value.added)):
         return None
     return any(_one(s, key, other) for other in value.added) or _present(s, value, key)
+
+
+def count(s: Any, value: Any) -> Value | None:
+    """`len(value)` without a look at what the dictionary or set holds; None where that must be known."""
+    if value.unread is None or value.source is None or type(value.real) not in (*KEYED, set):
+        return None
+    if getattr(value, "look_up", None) is not None or len(value.added) > FEW:
+        return None
+    changes = [change if isinstance(value, DictValue) else (change, None) for change in value.added]
+    more, known = 0, []
+    for key, new in reversed(changes):
+        if not any(_one(s, key, other) for other in known):
+            known.append(key)
+            more += (new is not MISSING) - _present(s, value, key)
+    before = s.wrap(len(value.real), Computed("len({})", (value.source,)))
+    return (scalars.binary(s, "add", before, Const(more)) or Const(before.value + more)) if more else before
+
+
+FEW = 8  # changes that are compared with one another
 
 
 def _present(s: Any, value: Any, key: Value) -> bool:

@@ -342,9 +342,9 @@ def length(s: Any, value: Value) -> Value:
     if isinstance(value, SequenceValue) and not _overrides(s, value, "__len__"):
         return Const(len(value.items))
     if isinstance(value, (DictValue, SetValue)) and not _overrides(s, value, "__len__"):
-        return Const(len(value.entries))
+        return indexed.count(s, value) or Const(len(value.entries))
     if kind is ViewValue:
-        return Const(len(value.base.entries))  # type: ignore[attr-defined]
+        return indexed.count(s, value.base) or Const(len(value.base.entries))  # type: ignore[attr-defined]
     if isinstance(value, Const):
         return scalars.call(s, len, [value]) or native_call(s, len, value.native())
     method = s.find_special(value, "__len__")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import overrides, scalars
+from dovetail.capture import overrides, scalars, sizes
 from dovetail.capture.values.base import ELLIPSIS, Const, Value
 from dovetail.capture.values.containers import SliceValue, TupleValue
 from dovetail.capture.values.tensor import TensorValue
@@ -21,8 +21,10 @@ from dovetail.ir.source import Computed, Source
 def read(s: Any, tensor: TensorValue, index: Value) -> Value | None:
     """`tensor[index]`; None where the graph must do it."""
     known = len(s.parts)
-    found = _part(s, tensor, index)
-    if found is None or len(s.parts) > known:
+    found = part(s, tensor, index)
+    if found is None:
+        return _selected(s, tensor, index)
+    if len(s.parts) > known:
         return found
     return s.torch_call(operator.getitem, [found, ELLIPSIS], {})  # type: ignore[no-any-return]  # eager makes two objects
 
@@ -32,14 +34,26 @@ def store(s: Any, tensor: TensorValue, index: Value, value: Value) -> bool:
     given = [v for v in (tensor, value) if isinstance(v, TensorValue)]
     if torch.is_grad_enabled() and any(v.fake.requires_grad for v in given):
         return False  # the whole tensor gets a history
-    found = _part(s, tensor, index)
+    found = part(s, tensor, index)
     if found is None:
         return False
     s.torch_call(operator.setitem, [found, ELLIPSIS, value], {})
     return True
 
 
-def _part(s: Any, tensor: TensorValue, index: Value) -> Value | None:
+def _selected(s: Any, tensor: TensorValue, index: Any) -> Value | None:
+    """A row of a tensor that the graph makes; the entry relies on there being such a row."""
+    if not scalars.varies(index) or index.cls is not int or tensor.cls not in overrides.PLAIN or not tensor.fake.dim():
+        return None
+    size = sizes.size_value(s, tensor.fake.shape[0])
+    known = size.real if scalars.varies(size) else size.value  # type: ignore[attr-defined]
+    if s.graph is not s.root or not 0 <= index.real < known or overrides.active(s, [tensor, index]):
+        return None
+    scalars.compare(s, "<", operator.lt, index, size)
+    return s.torch_method("select", [tensor, Const(0), index], {})  # type: ignore[no-any-return]
+
+
+def part(s: Any, tensor: TensorValue, index: Value) -> Value | None:
     """The part as an input of the graph."""
     places = index.all(s) if isinstance(index, TupleValue) else [index]
     if not any(map(_open, places)) or not all(map(_plain, places)) or not _outside(s, tensor, index):

@@ -7,6 +7,7 @@ import random
 import warnings
 from collections import OrderedDict, defaultdict
 
+import numpy
 import pytest
 import torch
 
@@ -16,7 +17,8 @@ from tests.capture.test_growing import checked, entries, total
 
 COUNT = 30
 NAMES = {
-    "torch": torch, "N": COUNT, "f": total, "end": dovetail.graph_break, "defaultdict": defaultdict,
+    "torch": torch, "N": COUNT, "f": total, "end": dovetail.graph_break, "numpy": numpy,
+    "defaultdict": defaultdict,
 }  # fmt: skip
 
 
@@ -83,6 +85,15 @@ LOOPS = {
     "elements": ("out = torch.zeros(2, N)", "for k in range(N): out[1, k] += f(x + k)"),
     "the row before": ("out = torch.zeros(N, 3)", "for k in range(1, N): out[k] = out[k - 1] + x; end()"),
     "read rows": ("out = torch.arange(3.0 * N).reshape(N, 3)", "for k in range(N): x = x + out[k] * out[-k]; end()"),
+    "a row of a product": ("out = torch.zeros(N, 3)", "for k in range(N): x = x + (out * 2 + x)[k]; end()"),
+    "select": ("out = torch.arange(3.0 * N).reshape(3, N)", "for k in range(N): x = x + out.select(1, k); end()"),
+    "narrow": ("out = torch.ones(N, 3)", "for k in range(N): x = x + torch.narrow(out, 0, k, 1)[0]; end()"),
+    "behind the last key": ("out = {}", "for k in range(N): out[len(out)] = f(x + k)"),
+    "few keys": ("out = {}", "for k in range(N):\n    if len(out) < 20: out[k] = f(x + k)"),
+    "few items": ("out = set()", "for k in range(N):\n    if len(out) < 20: out.add(k); f(x)"),
+    "read an array": ("a, out = numpy.arange(N), 0", "for k in range(N): x = x + a[k]; end()"),
+    "elements of an array": ("a = numpy.zeros((N, 3))", "for k in range(N): a[k, 1] += 2.0; end()\n  out = a.tolist()"),
+    "array rows": ("a = numpy.ones((N, 3))", "for k in range(N): a[k] = (x * k).numpy(); end()\n  out = a.sum()"),
     "slices": ("out = torch.arange(3.0 * N).reshape(N, 3)", "for k in range(N - 1): x = x + out[k:k + 2].sum(); end()"),
 }  # fmt: skip
 
@@ -133,7 +144,8 @@ LISTS = (
 TABLES = (
     "d[{K}] = x * {n}", "d[{K}] = {n}", "r.append(d[{K}])", "r.append(d.get({K}, {n}))", "r.append({K} in d)",
     "del d[{K}]", "r.append(d.pop({K}))", "r.append(d.pop({K}, {n}))", "r.append(d.setdefault({K}, {n}))",
-    "d[{K}] = d[{K}]", "r.append(list(d.items()))", "r.append(len(d))", "r.append({K} not in d.keys())",
+    "d[{K}] = d[{K}]", "r.append(list(d.items()))", "r.append(len(d))", "d[len(d)] = {n}",
+    "r.append(d[len(d) - 1])", "r.append(len(q))", "r.append({K} not in d.keys())",
     "d[{K}] += 1", "d.update([({K}, {n})])", "r.append(d.copy())", "r.append({K} in q)", "q.add({K})",
     "q.discard({K})", "m[{K}].append({n})", "r.append(m[{K}])", "r.append(dict(m))", "d.popitem()", "d.clear()",
 )  # fmt: skip
@@ -141,6 +153,9 @@ TENSORS = (
     "o[{P}] = {n}", "o[{P}] = p[{P}]", "r.append(o[{P}])", "r.append(p[{P}] * 2)", "o[{P}] += {n}", "r.append(o.sum())",
     "o.mul_(2)", "v = o[{P}]; v += 1; r.append(v)", "r.append(o[{P}] is o[{P}])",
     "v = o[{P}]; o[{P}] = 7; r.append(v)", "p = o", "r.append((o * 1)[{P}])",
+    "w = o * 2; w[i] += 1; r.append(w[j]); r.append(w)", "g = p.numpy(); g[{P}] = {n}",
+    "g = p.numpy(); g[{P}] += 1; r.append(float(g[{P}].sum()))",
+    "g = o.numpy(); u = g[{P}]; g[{P}] = 7; r.append(float(u.sum()))",
 )  # fmt: skip
 PLACES = {"{I}": INDICES, "{K}": KEYS, "{P}": PARTS, "{n}": tuple("0123")}
 

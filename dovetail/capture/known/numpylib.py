@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch._numpy as tnp
 
+from dovetail.capture import rows
 from dovetail.capture.arrays import DTYPES, TENSOR_DTYPES, array_of, dtype_of, has_array, refuse, traced
 from dovetail.capture.calls import fold
 from dovetail.capture.known.constructors import from_data
@@ -22,7 +23,7 @@ from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES, KNOWN, Han
 from dovetail.capture.scalars import varies
 from dovetail.capture.tensors import METHODS
 from dovetail.capture.values.array import ArrayValue, NumberValue
-from dovetail.capture.values.base import NONE, Const, NotNative, Value, boolean, is_singleton
+from dovetail.capture.values.base import ELLIPSIS, NONE, Const, NotNative, Value, boolean, is_singleton
 from dovetail.capture.values.containers import SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator
 from dovetail.capture.values.tensor import TensorValue
@@ -301,6 +302,12 @@ for _dtype in DTYPES - {np.dtype(bool)}:
 # ---------------------------------------------------------------- methods
 
 
+def _of_part(s: Any, name: str, args: Args) -> Args:
+    """Reading or writing items under indices that vary is doing so with all of a part (`rows`)."""
+    found = rows.part(s, args[0].tensor, args[1]) if name in ("__getitem__", "__setitem__") and len(args) > 1 else None  # type: ignore[attr-defined]
+    return args if found is None else [array_of(s, found), ELLIPSIS, *args[2:]]  # type: ignore[arg-type]
+
+
 def _method(name: str, counterpart: Any) -> Callable[[Any, Args, Kwargs], Value]:
     plain = _handler(f"numpy.ndarray.{name}", counterpart, None, _operator(name))
     out_of_place, other = None, f"__{name[3:]}"
@@ -310,6 +317,7 @@ def _method(name: str, counterpart: Any) -> Callable[[Any, Args, Kwargs], Value]
     def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
         if not args or not isinstance(args[0], ArrayValue):
             return refuse(s, f"numpy.ndarray.{name} is given no array that the graph knows")
+        args = _of_part(s, name, args)
         chosen = out_of_place if out_of_place is not None and args[0].scalar else plain
         return chosen(s, args, kwargs)
 
