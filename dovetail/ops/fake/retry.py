@@ -14,9 +14,10 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.utils import _pytree as pytree
 
 from dovetail.ops.fake.infer import takes_sizes
+from dovetail.ops.fake.needed import sizes_in
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.resizing import resized
-from dovetail.ops.fake.symint import is_size
+from dovetail.ops.fake.symint import dim_of, is_size
 
 #: What PyTorch says where it wants plain integers.
 _WANTS_PLAIN = (
@@ -40,7 +41,13 @@ def symbolically(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         except (NumberNeeded, RuntimeError) as error:
             if not wants_plain(error):
                 raise
-    raise first
+    owner = getattr(function, "__self__", None)
+    if any(not isinstance(dim_of(n), int) for n in sizes_in([owner, args, kwargs])):
+        raise first
+    if isinstance(owner, torch.Tensor):  # every size has turned out to be a constant, and its tensor does not know yet
+        function = getattr(relied_on(owner), function.__name__)
+    args, kwargs = pytree.tree_map(relied_on, (args, kwargs))
+    return function(*args, **kwargs)
 
 
 def _in_python(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
