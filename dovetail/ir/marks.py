@@ -95,8 +95,8 @@ def of_function(real: Any) -> Found | None:
 # ---------------------------------------------------------------- PyTorch's marks
 
 
-#: PyTorch's compiler, once it is imported, keeps itself out of its optimizers for this reason. It is no user's mark.
-_PATCHED = "optimizer <class 'torch.optim."
+#: PyTorch's compiler, once imported, keeps itself out of its optimizers for these reasons. They are no user's marks.
+_PATCHED = ("optimizer <class 'torch.optim.", "don't trace into fused optimizer")
 
 
 def _disabled(real: Any) -> Found | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -220,3 +221,15 @@ def test_what_is_kept_apart_grows_with_the_parameters_not_with_their_pairs():
         guards = compiled._dovetail_dispatcher.entries[0].captured.guards
         sizes.append(sum(len(g.payload) for g in guards if g.kind is GuardKind.DISTINCT))
     assert sizes[1] <= 5 * sizes[0]
+
+
+def test_marks_that_pytorchs_compiler_puts_on_fused_steps_are_no_users(monkeypatch):
+    """Once torch.compile has been used in the process, it keeps itself out of them."""
+    module = importlib.import_module("torch.optim.sgd")
+    marked = torch.compiler.disable(module._fused_sgd, reason="don't trace into fused optimizer")
+    monkeypatch.setattr(module, "_fused_sgd", marked)
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad = torch.ones(3)
+    optimizer = torch.optim.SGD([parameter], lr=0.1, fused=True)
+    dovetail.compile(optimizer.step, fullgraph=True)()
+    torch.testing.assert_close(parameter.detach(), torch.full((3,), 0.9))
