@@ -86,6 +86,7 @@ RELIED: dict[str, tuple[Any, ...]] = {
     "the largest of a dimension": (lambda x: x.amax(1), "b t 8", ["t >= 1"], (0, 1), (3, 0)),
     "the last position": (lambda x: x[:, -1] * 2, "b t 8", ["t >= 1"], (0, 1), (3, 0)),
     "squeeze": (lambda x: x.squeeze(1) + 1, "b t 8", ["t != 1"], (1, 0), (2, 1)),
+    "at most one, repeated": (lambda x: x[None].diagonal() * x.sum((1, 2)), "b t 8", ["b >= 1"], (3, 5), (0, 5)),
     "what is repeated": (lambda x: x[:, :1].expand(x.shape[0], x.shape[1], 8) + x, "b t 8", ["t >= 1"], (0, 1), (1, 0)),
 }  # fmt: skip
 

@@ -59,7 +59,7 @@ class Sizes:
 
     def resolve(self, dim: Dim) -> Dim:
         """The same value in terms of the fewest symbols."""
-        if isinstance(dim, int) or not self.facts:
+        if isinstance(dim, int) or not (self.facts or self.constants):
             return dim
         found = self._resolved.get(dim)
         if found is None:
@@ -90,7 +90,10 @@ class Sizes:
         if isinstance(dim, int):
             return dim >= 0 if sign == AT_LEAST else (dim == 0) == (sign == EQUAL)
         if (sign, dim) not in self._known:
-            self._known[sign, dim] = self._prove(sign, dim)
+            found = self._prove(sign, dim)
+            if sign == EQUAL and found:
+                self._equate(dim)  # lowering compares sizes as they are written
+            self._known[sign, dim] = found
         return self._known[sign, dim]
 
     def _prove(self, sign: str, dim: Dim) -> bool | None:
@@ -147,10 +150,14 @@ class Sizes:
         if sign == EQUAL:
             if simpler is None:
                 self._solve(dim)
-            constant = dict(dim.terms).get((), 0)  # type: ignore[union-attr]
-            self.constants[dim - constant] = -constant
-            self.constants[constant - dim] = constant
-            self._forget()
+            self._equate(dim)
+
+    def _equate(self, dim: Dim) -> None:
+        """What varies in `dim`, which is 0, is a constant from now on."""
+        constant = dict(dim.terms).get((), 0)  # type: ignore[union-attr]
+        self.constants[dim - constant] = -constant
+        self.constants[constant - dim] = constant
+        self._forget()
 
     def _forget(self) -> None:
         self._resolved.clear()
@@ -170,6 +177,9 @@ class Sizes:
         factors = dims.factors(dim + 1 if sign == AT_LEAST else dim)
         if sign == AT_LEAST and len(factors) > 1 and all(map(self._nonnegative, factors)):
             return [(AT_LEAST, each - 1) for each in factors]  # a product of at least 1
+        below = dims.excess(-dim) if sign == AT_LEAST else None  # -max(below, 0) is at least 0
+        if below is not None:
+            return [(AT_LEAST, -below)]
         quotient = dims.quotient(dim) if sign == AT_LEAST else None
         if quotient is not None:
             return [(AT_LEAST, quotient)]
