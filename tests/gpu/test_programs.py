@@ -55,6 +55,52 @@ def test_results_that_are_kept():
         torch.testing.assert_close(y, x * 2)
 
 
+def test_a_result_that_is_held_until_the_next():
+    """Two recordings take turns; inputs that move meanwhile are followed."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64)).cuda()
+    compiled, held, moving = dovetail.compile(model), None, []
+    with torch.no_grad():
+        for k in range(12):
+            x = _randn(33, 64)
+            if k > 5:
+                moving.append(x)
+            before = None if held is None else held.clone()
+            found = compiled(x)
+            torch.testing.assert_close(found, model(x))
+            if held is not None:
+                torch.testing.assert_close(held, before, rtol=0, atol=0)
+            held = found
+
+
+def test_big_results_are_never_held_twice():
+    """A program whose results callers keep takes no more memory than they do, but for two in its recordings."""
+    compiled, size = dovetail.compile(lambda x: x.sin() + 1), 1 << 22
+    x = _randn(size)
+    compiled(x), compiled(x)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    kept = [compiled(x) for _ in range(10)]
+    assert torch.cuda.memory_allocated() - before <= 10 * 4 * size
+    for y in kept:
+        torch.testing.assert_close(y, x.sin() + 1)
+
+
+def test_streams_that_change():
+    """Recordings that share memory wait for one another."""
+    compiled = dovetail.compile(lambda x: torch.softmax(x @ x, 1) @ x)
+    x, held = _randn(512, 512), []
+    wanted = torch.softmax(x @ x, 1) @ x
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    for k in range(20):
+        stream = streams[k % 2]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            held = [*held[-1:], (compiled(x), stream)]
+        for found, _ in held:
+            torch.cuda.synchronize()
+            torch.testing.assert_close(found, wanted)
+
+
 def test_random_numbers():
     """Each replay draws new ones; a seed gives eager's."""
     compiled = dovetail.compile(lambda x: F.dropout(x, 0.5))

@@ -2,20 +2,24 @@
 
 The first call runs as it is (libraries choose algorithms and take their memory), the second is recorded. Inputs that
 lay at the same address in both are expected there again (parameters, buffers, optimizer states, what another recorded
-program returned); others are copied to memory of the recording. Each recording has a pool of memory of its own: in a
-common one, the temporaries of one would take turns with the results of another, which may be in use when it replays.
+program returned); others are copied to memory of the recording.
 
 What a recording returns lies in its pool, so the next replay would overwrite it. Each call hands out tensors of its
-own over that memory. Where one of the last call is still in use at the next, the program is recorded anew, in other
-memory, and that result is copied for the caller from then on. What is saved for a backward pass is never copied: until
-that has run, further forward passes run without the recording.
+own over that memory. Where one of the last call is still in use at the next, as in `out = model(x)` in a loop, a second
+recording takes turns with the first. Where both are in use, results that callers keep are copied from then on if they
+are small; otherwise such calls run without a recording, and so do forward passes while what both saved for a backward
+pass is in use.
+
+A program's recordings share a pool: their temporaries take turns, since they run one after the other. Recordings of
+different programs do not: the temporaries of one would take turns with the results of another, which may be in use
+when it replays.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -28,6 +32,10 @@ from dovetail.runtime.gpu import numbers
 Call = Callable[..., Sequence[Any]]
 #: Recordings of one program: for sizes, and for numbers that are part of it.
 MOST = 8
+#: Of these, recordings for the same sizes and numbers, which differ in where their results lie.
+TURNS = 2
+#: Results that callers keep are copied if they are at most this part of the program's inputs and results.
+COPIED = 1 / 16
 #: Times that a program is recorded anew because an input has moved.
 MOVES = 3
 
@@ -55,9 +63,12 @@ class _Recording:
     targets: dict[int, torch.Tensor]  # inputs that are copied, and where to
     memory: torch.Tensor | None  # of numbers
     results: list[_Result]
-    kept: list[Any]  # results, and other memory that replays rely on
-    moves: int = 0
-    owned: frozenset[int] = field(default_factory=frozenset)  # inputs that another recording returned
+    kept: dict[int, torch.Tensor]  # results in the pool, by their place
+    tables: torch.Tensor  # what batched kernels read
+    owned: frozenset[int]  # inputs that another recording returned
+
+    def busy(self) -> bool:
+        return any(result.alive() for result in self.results)
 
 
 class Recorder:
@@ -66,12 +77,15 @@ class Recorder:
     def __init__(self, call: Call, facts: GraphFacts, report: Callable[[str], None]) -> None:
         self.call, self.facts, self.report = call, facts, report
         self.seen: dict[Any, dict[int, int]] = {}  # addresses of the first call, by key
-        self.recordings: dict[Any, _Recording] = {}
+        self.recordings: dict[Any, list[_Recording]] = {}  # that take turns
+        self.moves: dict[Any, int] = {}
         self.lock = threading.Lock()
         self.off = False
         self.words = 0  # of tables that a call takes
         self.copied: set[int] = set()  # results that callers keep for longer than a call
-        self.retired: list[_Recording] = []  # whose results are still in use
+        self.in_use: list[tuple[_Result, torch.Tensor]] = []  # results of recordings that are gone
+        self.pool: Any = None
+        self.stream: Any = None  # of the last replay
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         if self.off or torch.cuda.is_current_stream_capturing() or not self.lock.acquire(blocking=False):
@@ -86,23 +100,20 @@ class Recorder:
         key: Any = tuple(inputs[k] for k in facts.fixed)
         if facts.dynamic:
             key = key, tuple((i.shape, i.stride()) if isinstance(i, torch.Tensor) else i for i in inputs)
-        recording = self.recordings.get(key)
-        if recording is None:
+        recordings = self.recordings.get(key)
+        if recordings is None:
             return self.first(key, inputs)
-        places = recording.places
-        for k, address in places.items():
+        for k, address in recordings[0].places.items():
             if inputs[k].data_ptr() != address:
-                return self.moved(key, recording, inputs)
-        busy = [k for k, result in enumerate(recording.results) if result.alive()]
-        if not busy:
-            return self.replay(recording, inputs)
-        if busy[-1] >= len(recording.results) - facts.saved:
-            return self.call(*inputs)
-        self.copied.update(busy)
-        self.retired.append(recording)
-        return self.record(key, inputs, set(places))
+                return self.moved(key, inputs)
+        if self.in_use:
+            self.in_use = [(result, memory) for result, memory in self.in_use if result.alive()]
+        for recording in recordings:
+            if not recording.busy():
+                return self.replay(recording, inputs)
+        return self.occupied(key, inputs)
 
-    # ------------------------------------------------------------ before there is a recording
+    # ------------------------------------------------------------ when no recording can be replayed
 
     def first(self, key: Any, inputs: tuple[Any, ...]) -> Sequence[Any]:
         before = self.seen.get(key)
@@ -117,19 +128,38 @@ class Recorder:
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
         return self.record(key, inputs, same)
 
-    def moved(self, key: Any, recording: _Recording, inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def moved(self, key: Any, inputs: tuple[Any, ...]) -> Sequence[Any]:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
         there = _addresses(inputs)
+        recording = self.recordings[key][0]
         changed = {k for k, address in recording.places.items() if there[k] != address}
-        if changed & recording.owned or recording.moves >= MOVES:
+        if changed & recording.owned or self.moves.get(key, 0) >= MOVES:
             return self.call(*inputs)
-        if any(result.alive() for result in recording.results):
+        self.moves[key] = self.moves.get(key, 0) + 1
+        self.discard(key)
+        return self.record(key, inputs, set(recording.places) - changed)
+
+    def occupied(self, key: Any, inputs: tuple[Any, ...]) -> Sequence[Any]:
+        """Results of every recording are in use."""
+        recordings = self.recordings[key]
+        places = set(recordings[0].places)
+        busy = {k for recording in recordings for k, result in enumerate(recording.results) if result.alive()}
+        saved = max(busy) >= len(recordings[0].results) - self.facts.saved
+        if len(recordings) < TURNS and not saved:
+            return self.record(key, inputs, places)
+        copied = sum(recordings[0].kept[k].nbytes for k in busy)
+        if saved or copied > COPIED * _bytes((*inputs, *recordings[0].kept.values())):
+            self.report("a call without its CUDA graph: results of the calls before are still in use")
             return self.call(*inputs)
-        del self.recordings[key]
-        results = self.record(key, inputs, set(recording.places) - changed)
-        if key in self.recordings:
-            self.recordings[key].moves = recording.moves + 1
-        return results
+        self.copied |= busy
+        self.discard(key)
+        return self.record(key, inputs, places)
+
+    def discard(self, key: Any) -> None:
+        """Lets recordings go, but for results that are in use."""
+        for recording in self.recordings.pop(key):
+            results = recording.results
+            self.in_use += [(results[k], memory) for k, memory in recording.kept.items() if results[k].alive()]
 
     # ------------------------------------------------------------ recording
 
@@ -146,8 +176,7 @@ class Recorder:
             return self.call(*inputs)
         for k in self.copied:
             recording.results[k].copied = True
-        self.recordings[key] = recording
-        self.retired = [old for old in self.retired if any(result.alive() for result in old.results)]
+        self.recordings.setdefault(key, []).append(recording)
         return self.replay(recording, inputs)
 
     def recorded(self, inputs: tuple[Any, ...], same: set[int]) -> _Recording:
@@ -156,12 +185,13 @@ class Recorder:
             raise RuntimeError("an input is on another device")
         graph, stream = torch.cuda.CUDAGraph(), _stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
+        self.pool = self.pool or torch.cuda.graph_pool_handle()
         with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
             memory = numbers.words([inputs[k] for k in self.facts.numbers]).to(device) if self.facts.numbers else None
             targets = {k: _like(i) for k, i in enumerate(inputs) if isinstance(i, torch.Tensor) and k not in same}
             given = [targets.get(k, i) for k, i in enumerate(inputs)]
             space = torch.empty(self.words, dtype=torch.int64, device=device)
-            graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 with numbers.kept_in(memory, space) as tables:
                     found = self.call(*given)
@@ -172,16 +202,20 @@ class Recorder:
         torch.cuda.current_stream(device).wait_stream(stream)
         places = {k: i.data_ptr() for k, i in enumerate(inputs) if k in same}
         results = [_result(value, given) for value in found]
-        kept = [v for v, r in zip(found, results, strict=True) if r.metadata is not None]
-        _owned.update(v.data_ptr() for v in kept)
-        kept.append(space)
+        kept = {k: found[k] for k, result in enumerate(results) if result.metadata is not None}
+        _owned.update(v.data_ptr() for v in kept.values())
         owned = frozenset(k for k, address in places.items() if address in _owned)
-        return _Recording(graph, places, targets, memory, results, kept, owned=owned)
+        return _Recording(graph, places, targets, memory, results, kept, space, owned)
 
     # ------------------------------------------------------------ replaying
 
     def replay(self, recording: _Recording, inputs: tuple[Any, ...]) -> Sequence[Any]:
         facts = self.facts
+        stream = torch.cuda.current_stream(facts.device)
+        if stream != self.stream:
+            if self.stream is not None:  # the recordings share memory
+                stream.wait_stream(self.stream)
+            self.stream = stream
         with torch.no_grad():
             if recording.targets:
                 torch._foreach_copy_(list(recording.targets.values()), [inputs[k] for k in recording.targets])
@@ -199,6 +233,10 @@ class Recorder:
 
 def _addresses(inputs: Sequence[Any]) -> dict[int, int]:
     return {k: i.data_ptr() for k, i in enumerate(inputs) if isinstance(i, torch.Tensor)}
+
+
+def _bytes(values: Sequence[Any]) -> int:
+    return sum(v.nbytes for v in values if isinstance(v, torch.Tensor))
 
 
 def _first_line(error: Exception) -> str:
