@@ -11,14 +11,18 @@ from dovetail.ir import dims
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.liveness import writes
-from dovetail.ir.loops import LibraryCall, Param, Program
+from dovetail.ir.loops import Group, LibraryCall, Param, Program
 
 #: Operators whose results' sizes or Python values depend on data: they wait for the device.
 _WAITS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+#: A replay costs as much as so many launches; programs of fewer are not recorded.
+FEWEST = 3
 
 
 def unrecordable(program: Program) -> str:
     """Why not; empty if it may be."""
+    if sum(isinstance(item, (Group, LibraryCall)) for item in program.items) < FEWEST:
+        return "its few launches take less time than a replay"
     for item in program.items:
         if isinstance(item, LibraryCall):
             if isinstance(item.operator, Subprogram):

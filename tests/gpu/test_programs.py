@@ -7,8 +7,14 @@ import torch
 import torch.nn.functional as F
 
 import dovetail
+from dovetail.schedule import recording
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def _small_programs_are_recorded(monkeypatch):
+    monkeypatch.setattr(recording, "FEWEST", 1)
 
 
 def _randn(*sizes, **kwargs):
@@ -56,7 +62,7 @@ def test_results_that_are_kept():
 
 
 def test_a_result_that_is_held_until_the_next():
-    """Two recordings take turns; inputs that move meanwhile are followed."""
+    """The program is recorded anew, with a copy of the result; inputs that move meanwhile are followed."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64)).cuda()
     compiled, held, moving = dovetail.compile(model), None, []
     with torch.no_grad():
@@ -73,7 +79,7 @@ def test_a_result_that_is_held_until_the_next():
 
 
 def test_big_results_are_never_held_twice():
-    """A program whose results callers keep takes no more memory than they do, but for two in its recordings."""
+    """A program whose results callers keep takes no more memory than they do."""
     compiled, size = dovetail.compile(lambda x: x.sin() + 1), 1 << 22
     x = _randn(size)
     compiled(x), compiled(x)
@@ -86,7 +92,7 @@ def test_big_results_are_never_held_twice():
 
 
 def test_streams_that_change():
-    """Recordings that share memory wait for one another."""
+    """A replay waits for those who still read the last one's results."""
     compiled = dovetail.compile(lambda x: torch.softmax(x @ x, 1) @ x)
     x, held = _randn(512, 512), []
     wanted = torch.softmax(x @ x, 1) @ x

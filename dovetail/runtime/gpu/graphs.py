@@ -5,14 +5,13 @@ lay at the same address in both are expected there again (parameters, buffers, o
 program returned); others are copied to memory of the recording.
 
 What a recording returns lies in its pool, so the next replay would overwrite it. Each call hands out tensors of its
-own over that memory. Where one of the last call is still in use at the next, as in `out = model(x)` in a loop, a second
-recording takes turns with the first. Where both are in use, results that callers keep are copied from then on if they
-are small; otherwise such calls run without a recording, and so do forward passes while what both saved for a backward
-pass is in use.
+own over that memory. Where one of the last call is still in use at the next, as in `out = model(x)` in a loop, it is
+copied from then on if it is small, and the program is recorded anew, for nobody knows how long it will be in use. Big
+ones would take their memory twice: then such a call runs without the recording, as do forward passes while what one
+saved for its backward pass is in use.
 
-A program's recordings share a pool: their temporaries take turns, since they run one after the other. Recordings of
-different programs do not: the temporaries of one would take turns with the results of another, which may be in use
-when it replays.
+Each recording has a pool of memory of its own: in a common one, the temporaries of one would take turns with the
+results of another, which may be in use when it replays. One that takes the place of another takes over its pool.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from dovetail.runtime.gpu import numbers
 Call = Callable[..., Sequence[Any]]
 #: Recordings of one program: for sizes, and for numbers that are part of it.
 MOST = 8
-#: Of these, recordings for the same sizes and numbers, which differ in where their results lie.
-TURNS = 2
-#: Results that callers keep are copied if they are at most this part of the program's inputs and results.
+#: Results that callers keep are copied if they are at most this part of the program's inputs and results,
 COPIED = 1 / 16
+#: or at most so many bytes.
+SMALL = 4 << 20
 #: Times that a program is recorded anew because an input has moved.
 MOVES = 3
 
@@ -67,9 +66,6 @@ class _Recording:
     tables: torch.Tensor  # what batched kernels read
     owned: frozenset[int]  # inputs that another recording returned
 
-    def busy(self) -> bool:
-        return any(result.alive() for result in self.results)
-
 
 class Recorder:
     """A callable of the program's inputs; `call` runs the program."""
@@ -77,14 +73,13 @@ class Recorder:
     def __init__(self, call: Call, facts: GraphFacts, report: Callable[[str], None]) -> None:
         self.call, self.facts, self.report = call, facts, report
         self.seen: dict[Any, dict[int, int]] = {}  # addresses of the first call, by key
-        self.recordings: dict[Any, list[_Recording]] = {}  # that take turns
+        self.recordings: dict[Any, _Recording] = {}
         self.moves: dict[Any, int] = {}
         self.lock = threading.Lock()
         self.off = False
         self.words = 0  # of tables that a call takes
         self.copied: set[int] = set()  # results that callers keep for longer than a call
         self.in_use: list[tuple[_Result, torch.Tensor]] = []  # results of recordings that are gone
-        self.pool: Any = None
         self.stream: Any = None  # of the last replay
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
@@ -100,18 +95,16 @@ class Recorder:
         key: Any = tuple(inputs[k] for k in facts.fixed)
         if facts.dynamic:
             key = key, tuple((i.shape, i.stride()) if isinstance(i, torch.Tensor) else i for i in inputs)
-        recordings = self.recordings.get(key)
-        if recordings is None:
+        recording = self.recordings.get(key)
+        if recording is None:
             return self.first(key, inputs)
-        for k, address in recordings[0].places.items():
+        for k, address in recording.places.items():
             if inputs[k].data_ptr() != address:
-                return self.moved(key, inputs)
+                return self.moved(key, recording, inputs)
         if self.in_use:
             self.in_use = [(result, memory) for result, memory in self.in_use if result.alive()]
-        for recording in recordings:
-            if not recording.busy():
-                return self.replay(recording, inputs)
-        return self.occupied(key, inputs)
+        busy = {k for k, result in enumerate(recording.results) if result.alive()}
+        return self.occupied(key, recording, busy, inputs) if busy else self.replay(recording, inputs)
 
     # ------------------------------------------------------------ when no recording can be replayed
 
@@ -128,70 +121,62 @@ class Recorder:
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
         return self.record(key, inputs, same)
 
-    def moved(self, key: Any, inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def moved(self, key: Any, recording: _Recording, inputs: tuple[Any, ...]) -> Sequence[Any]:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
         there = _addresses(inputs)
-        recording = self.recordings[key][0]
         changed = {k for k, address in recording.places.items() if there[k] != address}
-        if changed & recording.owned or self.moves.get(key, 0) >= MOVES:
+        if any(there[k] not in _owned for k in changed & recording.owned) or self.moves.get(key, 0) >= MOVES:
             return self.call(*inputs)
         self.moves[key] = self.moves.get(key, 0) + 1
-        self.discard(key)
-        return self.record(key, inputs, set(recording.places) - changed)
+        followed = {k for k in changed if there[k] in _owned}
+        return self.record(key, inputs, set(recording.places) - changed | followed, recording)
 
-    def occupied(self, key: Any, inputs: tuple[Any, ...]) -> Sequence[Any]:
-        """Results of every recording are in use."""
-        recordings = self.recordings[key]
-        places = set(recordings[0].places)
-        busy = {k for recording in recordings for k, result in enumerate(recording.results) if result.alive()}
-        saved = max(busy) >= len(recordings[0].results) - self.facts.saved
-        if len(recordings) < TURNS and not saved:
-            return self.record(key, inputs, places)
-        copied = sum(recordings[0].kept[k].nbytes for k in busy)
-        if saved or copied > COPIED * _bytes((*inputs, *recordings[0].kept.values())):
-            self.report("a call without its CUDA graph: results of the calls before are still in use")
+    def occupied(self, key: Any, recording: _Recording, busy: set[int], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        """Results of the call before are in use."""
+        kept = recording.kept
+        size = sum(kept[k].nbytes for k in busy)
+        saved = max(busy) >= len(recording.results) - self.facts.saved
+        if saved or size > max(SMALL, COPIED * _bytes((*inputs, *kept.values()))):
+            self.report("a call without its CUDA graph: results of the call before are still in use")
             return self.call(*inputs)
         self.copied |= busy
-        self.discard(key)
-        return self.record(key, inputs, places)
-
-    def discard(self, key: Any) -> None:
-        """Lets recordings go, but for results that are in use."""
-        for recording in self.recordings.pop(key):
-            results = recording.results
-            self.in_use += [(results[k], memory) for k, memory in recording.kept.items() if results[k].alive()]
+        return self.record(key, inputs, set(recording.places), recording)
 
     # ------------------------------------------------------------ recording
 
-    def record(self, key: Any, inputs: tuple[Any, ...], same: set[int]) -> Sequence[Any]:
+    def record(
+        self, key: Any, inputs: tuple[Any, ...], same: set[int], before: _Recording | None = None
+    ) -> Sequence[Any]:
+        """Records the program, in the place of `before`, and runs it."""
         generator = torch.cuda.default_generators[_index(self.facts.device)]
-        before = generator.clone_state()
+        state = generator.clone_state()
         try:
-            recording = self.recorded(inputs, same)
+            recording = self.recorded(inputs, same, before and before.graph.pool())
         except (RuntimeError, NotImplementedError) as error:
             self.off = True
             self.report(f"no CUDA graph: {_first_line(error)}")
-            generator.graphsafe_set_state(before)  # a recording that failed leaves it waiting for the end
+            generator.graphsafe_set_state(state)  # a recording that failed leaves it waiting for the end
             torch.cuda.synchronize(self.facts.device)
             return self.call(*inputs)
         for k in self.copied:
             recording.results[k].copied = True
-        self.recordings.setdefault(key, []).append(recording)
+        if before is not None:
+            self.in_use += [(result, before.kept[k]) for k, result in enumerate(before.results) if result.alive()]
+        self.recordings[key] = recording
         return self.replay(recording, inputs)
 
-    def recorded(self, inputs: tuple[Any, ...], same: set[int]) -> _Recording:
+    def recorded(self, inputs: tuple[Any, ...], same: set[int], pool: Any) -> _Recording:
         device = self.facts.device
         if any(isinstance(i, torch.Tensor) and i.device != device for i in inputs):
             raise RuntimeError("an input is on another device")
         graph, stream = torch.cuda.CUDAGraph(), _stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
-        self.pool = self.pool or torch.cuda.graph_pool_handle()
         with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
             memory = numbers.words([inputs[k] for k in self.facts.numbers]).to(device) if self.facts.numbers else None
             targets = {k: _like(i) for k, i in enumerate(inputs) if isinstance(i, torch.Tensor) and k not in same}
             given = [targets.get(k, i) for k, i in enumerate(inputs)]
             space = torch.empty(self.words, dtype=torch.int64, device=device)
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            graph.capture_begin(*(() if pool is None else (pool,)), capture_error_mode="thread_local")
             try:
                 with numbers.kept_in(memory, space) as tables:
                     found = self.call(*given)
@@ -213,7 +198,7 @@ class Recorder:
         facts = self.facts
         stream = torch.cuda.current_stream(facts.device)
         if stream != self.stream:
-            if self.stream is not None:  # the recordings share memory
+            if self.stream is not None:  # where results of the last replay may still be read
                 stream.wait_stream(self.stream)
             self.stream = stream
         with torch.no_grad():
