@@ -100,10 +100,15 @@ def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
 
 
 def note_views(s: Any, node: Any, result: Any, read: list[Any]) -> None:
-    """Remember who computes with a history from a view from outside: that brings the view's own up to date."""
+    """Remember who computes with a history from a view from outside: that brings the view's own up to date.
+
+    What gives the view itself (`x.to(x.dtype)`) computes nothing.
+    """
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    made = {id(each) for each in results if getattr(each, "requires_grad", False)}
     for value in map(s.by_fake.get, map(id, read if torch.is_grad_enabled() else ())):
         if isinstance(value, TensorValue) and value.origin is not None and value.fake.requires_grad:
-            if value.source is not None and value.origin._is_view() and getattr(result, "requires_grad", False):
+            if value.source is not None and value.origin._is_view() and made - {id(value.fake)}:
                 s.gradients.readers.append((node, value.source))
 
 

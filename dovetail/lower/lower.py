@@ -28,16 +28,13 @@ from dovetail.ir.scalar import ELEMENTARY
 from dovetail.lower.library import call_library, without_unread
 from dovetail.lower.numbers import numbers_fit, sizes_fit, sizes_of
 from dovetail.ops import build
-from dovetail.ops.calls import KEEPS_OFFSET
+from dovetail.ops.calls import FROM_STORAGE, KEEPS_OFFSET
 from dovetail.ops.emit import Emitter
 from dovetail.ops.fake.symint import final_of, is_size
 from dovetail.ops.schema import bound
 from dovetail.ops.table import LOWERINGS, PRODUCTS, VIEWS
 from dovetail.ops.value import Spec, Value, spec_of
 from dovetail.options import Options
-
-#: Their `storage_offset` counts from the start of the storage of their first argument.
-_FROM_STORAGE = frozenset(("aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"))
 
 
 def lower(aten: AtenGraph, options: Options) -> Program:
@@ -124,7 +121,7 @@ class _Lowering:
         out = spec_of(node.meta["val"])
         packet = target._schema.name
         self.emit.begin(packet.rpartition("::")[2], _specs(out) if returned else ())
-        if packet in _FROM_STORAGE:
+        if packet in FROM_STORAGE:
             args, kwargs = self.from_storage(node, args, kwargs), {}
         row = LOWERINGS.get(target._name) or LOWERINGS.get(packet)
         if row is not None and not (numbers_fit(packet, args, kwargs, out) and sizes_fit(packet, args, kwargs)):

@@ -79,15 +79,16 @@ def functional(operator: Any) -> Functional:
     raise _no_form(operator)
 
 
-def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list[Any]]:
+def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list[Any], list[Any]]:
     """An operator that calls `operator` on copies of the arguments in `written` and gives those last.
 
-    The copies are laid out as those arguments are. Also the tensors written to, in the order of their copies.
+    Also the tensors written to, in the order of their copies, and what it takes before its own arguments: how the
+    copies are laid out, which is as those tensors are.
     """
     targets = [t for value in written.values() for t in (value if isinstance(value, (list, tuple)) else [value])]
-    layouts = [(tuple(t.shape), t.stride()) for t in targets]
+    layouts = [[list(t.shape), list(t.stride())] for t in targets]
 
-    def call(_: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    def call(_: Any, layouts: Any, *args: Any, **kwargs: Any) -> list[Any]:
         named, copies, layout = bound(operator, args, kwargs), [], iter(layouts)
         for name in written:
             value = named[name]
@@ -104,7 +105,7 @@ def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list[An
 
     form = Subprogram(operator._schema.name.replace("::", "_"), (), call)
     form.tags = operator.tags
-    return form, targets
+    return form, layouts, targets
 
 
 def _no_form(operator: Any) -> Unsupported:

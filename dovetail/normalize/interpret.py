@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,12 +10,15 @@ import torch
 import torch.fx
 
 from dovetail.ir import binding, dims
-from dovetail.ir.aten import AtenGraph, subprograms
+from dovetail.ir.aten import AtenGraph, Subprogram, subprograms
 from dovetail.ir.dims import Dim
 from dovetail.ops.calls import CALLEES
 from dovetail.ops.fake.symint import dim_of, is_size
+from dovetail.ops.schema import facts
 
 Node = torch.fx.Node
+#: What the namespace of a host program has under that name: `computed` writes nothing that the caller sees.
+_lasting = {"computed": math.inf}
 
 
 def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
@@ -25,11 +29,11 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
     last = _last_uses(aten, nodes)
     fakes = [n.meta.get("val") for n in nodes if n.op == "placeholder"]
     count = len(fakes) - len(aten.constants)
+    draws = any(map(_draws, nodes))
 
-    def call(*inputs: Any) -> tuple[Any, ...]:
-        if len(inputs) != count:
-            raise TypeError(f"the graph takes {count} inputs, {len(inputs)} given")
-        given = [*inputs, *aten.constants.values()]
+    def computed(given: list[Any]) -> dict[Any, Any]:
+        # For whoever puts it back when this raises.
+        generator = torch.default_generator.get_state() if draws else None  # noqa: F841
         env: dict[Any, Any] = {}
         env[SIZES] = binding.values(_measured(given, fakes))
         feed = iter(given)
@@ -38,13 +42,24 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
                 env[node] = next(feed)
             elif node.op == "call_function":
                 env[node] = CALLEES.get(node.target, node.target)(*_load(node.args, env), **_load(node.kwargs, env))
-            else:
-                return _end(aten, node, given, env)
             for dead in last.get(node, ()):
                 del env[dead]
-        raise AssertionError("a graph ends with its output")
+        return env
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        if len(inputs) != count:
+            raise TypeError(f"the graph takes {count} inputs, {len(inputs)} given")
+        given = [*inputs, *aten.constants.values()]
+        return _end(aten, nodes[-1], given, computed(given))
 
     return call
+
+
+def _draws(node: Node) -> bool:
+    """Does it draw random numbers, for all that is known?"""
+    return isinstance(node.target, Subprogram) or (
+        isinstance(node.target, torch._ops.OpOverload) and facts(node.target).random
+    )
 
 
 def _last_uses(aten: AtenGraph, nodes: list[Node]) -> dict[Node, list[Node]]:

@@ -350,10 +350,10 @@ class Recorder(FakeMode):
     def apply_to_copies(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """The operator itself gets copies of what it writes to; their values become those of the originals."""
         named = bound(func, args, kwargs)
-        form, written = copying(func, {n: named[n] for n in facts(func).written if named.get(n) is not None})
+        form, layouts, written = copying(func, {n: named[n] for n in facts(func).written if named.get(n) is not None})
         own = _own(facts(func), result)
         copies = [to_fake(t, leaf=False) for t in written]
-        node = self.create(form, *self.nodes(args, kwargs), [*own, *copies])
+        node = self.create(form, *self.nodes((layouts, *args), kwargs), [*own, *copies])
         for k, item in enumerate(own):
             if isinstance(item, torch.Tensor):
                 self.own(item, node, k)

@@ -63,3 +63,6 @@ OPAQUE: dict[Any, frozenset[int]] = {
 
 #: Operators whose result begins where their first argument does in its storage; all others begin a storage.
 KEEPS_OFFSET = frozenset({aten.as_strided_scatter.default})
+
+#: Their `storage_offset` counts from the start of the storage of their first argument.
+FROM_STORAGE = frozenset(("aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"))

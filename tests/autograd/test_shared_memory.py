@@ -88,6 +88,13 @@ PROGRAMS = {
     "a view made without gradients, read after a write": (
         INNER, "with torch.no_grad(): y = x.view(-1)\n    x.transpose_(0, 1); y * 2; return x * 1",
     ),
+    "a view made without gradients, split after a write": (
+        INNER, "with torch.no_grad(): y = x.view(-1)\n    x.transpose_(0, 1); y.unbind(0); return x * 1",
+    ),
+    "a view made without gradients, asked for as it is after a write": (
+        INNER, "with torch.no_grad(): y = x.view(-1)\n    x.transpose_(0, 1); y.type_as(y); y.contiguous(); y.real\n"
+        "    return x * 1",
+    ),
     "a view from outside that cannot be detached in place": (
         f"({INNER})[0]", "m.ema = m.ema * 2; x.detach_(); return x * 1",
     ),
@@ -95,11 +102,21 @@ PROGRAMS = {
     "a product that adds in place": ("torch.randn(3, 1, 4).expand(3, 2, 4)", "return F.linear(x, m.weight, m.bias)"),
     "as_strided of too little, unread": ("torch.randn(1)", "(x * 2).as_strided((2, 2), (2, 1)); return x * 3"),
     "as_strided of too little": ("torch.randn(1)", "return (x * 2).as_strided((2, 2), (2, 1)) * 3"),
+    "a product with what does not fit, unread": (PLAIN, "torch.addmm(m.weight, x[:1], m.weight); return x * 2"),
+    "a write before what only the kernel refuses": (PLAIN, "x.add_(1); torch.rand_like(m.position); return x * 2"),
+    "random numbers into what is transposed next": (PLAIN, "x.normal_(); x.t_(); return x * 2"),
     "a norm of a transposed input": ("torch.randn(4, 4).t()", "return m.norm(x)", "total(out[0]).backward()"),
     "written to where elements share a place": ("torch.randn(1).expand(3, 1)", "x.diagonal().fill_(0)"),
     "rows added of another shape": (PLAIN, "x.fill_(1); x.index_add_(0, torch.tensor([0]), m.cache[:1, :1]); return x"),
     "as_strided read after a write, from an offset": (
         "torch.randn(4, 4)[1:]", "x[..., ::2].mul_(2); return x.as_strided((2,), (1,)) * 1",
+    ),
+    "as_strided of a copy of a part": ("torch.randn(5)", "return x[1:].clone().as_strided((2,), (1,)) * 1"),
+    "as_strided of what a part was copied to": (
+        "torch.randn(5)", "y = torch.empty(4); y.copy_(x[1:]); y.as_strided((2,), (1,), 1).mul_(2); return y",
+    ),
+    "as_strided of what was copied to itself": (
+        "torch.randn(5)[1:]", "x.copy_(x.view(-1)); x.as_strided((2,), (1,)).add_(1); return x * 1",
     ),
     "as_strided written to twice, from an offset": (
         "torch.randn(4, 4)[1:]",

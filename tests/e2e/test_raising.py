@@ -21,6 +21,7 @@ PROGRAMS = {
     "draws after": "y = x[i]; log.append(1); return y + torch.rand(1)",
     "draws and writes": "x.uniform_(); y = F.dropout(x); log.append(1); return y[i], torch.rand(2)",
     "handles": "x += torch.rand(3)\n    try: return x[i]\n    except IndexError as e: log.append(str(e))",
+    "only the kernel refuses": "x += 1; log.append(1); return torch.rand_like(i)",
     "library": "x += torch.rand(3); log.append(1); return torch.linalg.cholesky(-x.outer(x) - 1)",
     "before and after": "x.add_(1); log.append(1); y = torch.linalg.inv(x * 0 * x[:, None]); x.add_(y[0]); return y",
     "target": "x += 1; log.append(1); return F.cross_entropy(x[None], i)",
@@ -40,14 +41,15 @@ def outcome(function, size, log, s):
 
 
 @pytest.mark.filterwarnings("ignore:dovetail runs")
+@pytest.mark.parametrize("backend", ["aot_eager", "dovetail"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_all_is_as_in_eager_mode(name):
+def test_all_is_as_in_eager_mode(name, backend):
     log: list = []
     s = [torch.zeros(1), torch.ones(1)]
     names = {"torch": torch, "F": F, "log": log, "s": s}
     exec(f"def program(x, i):\n    {PROGRAMS[name]}", names)
     found = []
-    for function in (names["program"], dovetail.compile(names["program"], dynamic=False)):
+    for function in (names["program"], dovetail.compile(names["program"], dynamic=False, backend=backend)):
         for _ in range(2):
             log.clear()
             s[:] = torch.zeros(1), torch.ones(1)

@@ -155,6 +155,14 @@ def test_matrices(name: str) -> None:
               for x in (wide, wide.mT, wide[0], wide[0].t(), square, square.t(), wide[:, :1], wide[..., :1], wide[:0]))
 
 
+def test_what_is_added_to_a_product() -> None:
+    shapes = ((), (1,), (2,), (5,), (3, 2), (1, 2), (3, 1), (4, 2), (3, 4), (1, 3, 2))
+    check_all(
+        (f"{shape}", lambda x: torch.addmm(x, torch.ones(3, 5), torch.ones(5, 2)), (torch.ones(shape),))
+        for shape in shapes
+    )
+
+
 @pytest.mark.parametrize("name", RANDOM)
 def test_random(name: str) -> None:
     x = torch.rand(2, 3, 4, 6)

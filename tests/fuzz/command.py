@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import multiprocessing
 import resource
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 from tests.fuzz.python.check import Outcome, TimedOut
 from tests.fuzz.python.reduce import reduced
+from tests.fuzz.workers import spread
 
 MEMORY = 6 << 30  # a program that grows without end must not take the machine along
 
@@ -57,6 +57,9 @@ class Command:
 
         return reduced(self.generate(seed), fails)
 
+    def _reduced(self, job: tuple[int, Outcome, str]) -> str:
+        return self.small(*job)
+
     def main(self) -> int:
         parser = argparse.ArgumentParser(prog=f"python -m {self.name}")
         parser.add_argument("--count", type=int, default=1000)
@@ -90,10 +93,7 @@ class Command:
         start, failed, codes, whole, raised, frames = time.time(), [], Counter(), 0, 0, 0
         jobs = [(seed, options.backend) for seed in seeds]
         gc.disable()  # a generator left in a `with torch.no_grad()` would restore its mode in another program
-        fork = multiprocessing.get_context("fork")
-        pool = fork.Pool(options.jobs, maxtasksperchild=2000) if options.jobs > 1 else None
-        numbered = partial(_numbered, self)
-        results = pool.imap(numbered, jobs, chunksize=20) if pool else map(numbered, jobs)
+        results = spread(partial(_numbered, self), jobs, options.jobs, _crashed)
         for done, (seed, outcome) in enumerate(results, 1):
             codes.update(outcome.codes)
             whole, raised, frames = whole + outcome.whole, raised + bool(outcome.raised), frames + outcome.frames
@@ -103,14 +103,12 @@ class Command:
                 failed.append((seed, outcome.kind))
                 print(f"seed {seed}: {outcome.kind}: {outcome.difference[:300]}", flush=True)
                 if options.reduce:
-                    print(self.small(seed, outcome, options.backend), flush=True)
+                    print(*spread(self._reduced, [(seed, outcome, options.backend)], 1, _unreduced), flush=True)
                 if options.stop and len(failed) >= options.stop:
                     break
             if done % 500 == 0:
                 rate = done / (time.time() - start)
                 print(f"{done} programs, {len(failed)} differences, {rate:.1f}/s", file=sys.stderr)
-        if pool:
-            pool.terminate()
         seconds = time.time() - start
         print(f"\n{done} programs in {seconds:.0f} s ({done / seconds:.1f}/s): {len(failed)} differences")
         print(f"{whole} whole graphs, {raised} programs that raise, {frames} frames compiled")
@@ -126,3 +124,12 @@ def _numbered(command: Command, job: tuple[int, str]) -> tuple[int, Outcome]:
     if job[0] % 16 == 0:
         gc.collect()
     return job[0], outcome
+
+
+def _crashed(job: tuple[int, str], how: str) -> tuple[int, Outcome]:
+    """Memory may have been spoilt by an earlier program of the same process."""
+    return job[0], Outcome(f"the process ended: {how}", "crash")
+
+
+def _unreduced(job: tuple[int, Outcome, str], how: str) -> str:
+    return f"not made small: {how}"

@@ -17,7 +17,8 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.escape import escaping, output_of
-from dovetail.ops.fake.relations import all_same
+from dovetail.ops.calls import FROM_STORAGE
+from dovetail.ops.fake.relations import all_same, same
 from dovetail.ops.fake.tensor import run
 
 aten = torch.ops.aten
@@ -31,9 +32,10 @@ def fold(graph: AtenGraph) -> None:
     """One walk in order, so that chains collapse."""
     visible = set(output_of(graph).all_input_nodes)
     kept = escaping(graph)
+    placed = any(_counts_from_storage(node) for node in graph.graph.nodes)
     for node in graph.graph.nodes:
         rule = FOLDS.get(node.target) if node.op == "call_function" else None
-        if rule is None or (node in kept and node.target in _COPIES):
+        if rule is None or node.target in _COPIES and (node in kept or placed and not _begins_alike(node)):
             continue
         found = rule(node)
         if found is not None and node not in visible:
@@ -45,6 +47,16 @@ def _same(a: Any, b: Any) -> bool:
         all_same(a.shape, b.shape) and all_same(a.stride(), b.stride()) and a.dtype == b.dtype and a.device == b.device
         and a.is_conj() == b.is_conj() and a.is_neg() == b.is_neg()
     )  # fmt: skip
+
+
+def _counts_from_storage(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in FROM_STORAGE
+
+
+def _begins_alike(copy: Node) -> bool:
+    """Does the copy begin where its argument does, each in its storage?"""
+    a, b = copy.args[0].meta["val"], copy.meta["val"]  # type: ignore[union-attr]
+    return same(a.storage_offset(), b.storage_offset())
 
 
 def _unchanged(node: Node) -> Node | None:

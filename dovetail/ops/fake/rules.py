@@ -15,6 +15,7 @@ from dovetail.ops.fake import fourier, images, matrices, reductions
 from dovetail.ops.fake.layout import broadcast, contiguous, elementwise_strides, is_one
 from dovetail.ops.fake.probe import probe, probe_reduction
 from dovetail.ops.fake.relations import all_same, empty, general, same
+from dovetail.ops.fake.shapes import expand
 from dovetail.ops.fake.spec import Spec, fresh
 
 aten = torch.ops.aten
@@ -179,12 +180,14 @@ def _mm(a: torch.Tensor, b: torch.Tensor) -> Any:
 
 
 def _addmm(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    fits = c.dtype == a.dtype and c.dim() <= 2 and a.dim() == 2 and b.dim() == 2
-    wanted = (b.shape[1], a.shape[0]) if fits else ()
-    pairs = zip(c.shape[::-1], wanted, strict=False)
-    if not fits or any(not same(x, y) and not is_one(x) and x not in (1, y) for x, y in pairs):
+    if c.dtype != a.dtype or a.dim() != 2 or b.dim() != 2:
         return NotImplemented
-    return _mm(a, b)
+    made = _mm(a, b)
+    sizes = a.shape[0], b.shape[1]
+    pairs = zip(c.shape[::-1], sizes[::-1], strict=False)
+    if c.dim() > 2 or any(not same(x, y) and not is_one(x) and x not in (1, y) for x, y in pairs):
+        expand(c, sizes)  # the meta kernel raises nothing
+    return made
 
 
 def _bmm(a: torch.Tensor, b: torch.Tensor) -> Any:

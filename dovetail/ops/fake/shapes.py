@@ -168,7 +168,7 @@ def _squeeze(x: torch.Tensor, dim: Any = None) -> Any:
     return seen(x, [x.shape[d] for d in kept], [x.stride(d) for d in kept])
 
 
-def _expand(x: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) -> Any:
+def expand(x: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) -> Any:
     new = len(sizes) - x.dim()
     if new < 0:
         raise RuntimeError(
@@ -425,7 +425,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.squeeze.default: _squeeze,
     aten.squeeze.dim: _squeeze,
     aten.squeeze.dims: _squeeze,
-    aten.expand.default: _expand,
+    aten.expand.default: expand,
     aten.slice.Tensor: _slice,
     aten.select.int: _select,
     aten.split.Tensor: _split,

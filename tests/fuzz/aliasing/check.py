@@ -85,6 +85,7 @@ class Side:
             self.refused = bool(REFUSED.search(str(error)))
         seen = self.universe.seen((reach, into)) if program else self.universe.seen(reach, into)
         self.events.append((raised, seen))
+        self.refused |= any(each["values"] is None for each in seen)  # longer than its memory: writing to it is fatal
 
 
 def compare(ours: Side, theirs: Side) -> tuple[str, str, int] | None:

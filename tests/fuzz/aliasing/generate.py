@@ -16,6 +16,8 @@ import torch
 from tests.fuzz.aliasing import grammar
 
 BOUND = 500.0
+#: What a statement writes to in place of `{a}`.
+BUFFER = re.compile(r"\{m\}\.\w+(\[[^=]*\](?= =|\.)|\.narrow\([^)]*\))?")
 REFUSED = 0.02  # so often a statement that eager refuses is taken
 
 
@@ -105,25 +107,36 @@ class _Generator:
         header = self.filled(self.weighted(grammar.BLOCKS))
         if header is None:
             return None
-        inside = []
+        inside, walked = [], re.match(r"for row in (\w+)", header)
         for k in range(self.rng.randint(1, 2)):
-            if header.startswith("for"):
-                line = self.filled(self.rng.choice(grammar.INSIDE_LOOP))
+            if walked:
+                line = self.filled(self.rng.choice(grammar.INSIDE_LOOP), walked[1])
                 made = None if line is None else [line]
             else:
                 made = self.statement(f"v{number}_{k}")
             inside += made or ["pass"]
         return [header, *(f"    {line}" for line in inside)]
 
-    def filled(self, template: str) -> str | None:
+    def filled(self, template: str, walked: str = "") -> str | None:
+        """`walked`: what the loop around the statement takes its rows from."""
         if "{m}" in template and not self.module:
             return None
         a, b = self.pick(), self.pick()
         longer = "torch.cat(" in template and "out=" in template  # resizes what it is given as `out`, before it reads
-        if "{b}" in template and _hazard(self.scope[a], self.scope[b], longer):
-            return None
         rank = max(self.scope[a].dim(), 1)
-        return template.format(a=a, b=b, m="m", d=self.rng.randint(-rank, rank - 1), i=self.rng.randint(0, 2))
+        names = {"a": a, "b": b, "m": "m", "d": self.rng.randint(-rank, rank - 1), "i": self.rng.randint(0, 2)}
+        buffer = BUFFER.match(template)
+        read = [self.scope[names[k]] for k in ("ab" if buffer else "b") if f"{{{k}}}" in template]
+        target = f"list({walked})" if walked else buffer[0] if buffer else "{a}"
+        written = self.written(target, names)
+        return None if any(_hazard(w, r, longer) for w in written for r in read) else template.format(**names)
+
+    def written(self, template: str, names: dict[str, Any]) -> list[torch.Tensor]:
+        try:
+            found = eval(template.format(**names), self.scope)
+        except (IndexError, TypeError):
+            return []
+        return [t for t in (found if isinstance(found, list) else [found]) if isinstance(t, torch.Tensor)]
 
     def pick(self) -> str:
         recent = self.names[-4:] if self.rng.random() < 0.6 else self.names
@@ -183,12 +196,25 @@ def _small(tensor: Any) -> bool:
 
 
 def _hazard(a: torch.Tensor, b: torch.Tensor, at_all: bool) -> bool:
-    """Do they share memory in different ways? What writing to one while reading the other gives is nobody's promise.
+    """Do they share elements, though not each at the same index? What writing to one while reading the other gives is
+    nobody's promise.
 
-    `at_all`: it is none if they share any.
+    `at_all`: it is none if they share any memory.
     """
-    shared = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-    return shared and (at_all or a.shape != b.shape or a.stride() != b.stride() or a.data_ptr() != b.data_ptr())
+    if a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
+        return False
+    if at_all or a.dtype != b.dtype:
+        return True
+    mine, other = _places(a), _places(b)
+    return not torch.equal(mine, other) and bool(torch.isin(mine, other).any())
+
+
+def _places(tensor: torch.Tensor) -> torch.Tensor:
+    """Where each element lies in the memory."""
+    if not tensor.numel():
+        return torch.empty(0, dtype=torch.int64)
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return torch.arange(last + 1).as_strided(tensor.shape, tensor.stride()) + tensor.storage_offset()
 
 
 def _indented(lines: list[str]) -> list[str]:

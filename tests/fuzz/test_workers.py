@@ -1,0 +1,32 @@
+"""A crash in one of many processes costs one item, which is named."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.fuzz import workers
+
+
+def square(number: int) -> int:
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 9:
+        os._exit(7)
+    return number * number
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_item_has_a_result(count, monkeypatch):
+    monkeypatch.setattr(workers, "BLOCK", 4)
+    found = list(workers.spread(square, range(10), count, lambda item, how: (item, how)))
+    crashed = [(3, "SIGKILL"), (9, "exit status 7")]
+    assert sorted(found, key=str) == sorted([*crashed, *(k * k for k in range(9) if k != 3)], key=str)
+
+
+def test_what_is_not_wanted_is_not_waited_for():
+    results = workers.spread(square, range(3), 1, lambda item, how: -1)
+    assert next(results) == 0
+    results.close()
