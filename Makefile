@@ -1,6 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Both create the environment first if it is not there.
 #   make demo PEER=1          also measures torch.compile (minutes)
 #   make bench-train PEER=1   training steps: forward, backward, Adam
+#   make bench-dynamic PEER=1   sizes that change: compilations, seconds, what free sizes cost
 #   make bench-capture   models of many architectures: one graph each? equal to eager? seconds beside torch.compile
 #   make test ARGS="-k text"  passes arguments on to pytest
 #   make test-torch PYTHON=python3.12 TORCH=2.11.0   tests with another Python and PyTorch (docs/compatibility.md)
@@ -16,7 +17,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch test-gpu bench bench-gpu bench-train bench-compile bench-capture curves opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images fuzz-shapes lint format types clean
+.PHONY: demo test test-torch test-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images fuzz-shapes lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -61,6 +62,10 @@ bench-compile: $(READY)
 bench-capture: $(READY)
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.capture --json build/capture.json $(ARGS)
+
+bench-dynamic: $(READY)
+	@mkdir -p build
+	$(BIN)/python -m benchmarks.dynamic $(if $(PEER),--peer) --json build/dynamic.json $(ARGS)
 
 # Training runs beside eager's: their drift against that of float noise, and the plot in docs/numerics.md.
 curves: $(READY)

@@ -97,7 +97,9 @@ class _recording:
         return False
 
 
-def worker(part: str, case: str, names: list[str], caches: Path) -> dict[str, Any]:
+def worker(
+    part: str, case: str, names: list[str], caches: Path, module: str = "benchmarks.worker"
+) -> dict[str, Any]:
     """Run one measurement in a fresh process whose compilers keep their files in `caches`."""
     caches.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {
@@ -107,7 +109,7 @@ def worker(part: str, case: str, names: list[str], caches: Path) -> dict[str, An
         "TOKENIZERS_PARALLELISM": "false",
     }
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "benchmarks.worker", part, case, *names],
+        [sys.executable, "-W", "ignore", "-m", module, part, case, *names],
         cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT,
     )  # fmt: skip
     if done.returncode != 0:

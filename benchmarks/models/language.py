@@ -6,14 +6,16 @@ import transformers
 from torch import nn
 
 
-def gpt2(layers: int = 6, width: int = 256, heads: int = 4, vocabulary: int = 5000) -> nn.Module:
+def gpt2(
+    layers: int = 6, width: int = 256, heads: int = 4, vocabulary: int = 5000, positions: int = 256
+) -> nn.Module:
     """Decoder with learned positions, layer norm and GELU."""
     config = transformers.GPT2Config(
         n_layer=layers,
         n_embd=width,
         n_head=heads,
         vocab_size=vocabulary,
-        n_positions=256,
+        n_positions=positions,
         bos_token_id=0,
         eos_token_id=1,
         use_cache=False,

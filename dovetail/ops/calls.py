@@ -11,14 +11,19 @@ import torch
 aten = torch.ops.aten
 
 
-def _keeping(operator: Any) -> Callable[..., Any]:
-    """The operator, keeping what a backward pass needs: its kernel asks for the grad mode to know whether it must."""
+def _lstm(x: Any, *args: Any) -> Any:
+    """Keeps what a backward pass needs: the kernel asks for the grad mode to know whether it must. And oneDNN has no
+    layers over nothing."""
+    if not x.numel():
+        h, c = args[4:6]
+        return x.new_empty((*x.shape[:2], h.shape[-1])), h.clone(), c.clone(), x.new_empty(0, dtype=torch.uint8)
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        return aten.mkldnn_rnn_layer.default(x, *args)
 
-    def call(*args: Any) -> Any:
-        with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
-            return operator(*args)
 
-    return call
+def _lstm_backward(x: Any, w1: Any, w2: Any, b1: Any, b2: Any, h: Any, c: Any, *args: Any) -> Any:
+    given = x, w1, w2, b1, b2, h, c
+    return aten.mkldnn_rnn_layer_backward.default(*given, *args) if x.numel() else tuple(map(torch.zeros_like, given))
 
 
 def _attention(query: Any, key: Any, value: Any, dropout: float = 0.0, causal: bool = False, **named: Any) -> Any:
@@ -52,7 +57,8 @@ CALLEES: dict[Any, Callable[..., Any]] = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward,
     **({torch.ops.mkldnn._linear_pointwise.default: _linear} if torch.backends.mkldnn.is_available() else {}),
-    aten.mkldnn_rnn_layer.default: _keeping(aten.mkldnn_rnn_layer.default),
+    aten.mkldnn_rnn_layer.default: _lstm,
+    aten.mkldnn_rnn_layer_backward.default: _lstm_backward,
 }
 
 #: Results whose sizes nobody can tell before the call: only the operator's own derivative reads them.

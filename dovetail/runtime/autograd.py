@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from dovetail.ir.joint import JointGraph, Pair
-from dovetail.ops.fake.layout import contiguous, dense_order
+from dovetail.ops.fake.layout import contiguous
+from dovetail.ops.fake.relations import all_same
 from dovetail.runtime.batches import is_batched, one_by_one
 from dovetail.runtime.replay import Replay
 
@@ -108,6 +109,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     without = [k for k in range(count) if k not in places]
     layouts = [_layout(pair, name) for name, _ in joint.tangents]
     changing = [k for k, layout in zip(places, layouts, strict=True) if _changes(layout)]
+    laid_out = [(layout, _is_contiguous(layout)) for layout in layouts]
     last = -pair.sizes or None
     forward, backward, replay = compiled.forward, compiled.backward, compiled.replay
 
@@ -124,7 +126,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             if last:
                 ctx.numbers += found[last:]
             if changing:
-                ctx.layouts = [_now(layout, results[k]) for layout, k in zip(layouts, places, strict=True)]
+                ctx.layouts = [_now(*layout, results[k]) for layout, k in zip(laid_out, places, strict=True)]
             if replay is not None:
                 ctx.inputs, ctx.versions, ctx.state = replay.kept(inputs), replay.versions(inputs), state
             return results
@@ -171,13 +173,17 @@ def _changes(layout: tuple[Any, ...]) -> bool:
     return any(isinstance(n, torch.SymInt) for n in (*layout[0], *layout[1]))
 
 
-def _now(layout: tuple[Any, ...], result: torch.Tensor) -> tuple[Any, ...]:
-    """The layout of a tangent whose sizes are symbolic, in the call that gave `result`: the same as its, if dense."""
+def _is_contiguous(layout: tuple[Any, ...]) -> bool:
+    """Were the kernels generated for contiguous tangents of any size? Otherwise for tangents laid out as the result."""
+    return all_same(layout[1], contiguous(layout[0]))
+
+
+def _now(layout: tuple[Any, ...], is_contiguous: bool, result: torch.Tensor) -> tuple[Any, ...]:
+    """The layout of a tangent whose sizes may be symbolic, in the call that gave `result`."""
     _sizes, _strides, dtype, device = layout
     if not _changes(layout):
         return layout
-    dense = dense_order(result.shape, result.stride()) is not None
-    return result.size(), result.stride() if dense else contiguous(result.shape), dtype, device
+    return result.size(), contiguous(result.shape) if is_contiguous else result.stride(), dtype, device
 
 
 def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) -> torch.Tensor:

@@ -7,6 +7,7 @@ the compilation relies on the sizes that take part, and the function is called o
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -16,9 +17,12 @@ from torch.utils import _pytree as pytree
 from dovetail.ops.fake.infer import takes_sizes
 from dovetail.ops.fake.needed import sizes_in
 from dovetail.ops.fake.number import NumberNeeded
+from dovetail.ops.fake.recurrent import recurrent
 from dovetail.ops.fake.resizing import resized
 from dovetail.ops.fake.symint import dim_of, is_size
+from dovetail.ops.recurrent import KINDS
 
+_BUILT_IN = type(torch.lstm)  # other callables may hash what they are bound to
 #: What PyTorch says where it wants plain integers.
 _WANTS_PLAIN = (
     "on tensor with symbolic sizes/strides",
@@ -29,6 +33,9 @@ _WANTS_PLAIN = (
 
 def symbolically(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """`function(*args, **kwargs)`, where that relies on no size that PyTorch's C++ code alone asks for."""
+    if type(function) is _BUILT_IN and function in KINDS and takes_sizes(args, kwargs):
+        with suppress(NumberNeeded):
+            return recurrent(function, args, kwargs)
     try:
         return function(*args, **kwargs)
     except (NumberNeeded, RuntimeError) as error:

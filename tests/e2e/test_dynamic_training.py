@@ -1,0 +1,93 @@
+"""Training with sizes that change: outputs and gradients are eager's, and few compilations serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import dovetail
+
+SIZES = ((3, 4), (5, 6), (2, 7), (1, 3), (4, 1))
+R = torch.randn
+
+
+def entries(compiled: Any) -> int:
+    return len(compiled._dovetail_dispatcher.entries)
+
+
+def gradients(fn: Callable[..., Any], x: torch.Tensor, parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Of a loss in which every element of every result has a weight of its own."""
+    x = x.clone().requires_grad_()
+    found = torch.utils._pytree.tree_leaves(fn(x))
+    loss = sum((y * torch.arange(y.numel()).sin().view(y.shape)).sum() for y in found)
+    return [*found, *torch.autograd.grad(loss, [x, *parameters], allow_unused=True)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda x, w: (x @ w).transpose(0, 1),
+        lambda x, w: (x.transpose(0, 1).contiguous() @ w).transpose(0, 1),
+        lambda x, w: F.linear(x.transpose(0, 1).contiguous(), w).transpose(0, 1),
+        lambda x, w: (x * w[0]).transpose(0, 1).contiguous().transpose(0, 1),
+    ],
+)
+def test_results_that_are_laid_out_in_another_order(layout: Callable[..., Any]) -> None:
+    w = R(5, 5, requires_grad=True)
+    ours = dovetail.compile(lambda x: layout(x, w))
+    for n, m in SIZES:
+        x = R(n, m, 5)
+        torch.testing.assert_close(gradients(ours, x, [w]), gradients(lambda x: layout(x, w), x, [w]))
+    assert entries(ours) == 2
+
+
+LAYERS = {
+    "plain": {},
+    "batch_first": {"batch_first": True},
+    "both ways": {"num_layers": 2, "bidirectional": True},
+    "no biases": {"bias": False},
+    "projected": {"proj_size": 3},
+}
+
+
+@pytest.mark.filterwarnings("error:dovetail runs")
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers(kind: type[nn.Module], name: str) -> None:
+    if name == "projected" and kind is not nn.LSTM:
+        pytest.skip("only the state of an LSTM is projected")
+    layer = kind(5, 7, **LAYERS[name])
+    ours = dovetail.compile(layer)
+    for size in (*SIZES, (2, 0) if name != "batch_first" else (0, 2)):
+        x = R(*size, 5)
+        torch.testing.assert_close(
+            gradients(ours, x, layer.parameters()), gradients(layer, x, layer.parameters()), rtol=1e-4, atol=1e-5
+        )
+    assert entries(ours) == 2
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM])
+def test_dropout_between_recurrent_layers_draws_what_eager_draws(kind: type[nn.Module]) -> None:
+    layer = kind(5, 7, num_layers=2, dropout=0.5)
+    ours = dovetail.compile(layer)
+    for size in SIZES:
+        x, found = R(*size, 5), []
+        for each in (ours, layer):
+            torch.manual_seed(1)
+            found.append(gradients(each, x, layer.parameters()))
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+    assert entries(ours) == 2
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_no_steps_are_refused(kind: type[nn.Module]) -> None:
+    ours = dovetail.compile(kind(5, 7))
+    for steps in (3, 4, 5):
+        ours(R(steps, 2, 5))
+    with pytest.raises(RuntimeError, match="sequence length to be larger than 0"):
+        ours(R(0, 2, 5))
