@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dovetail.ir.host import MemoryPlan
-from dovetail.ir.liveness import output_buffers, view_roots
-from dovetail.ir.loops import Program
+from dovetail.ir.liveness import output_buffers, reads, view_roots
+from dovetail.ir.loops import Check, Group, Item, Program
 from dovetail.options import Options
 from dovetail.schedule import memory
 from dovetail.schedule.align import Names
@@ -25,10 +25,21 @@ def schedule(program: Program, options: Options) -> Program:
     program = share_prefixes(remove_dead(program))
     program = inline(program, exact_rounding=options.numerics == "eager")
     slots = fuse(program, Names())
-    return write_in_place(program.with_items(_finish(program, slots)))
+    return write_in_place(program.with_items(_checks_first(program, _finish(program, slots))))
 
 
-def _finish(program: Program, slots: list[Slot]) -> tuple:
+def _checks_first(program: Program, items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """What inputs alone can refuse is refused before anything is computed: from then on inputs may be written to."""
+    inputs = {buffer.name for buffer in program.inputs}
+
+    def early(item: Item) -> bool:
+        checks = isinstance(item, Group) and all(isinstance(s, Check) for s in item.statements())
+        return checks and reads(item).keys() <= inputs
+
+    return (*filter(early, items), *(item for item in items if not early(item)))
+
+
+def _finish(program: Program, slots: list[Slot]) -> tuple[Item, ...]:
     roots = view_roots(program)
     outputs = output_buffers(program)
     always = set(outputs) | {roots.get(n, n) for n in outputs}
@@ -36,7 +47,7 @@ def _finish(program: Program, slots: list[Slot]) -> tuple:
     for slot in slots:
         for name in slot.reads:
             readers[name] = readers.get(name, 0) + 1
-    items = []
+    items: list[Item] = []
     for slot in slots:
         if slot.nest is None:
             items.append(slot.item)

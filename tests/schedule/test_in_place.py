@@ -60,6 +60,11 @@ def through_a_view(x):
     return x.t().contiguous()
 
 
+def checked_later(x, y, i):
+    x.mul_(2)
+    return y[i] + 1
+
+
 #: Program, arguments, how many of the inputs written to are written in place (None: at least none wrongly).
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int | None]] = {
     "one": (lambda x: x.mul_(2), (A,), 1),
@@ -76,6 +81,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int | None]] = {
     "broadcast": (lambda x, y: x.mul_(y[0]), (A, B), 1),
     "row of itself": (lambda x: x.mul_(x[0].clone()), (A,), 0),
     "cast": (lambda x, y: x.copy_(y), (A.double(), B), 1),
+    "checked later": (checked_later, (A, B, torch.tensor([1, 5])), 1),
 }  # fmt: skip
 
 
