@@ -30,7 +30,7 @@ def needed(sizes: Sizes) -> list[Fact]:
     constants = [f for f in equal if _is_constant(f)]
     known = {symbol: sizes.hints[symbol] for f in constants for symbol in dims.symbols(f.dim)}
     kept: list[Fact] = []
-    rest = [replace(f, dim=sizes.resolve(f.dim)) for f in sizes.facts if f.sign != EQUAL]
+    rest = [replace(f, dim=dims.substitute(f.dim, sizes.solved)) for f in sizes.facts if f.sign != EQUAL]
     for k, fact in enumerate(rest):
         others = [*kept, *rest[k + 1 :]]
         if not _implied(fact, others):

@@ -85,6 +85,8 @@ def compare(built: Built, fn: Any, args: Any) -> None:
 RELIED: dict[str, tuple[Any, ...]] = {
     "the largest of a dimension": (lambda x: x.amax(1), "b t 8", ["t >= 1"], (0, 1), (3, 0)),
     "the last position": (lambda x: x[:, -1] * 2, "b t 8", ["t >= 1"], (0, 1), (3, 0)),
+    "two parts": (lambda x: x.chunk(2, 1)[-1] * 2, "b t 8", ["t >= ((t + 1) // 2) + 1"], (0, 7), (3, 1)),
+    "parts of three": (lambda x: x.split(3, 1)[-1] * 2, "b t 8", ["t <= 6", "t >= 4"], (0, 5), (3, 7)),
     "squeeze": (lambda x: x.squeeze(1) + 1, "b t 8", ["t != 1"], (1, 0), (2, 1)),
     "at most one, repeated": (lambda x: x[None].diagonal() * x.sum((1, 2)), "b t 8", ["b >= 1"], (3, 5), (0, 5)),
     "what is repeated": (lambda x: x[:, :1].expand(x.shape[0], x.shape[1], 8) + x, "b t 8", ["t >= 1"], (0, 1), (1, 0)),

@@ -14,6 +14,7 @@ import torch
 from dovetail.ir import dims
 from dovetail.ir.reshape import chunks
 from dovetail.ops.fake.layout import contiguous, elementwise_strides, is_one
+from dovetail.ops.fake.number import needed
 from dovetail.ops.fake.relations import all_same, hint, plain, rewrapped, same, sizes_behind
 from dovetail.ops.fake.spec import Spec
 from dovetail.ops.fake.symint import dim_of
@@ -268,13 +269,15 @@ def _part(x: torch.Tensor, d: int, first: Any, length: Any) -> Spec:
 
 
 def _split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
-    """Into how many parts depends on sizes."""
+    """Into how many parts depends on sizes: that they are so many is relied on, not the sizes."""
     d = axis(dim, x.dim())
     whole = x.shape[d]
     if isinstance(size, int) and size == 0 or size < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
-    count = max(int((whole + size - 1) // size), 1)
+    count = max(-(-hint(whole) // hint(size)), 1)
     last = whole - size * (count - 1)
+    if not (last <= size and (count == 1 or last > 0)):
+        raise needed()
     return [_part(x, d, size * k, last if k == count - 1 else size) for k in range(count)]
 
 
