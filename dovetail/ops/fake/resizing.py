@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from dovetail.ops.fake.number import needed
+from dovetail.ops.fake.relations import hint
 
 aten = torch.ops.aten
 #: Factors with larger denominators are left alone: the product could be rounded to another integer.
@@ -36,7 +38,8 @@ def _resized(operator: Any, flags: int) -> Callable[..., Any]:
     return call
 
 
-_FORMS: dict[Any, Callable[..., Any]] = {
+#: Functions that are done here, by their own operators.
+RESIZING: dict[Any, Callable[..., Any]] = {
     getattr(torch._C._nn, name): _resized(getattr(aten, name).default, flags)
     for name, flags in (
         ("upsample_nearest1d", 0), ("upsample_nearest2d", 0), ("upsample_nearest3d", 0),
@@ -51,7 +54,11 @@ def _interpolate(
     input: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
     recompute_scale_factor: Any = None, antialias: bool = False,
 ) -> Any:
-    """`torch.nn.functional.interpolate`, whose checks have passed."""
+    """`torch.nn.functional.interpolate`."""
+    alike = torch.empty(list(map(hint, input.shape)), dtype=input.dtype, device="meta")
+    torch.nn.functional.interpolate(
+        alike, pytree.tree_map(hint, size), scale_factor, mode, align_corners, recompute_scale_factor, antialias
+    )  # its checks
     rank = input.dim() - 2
     name = _MODES.get((mode, rank, antialias))
     if name is None or (size is None) == (scale_factor is None):
@@ -61,7 +68,7 @@ def _interpolate(
     if recompute_scale_factor:
         sizes, factors = [scaled(n, f) for n, f in zip(input.shape[2:], factors, strict=True)], None
     flags = () if "nearest" in mode else (bool(align_corners),)
-    return _FORMS[getattr(torch._C._nn, name)](input, sizes, *flags, factors)
+    return RESIZING[getattr(torch._C._nn, name)](input, sizes, *flags, factors)
 
 
 _MODES: dict[tuple[str, int, bool], str] = {
@@ -71,12 +78,9 @@ _MODES: dict[tuple[str, int, bool], str] = {
     ("trilinear", 3, False): "upsample_trilinear3d", ("bicubic", 2, False): "upsample_bicubic2d",
     ("bilinear", 2, True): "_upsample_bilinear2d_aa", ("bicubic", 2, True): "_upsample_bicubic2d_aa",
 }  # fmt: skip
-_FORMS[torch.nn.functional.interpolate] = _interpolate
+RESIZING[torch.nn.functional.interpolate] = _interpolate
 
 
 def resized(function: Any, args: Any, kwargs: Any) -> Any:
-    """`function(*args, **kwargs)` with symbolic sizes, where it is one of these; NumberNeeded where it is not."""
-    form = _FORMS.get(function)
-    if form is None:
-        raise needed()
-    return form(*args, **kwargs)
+    """`function(*args, **kwargs)`, which is in RESIZING; NumberNeeded where it is to be tried as it is."""
+    return RESIZING[function](*args, **kwargs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from dovetail.ops.fake.infer import takes_sizes
 from dovetail.ops.fake.needed import sizes_in
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.recurrent import recurrent
-from dovetail.ops.fake.resizing import resized
+from dovetail.ops.fake.resizing import RESIZING, resized
 from dovetail.ops.fake.symint import dim_of, is_size
 from dovetail.ops.recurrent import KINDS
 
@@ -33,21 +34,21 @@ _WANTS_PLAIN = (
 
 def symbolically(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """`function(*args, **kwargs)`, where that relies on no size that PyTorch's C++ code alone asks for."""
-    if type(function) is _BUILT_IN and function in KINDS and takes_sizes(args, kwargs):
+    own = _own(function)
+    if own is not None and takes_sizes(args, kwargs):
         with suppress(NumberNeeded):
-            return recurrent(function, args, kwargs)
+            return own(function, args, kwargs)
     try:
         return function(*args, **kwargs)
     except (NumberNeeded, RuntimeError) as error:
         if not wants_plain(error):
             raise
         first = error
-    for attempt in (resized, _in_python):
-        try:
-            return attempt(function, args, kwargs)
-        except (NumberNeeded, RuntimeError) as error:
-            if not wants_plain(error):
-                raise
+    try:
+        return _in_python(function, args, kwargs)
+    except (NumberNeeded, RuntimeError) as error:
+        if not wants_plain(error):
+            raise
     owner = getattr(function, "__self__", None)
     if any(not isinstance(dim_of(n), int) for n in sizes_in([owner, args, kwargs])):
         raise first
@@ -55,6 +56,13 @@ def symbolically(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         function = getattr(relied_on(owner), function.__name__)
     args, kwargs = pytree.tree_map(relied_on, (args, kwargs))
     return function(*args, **kwargs)
+
+
+def _own(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """What does the function's work with symbolic sizes, where PyTorch's C++ code wants plain ones."""
+    if type(function) not in (_BUILT_IN, FunctionType):
+        return None
+    return recurrent if function in KINDS else resized if function in RESIZING else None
 
 
 def _in_python(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
