@@ -40,6 +40,14 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "function.",
             "scale = x.max().item()",
         ),
+        "changes-often": Code(
+            "depends on something that was another in most calls",
+            "A length, a number or the outcome of a comparison that graphs relied on was another in one call after "
+            "another, as happens in loops with graph breaks. Instead of one graph for each, plain Python does the step "
+            "that asks for it. Half of config.recompile_limit graphs are made before that.",
+            "Nothing needs to be done; to get whole graphs, raise dovetail.config.recompile_limit.",
+            "total = sum(outputs[:step])",
+        ),
         "data-dependent-shape": Code(
             "calls something whose result has a size that depends on values",
             "How many elements `nonzero`, `unique` or a boolean mask select is not known before they run.",

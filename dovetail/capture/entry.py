@@ -18,6 +18,7 @@ from dovetail.capture import freed
 from dovetail.capture.aliasing import rely_on_separate_changes
 from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
+from dovetail.capture.changing import CODE
 from dovetail.capture.contexts import leave_changed, preserved, set_variables
 from dovetail.capture.grads import renewed
 from dovetail.capture.handlers import all as _handlers
@@ -118,6 +119,9 @@ def capture_with_breaks(
                 continue  # not here: end the graph one call further out
             reason = Break(error.code, error.reason, error.remedy, error.stack, error.refusals)
             return replace(captured, breaks=(reason,))
+        if error.code == CODE:  # better one more entry than none
+            relying = replace(aside.varying, unstable=frozenset())
+            return capture_with_breaks(fn, args, kwargs, options, relying, watch)
         raise
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.capture import arrays, attributes, calls, classes, iteration, operators, tensors, texts
+from dovetail.capture import arrays, attributes, calls, changing, classes, iteration, operators, tensors, texts
 from dovetail.capture import wrap as wrapping
 from dovetail.capture.breaks import stop as stopping
 from dovetail.capture.breaks.remainders import HIDDEN
@@ -109,6 +109,8 @@ class Session:
 
     def guard(self, source: Source | None, kind: GuardKind, payload: Any) -> None:
         """Rely on a fact. The same fact twice is one guard."""
+        if self.table.varying.unstable:
+            changing.refuse_unstable(self, source, kind, payload)
         detail = _DETAILED[kind](payload) if kind in _DETAILED else None
         key = (source, kind, detail)
         if key not in self.guarded:

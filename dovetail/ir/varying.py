@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Computed, Source
+
 ATTRIBUTE = "_dovetail_marks"
 
 
@@ -48,13 +51,14 @@ class Varying:
     """`names` were seen to change; with `everything`, all numbers and all sizes count as if they had been.
 
     `seen` are the sizes that compiled calls had, each call by the names. `constant` are names that count as constants
-    all the same, and why: something could not do without.
+    all the same, and why: something could not do without. No entry shall rely on the facts in `unstable`.
     """
 
     names: frozenset[str] = frozenset()
     everything: bool = False
     seen: tuple[Mapping[str, int], ...] = ()
     constant: Mapping[str, str] = field(default_factory=dict)
+    unstable: frozenset[str] = frozenset()
 
     def __contains__(self, name: str) -> bool:
         """Does the number change?"""
@@ -73,3 +77,14 @@ class Varying:
 
 
 CONSTANT = Varying()
+
+
+def fact(source: Source | None, kind: GuardKind, payload: Any) -> str:
+    """A name for what a guard looks at, if that is a value that may be another one in each call; else an empty text."""
+    outcome = kind is GuardKind.ID and type(payload) is bool and isinstance(source, Computed)
+    if source is None or not (outcome or kind in VALUES):
+        return ""
+    return f"len({source.name()})" if kind is GuardKind.LENGTH else source.name()
+
+
+VALUES = (GuardKind.EQUAL, GuardKind.LENGTH, GuardKind.KEYS)

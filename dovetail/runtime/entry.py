@@ -21,7 +21,7 @@ from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
 from dovetail.ir.source import Computed, Item, path
-from dovetail.ir.varying import Varying
+from dovetail.ir.varying import Varying, fact
 from dovetail.runtime.collection import paused_collection
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
 from dovetail.runtime.forking import ForkGuard
@@ -95,8 +95,8 @@ class Dispatcher:
     `first` is the entry to try first; while the stance forbids compiled code it is one that never fits.
     """
 
-    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "varying", "warned",
-                 "watched")  # fmt: skip
+    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "unstable", "varying",
+                 "warned", "watched")  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], compiler: Compiler) -> None:
         self.fn, self.compiler = fn, compiler
@@ -107,6 +107,7 @@ class Dispatcher:
         self.warned = False
         self.eager = False  # what cannot be captured is not tried again
         self.varying: frozenset[str] = frozenset()  # the names of numbers and sizes that were seen to change
+        self.unstable: frozenset[str] = frozenset()  # facts that no further entry shall rely on
         REGISTRY.dispatchers.add(self)
 
     # ------------------------------------------------------------ entries
@@ -129,7 +130,8 @@ class Dispatcher:
 
     def reset(self) -> None:
         with _COMPILING:
-            self.failed, self.warned, self.eager, self.varying = 0, False, False, frozenset()
+            self.failed, self.warned, self.eager = 0, False, False
+            self.varying = self.unstable = frozenset()
             self.publish(())
 
     # ------------------------------------------------------------ calls
@@ -185,7 +187,10 @@ class Dispatcher:
         index = len(self.entries)
         found = [entry.failures(args, kwargs) for entry in self.entries]
         self.varying |= {name for failed in found for name in changed(failed)} | changed_modules(found)
-        varying = Varying(self.varying, seen=tuple(entry.sizes for entry in self.entries))
+        limit = self.compiler.options().recompile_limit
+        if index >= limit // 2:
+            self.unstable |= changed_often(found, 2 if index < limit - 2 else 1)
+        varying = Varying(self.varying, seen=tuple(entry.sizes for entry in self.entries), unstable=self.unstable)
         before = surroundings()
         try:
             entry = self.compiler.compile(self.fn, args, kwargs, index, list(map(_texts, found)), varying)
@@ -287,6 +292,13 @@ def changed_modules(found: list[list[Any]]) -> set[str]:
     """The names of the sources that have led to three different modules by now: what is alike in them shall do."""
     others = Counter(f.guard.source.name() for failed in found for f in failed if _on_module(f.guard))
     return {name for name, count in others.items() if count > 1}
+
+
+def changed_often(found: list[list[Any]], least: int) -> set[str]:
+    """The facts that keep so many entries from fitting."""
+    guards = [f.guard for failed in found for f in failed if f.guard is not None]
+    counted = Counter(fact(guard.source, guard.kind, guard.payload) for guard in guards)
+    return {name for name, count in counted.items() if count >= least} - {""}
 
 
 def _on_module(guard: Guard | None) -> bool:
