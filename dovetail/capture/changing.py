@@ -6,21 +6,20 @@ from typing import Any
 
 from dovetail.capture.known.table import STANDINS
 from dovetail.errors import Unsupported
-from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Source
-from dovetail.ir.varying import fact
+from dovetail.ir.guard import Guard
+from dovetail.ir.varying import facts
 
 CODE = "changes-often"
 
 
-def refuse_unstable(s: Any, source: Source | None, kind: GuardKind, payload: Any) -> None:
+def refuse_unstable(s: Any, guard: Guard) -> None:
     """End the graph before the instruction that asks for such a fact, where the graph may end."""
     if not s.breaks or s.strict or not s.frames:
         return
-    name = fact(source, kind, payload)
-    if name in s.table.varying.unstable:
+    names = facts(guard)
+    if not s.table.varying.unstable.isdisjoint(names):
         raise Unsupported(
-            CODE, f"the code depends on {name}, which was another in most calls", stack=s.stack(), places=_places(s)
+            CODE, f"the code depends on {names[0]}, which was another in most calls", stack=s.stack(), places=_places(s)
         )
 
 

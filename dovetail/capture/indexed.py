@@ -80,7 +80,7 @@ def item(s: Any, value: SequenceValue, index: Value) -> Value | None:
         if type(found) is Lazy:
             found = value.tail[last] = s.wrap(found.real, found.source)
         return found  # type: ignore[no-any-return]
-    place: Any = position(s, value, index, f"{'tuple' if issubclass(value.cls, tuple) else 'list'} index out of range")
+    place: Any = position(s, value, index, f"{value.cls.__name__} index out of range")
     if place is None:
         return None
     return _at(s, value, place)
@@ -152,13 +152,19 @@ def store(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
     if last is not None:
         value.tail[last] = new
         return True
-    place = position(s, value, index, ASSIGNMENT) if value.real is not MISSING else None
+    words = ASSIGNMENT if _is_list(value) else "deque index out of range"
+    place = position(s, value, index, words) if value.real is not MISSING else None
     if place is not None:
         _splice(s, value, place, 1, [new])
     return place is not None
 
 
 ASSIGNMENT = "list assignment index out of range"
+
+
+def _is_list(value: SequenceValue) -> bool:
+    """Is it a list from outside? What is inserted in the middle of others, or deleted there, is not written down."""
+    return value.real is not MISSING and value.cls is list
 
 
 def _splice(s: Any, value: SequenceValue, place: Value, removed: int, new: list[Value]) -> None:
@@ -177,7 +183,7 @@ def assign(s: Any, value: SequenceValue, index: Value, new: Any) -> bool:
 
 def insert(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
     """`value.insert(index, new)`; False where only the index's value will do."""
-    place = _place(s, value, index, True) if value.real is not MISSING else None
+    place = _place(s, value, index, True) if _is_list(value) else None
     if place is not None:
         _splice(s, value, place, 0, [new])
     return place is not None
@@ -185,7 +191,7 @@ def insert(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
 
 def remove(s: Any, value: SequenceValue, index: Value, words: str) -> Value | None:
     """`value.pop(index)`; None where only the index's value will do."""
-    place = position(s, value, index, words) if value.real is not MISSING else None
+    place = position(s, value, index, words) if _is_list(value) else None
     if place is None:
         return None
     found = _at(s, value, place)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import warnings
+from collections import deque
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -431,6 +432,8 @@ def sequence_item(s: Any, container: SequenceValue, index: Value) -> Value:
 
 def _sequence_slice(s: Any, container: SequenceValue, index: SliceValue) -> Value:
     kind, cls = (TupleValue, tuple) if isinstance(container, TupleValue) else (ListValue, list)
+    if issubclass(container.cls, deque):
+        return s.throw(TypeError, "sequence index must be integer, not 'slice'")
     span = indexed.part(s, container, index)
     items = indexed.items(s, container, index) if span is None else []
     if items is not None:
@@ -518,7 +521,7 @@ def sequence_store(s: Any, container: ListValue, index: Value, value: Value | No
     if isinstance(index, SliceValue) and value is not None:
         value = ListValue(s.unpack(value))
     if indexed.assign(s, container, index, value):
-        mark(s, container)
+        mark(s, container, moves=value is None)
         return
     try:
         place: Any = index.native() if isinstance(index, SliceValue) else as_index(s, index)
@@ -528,6 +531,8 @@ def sequence_store(s: Any, container: ListValue, index: Value, value: Value | No
         else:
             part[place] = value.items if isinstance(index, SliceValue) else value  # type: ignore[attr-defined]
     except (IndexError, ValueError) as error:
+        if issubclass(container.cls, deque):
+            s.throw(IndexError, "deque index out of range")
         s.throw_native(error)
     mark(s, container, moves=value is None)
 

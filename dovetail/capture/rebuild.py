@@ -192,7 +192,8 @@ class Rebuilder:
         if span is None:
             return head
         stop = -span.back if span.back else ""
-        middle = self.local(f"{span.source.expr()}[{span.front}:{stop}]")
+        whole = span.source.expr() if not isinstance(span.real, deque) else f"[*{span.source.expr()}]"
+        middle = self.local(f"{whole}[{span.front}:{stop}]")
         return [*head, f"*{middle}", *(self.expr(item) for item in value.tail)]
 
     def list(self, value: ListValue) -> str:
@@ -205,7 +206,7 @@ class Rebuilder:
         base = deque if issubclass(value.cls, deque) else list
         text = self.start(value, f"{self.known(value.cls)}.__new__({self.known(value.cls)})")
         limit = f", {value.maxlen}" if base is deque else ""
-        items = ", ".join(self.expr(item) for item in value.items)
+        items = ", ".join(self.items(value))
         self.lines.append(f"{self.known(base)}.__init__({text}, [{items}]{limit})")
         self.attributes(value, text)
         return text

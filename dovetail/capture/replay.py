@@ -55,13 +55,14 @@ def write_list(rebuilder: Rebuilder, value: ListValue) -> list[str]:
         return []
     target = rebuilder.expr(value)
     if value.span is not None:
-        return _write_ends(rebuilder, value, value.span, target)
+        write = _write_deque_ends if issubclass(value.cls, deque) else _write_ends
+        return write(rebuilder, value, value.span, target)
     items = ", ".join(rebuilder.expr(item) for item in value.items)
     if issubclass(value.cls, deque):
         items = rebuilder.local(f"[{items}]")
         if not value.moves:  # who walks it may go on
             return [f"for _k, _i in enumerate({items}): {target}[_k] = _i"]
-        return [f"{target}.clear()", f"{target}.extend({items})"]
+        return [f"{rebuilder.known(stir)}({target})", f"{target}.clear()", f"{target}.extend({items})"]
     return [f"{rebuilder.known(list)}.__setitem__({target}, slice(None), [{items}])"]
 
 
@@ -73,8 +74,35 @@ def _write_ends(rebuilder: Rebuilder, value: ListValue, span: Span, target: str)
     if span.back:
         out.append(f"{store}({target}, slice(-{span.back}, None), {tail})")
     elif value.tail:
-        out.append(f"{rebuilder.known(deque if issubclass(value.cls, deque) else list)}.extend({target}, {tail})")
+        out.append(f"{rebuilder.known(list)}.extend({target}, {tail})")
     return [*out, f"{store}({target}, slice(0, {span.front}), {head})"] if span.front or value.head else out
+
+
+def stir(queue: deque[Any]) -> None:
+    """Let whoever walks a deque see that it has changed, though it holds what it held."""
+    items = [*queue]
+    if items:
+        queue.clear()
+        queue.extend(items)
+    else:
+        queue.append(None)
+        queue.clear()
+
+
+def _write_deque_ends(rebuilder: Rebuilder, value: ListValue, span: Span, target: str) -> list[str]:
+    """The same for a deque, whose walkers may go on only if nothing was added or taken out."""
+    head, tail = ([rebuilder.expr(item) for item in part] for part in (value.head, value.tail))
+    made = span.stores.made if span.stores is not None else ()
+    out = [f"{target}[{rebuilder.expr(place)}] = {rebuilder.expr(new)}" for place, _, (new,) in made]
+    if not value.moves:
+        ends = [*enumerate(head), *enumerate(tail, -len(tail))]
+        return [*out, *(f"{target}[{place}] = {text}" for place, text in ends)]
+    if not (head or tail or span.taken):
+        return [*out, f"{rebuilder.known(stir)}({target})"]
+    taken = ((span.back, "pop"), (span.front, "popleft"))
+    out += [f"for _k in range({count}): {target}.{method}()" for count, method in taken if count]
+    given = ((head[::-1], "extendleft"), (tail, "extend"))
+    return [*out, *(f"{target}.{method}([{', '.join(texts)}])" for texts, method in given if texts)]
 
 
 def _places(rebuilder: Rebuilder, place: Value, removed: int, new: list[Value]) -> str:

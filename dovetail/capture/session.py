@@ -109,13 +109,14 @@ class Session:
 
     def guard(self, source: Source | None, kind: GuardKind, payload: Any) -> None:
         """Rely on a fact. The same fact twice is one guard."""
-        if self.table.varying.unstable:
-            changing.refuse_unstable(self, source, kind, payload)
         detail = _DETAILED[kind](payload) if kind in _DETAILED else None
         key = (source, kind, detail)
         if key not in self.guarded:
+            guard = Guard(source, kind, payload, self.user_line())
+            if self.table.varying.unstable:
+                changing.refuse_unstable(self, guard)
             self.guarded.add(key)
-            self.guards.append(Guard(source, kind, payload, self.user_line()))
+            self.guards.append(guard)
 
     def bind(self, obj: Any, label: str = "") -> Bound:
         """A source for an object that the compiled entry keeps."""

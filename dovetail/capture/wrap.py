@@ -311,7 +311,7 @@ def _item_source(s: Any, cls: type, kind: type) -> Callable[[Source, Any], Sourc
 def _wrap_list(s: Any, obj: Any, source: Source | None) -> Value:
     source = _owned(s, obj, source)
     value = ListValue([], type(obj), obj, source)
-    value.span = Span(s, obj, source, functools.partial(_read_list, s), type(obj) is list)
+    value.span = Span(s, obj, source, functools.partial(_read_list, s), type(obj) in (list, deque))
     if isinstance(obj, deque):
         value.maxlen = obj.maxlen
     return _remember(s, obj, value)

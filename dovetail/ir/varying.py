@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Computed, Source
+from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.source import Computed
 
 ATTRIBUTE = "_dovetail_marks"
 
@@ -79,12 +79,17 @@ class Varying:
 CONSTANT = Varying()
 
 
-def fact(source: Source | None, kind: GuardKind, payload: Any) -> str:
-    """A name for what a guard looks at, if that is a value that may be another one in each call; else an empty text."""
-    outcome = kind is GuardKind.ID and type(payload) is bool and isinstance(source, Computed)
-    if source is None or not (outcome or kind in VALUES):
-        return ""
-    return f"len({source.name()})" if kind is GuardKind.LENGTH else source.name()
+def facts(guard: Guard) -> tuple[str, ...]:
+    """Names for what a guard looks at, if that is a value that may be another one in each call.
+
+    The outcomes of tests that one line makes have a name in common: the line may be in a loop.
+    """
+    source, kind = guard.source, guard.kind
+    if source is None:
+        return ()
+    if kind is GuardKind.ID and type(guard.payload) is bool and isinstance(source, Computed):
+        return source.name(), f"a test in {guard.user_line}"
+    return (f"len({source.name()})" if kind is GuardKind.LENGTH else source.name(),) if kind in VALUES else ()
 
 
 VALUES = (GuardKind.EQUAL, GuardKind.LENGTH, GuardKind.KEYS)

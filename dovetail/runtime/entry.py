@@ -21,7 +21,7 @@ from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
 from dovetail.ir.source import Computed, Item, path
-from dovetail.ir.varying import Varying, fact
+from dovetail.ir.varying import Varying, facts
 from dovetail.runtime.collection import paused_collection
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
 from dovetail.runtime.forking import ForkGuard
@@ -296,9 +296,9 @@ def changed_modules(found: list[list[Any]]) -> set[str]:
 
 def changed_often(found: list[list[Any]], least: int) -> set[str]:
     """The facts that keep so many entries from fitting."""
-    guards = [f.guard for failed in found for f in failed if f.guard is not None]
-    counted = Counter(fact(guard.source, guard.kind, guard.payload) for guard in guards)
-    return {name for name, count in counted.items() if count >= least} - {""}
+    each = ({name for f in failed if f.guard is not None for name in facts(f.guard)} for failed in found)
+    counted = Counter(name for names in each for name in names)
+    return {name for name, count in counted.items() if count >= least}
 
 
 def _on_module(guard: Guard | None) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch._numpy as tnp
 
-from dovetail.capture import rows
+from dovetail.capture import rows, scalars
 from dovetail.capture.arrays import DTYPES, TENSOR_DTYPES, array_of, dtype_of, has_array, refuse, traced
 from dovetail.capture.calls import fold
 from dovetail.capture.known.constructors import from_data
@@ -61,12 +61,16 @@ def _handler(label: str, function: Any, numbers: Any = None, ufunc: Any = None) 
             check(s, label, args, kwargs)
         if ufunc is np.true_divide and all(map(_is_integer, args)) and not kwargs:
             args = [_as_float(s, a) for a in args]
-        result = traced(s, label, function, args, kwargs, ufunc is not None)
+        result = traced(s, label, function, args, kwargs, ufunc is not None or _stores_floats(name, args))
         if name in WITHOUT_RESULT:
             return NONE
         return result if ufunc is None or kwargs else _settled(s, label, ufunc, args, result)
 
     return handler
+
+
+def _stores_floats(name: str, args: Args) -> bool:
+    return name == "__setitem__" and isinstance(args[0], ArrayValue) and dtype_of(args[0]).kind == "f"
 
 
 COMPARISONS = frozenset("__lt__ __le__ __eq__ __ne__ __gt__ __ge__".split())
@@ -318,6 +322,8 @@ def _method(name: str, counterpart: Any) -> Callable[[Any, Args, Kwargs], Value]
         if not args or not isinstance(args[0], ArrayValue):
             return refuse(s, f"numpy.ndarray.{name} is given no array that the graph knows")
         args = _of_part(s, name, args)
+        if _stores_floats(name, args) and len(args) == 3 and varies(args[2]) and args[2].cls is int:
+            args = [*args[:2], scalars.call(s, float, args[2:]) or args[2]]
         chosen = out_of_place if out_of_place is not None and args[0].scalar else plain
         return chosen(s, args, kwargs)
 

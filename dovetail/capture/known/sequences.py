@@ -62,13 +62,17 @@ def _append(s: Any, v: Any, value: Value) -> None:
 def _extend(s: Any, v: Any, values: Value) -> None:
     found = s.unpack(values)
     v.extend(found)
-    mark(s, v, moves=bool(found))
+    mark(s, v, moves=bool(found) and not _takes_none(s, v))
 
 
 methods(list, "append")(_append)
 methods(deque, "append")(_append)
 methods(list, "extend")(_extend)
 methods(deque, "extend")(_extend)
+
+
+def _takes_none(s: Any, v: Any) -> bool:
+    return v.maxlen == 0 and _maxlen(s, v).native() == 0
 
 
 @methods(list, "__iadd__")
@@ -81,7 +85,7 @@ methods(deque, "__iadd__")(_iadd)
 
 
 def _maxlen(s: Any, v: Any) -> Value:
-    if v.source is not None:
+    if v.source is not None and issubclass(v.cls, deque):
         s.guard(Attr(v.source, "maxlen"), GuardKind.EQUAL, v.maxlen)
     return Const(v.maxlen)
 
@@ -92,13 +96,17 @@ NATIVE_ATTRIBUTES[(deque, "maxlen")] = _maxlen
 @methods(deque, "extendleft")
 def _extendleft(s: Any, v: Any, values: Value) -> None:
     for value in s.unpack(values):
-        _appendleft(s, v, value)
+        if not _takes_none(s, v):
+            _appendleft(s, v, value)
 
 
 @methods(deque, "appendleft")
 def _appendleft(s: Any, v: Any, value: Value) -> None:
-    v.items.insert(0, value)
-    _trim(v, left=True)
+    if v.divisible and v.fits(1, last=True):
+        v.head.insert(0, value)
+    else:
+        v.items.insert(0, value)
+        _trim(v, left=True)
     mark(s, v)
 
 
@@ -138,7 +146,8 @@ def _insert(s: Any, v: Any, index: Value, value: Value) -> None:
         mark(s, v)
         return
     place = as_index(s, index, ARGUMENT)
-    if v.maxlen is not None and len(v.items) >= v.maxlen:
+    limit = _maxlen(s, v).native()
+    if limit is not None and len(v.items) >= limit:
         s.throw(IndexError, "deque already at its maximum size")
     if v.divisible and type(place) is int and v.ensure(abs(place), place < 0):
         (v.head if place >= 0 else v.tail).insert(place, value)
@@ -148,8 +157,9 @@ def _insert(s: Any, v: Any, index: Value, value: Value) -> None:
 
 
 def _clear(s: Any, v: Any) -> None:
+    moves = not issubclass(v.cls, deque) or sequence_truth(s, v)
     v.items = []
-    mark(s, v)
+    mark(s, v, moves)
 
 
 def _reverse(s: Any, v: Any) -> None:
@@ -163,8 +173,9 @@ def _remove(s: Any, v: Any, value: Value) -> None:
             del v.items[k]
             mark(s, v)
             return
-    name = "deque" if issubclass(v.cls, deque) else "list"
-    s.throw(ValueError, f"{name}.remove(x): x not in {name}")
+    if issubclass(v.cls, deque):
+        s.throw(ValueError, joined(s, [s.to_string(value, "", repr), Const(" is not in deque")]))
+    s.throw(ValueError, "list.remove(x): x not in list")
 
 
 def _index(s: Any, v: Any, value: Value, start: Value = ZERO, stop: Value = NONE) -> Value:
@@ -186,7 +197,7 @@ def _count(s: Any, v: Any, value: Value) -> Value:
 def _copy(s: Any, v: Any) -> Value:
     made = ListValue([], deque if issubclass(v.cls, deque) else list)
     made.join(s, v)
-    made.maxlen = v.maxlen
+    made.maxlen = _maxlen(s, v).native()
     return made
 
 
@@ -206,10 +217,17 @@ def _sort(s: Any, v: Any, **kwargs: Value) -> None:
 
 @methods(deque, "rotate")
 def _rotate(s: Any, v: Any, count: Value = ONE) -> None:
-    turned: deque[Any] = deque(v.items)
-    turned.rotate(count.native())
-    v.items = list(turned)
-    mark(s, v)
+    steps = count.native()
+    moves = True
+    if type(steps) is int and v.divisible and v.ensure(max(abs(steps), 2), steps > 0):
+        goes, comes = (v.tail, v.head) if steps > 0 else (v.head, v.tail)
+        for _ in range(abs(steps)):
+            comes.insert(0, goes.pop()) if steps > 0 else comes.append(goes.pop(0))
+    else:
+        turned: deque[Any] = deque(v.items)
+        turned.rotate(steps)
+        v.items, moves = list(turned), len(turned) > 1
+    mark(s, v, moves)
 
 
 def _sequence_add(s: Any, v: Any, other: Value) -> Value:
@@ -219,7 +237,7 @@ def _sequence_add(s: Any, v: Any, other: Value) -> Value:
     made = kind([], _plain_class(v))
     made.join(s, v)
     made.join(s, other)
-    made.maxlen = v.maxlen
+    made.maxlen = _maxlen(s, v).native()
     _trim(made)
     return made
 

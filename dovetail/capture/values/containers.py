@@ -8,6 +8,7 @@ entries; `changed` says that it must be written back to `real` after the graph h
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, NoneType
 from typing import Any, TypeGuard
@@ -18,7 +19,7 @@ from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Source
+from dovetail.ir.source import Attr, Computed, Source
 
 LITERALS = (int, str, float, bool, bytes, NoneType)
 
@@ -57,7 +58,32 @@ class SequenceValue(ObjectValue):
     @property
     def divisible(self) -> bool:
         """Can it be read in part?"""
-        return self.span is not None and self.span.divisible
+        return self.span is not None and self.span.divisible and self.fits()
+
+    def fits(self, more: int = 0, last: bool = False) -> bool:
+        """Let a deque lose at one end what it has no room for, with so many items to come at the other.
+
+        False where only its length says how many those are.
+        """
+        span: Any = self.span
+        grown = len(self.head) + len(self.tail) - span.taken + more
+        if grown <= 0 or not issubclass(self.cls, deque):
+            return True
+        span.s.guard(Attr(span.source, "maxlen"), GuardKind.EQUAL, self.maxlen)
+        if self.maxlen is None:
+            return True
+        room = len(span.real) + grown <= self.maxlen
+        if not room and len(span.real) < self.maxlen:
+            return False
+        text = f"(len({{}}) <= {self.maxlen - grown})" if room else f"(len({{}}) == {self.maxlen})"
+        span.s.guard(Computed(text, (span.source,)), GuardKind.ID, True)
+        if room:
+            return True
+        if not self.ensure(grown, last):
+            return False
+        part, gone = (self.tail, slice(-grown, None)) if last else (self.head, slice(grown))
+        del part[gone]
+        return True
 
     def ensure(self, count: int, last: bool) -> bool:
         """Read so many items at one end; False where that relies on the length."""
