@@ -116,7 +116,7 @@ class Request:
 
     def compile(
         self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
-        varying: Varying = CONSTANT,
+        varying: Varying = CONSTANT, recurs: bool = True,
     ) -> guards.Entry:  # fmt: skip
         """One run of the pipeline, reported as it goes."""
         options = self.options()
@@ -129,13 +129,15 @@ class Request:
         _log_recompile(record)
         try:
             entry = self._plain_entry(fn) or _compile_entry(
-                fn, args, kwargs, options, events, self.rest, {PLAIN: self.plain, ENTERED: self.entered}, varying
+                fn, args, kwargs, options, events, self.rest, {PLAIN: self.plain, ENTERED: self.entered}, varying,
+                recurs,
             )
             for found in entry.captured.breaks:
                 message = f"graph break in {record.function}, {record.place}:\n{found.text()}"
                 BREAKS.meet(found.code, found.reason, found.stack, message)
             if entry.captured.breaks and not hasattr(fn, "_dovetail_continuation"):
                 entry = replace(entry, call=to_the_end(entry.call))
+            entry = guards.for_one_call(entry) if entry.once else entry
             record.outcome = "compiled"
             if kept:
                 record.captured = entry.captured
@@ -151,7 +153,7 @@ class Request:
 
 def _compile_entry(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
-    rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any], varying: Varying,
+    rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any], varying: Varying, recurs: bool,
 ) -> guards.Entry:  # fmt: skip
     # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
     pipeline = importlib.import_module("dovetail.pipeline")
@@ -163,16 +165,18 @@ def _compile_entry(
         captured.graph.meta[REPEATED] = AGAIN in captured.names
     rests |= {name: made for name, made in callables.items() if name in captured.names}
     captured = replace(captured, names={**captured.names, **rests})
+    once = captured.passing and not recurs and options.backend == "dovetail"
     if options.backend in BUILT_IN:
         fakes = [given.fake for given in captured.inputs]
         try:
-            graph = _STAGES[options.backend](pipeline)(captured.graph, fakes, options, events)
+            backend = _STAGES["eager" if once else options.backend](pipeline)
+            graph = backend(captured.graph, fakes, options, events)
         except Exception as error:
             if not captured.symbols or isinstance(error, Unsupported) or options.dynamic is False:
                 raise
             _give_sizes_up(fn, events, error)
             options = replace(options, dynamic=False)
-            return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying)
+            return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs)
     else:
         with events.stage("backend"):
             graph = call_backend(options.backend, captured.graph, guards.real_inputs(captured, fn, args, kwargs))
@@ -187,7 +191,9 @@ def _compile_entry(
     with events.stage("guards"):
         entry = guards.build(captured, fn, graph, taken)
     events.artifact("guards", lambda: entry.text)
-    return entry
+    if once:
+        events.artifact("perf_hints", lambda: "runs operator by operator: what it stores keeps it from running again")
+    return replace(entry, once=once)
 
 
 def _give_sizes_up(fn: Any, events: Events, error: Exception) -> None:

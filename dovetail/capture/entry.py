@@ -27,6 +27,7 @@ from dovetail.capture.known import all as _known
 from dovetail.capture.loading import Loading
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.offsets import forget_offsets
+from dovetail.capture.passing import passes
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.repeats import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
 from dovetail.capture.replay import effects
@@ -398,7 +399,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     return Captured(
         module, inputs, guards, residual, names, bound, (), metrics, ending.continuations, tuple(gone),
         sizes=s.table.sizes, symbols=s.table.origins, seen=s.table.seen,
-        constants=s.table.varying.constant,
+        constants=s.table.varying.constant, passing=passes(s),
     )  # fmt: skip
 
 

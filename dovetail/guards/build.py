@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
@@ -47,6 +47,7 @@ class Entry:
     failures: Callable[[tuple[Any, ...], Mapping[str, Any]], list[Failure]]
     below: Anchored | None = None
     needs: tuple[weakref.ref[Any], ...] = ()  # objects without which the entry can never be used again
+    once: bool = False  # is its graph not compiled, since it is made for one call?
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -82,6 +83,21 @@ def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.S
     call.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
     check = _failure_finder(guards, below, residual, namespace, taken)
     return Entry(call, text, captured, check, below, held.weak)
+
+
+def for_one_call(entry: Entry) -> Entry:
+    """The entry as one that fits no call any more once it has run."""
+    done: list[bool] = []
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if done:
+            return MISS
+        result = entry.call(*args, **kwargs)
+        if result is not MISS:
+            done.append(True)
+        return result
+
+    return replace(entry, call=call)
 
 
 def real_inputs(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:

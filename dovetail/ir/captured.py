@@ -156,6 +156,7 @@ class Captured:
     about them, and set its `where` to the user's line that they work for. `symbols` are where each comes from. Every
     symbol of the graph is the size of an input's dimension or an input itself. `seen` are the sizes of tensors in the
     call that was captured, by the paths to them. `constants` says why sizes and numbers that vary are constants.
+    `passing`: its effects undo what its guards rely on, so that it is likely to run once.
     """
 
     graph: torch.fx.GraphModule
@@ -172,3 +173,4 @@ class Captured:
     symbols: Mapping[Any, Origin] = field(default_factory=dict)
     seen: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
+    passing: bool = False

@@ -53,6 +53,10 @@ class Entry(Protocol):
     def sizes(self) -> Mapping[str, int]:
         """The sizes of tensors in the call that it was made for, by the paths to them."""
 
+    @property
+    def once(self) -> bool:
+        """Was it made for one call, after which its guards do not hold? Its graph is not compiled."""
+
     def failures(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]: ...
 
 
@@ -65,9 +69,11 @@ class Compiler(Protocol):
 
     def compile(
         self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
-        varying: Varying,
+        varying: Varying, recurs: bool,
     ) -> Entry:  # fmt: skip
         """A new entry that accepts this call, and other numbers and sizes where `varying` says that they change.
+
+        `recurs`: an entry that was made for one call fits this one as well.
 
         Raises what `entry_policy` decides about.
         """
@@ -186,6 +192,7 @@ class Dispatcher:
         """A new entry, already published; None where policy says eager. Raises what the user must see."""
         index = len(self.entries)
         found = [entry.failures(args, kwargs) for entry in self.entries]
+        again = [entry for entry, failed in zip(self.entries, found, strict=True) if entry.once and not failed]
         self.varying |= {name for failed in found for name in changed(failed)} | changed_modules(found)
         limit = self.compiler.options().recompile_limit
         if index >= limit // 2:
@@ -193,14 +200,15 @@ class Dispatcher:
         varying = Varying(self.varying, seen=tuple(entry.sizes for entry in self.entries), unstable=self.unstable)
         before = surroundings()
         try:
-            entry = self.compiler.compile(self.fn, args, kwargs, index, list(map(_texts, found)), varying)
+            reasons = list(map(_texts, found))
+            entry = self.compiler.compile(self.fn, args, kwargs, index, reasons, varying, bool(again))
         except Exception as error:
             reported = error
         except BaseException:  # Ctrl-C
             put_back(before)
             raise
         else:
-            self.publish((entry, *self.entries))
+            self.publish((entry, *(e for e in self.entries if e not in again)))
             self._watch(entry)
             return entry
         try:
