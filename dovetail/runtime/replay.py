@@ -2,7 +2,7 @@
 
 The backward program computes numbers; how they depend on the inputs is known to PyTorch's engine only if the
 program's own operators run under it, with their detached parts and blocks without gradients. Inputs that the call has
-written to are replaced by zeros: `repeatable` has said that nothing depends on what they were.
+written to are replaced by others: `repeatable` has said that nothing depends on what they were.
 """
 
 from __future__ import annotations
@@ -40,30 +40,35 @@ class Replay:
 
     def gradients(self, inputs: Sequence[Any], needed: Sequence[bool], tangents: Sequence[Any]) -> list[Any]:
         """For each input a gradient with a history, or None. Each gets its own even if two are one tensor."""
-        given = [self.given(k, t) for k, t in enumerate(inputs)]
+        starts = [self.start(k, t) for k, t in enumerate(inputs)]
+        given = [self.given(k, t) for k, t in enumerate(starts)]
         with self.as_captured():
             outputs = self.graph(*given)
         pairs = [
             (self.result(source, outputs, given, tangent), tangent)
             for source, tangent in zip(self.sources, tangents, strict=True) if tangent is not None
         ]  # fmt: skip
-        wanted = [k for k, is_needed in enumerate(needed) if is_needed and k not in self.written]
+        wanted = [k for k, is_needed in enumerate(needed) if is_needed and k not in self.rewritten]
         gradients: list[Any] = [None] * len(inputs)
         if pairs and wanted:
             found = torch.autograd.grad(
-                [r for r, _ in pairs], [given[k] for k in wanted], [t for _, t in pairs],
+                [r for r, _ in pairs], [starts[k] for k in wanted], [t for _, t in pairs],
                 create_graph=True, allow_unused=True,
             )  # fmt: skip
             for k, gradient in zip(wanted, found, strict=True):
                 gradients[k] = gradient
         return gradients
 
-    def given(self, position: int, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        if position in self.written:
-            return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device).zero_()
-        return value.view_as(value)  # hooks on the input itself are for the pass that is under way
+    def start(self, position: int, value: Any) -> Any:
+        """What the gradient is taken of: hooks on the input itself are for the pass that is under way."""
+        return value.view_as(value) if isinstance(value, torch.Tensor) and position not in self.rewritten else value
+
+    def given(self, position: int, start: Any) -> Any:
+        """The input of the graph. What it writes to has other memory, and the same history if it writes without one."""
+        if not isinstance(start, torch.Tensor) or position not in self.written:
+            return start
+        made = torch.empty_strided(start.size(), start.stride(), dtype=start.dtype, device=start.device)
+        return made.copy_(start) if start.requires_grad else made.zero_()
 
     def result(self, source: tuple[str, int] | None, outputs: Any, given: list[Any], tangent: torch.Tensor) -> Any:
         """The tensor whose gradient the tangent is."""

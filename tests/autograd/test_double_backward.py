@@ -178,6 +178,20 @@ def test_a_written_input_whose_old_value_does_not_matter(backend):
     same(lambda call: penalty(lambda x: call(x, torch.zeros(4)), leaf(4)), through, backend)
 
 
+def test_a_leaf_that_gets_its_value_without_gradients(backend):
+    """It is what the caller differentiates for, whatever it held before."""
+    def fn(x, y):
+        with torch.no_grad():
+            torch.sin(y, out=x)
+        return x**3 * y
+
+    def program(call):
+        x, y = leaf(4), leaf(4)
+        return penalty(lambda x: call(x, y), x), torch.autograd.functional.hessian(lambda y: call(x, y).sum(), y)
+
+    same(program, fn, backend)
+
+
 def test_an_input_changed_in_between(backend):
     def program(call):
         x, w = leaf(4), leaf(4)

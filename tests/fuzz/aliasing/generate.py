@@ -134,7 +134,7 @@ class _Generator:
     def written(self, template: str, names: dict[str, Any]) -> list[torch.Tensor]:
         try:
             found = eval(template.format(**names), self.scope)
-        except (IndexError, TypeError):
+        except (IndexError, TypeError, RuntimeError):
             return []
         return [t for t in (found if isinstance(found, list) else [found]) if isinstance(t, torch.Tensor)]
 
@@ -206,7 +206,7 @@ def _hazard(a: torch.Tensor, b: torch.Tensor, at_all: bool) -> bool:
     if at_all or a.dtype != b.dtype:
         return True
     mine, other = _places(a), _places(b)
-    return not torch.equal(mine, other) and bool(torch.isin(mine, other).any())
+    return not torch.equal(mine, other) and bool(torch.isin(mine.reshape(-1), other.reshape(-1)).any())
 
 
 def _places(tensor: torch.Tensor) -> torch.Tensor:
