@@ -275,13 +275,12 @@ class Ending:
 def memory_of(node: Node) -> Node:
     """The node whose memory this one is a view of; each of several results has its own."""
     while node.op == "call_function":
-        source: Any = node.args[0] if node.args else None
-        if node.target is operator.getitem:
-            if not facts(source.target).view:
-                break
-        elif not facts(node.target).view:
+        made = node
+        while made.target is operator.getitem:  # lists of results too
+            made = made.args[0]  # type: ignore[assignment]
+        if not facts(made.target).view:
             break
-        node = source
+        node = made.args[0]  # type: ignore[assignment]
     return node
 
 

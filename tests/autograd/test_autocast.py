@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import dovetail
 
@@ -93,6 +93,37 @@ def test_scaled_gradients(around):
     torch.testing.assert_close(steps(dovetail.compile(plain), around, scaler()), want, rtol=5e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("around", [bf16, fp16])
+def test_a_scaler_inside_the_step(around, backend):
+    """It unscales lists of gradients in place, and a step whose gradients overflow is left out."""
+    def program(compiler):
+        torch.manual_seed(0)
+        m = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+        optimizer = torch.optim.SGD(m.parameters(), 0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40, growth_interval=2)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            with around():
+                loss = F.mse_loss(m(x).float(), y)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            norm = nn.utils.clip_grad_norm_(m.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach(), norm
+
+        call = compiler(step)
+        found = [(call(torch.randn(6, 8), torch.randn(6, 4)), scaler.get_scale()) for _ in range(5)]
+        return found, list(m.parameters()), scaler.state_dict()
+
+    dovetail.reset()
+    want = program(lambda fn: fn)
+    got = program(lambda fn: dovetail.compile(fn, backend=backend))
+    torch.testing.assert_close(got, want, rtol=5e-3, atol=1e-3, equal_nan=True)
+
+
 def test_the_types_of_results_follow_the_state_outside():
     def fn(x, w):
         with bf16():
@@ -162,3 +193,22 @@ def test_checkpoints_keep_their_inputs_alone(reentrant, backend):
     eager, want = step(checkpointed)
     torch.testing.assert_close(got, want)
     assert size <= eager < step(lambda x: block(block(block(x))).sum())[0] / 5
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_checkpoints_under_autocast_that_run_to_their_end(backend):
+    def step(compiler):
+        torch.manual_seed(0)
+        block = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 2))
+
+        def fn(x):
+            with set_checkpoint_early_stop(False), bf16():
+                return checkpoint(block, x, use_reentrant=False).float().sum()
+
+        loss = compiler(fn)(torch.ones(3, 4))
+        loss.backward()
+        return loss.detach(), [p.grad for p in block.parameters()]
+
+    dovetail.reset()
+    got = step(lambda fn: dovetail.compile(fn, backend=backend))
+    torch.testing.assert_close(got, step(lambda fn: fn), rtol=5e-3, atol=1e-3)

@@ -214,3 +214,67 @@ def test_one_behind_an_input_does_not_run_for_a_result_of_other_inputs(backend, 
         return before, seen, x.grad, y.grad
 
     same(program, lambda h, k: (h.sin(), k.cos()), backend)
+
+
+class Casting(Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x @ y
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        return grad @ y.t(), x.t() @ grad
+
+
+def test_casts_of_its_own_under_autocast(backend):
+    def program(call):
+        x, y = leaf(3, 3), leaf(3, 3)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = call(x, y)
+        out.float().sum().backward()
+        return out, x.grad, y.grad
+
+    same(program, lambda x, y: Casting.apply(x @ y, y) @ x, backend, fullgraph=False, rtol=0.02, atol=0.02)
+
+
+class Forwards(Function):
+    @staticmethod
+    def forward(x, y):
+        return x * y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        return grad * y * 2, grad * x
+
+    @staticmethod
+    def jvp(ctx, dx, dy):
+        x, y = ctx.saved_tensors
+        return dx * y * 2 + dy * x
+
+
+def test_forward_mode(backend):
+    def program(call):
+        x, y = torch.randn(3), torch.randn(3)
+        return torch.func.jvp(call, (x, y), (y, x)), torch.func.grad(lambda x: call(x, y).sum())(x)
+
+    same(program, lambda x, y: Forwards.apply(x.sin(), y), backend, fullgraph=False)
+
+
+def test_forward_mode_inside(backend):
+    def program(call):
+        return call(torch.randn(3), torch.randn(3))
+
+    def fn(x, y):
+        return torch.func.jvp(lambda x, y: Forwards.apply(x.sin(), y), (x, y), (y, x))
+
+    same(program, fn, backend, fullgraph=False)

@@ -214,6 +214,37 @@ def test_anomalies_are_found(backend):
     assert same(program, lambda x: (x * 0).sqrt() * 0, backend)[0] is True
 
 
+def test_anomaly_mode_inside(backend):
+    def fn(x):
+        with torch.autograd.set_detect_anomaly(True, check_nan=True):
+            y = (x * 2).sin().sum()
+            y.backward()
+        return y.detach(), torch.is_anomaly_enabled()
+
+    def program(call):
+        x = leaf(4)
+        return call(x), x.grad, torch.is_anomaly_enabled()
+
+    same(program, fn, backend, fullgraph=False)
+
+
+def test_writes_to_what_is_kept_that_are_allowed(backend):
+    def fn(x):
+        y = x.sin()
+        return y, y * y
+
+    def program(call):
+        x = leaf(4)
+        with torch.autograd.graph.allow_mutation_on_saved_tensors():
+            y, z = call(x)
+            with torch.no_grad():
+                y.mul_(2)
+            z.sum().backward()
+        return x.grad, y
+
+    same(program, fn, backend, fullgraph=False)
+
+
 def test_saved_tensor_hooks_around(backend):
     """What is packed differs from eager's; what comes out of it does not."""
     def program(call):

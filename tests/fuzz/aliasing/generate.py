@@ -122,6 +122,8 @@ class _Generator:
         if "{m}" in template and not self.module:
             return None
         a, b = self.pick(), self.pick()
+        if "resize_" in template and not self.scope[a].numel():
+            return None  # nobody knows what the memory holds that it gets
         longer = "torch.cat(" in template and "out=" in template  # resizes what it is given as `out`, before it reads
         rank = max(self.scope[a].dim(), 1)
         names = {"a": a, "b": b, "m": "m", "d": self.rng.randint(-rank, rank - 1), "i": self.rng.randint(0, 2)}
