@@ -18,4 +18,4 @@ def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
     fold(aten)
     merge_common(aten)
     remove_dead(aten)
-    return prefer_channels_last(aten, options)
+    return prefer_channels_last(aten)

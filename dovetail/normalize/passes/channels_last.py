@@ -30,7 +30,6 @@ from dovetail.ops.fake.images import suggests_channels_last
 from dovetail.ops.fake.layout import is_one
 from dovetail.ops.fake.relations import all_same, hint, same
 from dovetail.ops.fake.tensor import run
-from dovetail.options import Options
 
 aten = torch.ops.aten
 
@@ -50,13 +49,13 @@ _LIKE = {aten.native_group_norm_backward.default: (0, 1), aten.nll_loss2d_backwa
 _NEEDS_VIEW = frozenset({aten.view.default, aten._unsafe_view.default, aten.view.dtype})
 
 
-def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
+def prefer_channels_last(graph: AtenGraph) -> AtenGraph:
     """In place on the graph; returns it unchanged when no convolution would gain."""
     nodes = [n for n in graph.graph.nodes if n.op == "call_function"]
     looks = any(n.target in _LOOKS_AT_STRIDES or isinstance(n.target, Subprogram) for n in nodes)
-    gaining = {n for n in nodes if _gains(n, options)}
-    if not looks and _images_outweigh([n for n in nodes if n in gaining]):
-        _Layout(graph).apply(nodes, gaining)
+    if looks or not _images_outweigh(list(filter(_gains, nodes))):
+        return graph
+    _Layout(graph).apply(nodes)
     return graph
 
 
@@ -74,23 +73,16 @@ def _elements(node: torch.fx.Node) -> int:
     return hint(node.meta["val"].numel())
 
 
-def _dtypes(device: torch.device, options: Options) -> tuple[torch.dtype, ...]:
-    """Of the convolutions that gain."""
-    if device.type == "cpu":
-        return (torch.float32,)
-    if device.type != "cuda":
-        return ()
-    halves = (torch.float16, torch.bfloat16)
-    rounded = torch.backends.cudnn.allow_tf32 and options.numerics != "eager"
-    return (*halves, torch.float32) if rounded else halves
+#: Dtypes of convolutions that gain, by device.
+_DTYPES = {"cpu": (torch.float32,), "cuda": (torch.float16, torch.bfloat16)}
 
 
-def _gains(node: torch.fx.Node, options: Options) -> bool:
+def _gains(node: torch.fx.Node) -> bool:
     """A 2-d convolution of an image that has channels and pixels to reorder."""
     if node.target not in _IMAGES or node.args[_TRANSPOSED[node.target]]:
         return False
     image = node.args[_WEIGHT[node.target] - 1].meta["val"]
-    if image.dim() != 4 or image.dtype not in _dtypes(image.device, options):
+    if image.dim() != 4 or image.dtype not in _DTYPES.get(image.device.type, ()):
         return False
     return all(not isinstance(s, int) or s > 1 for s in image.shape[1:])
 
@@ -104,10 +96,10 @@ class _Layout:
         self.copies: dict[tuple[torch.fx.Node, Any], torch.fx.Node] = {}
         self.changed: set[torch.fx.Node] = set()
 
-    def apply(self, nodes: list[torch.fx.Node], gaining: set[torch.fx.Node]) -> None:
+    def apply(self, nodes: list[torch.fx.Node]) -> None:
         with torch.no_grad(), FakeMode():
             for node in nodes:
-                for k in _IMAGES[node.target] if node in gaining else ():
+                for k in _IMAGES[node.target] if _gains(node) else ():
                     image = self.copy(node.args[k], torch.channels_last, node)
                     if image is not node.args[k]:
                         node.update_arg(k, image)
