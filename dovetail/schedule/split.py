@@ -94,6 +94,7 @@ def _loads(statement: Statement) -> tuple[Load, ...]:
 class _Split:
     def __init__(self, group: Group, parts: int) -> None:
         self.group, self.parts = group, parts
+        self.across = _across(group)
         self.rows = Rows(group)
         self.device = next(iter({**reads(group), **writes(group)}.values())).device
         self.results: dict[str, Load] = {}  # of Reduces, once they are in memory
@@ -143,10 +144,11 @@ class _Split:
         shared, own, mapping = _divided(inner, self.parts)
         memo: dict[Expr, Expr] = {}
         partial = [replace(r, value=rewrite(r.value, mapping, memo)) for r in reduces]
-        places = [self.buffer(r, (*outer, *shared)) for r in reduces]
-        stored = [Store(b, (*outer, *shared), Local(r.name, r.dtype)) for b, r in zip(places, reduces, strict=True)]
-        self.add((*outer, *shared), [Loop(own, tuple(partial)), Loop((), tuple(stored))])
-        joined = [replace(r, value=Load(b, (*outer, *shared))) for b, r in zip(places, reduces, strict=True)]
+        both = (*shared, *outer) if self.across else (*outer, *shared)  # what memory is contiguous along comes last
+        places = [self.buffer(r, both) for r in reduces]
+        stored = [Store(b, both, Local(r.name, r.dtype)) for b, r in zip(places, reduces, strict=True)]
+        self.add(both, [Loop(own, tuple(partial)), Loop((), tuple(stored))])
+        joined = [replace(r, value=Load(b, both)) for b, r in zip(places, reduces, strict=True)]
         results = [self.buffer(r, outer) for r in reduces]
         kept = [Store(b, outer, Local(r.name, r.dtype)) for b, r in zip(results, reduces, strict=True)]
         self.rest = [Loop(shared, tuple(joined)), Loop((), tuple(kept))]

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from dovetail.codegen.gpu import generate, plan
+from dovetail.ir.liveness import loads
 from dovetail.ir.loops import Group, Load, Loop, Store, new_range
 from dovetail.runtime.gpu.compiling import to_binary
+from dovetail.schedule.split import spread
 from tests.codegen.harness import buffer, compare, op
 from tests.codegen.test_random_groups import Maker
 from tests.codegen.test_reductions import CASES, _result_dtype, _values, reduction
@@ -35,6 +37,14 @@ def test_reduce(kind, dtype, axes):
         x = x.abs() ** 0.01
     out = torch.empty([n for k, n in enumerate(x.shape) if k not in axes], dtype=_result_dtype(kind, dtype))
     compare(reduction(x, kind, axes, out), {"x": x, "out": out}, ["out"], tolerance=1e-5, run=run)
+
+
+def test_columns_that_programs_share_are_read_along_memory():
+    x, out = torch.empty(16384, 4096), torch.empty(4096)
+    parts, joined = spread(reduction(x, "sum", (0,), out))
+    for group in (parts, joined):
+        reads = [load.index for load in loads(group)]
+        assert all(index[-1] is group.outer[-1] for index in reads)
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 8))
