@@ -1,0 +1,69 @@
+"""Results that are remembered are those that would be found again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dovetail
+from dovetail.ops.fake import FakeMode, recall, to_fake
+
+aten = torch.ops.aten
+
+
+def fake(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return to_fake(torch.empty(sizes, dtype=dtype))
+
+
+def test_one_search_for_all_that_are_alike():
+    table = recall.table_of(aten.add.Tensor)
+    table.clear()
+    with FakeMode():
+        first, again = (torch.add(fake(3, 5), fake(5)) for _ in range(2))
+        other = torch.add(fake(3, 5).t(), fake(3))
+    assert first is not again and first.stride() == again.stride() == (5, 1) and first._owner is None
+    assert other.shape == (5, 3) and other.stride() == (1, 5)
+    assert len(table) == 2
+
+
+def test_numbers_and_the_default_dtype_count():
+    with FakeMode():
+        x = fake(2, dtype=torch.int64)
+        assert [(x * n).dtype for n in (2, 2.0, True, 2j)] == [(torch.ones(2, dtype=torch.int64) * n).dtype
+                                                             for n in (2, 2.0, True, 2j)]
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert (x * 2.0).dtype is torch.float64
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+def test_in_place_gives_the_argument():
+    with FakeMode():
+        for _ in range(2):
+            x = fake(4)
+            assert x.add_(fake(4), alpha=2) is x and x._version == 1
+
+
+@pytest.mark.parametrize("others", (0, 1))
+def test_what_is_refused_is_refused_after_what_is_not(others):
+    """The same metadata, but other memory."""
+    with FakeMode():
+        for _ in range(2):
+            whole = fake(6)
+            whole[:4].add_(fake(6)[2:] if others else whole[:4])
+            with pytest.raises(RuntimeError, match="single memory location"):
+                whole[:4].add_(whole[2:])
+            with pytest.raises(RuntimeError):
+                fake(4).add_(fake(5))
+            with pytest.raises(RuntimeError, match="more than one element"):
+                fake(1).expand(4).add_(fake(4))
+
+
+def test_symbolic_sizes_are_not_remembered():
+    before = {func: len(recall.table_of(func)) for func in (aten.mul.Tensor,)}
+
+    compiled = dovetail.compile(lambda x: x * x, dynamic=True, fullgraph=True)
+    for n in (3, 7):
+        torch.testing.assert_close(compiled(torch.full((n,), 2.0)), torch.full((n,), 4.0))
+    assert {func: len(recall.table_of(func)) for func in before} == before
