@@ -221,10 +221,25 @@ def traced(
     except Unsupported:
         raise
     except (Raised, NotNative, KeyError):
+        _raise_out_of_bounds(s, label, args)
         return refuse(s, f"{label} does something here that tensors cannot do")
     except Exception as error:  # NumPy, whose error it may be or not, has the last word
         return refuse(s, f"{label} is not available on tensors here: {type(error).__name__}: {error}")
     return _result(s, label, result, args)
+
+
+def _raise_out_of_bounds(s: Any, label: str, args: list[Value]) -> None:
+    """What NumPy raises for an index, if that is all there is to it."""
+    if label.rpartition(".")[2] not in ITEMS or not all(isinstance(n, int) for n in args[0].tensor.fake.shape):  # type: ignore[attr-defined]
+        return
+    try:
+        index = args[1].native()
+    except NotNative:
+        return
+    try:
+        np.broadcast_to(np.zeros((), dtype_of(args[0])), tuple(args[0].tensor.fake.shape))[index]  # type: ignore[attr-defined, arg-type]
+    except IndexError as error:
+        s.throw_native(error)
 
 
 def _is_varying(value: Value) -> bool:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -13,13 +14,23 @@ from typing import Any
 import torch
 
 from dovetail.bytecode import decode
-from dovetail.capture.breaks.consumers import CONSUMERS, CONSUMING, WITH_OPTIONS, mapped
+from dovetail.capture.breaks.consumers import (
+    CONSUMERS,
+    CONSUMING,
+    WITH_MORE,
+    WITH_OPTIONS,
+    enumerated,
+    filtered,
+    mapped,
+    mapped_one,
+    zipped,
+)
 from dovetail.capture.breaks.remainders import call_index, fetch, keep
 from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.known.table import STANDINS
 from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
-from dovetail.capture.values.iterators import Mapping
+from dovetail.capture.values.iterators import Enumerating, Filtering, Mapping, Zipping
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
 
 FUNCTION = types.FunctionType
@@ -175,6 +186,53 @@ def computed_attribute(s: Any, value: Value, name: str) -> Value:
     return remaining(s, fetch, parts, function, lambda: remaining(s, keep, parts, function, compute))
 
 
+def runs_code(value: Value) -> bool:
+    """Is it a generator of the user's, or something that reads one?"""
+    if type(value) is GeneratorValue:
+        return True
+    function = isinstance(value, (Mapping, Filtering)) and isinstance(value.function, (FunctionValue, MethodValue))
+    return function or any(map(runs_code, _read(value)))
+
+
+def _read(value: Any) -> list[Value]:
+    if isinstance(value, (Mapping, Zipping)):
+        return value.iterators
+    return [value.iterator] if isinstance(value, (Filtering, Enumerating)) else []
+
+
+def streamed(s: Any, value: Any) -> Any:
+    """A generator that does what an iterator does, if that runs user code; else the iterator itself."""
+    if not _read(value) or value.cls not in (map, zip, filter, enumerate) or not runs_code(value):
+        return value
+    inner = [streamed(s, iterator) for iterator in _read(value)]
+    if isinstance(value, Zipping):
+        if len(inner) != 2 or value.strict or not all(type(it) is GeneratorValue for it in inner):
+            return value
+        function, args = zipped, inner
+    elif isinstance(value, Enumerating):
+        function, args = enumerated, [*inner, Const(value.count)]
+    elif isinstance(value, Filtering):
+        function, args = filtered, [value.function, *inner]
+    else:
+        function, args = mapped if len(inner) > 1 else mapped_one, [value.function, *inner]
+    return s.call_function(s.wrap(function, None), args, {})
+
+
+def used_up(f: Any, function: Any, value: Value, *more: Value) -> Value:
+    """What `function` makes of a generator; after a graph break in there the instruction is made again with that."""
+    consumer = f.s.wrap(function, None)
+    after, f.ip = f.ip, f.at
+    f.s.expected = of_call(consumer, [])
+    try:
+        return consumer.call(f.s, [streamed(f.s, value), *more], {})  # type: ignore[no-any-return]
+    finally:
+        f.s.expected = None
+        f.ip = after
+
+
+_LISTED = [[]]
+ONLY_LISTED = sys.getrefcount(_LISTED[0])  # what a value counts that only a list refers to
+
 READING_TABLES = (dict, dict.update)  # what has `keys` is read by them
 
 
@@ -185,11 +243,12 @@ def standing_in(s: Any, function: Value, args: list[Any], kwargs: dict[str, Any]
     real = known.real if isinstance(known, KnownValue) else None
     if not args or real not in (CONSUMING if method else CONSUMERS) or kwargs and real not in WITH_OPTIONS:
         return function, args
+    alone = sys.getrefcount(args[0]) == ONLY_LISTED
     given = args[0]
-    if type(given) is Mapping and given.cls is map:
-        given = s.call_function(s.wrap(mapped, None), [given.function, *given.iterators], {})
+    if alone or type(given) is Mapping:
+        given = streamed(s, given)
     walks = type(given) is GeneratorValue or real not in READING_TABLES and of_special(s, given, "__iter__") is not None
-    if not walks or len(args) > 1 and real is not sum:
+    if not walks or len(args) > 1 and real not in WITH_MORE:
         return function, args
     if isinstance(function, MethodValue):
         return s.wrap(CONSUMING[real], None), [function.receiver, given]

@@ -272,6 +272,8 @@ class Rebuilder:
         function, receiver = value.function, self.expr(value.receiver)
         if isinstance(function, KnownValue) and type(function.real) is types.ClassMethodDescriptorType:
             return self.start(value, f"{self.known(function.real)}.__get__(None, {receiver})")
+        if isinstance(value.receiver, ArrayValue) and value.receiver.scalar:
+            return self.start(value, f"{receiver}.{function.real.__name__}")  # type: ignore[attr-defined]
         if isinstance(function, KnownValue):
             # CPython crashes on a call of some native methods that were bound without their class.
             return self.start(value, f"{self.known(function.real)}.__get__({receiver}, {self.known(type)}({receiver}))")

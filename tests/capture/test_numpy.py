@@ -318,3 +318,23 @@ def test_a_numpy_number_that_changes_beside_a_tensor(fn: Callable[..., Any], kin
         given, wanted = compiled(t, np.float64(k + 0.5)), fn(t, np.float64(k + 0.5))
         assert given.dtype is wanted.dtype
         torch.testing.assert_close(given, wanted)
+
+
+def methods_of_a_number(a):
+    number = a[0]
+    return number.tolist(), number.item(), number.round(1), number.astype("f8"), number.nbytes, str(number)
+
+
+def test_a_break_at_a_method_of_a_numpy_number() -> None:
+    array = np.array([1.25, 2.5], dtype=np.float32)
+    assert dovetail.compile(methods_of_a_number, backend="eager")(array) == methods_of_a_number(array)
+
+
+@pytest.mark.parametrize("text", ("a[n]", "a[n, 0]", "a[0, n]", "a[0, 0, n]", "a.__setitem__(n, 1)"))
+def test_an_index_out_of_bounds_is_numpys_error(text: str) -> None:
+    space: dict[str, Any] = {}
+    exec(f"def f(a, n):\n    try: return {text}\n    except IndexError as error: return str(error)", space)
+    compiled = dovetail.compile(space["f"], backend="eager", fullgraph=True)
+    for n in (5, 6, 7, -9):
+        array = np.arange(12.0).reshape(3, 4)
+        assert compiled(array, n) == space["f"](array.copy(), n)

@@ -1,10 +1,12 @@
 """Built-in functions that use up a generator, as Python code: a graph can end inside the generator's frame.
 
-They stand in only where the running instruction calls them with an iterator that runs user code.
+They stand in only where the running instruction calls them with an iterator that runs user code. So do generators for
+`enumerate`, `map` and their like where nothing but the instruction has such an iterator.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -118,16 +120,61 @@ def updated(entries: dict[Any, Any], iterable: Iterable[Any]) -> None:
         count += 1  # noqa: SIM113 - the graph can end in a generator that this loop itself reads
 
 
+def as_deque(iterable: Iterable[Any], maxlen: Any = None) -> deque[Any]:
+    out: deque[Any] = deque(maxlen=maxlen)
+    for item in iterable:
+        out.append(item)
+    return out
+
+
+def first(iterable: Iterable[Any], count: int) -> list[Any]:
+    out: list[Any] = []
+    for item in iterable:
+        out.append(item)
+        if len(out) == count:
+            break
+    return out
+
+
 def mapped(function: Callable[..., Any], *iterators: Iterator[Any]) -> Iterator[Any]:
     for row in zip(*iterators):
         yield function(*row)
 
 
+def mapped_one(function: Callable[..., Any], iterator: Iterator[Any]) -> Iterator[Any]:
+    for item in iterator:
+        yield function(item)
+
+
+def enumerated(iterator: Iterator[Any], count: int) -> Iterator[Any]:
+    for item in iterator:
+        yield count, item
+        count += 1
+
+
+def filtered(function: Any, iterator: Iterator[Any]) -> Iterator[Any]:
+    for item in iterator:
+        if item if function is None else function(item):
+            yield item
+
+
+def zipped(left: Iterator[Any], right: Iterator[Any]) -> Iterator[Any]:
+    for item in left:
+        try:
+            other = next(right)
+        except StopIteration:
+            return
+        yield item, other
+
+
 CONSUMERS = {
     list: listed, tuple: as_tuple, set: as_set, frozenset: as_frozenset, dict: as_dict, sum: summed, any: some,
-    all: every, sorted: ordered, min: least, max: greatest,
+    all: every, sorted: ordered, min: least, max: greatest, deque: as_deque,
 }  # fmt: skip
 #: Methods, whose receiver is the first argument.
 CONSUMING = {str.join: joined, list.extend: extended, dict.update: updated, set.update: taken_in}
-#: They take keyword arguments.
-WITH_OPTIONS = (sorted, min, max)
+#: They take keyword arguments, or more than one argument.
+WITH_OPTIONS = (sorted, min, max, deque)
+WITH_MORE = (sum, deque)
+#: What iterators that only pass items on do, as generators.
+STREAMS = (mapped, mapped_one, enumerated, filtered, zipped)

@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 from dovetail.bytecode import decode
-from dovetail.capture.breaks.consumers import CONSUMERS, CONSUMING, mapped
+from dovetail.capture.breaks.consumers import CONSUMERS, CONSUMING, STREAMS, first
 
 Call = Callable[[], Any]
 
@@ -162,7 +162,7 @@ AFTER = (
     outlast, contain, measure, counted, Ahead.__init__,
 )  # fmt: skip
 #: Frames that users do not see.
-HIDDEN = frozenset(f.__code__ for f in (*AFTER, *CONSUMERS.values(), *CONSUMING.values(), mapped))
+HIDDEN = frozenset(f.__code__ for f in (*AFTER, *CONSUMERS.values(), *CONSUMING.values(), *STREAMS, first))
 
 
 @cache

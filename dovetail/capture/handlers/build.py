@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dovetail.capture.awaited import runs_code, used_up
+from dovetail.capture.breaks.consumers import first, listed
 from dovetail.capture.handlers.table import op
 from dovetail.capture.iteration import set_entries
 from dovetail.capture.operators import mark
@@ -19,6 +21,8 @@ from dovetail.capture.values.containers import (
     TupleValue,
     copied,
 )
+from dovetail.capture.values.iterators import IteratorValue
+from dovetail.capture.values.objects import ObjectValue
 
 CONVERSIONS = {0: format, 1: str, 2: repr, 3: ascii}
 
@@ -124,6 +128,8 @@ def map_add(f: Any, i: Any) -> None:
 def list_extend(f: Any, i: Any) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
+    if runs_code(value):
+        value = used_up(f, listed, value)
     if not walks(f.s, value):
         f.s.throw(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}")
     if isinstance(value, SequenceValue) and value.divisible:
@@ -199,9 +205,23 @@ def _unpacked(s: Any, value: Value) -> list[Value]:
     return s.unpack(value)  # type: ignore[no-any-return]
 
 
+def _first(f: Any, value: Value, count: int) -> list[Value]:
+    """No more than so many items: there may be no end to them."""
+    if runs_code(value):
+        return f.s.unpack(used_up(f, first, value, Const(count)))  # type: ignore[no-any-return]
+    if not isinstance(value, (IteratorValue, ObjectValue)) or isinstance(value, (SequenceValue, DictValue, SetValue)):
+        return _unpacked(f.s, value)
+    if not walks(f.s, value):
+        f.s.throw(TypeError, f"cannot unpack non-iterable {value.cls.__name__} object")
+    iterator, found = f.s.iterate(value), []
+    while len(found) < count and (item := f.s.step(iterator)) is not None:
+        found.append(item)
+    return found
+
+
 @op("UNPACK_SEQUENCE")
 def unpack_sequence(f: Any, i: Any) -> None:
-    items = _unpacked(f.s, f.pop())
+    items = _first(f, f.pop(), i.arg + 1)
     if len(items) < i.arg:
         f.s.throw(ValueError, f"not enough values to unpack (expected {i.arg}, got {len(items)})")
     if len(items) > i.arg:
@@ -212,7 +232,8 @@ def unpack_sequence(f: Any, i: Any) -> None:
 @op("UNPACK_EX")
 def unpack_ex(f: Any, i: Any) -> None:
     before, after = i.arg & 255, i.arg >> 8
-    items = _unpacked(f.s, f.pop())
+    value = f.pop()
+    items = _unpacked(f.s, value if not runs_code(value) else used_up(f, listed, value))
     if len(items) < before + after:
         f.s.throw(ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
     middle = len(items) - after

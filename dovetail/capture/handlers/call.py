@@ -9,7 +9,8 @@ from typing import Any
 
 from dovetail.bytecode import INLINED, decode
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.awaited import of_call, standing_in
+from dovetail.capture.awaited import of_call, runs_code, standing_in, used_up
+from dovetail.capture.breaks.consumers import listed
 from dovetail.capture.frame import Frame
 from dovetail.capture.handlers.build import callee_text, mapping_pairs, walks
 from dovetail.capture.handlers.stack import implicit_super
@@ -126,6 +127,8 @@ FRAME_READERS = {locals: _locals, globals: _globals}
 def call_function_ex(f: Any, i: Any) -> None:
     keywords = f.pop() if i.arg & 1 else None
     given = f.pop()
+    if runs_code(given) and keywords is None:
+        given = used_up(f, listed, given)
     upper = f.pop()
     function = upper
     if DIALECT.null_first:

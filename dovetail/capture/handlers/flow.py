@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.awaited import of_protocol, of_special, within
+from dovetail.capture.awaited import ONLY_LISTED, of_protocol, of_special, streamed, within
 from dovetail.capture.breaks.remainders import Ahead, ahead
 from dovetail.capture.frame import stopped_with
 from dovetail.capture.groups import match_group, to_raise
@@ -72,6 +73,8 @@ def jump_if_false_or_pop(f: Any, i: Any) -> None:
 
 @op("GET_ITER", "GET_YIELD_FROM_ITER")
 def get_iter(f: Any, i: Any) -> None:
+    if sys.getrefcount(f.stack_[-1]) == ONLY_LISTED:
+        f.stack_[-1] = streamed(f.s, f.stack_[-1])
     value = f.stack_.pop()
     f.s.expected = of_special(f.s, value, "__iter__")
     f.stack_.append(f.s.iterate(value))
