@@ -54,6 +54,14 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Use torch.where with three arguments or a mask of fixed size.",
             "positive = x[x > 0]",
         ),
+        "data-dependent-size": Code(
+            "needs to know a size that is found out only when the graph runs",
+            "Tensors whose sizes masks, `nonzero`, `unique` or integers in tensors tell can be computed with. What "
+            "ends the graph is a comparison of such a size that nothing known settles, a loop over it, and an operator "
+            "that has no rule for it.",
+            "State what is known of it with torch._check(n <= 64), use masks of fixed size, or move the decision out.",
+            "for k in range(mask.sum().item()):\n    x = x * 2",
+        ),
         "data-dependent-output": Code(
             "calls an operator whose result depends on values in a way that no rule describes",
             "The operator's result has a shape or a Python value that can be told from its inputs' values only.",

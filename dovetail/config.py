@@ -77,6 +77,10 @@ SETTINGS: dict[str, Setting] = {
         Setting("compile_debug", False, (bool,), "Write every stage's text to a folder for each compilation."),
         Setting("debug_dir", "dovetail_debug", (str,), "The folder that compile_debug writes to."),
         Setting("capture_scalar_outputs", False, (bool,), "Keep what item() and tolist() give in the graph."),
+        Setting(
+            "capture_dynamic_output_shape_ops", True, (bool,),
+            "Keep operators in the graph whose results have sizes that depend on values, and integers used as sizes.",
+        ),
         Setting("debug_function", None, (str, type(None)), "Compile only functions of this name."),
         Setting("cudagraphs", True, (bool,), "Record CUDA graphs where that is safe."),
         Setting("repro_after", None, (str, type(None)), "What is cut down to a repro.", (None, "capture", "aot")),

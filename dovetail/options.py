@@ -38,6 +38,7 @@ class Options:
     recompile_limit: int = 8
     suppress_errors: bool = False
     capture_scalar_outputs: bool = False  # what item() and tolist() give stays in the graph
+    capture_dynamic_output_shape_ops: bool = True  # sizes that depend on values stay in the graph
     trace_numpy: bool = True  # NumPy's functions are part of graphs
     debug_dir: str | None = None
     reorderable_logging_functions: frozenset[Any] = REORDERABLE

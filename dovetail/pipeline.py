@@ -19,10 +19,10 @@ import torch.fx
 
 from dovetail.autograd import draws, partition, repeatable
 from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
-from dovetail.codegen import cpu, gpu, host
+from dovetail.codegen import cpu, gpu, host, staged
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
-from dovetail.ir.aten import AtenGraph, subprograms
+from dovetail.ir.aten import AtenGraph, results_of, subprograms
 from dovetail.ir.captured import REPEATED, Captured, Continuation
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable
@@ -30,9 +30,10 @@ from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Batch, Group, Program
 from dovetail.ir.settings import AUTOCAST_DEVICES
+from dovetail.ir.staged import Part, Staged
 from dovetail.ir.text import fusion_text, program_text
 from dovetail.ir.varying import CONSTANT, Varying
-from dovetail.lower import lower
+from dovetail.lower import in_stages, lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.text import aten_text
@@ -42,6 +43,7 @@ from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import gpu as gpu_runtime
 from dovetail.runtime import program as program_runtime
+from dovetail.runtime import staged as staged_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable, unless_hooked
 from dovetail.runtime.gpu.graphs import Recorder
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
@@ -121,7 +123,7 @@ def _compile(
         return graph
     call = without_autocast(without_history(call) if needs_autograd(fakes) else call)
     call = recounted(call, aten, builder is build)
-    call = call if plain else handed_out(call, again, aten.returned, (), fakes)
+    call = call if plain else handed_out(call, again, aten.returned, (), fakes, results_of(aten))
     call = spent(call, used) if used else call
     return protect(call, graph.forward, written, fakes, list(aten.constants.values()))
 
@@ -150,7 +152,7 @@ def _train(
     replay = Replay(graph.forward, joint) if repeatable(joint) else None
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
-    call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten, fakes)
+    call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten, fakes, results_of(joint.aten))
     call = unless_hooked(call, graph.forward, pair)
     return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
 
@@ -158,6 +160,8 @@ def _train(
 def _operators(
     aten: AtenGraph, eager: Compiled | None, options: Options, events: Events, prefix: str = ""
 ) -> Compiled | None:
+    if in_stages(aten) is not None:
+        return None
     call = interpreter(aten)
     return call if eager is not None else lambda box: call(*box)
 
@@ -166,6 +170,32 @@ def build(
     aten: AtenGraph, eager: Compiled | None, options: Options, events: Events, prefix: str = ""
 ) -> Compiled | None:
     """From operators to machine code; None if the graph computes where there are no kernels. `eager` does the same."""
+    stages = in_stages(aten)
+    if stages is not None:
+        return _build_stages(stages, eager, options, events, prefix)
+    return _build(aten, eager, options, events, prefix)
+
+
+def _build_stages(
+    stages: Staged, eager: Compiled | None, options: Options, events: Events, prefix: str
+) -> Compiled | None:
+    """What finds out sizes is called between parts that are compiled on their own."""
+    parts: list[Compiled] = []
+    for step in stages.steps:
+        if isinstance(step, Part):
+            part = _build(step.graph, program_runtime.LEFT, options, events, prefix, stages.waits)
+            if part is None:
+                return None
+            parts.append(part)
+    text = staged.generate(stages, consumes=eager is None)
+    events.artifact("output_code", lambda: text.text)
+    return staged_runtime.load(text, parts, eager)
+
+
+def _build(
+    aten: AtenGraph, eager: Compiled | None, options: Options, events: Events, prefix: str, waits: str = ""
+) -> Compiled | None:
+    """`waits`: operators in whose results sizes are read before this program runs, and after it."""
     for inner in subprograms(aten):
         plain = map(interpreter, inner.graphs)
         inner.callables = tuple(build(g, p, options, events) or p for g, p in zip(inner.graphs, plain, strict=True))
@@ -194,11 +224,11 @@ def build(
 
     with events.stage(f"{prefix}load"):
         call = program_runtime.load(text, load_kernels(text.kernels), eager)
-    return recorded(call, scheduled, options, events, aten.saved, consumes=eager is None)
+    return recorded(call, scheduled, options, events, aten.saved, eager is None, waits)
 
 
 def recorded(
-    call: Compiled, program: Program, options: Options, events: Events, saved: int, consumes: bool
+    call: Compiled, program: Program, options: Options, events: Events, saved: int, consumes: bool, waits: str = ""
 ) -> Compiled:
     """`call` through CUDA graphs, where the program runs on one CUDA device and the mode has them on."""
     devices = {b.device for b in program.inputs} | {b.device for i in program.items for b in writes(i).values()}
@@ -209,6 +239,7 @@ def recorded(
         events.artifact("perf_hints", lambda: why)
 
     why = "" if options.mode != "max-autotune-no-cudagraphs" else "the mode has them off"
+    why = why or (f"{waits} finds out a size, and the program waits for the device to tell it" if waits else "")
     why = why or ("several devices take part" if len(devices) > 1 else unrecordable(program))
     if why:
         report(f"no CUDA graph: {why}")
@@ -269,5 +300,6 @@ def resumed(rest: Continuation) -> Callable[..., Any]:
 
 
 def takes_numbers_out(graph: torch.fx.Graph) -> bool:
-    """Does the graph compute with numbers that tensors hold? No kernels are written for that yet."""
-    return any(n.op == "call_method" and n.target == "item" for n in graph.nodes)
+    """Does the graph compute with numbers that tensors hold, other than sizes? No kernels are written for that yet."""
+    items = [n for n in graph.nodes if n.op == "call_method" and n.target == "item"]
+    return any(not isinstance(n.meta.get("fake"), torch.SymInt) for n in items)

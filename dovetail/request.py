@@ -30,6 +30,7 @@ from dovetail.errors import Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, REPEATED, UNDONE, Captured, Continuation, varying_names
 from dovetail.ir.varying import CONSTANT, Varying
+from dovetail.ops.fake.late import discovering
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
@@ -39,6 +40,7 @@ from dovetail.runtime.undisturbed import undisturbed
 
 SETTINGS_OF_A_COMPILATION = (
     "numerics", "fallback_random", "recompile_limit", "suppress_errors", "capture_scalar_outputs", "trace_numpy",
+    "capture_dynamic_output_shape_ops",
 )  # fmt: skip
 
 
@@ -161,7 +163,7 @@ def _compile_entry(
     captured = pipeline.trace(fn, args, kwargs, options, events, varying)
     rests = {name: rest(found) for name, found in captured.continuations.items()}
     if options.backend in BUILT_IN:
-        callables = {**callables, AGAIN: eagerly_after(fn, describe(fn)[0]), UNDONE: undone}
+        callables = {**callables, AGAIN: eagerly_after(fn, describe(fn)[0], logs.log), UNDONE: undone}
         captured.graph.meta[REPEATED] = AGAIN in captured.names
     rests |= {name: made for name, made in callables.items() if name in captured.names}
     captured = replace(captured, names={**captured.names, **rests})
@@ -170,8 +172,14 @@ def _compile_entry(
         fakes = [given.fake for given in captured.inputs]
         try:
             backend = _STAGES["eager" if once else options.backend](pipeline)
-            graph = backend(captured.graph, fakes, options, events)
+            with discovering(captured.sizes if captured.sizes is not None and captured.sizes.late else None):
+                graph = backend(captured.graph, fakes, options, events)
         except Exception as error:
+            if captured.sizes is not None and captured.sizes.late:
+                events.open.clear()
+                events.artifact("dynamic", lambda error=error: f"sizes are not found out inside the graph: {error}")
+                options = replace(options, capture_dynamic_output_shape_ops=False)
+                return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs)
             if not captured.symbols or isinstance(error, Unsupported) or options.dynamic is False:
                 raise
             _give_sizes_up(fn, events, error)

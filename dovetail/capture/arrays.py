@@ -21,6 +21,7 @@ import torch
 import torch._numpy as tnp
 from torch.overrides import TorchFunctionMode
 
+from dovetail.capture.late import unchanged_sizes
 from dovetail.capture.scalars import varies
 from dovetail.capture.sizes import size_value
 from dovetail.capture.torchtable import graph_functions, tensor_methods
@@ -214,7 +215,7 @@ def traced(
     if not s.options.trace_numpy:
         return refuse(s, f"{label} gives an array, and dovetail.config.trace_numpy is off")
     try:
-        with Recorder(s) as recorder:
+        with unchanged_sizes(s), Recorder(s) as recorder:
             given = [recorder.number(a) if numbers and _is_varying(a) else _argument(s, label, a) for a in args]
             named = {k: _argument(s, label, v) for k, v in kwargs.items()}
             result = function(*given, **named)

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from dovetail.bytecode.decode import flags
-from dovetail.capture import freed
+from dovetail.capture import freed, late
 from dovetail.capture.aliasing import rely_on_separate_changes
 from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
@@ -355,6 +355,7 @@ def _returning(s: Session, result: Value) -> Ending:
 
 def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     rebuilder = ending.rebuilder
+    late.settle(s)
     node = s.graph.output(tuple(rebuilder.outputs))
     node.meta["stack"] = ()
     remove_dead(s.graph)
@@ -385,8 +386,8 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     s.names.update({LEAVE: leave} if s.blocks else {})
     body = "\n    ".join([*rebuilder.prelude, *loading.lines, *free, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
-    late = s.options.backend == "dovetail"  # which runs the graph itself only where it cannot compile it
-    module = (LateGraphModule if late else torch.fx.GraphModule)(s.subgraphs, s.graph)
+    unmade = s.options.backend == "dovetail"  # which runs the graph itself only where it cannot compile it
+    module = (LateGraphModule if unmade else torch.fx.GraphModule)(s.subgraphs, s.graph)
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
     _distinct(s, inputs)
     rely_on_separate_changes(s)

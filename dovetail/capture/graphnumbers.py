@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dovetail.capture import sizes
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import GraphNumber
@@ -54,6 +55,9 @@ def listed(s: Any, tensor: TensorValue) -> Value | None:
 
 def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
     """`left op right` of numbers, one of them in the graph."""
+    size = sizes.binary(s, name if name in ARITHMETIC else name[1:], left, right)
+    if size is not None:
+        return size
     function = ARITHMETIC.get(name) or ARITHMETIC.get(name[1:])
     if function is None or not all(isinstance(v, GraphNumber) or _constant(v) for v in (left, right)):
         return None
@@ -62,12 +66,18 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
 
 
 def unary(s: Any, name: str, value: GraphNumber) -> Value | None:
+    size = sizes.unary(s, name, value)
+    if size is not None:
+        return size
     function = UNARY.get(name)
     return None if function is None else _number(s, s.graph.call_function(function, (value.node,)), value.kind)
 
 
 def call(s: Any, function: Any, args: list[Any]) -> Value | None:
     """`function(number)` for a native function."""
+    size = sizes.call(s, function, args)
+    if size is not None:
+        return size
     if len(args) != 1 or not isinstance(args[0], GraphNumber) or function not in FUNCTIONS:
         return None
     kind = FUNCTIONS[function] or args[0].kind

@@ -50,7 +50,7 @@ from dovetail.capture.values.descriptors import quiet_class
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.late import LateText, Snapshot
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue
-from dovetail.capture.values.scalar import GraphNumber, TensorNumber
+from dovetail.capture.values.scalar import Claim, GraphNumber, TensorNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.errors import Unsupported
@@ -166,6 +166,9 @@ class Rebuilder:
             index = self._output_index[value.node] = len(self.outputs)
             self.outputs.append(value.node)
         return self._remember(value, f"_o[{index}]")
+
+    def claim(self, value: Claim) -> str:
+        return self.local(f"{self.expr(value.left)} {value.sign} {self.expr(value.right)}")
 
     def tensor_number(self, value: TensorNumber) -> str:
         return self._remember(value, self.local(f"{self.expr(value.tensor)}.item()"))
@@ -490,6 +493,7 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     ArrayValue: rebuild_array,
     TensorValue: Rebuilder.tensor,
     GraphNumber: Rebuilder.number,
+    Claim: Rebuilder.claim,
     TensorNumber: Rebuilder.tensor_number,
     TupleValue: Rebuilder.tuple,
     ListValue: Rebuilder.list,

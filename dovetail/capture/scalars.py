@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import graphnumbers, sizes, tensornumbers
+from dovetail.capture import graphnumbers, late, sizes, tensornumbers
 from dovetail.capture.values.base import Const, LateConst, Value, boolean
-from dovetail.capture.values.scalar import GraphNumber, ScalarValue, TensorNumber
+from dovetail.capture.values.scalar import Claim, GraphNumber, ScalarValue, TensorNumber
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed, Source
 
@@ -108,6 +108,9 @@ def unary(s: Any, name: str, value: Value) -> Value | None:
 def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
     """The entry relies on the outcome."""
     if isinstance(left, IN_GRAPH) or isinstance(right, IN_GRAPH):
+        open_ = late.compare(s, sign, left, right)
+        if open_ is not None:
+            return open_
         both = all(isinstance(v, IN_GRAPH) or _number(v) for v in (left, right))
         return graphnumbers.needed(s) if both else None
     if not (varies(left) or varies(right)):
@@ -131,8 +134,9 @@ def contains(s: Any, keys: Iterable[Any], item: Any) -> bool | None:
 
 
 def truth(s: Any, value: Any) -> bool | None:
-    if isinstance(value, IN_GRAPH):
-        return graphnumbers.needed(s)
+    if isinstance(value, (*IN_GRAPH, Claim)):
+        known = late.truth(s, value)
+        return graphnumbers.needed(s) if known is None else known
     if not varies(value) or not _number(value):
         return None
     known = sizes.compare(s, "!=", value, Const(0))

@@ -12,7 +12,19 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.capture import arrays, attributes, calls, changing, classes, iteration, operators, tensors, texts
+from dovetail.capture import (
+    arrays,
+    attributes,
+    calls,
+    changing,
+    classes,
+    iteration,
+    late,
+    operators,
+    sizes,
+    tensors,
+    texts,
+)  # fmt: skip
 from dovetail.capture import wrap as wrapping
 from dovetail.capture.breaks import stop as stopping
 from dovetail.capture.breaks.remainders import HIDDEN
@@ -204,6 +216,10 @@ class Session:
         args = [Const(a) if isinstance(a, (str, int, float, type(None))) else Const(str(a)) for a in error.args]
         raise self.raising(ExceptionValue(type(error), args, error)) from error
 
+    def size_node(self, dim: Any) -> Any:
+        """The graph's input for a size."""
+        return sizes.size_node(self, dim, tensors.placeholder_of)
+
     # ------------------------------------------------------------ names
 
     def scope(self, table: dict[str, Any], module: str | None) -> Scope:
@@ -304,6 +320,7 @@ class Session:
     recorded_method = tensors.recorded_method
     tensor_get_attr = tensors.tensor_get_attr
     wrap_tensor = tensors.wrap_tensor
+    late_number = late.number
     array_get_attr = arrays.array_get_attr
     tensor_result = tensors.tensor_result
 

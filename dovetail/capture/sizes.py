@@ -17,9 +17,9 @@ import torch
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.containers import DictValue, SequenceValue
-from dovetail.capture.values.scalar import ScalarValue
+from dovetail.capture.values.scalar import GraphNumber, ScalarValue
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.errors import SpecializedDimension
+from dovetail.errors import SpecializedDimension, Unsupported
 from dovetail.ir import dims
 from dovetail.ir.captured import GraphInput, Origin
 from dovetail.ir.dims import Dim, Symbol
@@ -58,6 +58,9 @@ class SizeTable:
     seen: dict[str, int] = field(default_factory=dict)  # all sizes of tensors from outside
     numbers: dict[Source, Dim] = field(default_factory=dict)
     shut: int = 0  # graphs around that take no integers
+    late: dict[Symbol, tuple[Any, int | None]] = field(default_factory=dict)  # the node that tells it, and where
+    refused: int = 0  # who is at work does not know late sizes
+    stated: set[Any] = field(default_factory=set)  # facts about those that the program checks itself
 
     @property
     def sources(self) -> dict[Symbol, Source]:
@@ -95,6 +98,8 @@ def size_value(s: Any, dim: Any) -> Value:
     dim = dim_of(dim) if isinstance(dim, torch.SymInt) else s.table.sizes.resolve(dim)
     if isinstance(dim, int):
         return Const(dim)
+    if s.table.sizes.is_late(dim):
+        return s.late_number(dim)
     return Const(s.table.sizes.value(dim)) if too_long(dim) else SizeValue(s, dim)
 
 
@@ -256,7 +261,11 @@ def size_node(s: Any, dim: Dim, placeholder: Callable[[Any, Source], Any]) -> An
 
 
 def is_open_size(value: Any) -> bool:
-    return type(value) is SizeValue and not value.seen
+    return type(value) is SizeValue and not value.seen or is_late_size(value)
+
+
+def is_late_size(value: Any) -> bool:
+    return type(value) is GraphNumber and value.dim is not None
 
 
 def as_argument(s: Any, value: Any) -> Dim | None:
@@ -269,7 +278,7 @@ def settle(s: Any) -> None:
     """Sizes that the entry came to rely on after all are constants of the graph."""
     for dim, node in s.table.nodes.items():
         known = s.table.sizes.resolve(dim)
-        if isinstance(known, int):
+        if isinstance(known, int) and not s.table.sizes.is_late(dim):
             for user in list(node.users):
                 user.args = torch.fx.map_arg(user.args, lambda n, node=node, known=known: known if n is node else n)
                 user.kwargs = torch.fx.map_arg(user.kwargs, lambda n, node=node, known=known: known if n is node else n)
@@ -347,6 +356,8 @@ def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: 
     involved = {symbol for n in found for symbol in dims.symbols(dim_of(n))}
     if not found:
         return error
+    if any(map(s.table.sizes.is_late, map(dim_of, found))):
+        raise _refused(s, function, error) from error
     try:
         _with_numbers(s, function, args, kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, NotImplementedError) as shown:
@@ -359,6 +370,16 @@ def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: 
     operation = getattr(function, "__name__", str(function))
     reason = f"{operation} takes no symbolic sizes ({str(error).splitlines()[0]})  # {s.user_line()}"
     raise Constants(_names(s, involved), reason)
+
+
+def _refused(s: Any, function: Any, error: Exception) -> Unsupported:
+    """An operation that cannot be predicted for late sizes."""
+    name, words = getattr(function, "__name__", str(function)), str(error).splitlines() or [type(error).__name__]
+    return Unsupported(
+        "data-dependent-size", f"{name} cannot be part of a graph for sizes that are only known when it runs: "
+        f"{words[0]}", "State what is known of them with torch._check, or call this outside the compiled function.",
+        s.stack(),
+    )  # fmt: skip
 
 
 def _names(s: Any, symbols: set[Symbol]) -> list[str]:
@@ -402,7 +423,7 @@ def _with_numbers(s: Any, function: Any, args: Any, kwargs: Any) -> None:
 
 def as_dim(s: Any, value: Any) -> Dim | None:
     """The Dim of an integer; None for what is none."""
-    if type(value) is SizeValue:
+    if type(value) is SizeValue or is_late_size(value):
         return s.table.sizes.resolve(value.dim)  # type: ignore[no-any-return]
     if isinstance(value, ScalarValue) and not value.seen:
         return _number(s, value)
@@ -455,7 +476,7 @@ def unary(s: Any, name: str, value: Any) -> Value | None:
     return size_value(s, -value.dim) if name == "neg" else value  # type: ignore[no-any-return]
 
 
-_CLAIMS: dict[str, Callable[[Dim], tuple[str, Dim]]] = {
+CLAIMS: dict[str, Callable[[Dim], tuple[str, Dim]]] = {
     "==": lambda d: (EQUAL, d), "!=": lambda d: (UNEQUAL, d), ">=": lambda d: (AT_LEAST, d),
     ">": lambda d: (AT_LEAST, d - 1), "<=": lambda d: (AT_LEAST, -d), "<": lambda d: (AT_LEAST, -d - 1),
 }  # fmt: skip
@@ -466,7 +487,7 @@ def compare(s: Any, sign: str, left: Any, right: Any) -> bool | None:
     if not (is_open_size(left) or is_open_size(right)):
         return None
     a, b = as_dim(s, left), as_dim(s, right)
-    return None if a is None or b is None else s.table.sizes.holds(*_CLAIMS[sign](a - b))
+    return None if a is None or b is None else s.table.sizes.holds(*CLAIMS[sign](a - b))
 
 
 def call(s: Any, function: Any, args: list[Any]) -> Value | None:
@@ -484,6 +505,7 @@ def _extreme(function: Callable[[Dim, Dim], Dim], least: bool) -> Callable[..., 
     def reduced(sizes: Sizes, first: Dim, *others: Dim) -> Dim:
         for other in others:
             below = sizes.known(AT_LEAST, other - first)  # is the first the smaller one?
+            below = False if below is None and sizes.known(AT_LEAST, first - other) else below
             first = function(first, other) if below is None else first if below is least else other
         return first
 

@@ -20,7 +20,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
 
-from dovetail.capture import counters, grads, graphnumbers, overrides, sizes, tensornumbers
+from dovetail.capture import counters, grads, graphnumbers, late, overrides, sizes, tensornumbers
 from dovetail.capture.offsets import refuse_outside
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
@@ -192,7 +192,8 @@ def _plain_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: d
     versions = _versions(args, kwargs)
     if isinstance(fake_kwargs.get("out"), torch.Tensor):
         _check_out(s, target, fakes, fake_kwargs)
-    result = run_native(s, target, fakes, fake_kwargs)
+    with late.found_by(s):
+        result = run_native(s, target, fakes, fake_kwargs)
     node = s.graph.create_node("call_function", target, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
     return _record(s, node, result, versions)
 
@@ -242,7 +243,8 @@ def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Valu
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
     versions = _versions(args, kwargs)
     method = getattr(pairs[0][1], name)
-    result = run_native(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
+    with late.found_by(s):
+        result = run_native(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
     node = s.graph.create_node("call_method", name, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
     return _record(s, node, result, versions)
 
@@ -312,6 +314,8 @@ def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, 
 def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
     """The value of a node's result: a tensor, a constant, or a sequence of results."""
     node.meta["fake"] = result
+    if s.table.sizes.late:
+        late.note(s, node, result)
     if isinstance(result, torch.Tensor):
         found = s.by_fake.get(id(result))
         if found is None:
@@ -367,8 +371,8 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
                 return node, value.real if numbers else node.meta["fake"]
         plain = value.value.item() if isinstance(value.value, numpy.generic) else value.value
         return plain, plain
-    if isinstance(value, GraphNumber) and numbers and s.graph is s.root:
-        return value.node, value.kind(1)
+    if isinstance(value, GraphNumber) and (numbers or value.dim is not None) and s.graph is s.root:
+        return value.node, value.kind(1) if numbers else value.node.meta["fake"]
     if isinstance(value, SequenceValue):
         pairs = [to_graph(s, v, numbers) for v in value.all(s)]
         kind = tuple if isinstance(value, TupleValue) else list
@@ -529,7 +533,12 @@ def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | No
 
 
 def _item(s: Any, value: TensorValue) -> Value | None:
-    return graphnumbers.item(s, value) or counters.number(s, value) or tensornumbers.item(s, value)
+    made = graphnumbers.item(s, value) or counters.number(s, value) or tensornumbers.item(s, value)
+    return made or late.item(s, value)
+
+
+def _listed(s: Any, value: TensorValue) -> Value | None:
+    return graphnumbers.listed(s, value) or late.listed(s, value, lambda v, k: s.get_item(v, Const(k)))
 
 
 def _len(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -575,7 +584,7 @@ METHODS: dict[str, Callable[..., Value]] = {
     "is_inference": _is_inference,
     **{name: _data_dependent(name) for name in DATA_METHODS},
     "item": _data_dependent("item", _item),
-    "tolist": _data_dependent("tolist", graphnumbers.listed),
+    "tolist": _data_dependent("tolist", _listed),
     "__len__": _len,
     "new": _new,
     "backward": lambda s, v, args, kw: grads.backward(s, [v, *args], kw),

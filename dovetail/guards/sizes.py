@@ -25,12 +25,13 @@ def with_size_guards(captured: Captured) -> Captured:
 
 
 def needed(sizes: Sizes) -> list[Fact]:
-    """The facts that no other implies, in terms of the fewest symbols."""
-    equal = [f for f in sizes.facts if f.sign == EQUAL]
+    """The facts that no other implies, in terms of the fewest symbols. Those about late sizes are the program's."""
+    facts = [f for f in sizes.facts if not sizes.is_late(f.dim)]
+    equal = [f for f in facts if f.sign == EQUAL]
     constants = [f for f in equal if _is_constant(f)]
     known = {symbol: sizes.hints[symbol] for f in constants for symbol in dims.symbols(f.dim)}
     kept: list[Fact] = []
-    rest = [replace(f, dim=dims.substitute(f.dim, sizes.solved)) for f in sizes.facts if f.sign != EQUAL]
+    rest = [replace(f, dim=dims.substitute(f.dim, sizes.solved)) for f in facts if f.sign != EQUAL]
     for k, fact in enumerate(rest):
         others = [*kept, *rest[k + 1 :]]
         if not _implied(fact, others):
@@ -81,7 +82,7 @@ def refuse_specialized(captured: Captured) -> None:
 
 def _cause(sizes: Sizes, symbol: Symbol) -> str:
     """The user's line that made a constant of it."""
-    equal = [f for f in sizes.facts if f.sign == EQUAL]
+    equal = [f for f in sizes.facts if f.sign == EQUAL and not sizes.is_late(f.dim)]
     direct = [f for f in equal if symbol in dims.symbols(f.dim)]
     return (direct or equal)[-1].where
 

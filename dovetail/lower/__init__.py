@@ -1,5 +1,6 @@
 """Phase 5: from a functional ATen graph to loops."""
 
 from dovetail.lower.lower import lower
+from dovetail.lower.stages import in_stages
 
-__all__ = ["lower"]
+__all__ = ["in_stages", "lower"]

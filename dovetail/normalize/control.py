@@ -173,7 +173,15 @@ def _map(recorder: Recorder, record: Record, body: Any, xs: Any, lifted: Any) ->
 
 
 #: How nodes with these targets are recorded: (recorder, record, *arguments) -> results.
+def _check(recorder: Recorder, record: Record, condition: Any, *_: Any) -> None:
+    """`torch._check`: what follows relies on it, and the compiled graph checks it."""
+    holds = condition.node.expect_true("", 0) if isinstance(condition, torch.SymBool) else condition
+    if not holds:
+        raise Unsupported("data-dependent-size", "torch._check states what cannot be")
+
+
 CONTROL: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((torch._check,), _check),
     higher.cond: _cond, higher.while_loop: _while_loop, higher.scan: _scan, higher.map_rows: _map,
 }  # fmt: skip
 
@@ -181,7 +189,8 @@ CONTROL: dict[Any, Callable[..., Any]] = {
 def left_to_engine(module: torch.fx.GraphModule) -> bool:
     """Does a backward pass through the graph depend on which way it went, or run code of the user's own?"""
     return any(
-        node.target in CONTROL or isinstance(node.target, (higher.Apply, higher.Checkpoint))
+        node.target in CONTROL and node.target is not torch._check
+        or isinstance(node.target, (higher.Apply, higher.Checkpoint))
         or node.op == "get_attr" and isinstance(inner := getattr(module, node.target, None), torch.fx.GraphModule)
         and left_to_engine(inner)
         for node in module.graph.nodes

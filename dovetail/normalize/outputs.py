@@ -16,17 +16,28 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.ir import dims
 from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.normalize.alias import Base, Handle
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.layout import is_one, overlaps_itself
-from dovetail.ops.fake.relations import all_same, same
+from dovetail.ops.fake.needed import sizes_in
+from dovetail.ops.fake.relations import all_same, dim_or_node, same
+from dovetail.ops.fake.symint import dim_of, is_size, symint
 from dovetail.ops.schema import IDENTITY, facts
 
 aten = torch.ops.aten
 Node = torch.fx.Node
 _SET = torch._C._autograd._unsafe_set_version_counter
+
+
+NO_TENSOR = torch.empty(0)  # in the place of a result that is none
+
+
+def is_late(value: Any) -> bool:
+    """Is it a size that the graph finds out?"""
+    return is_size(value) and value.node.sizes.is_late(dim_of(value))
 
 
 def strided_from(tensor: torch.Tensor, sizes: Any, strides: Any, begin: int) -> torch.Tensor:
@@ -143,12 +154,15 @@ class Results:
         for handle in handles:
             self.ways.setdefault(id(handle.base), set()).add(_way(handle))
         for k, value in enumerate(values):
-            if not isinstance(value, torch.Tensor):
+            if is_late(value):
+                self.returned.append(Returned("result", self.number(value)))
+            elif not isinstance(value, torch.Tensor):
                 self.returned.append(Returned("object", value))
             elif first[id(value)] != k:
                 self.returned.append(Returned("output", first[id(value)]))
             else:
                 self.returned.append(self.origin(self.recorder.handle(value), value, shared, first))
+        self.tell_sizes()
         count = len(visible)
         self.returned[count:] = [replace(each, given=False) for each in self.returned[count:]]
 
@@ -225,6 +239,23 @@ class Results:
         self.tensors.append(tensor)
         self.counters.append(handle.counter)
         return len(self.nodes) - 1
+
+    def number(self, value: Any) -> int:
+        """A size that the graph finds out."""
+        self.nodes.append(dim_or_node(value))  # type: ignore[arg-type]
+        self.tensors.append(NO_TENSOR)
+        self.counters.append(NO_TENSOR)
+        return len(self.nodes) - 1
+
+    def tell_sizes(self) -> None:
+        """Views that are made outside may need sizes that the graph finds out."""
+        found: dict[Any, Any] = {}
+        for size in sizes_in([(step.args, dict(step.kwargs)) for each in self.returned for step in each.steps]):
+            node = size.node if isinstance(size, torch.SymInt) else size
+            for symbol in sorted(dims.symbols(dim_of(size)) & node.sizes.late.keys()):
+                found.setdefault(symbol, symint(node.sizes, dims.of_symbol(symbol)))
+        for size in found.values():
+            self.number(size)
 
     def counted(self) -> tuple[tuple[int, int], ...]:
         if not self.recorder.counts:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.fx
 
+from dovetail.ops.fake.late import finds_out
 from dovetail.ops.schema import facts
 
 #: Operators called for what they check.
@@ -35,6 +36,8 @@ def has_effect(node: torch.fx.Node) -> bool:
     """Does the call do anything but return results?"""
     if node.target is operator.getitem:
         return False
+    if finds_out(node):
+        return True  # others mention the sizes without reading the result
     known = facts(node.target)
     namespace, _, name = node.target._schema.name.partition("::")  # type: ignore[union-attr]
     foreign = namespace not in ("aten", "prims")

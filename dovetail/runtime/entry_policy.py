@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import DovetailError, GraphBreakError, InternalError, Unsupported
+from dovetail.runtime.program import OtherSizes
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,16 @@ def _asked_for(error: Unsupported) -> bool:
     return error.code == "skipped-frame" or error.code == "disabled-function" and not error.stack
 
 
-def eagerly_after(fn: Callable[..., Any], where: str) -> Callable[..., Any]:
-    """What goes on when a graph has raised that changed nothing: the program, which knows what to do about it."""
+def eagerly_after(fn: Callable[..., Any], where: str, log: Callable[[str, str], None]) -> Callable[..., Any]:
+    """What goes on when a graph has raised that changed nothing: the program, which knows what to do about it.
+
+    A size that turns out to be another one than the graph was made for is nothing to warn of.
+    """
 
     def run(error: Exception, /, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(error, OtherSizes):
+            log("dynamic", f"{where} runs eagerly: its graph was made for {error}")
+            return fn(*args, **kwargs)
         result = fn(*args, **kwargs)
         warnings.warn(
             f"dovetail runs {where} eagerly, since its graph raises {type(error).__name__}: {error}", stacklevel=3

@@ -59,16 +59,17 @@ def advance(tensor: torch.Tensor, extra: int) -> None:
 
 def handed_out(
     call: Call, eager: Call, returned: Sequence[Returned], rewritten: Sequence[tuple[int, int]],
-    fakes: Sequence[Any] = (),
+    fakes: Sequence[Any] = (), like: Sequence[Any] = (),
 ) -> Call:  # fmt: skip
-    """A callable of the graph's inputs, which look like `fakes`, that gives its outputs; `call` gives results.
+    """A callable of the graph's inputs, which look like `fakes`, that gives its outputs; `call` gives results, which
+    look like `like`.
 
     `rewritten`: see JointGraph. `eager` does the same as the whole, where an index turns out to be out of bounds.
     """
     if not rewritten and as_they_are(returned):
         return _cut(call, eager, len(returned))
     order = _order(returned)
-    plans = [(k, _origin(returned[k], fakes), returned[k], _made(returned[k], fakes)) for k in order]
+    plans = [(k, _origin(returned[k], fakes), returned[k], _made(returned[k], fakes, like)) for k in order]
     count, given = len(plans), sum(each.given for each in returned)
 
     def finished(*inputs: Any) -> Any:
@@ -83,7 +84,7 @@ def handed_out(
         outputs: list[Any] = [None] * count
         for k, origin, each, replay in plans:
             made = origin(each.value, inputs, results, outputs)
-            outputs[k] = made = made if replay is None else replay(made, inputs)
+            outputs[k] = made = made if replay is None else replay(made, inputs, results)
             if each.version is not None:
                 _SET((made,), (each.version,))
         return tuple(outputs[:given])
@@ -133,44 +134,44 @@ _ORIGINS: dict[str, Call] = {
 
 def _origin(each: Returned, fakes: Sequence[Any]) -> Call:
     now = at_call(each.value, fakes) if each.origin == "object" else None
-    return _ORIGINS[each.origin] if now is None else lambda value, inputs, results, outputs: now(inputs)
+    return _ORIGINS[each.origin] if now is None else lambda value, inputs, results, outputs: now(inputs, results)
 
 
-def _made(each: Returned, fakes: Sequence[Any]) -> Call | None:
+def _made(each: Returned, fakes: Sequence[Any], like: Sequence[Any]) -> Call | None:
     """The output, made of its origin. PyTorch gives a view another history when it is older than the last write."""
-    replay, late = _replay(each.steps, fakes), each.late
+    replay, late = _replay(each.steps, fakes, like), each.late
     if replay is None or not late:
         return replay
 
-    def earlier(value: Any, inputs: Any) -> Any:
+    def earlier(value: Any, inputs: Any, results: Any) -> Any:
         version = value._version
         _SET((value,), (max(version - late, 0),))
         try:
-            return replay(value, inputs)
+            return replay(value, inputs, results)
         finally:
             _SET((value,), (version,))
 
     return earlier
 
 
-def _replay(steps: Sequence[ViewStep], fakes: Sequence[Any]) -> Call | None:
+def _replay(steps: Sequence[ViewStep], fakes: Sequence[Any], like: Sequence[Any]) -> Call | None:
     """The view operators, one after the other, in the grad mode that each was made in."""
     if not steps:
         return None
-    now = at_call([(step.args, dict(step.kwargs)) for step in steps], fakes)
+    now = at_call([(step.args, dict(step.kwargs)) for step in steps], fakes, like)
     if now is not None:
         return _replay_at(steps, now)
     ambient = torch.is_grad_enabled()
     plain = all(step.grad == ambient for step in steps)
 
-    def replay(value: Any, inputs: Any) -> Any:
+    def replay(value: Any, inputs: Any, results: Any) -> Any:
         for step in steps:
             value = step.operator(value, *step.args, **step.kwargs)
             if step.index is not None:
                 value = value[step.index]
         return value
 
-    def in_modes(value: Any, inputs: Any) -> Any:
+    def in_modes(value: Any, inputs: Any, results: Any) -> Any:
         for step in steps:
             with torch.set_grad_enabled(step.grad):
                 value = step.operator(value, *step.args, **step.kwargs)
@@ -181,11 +182,11 @@ def _replay(steps: Sequence[ViewStep], fakes: Sequence[Any]) -> Call | None:
     return replay if plain else in_modes
 
 
-def _replay_at(steps: Sequence[ViewStep], now: Callable[[Any], Any]) -> Call:
-    """The same with arguments that depend on the inputs' sizes."""
+def _replay_at(steps: Sequence[ViewStep], now: Callable[[Any, Any], Any]) -> Call:
+    """The same with arguments that depend on sizes."""
 
-    def replay(value: Any, inputs: Any) -> Any:
-        for step, (args, kwargs) in zip(steps, now(inputs), strict=True):
+    def replay(value: Any, inputs: Any, results: Any) -> Any:
+        for step, (args, kwargs) in zip(steps, now(inputs, results), strict=True):
             with torch.set_grad_enabled(step.grad):
                 value = step.operator(value, *args, **kwargs)
             if step.index is not None:

@@ -29,6 +29,10 @@ class CheckFailed(IndexError):
     """An index that the program checks before using it is out of bounds."""
 
 
+class OtherSizes(CheckFailed):
+    """A size that the program finds out is not what the compiled code relies on."""
+
+
 def undone(error: BaseException) -> bool:
     """Is everything as it was before the graph that raised this? Random numbers that it drew are put back for that.
 

@@ -1,6 +1,6 @@
 """Values that contain symbolic sizes, computed from a call's inputs.
 
-    (permute, [s0, 4*s1])    ->    def now(inputs): s0 = inputs[0].size(0); ...; return (c0, [s0, 4*s1, ])
+    (permute, [s0, 4*s1])    ->    def now(inputs, results): s0 = inputs[0].size(0); ...; return (c0, [s0, 4*s1, ])
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from dovetail.ops.fake.needed import sizes_in, told_by
 from dovetail.ops.fake.symint import dim_of, is_size
 
 
-def at_call(value: Any, fakes: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
-    """What gives `value` for the inputs of a call, which look like `fakes`; None where it is always the same."""
+def at_call(
+    value: Any, fakes: Sequence[Any], results: Sequence[Any] = ()
+) -> Callable[[Sequence[Any], Sequence[Any]], Any] | None:
+    """What gives `value` for the inputs and results of a call, which look like these; None where it is always the
+    same."""
     if next(sizes_in(value), None) is None:
         return None
     names: dict[str, Any] = {}
-    body = [f"    {s.name} = {text}" for s, text in told_by((f"inputs[{k}]", f) for k, f in enumerate(fakes)).items()]
-    source = "\n".join(["def now(inputs):", *body, f"    return {_text(value, names)}"])
+    given = [(f"inputs[{k}]", f) for k, f in enumerate(fakes)] + [(f"results[{k}]", r) for k, r in enumerate(results)]
+    body = [f"    {s.name} = {text}" for s, text in told_by(given).items()]
+    source = "\n".join(["def now(inputs, results):", *body, f"    return {_text(value, names)}"])
     exec(compile(source, "<sizes>", "exec"), names)
     return names["now"]
 

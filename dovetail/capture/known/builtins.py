@@ -22,6 +22,7 @@ from dovetail.capture.handlers.stack import super_parts
 from dovetail.capture.iteration import backwards, set_entries
 from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
+from dovetail.capture.sizes import is_late_size
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import (
     ClassValue,
@@ -452,8 +453,9 @@ def _extreme(sign: str, name: str) -> Any:
             return kwargs.get("default") or s.throw(ValueError, f"{name}() arg is an empty sequence")
         key = kwargs.get("key", NONE)
         plain = isinstance(key, Const)
-        kinds = {v.cls if isinstance(v, (Const, TensorNumber)) else None for v in items}
-        if plain and (kinds == {float} or kinds == {int} and any(map(scalars.varies, items))):
+        kinds = {v.cls if isinstance(v, (Const, TensorNumber)) or is_late_size(v) else None for v in items}
+        free = any(scalars.varies(v) or is_late_size(v) for v in items)
+        if plain and (kinds == {float} or kinds == {int} and free):
             made = scalars.call(s, {"min": min, "max": max}[name], items) if len(items) > 1 else None
             if made is not None:
                 return made  # whichever it is: nothing relies on the outcome

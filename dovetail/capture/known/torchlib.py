@@ -11,15 +11,17 @@ import torch
 import torch.compiler
 import torch.overrides
 
-from dovetail.capture import state
+from dovetail.capture import late, state
 from dovetail.capture.calls import fold
 from dovetail.capture.contexts import enter_autocast, exit_autocast
 from dovetail.capture.known.constructors import element_type
-from dovetail.capture.known.table import KNOWN, known
+from dovetail.capture.known.table import INLINE, KNOWN, known
 from dovetail.capture.scalars import varies
+from dovetail.capture.sizes import is_late_size
 from dovetail.capture.values.base import FALSE, NONE, TRUE, Const, Value, boolean
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.scalar import Claim
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.settings import ASKED, SETTINGS
@@ -104,16 +106,47 @@ for _name in ("is_floating_point", "is_complex", "numel", "is_signed", "is_infer
     KNOWN[getattr(torch, _name)] = _method_alias(_name)
 
 
-@known(torch.nonzero, torch.unique, torch.unique_consecutive, torch.masked_select, torch.argwhere, torch.bincount)
-def _data_dependent_shape(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.unsupported(
-        "data-dependent-shape", "the size of the result depends on the values of a tensor",
-        "Use torch.where with three arguments or a mask of fixed size.",
-    )
+def _of_late_size(function: Any) -> Callable[..., Value]:
+    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        if late.allowed(s):
+            return s.torch_call(function, args, kwargs)
+        return s.unsupported(
+            "data-dependent-shape", "the size of the result depends on the values of a tensor",
+            "Use torch.where with three arguments or a mask of fixed size.",
+        )
+
+    return handler
 
 
-def _data_dependent_method(s: Any, value: Any, args: Args, kwargs: Kwargs) -> Value:
-    return _data_dependent_shape(s, [value, *args], kwargs)
+for _name in ("nonzero", "unique", "unique_consecutive", "masked_select", "argwhere", "bincount"):
+    KNOWN[getattr(torch, _name)] = _of_late_size(getattr(torch, _name))
+
+
+def _check(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """`torch._check(condition, message)` and its like: of late sizes, a fact that the graph checks."""
+    condition = args[0] if args else kwargs.get("cond")
+    known = late.truth(s, condition) if isinstance(condition, Claim) else condition is TRUE or None
+    if isinstance(condition, Claim) and known is None:
+        late.check(s, condition)
+        return NONE
+    return NONE if known else INLINE
+
+
+KNOWN.update(dict.fromkeys((torch._check, torch._check_index, torch._check_value, torch._check_type), _check))
+
+
+@known(torch._check_is_size)
+def _check_is_size(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if not args or not is_late_size(args[0]):
+        return INLINE
+    claims = [s.compare(">=", args[0], Const(0))]
+    claims += [s.compare("<=", args[0], kwargs["max"])] if kwargs.get("max", NONE) is not NONE else []
+    for claim in claims:
+        if isinstance(claim, Claim):
+            late.check(s, claim)
+        elif not claim.value:  # type: ignore[attr-defined]
+            return INLINE
+    return NONE
 
 
 @known(torch.equal, torch.allclose, torch.is_nonzero)

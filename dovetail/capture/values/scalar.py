@@ -31,13 +31,16 @@ class ScalarValue(LateConst):
 
 
 class GraphNumber(Value):
-    """A number that the graph computes from a tensor (`t.item()`); its value is not known while capturing."""
+    """A number that the graph computes from a tensor (`t.item()`); its value is not known while capturing.
 
-    __slots__ = ("node", "kind")
+    `dim` is what it is in terms of sizes that are only known then; see `capture/late.py`.
+    """
 
-    def __init__(self, node: torch.fx.Node, kind: type) -> None:
+    __slots__ = ("node", "kind", "dim")
+
+    def __init__(self, node: torch.fx.Node, kind: type, dim: Any = None) -> None:
         super().__init__()
-        self.node, self.kind = node, kind
+        self.node, self.kind, self.dim = node, kind, dim
 
     @property
     def cls(self) -> type:  # type: ignore[override]
@@ -48,6 +51,23 @@ class GraphNumber(Value):
 
     def describe(self) -> str:
         return "a number that a tensor holds"
+
+
+class Claim(Value):
+    """`left sign right` of sizes, which nobody knows to be true or false; `claim` is the same as `(sign, Dim)`."""
+
+    __slots__ = ("sign", "left", "right", "claim")
+    cls = bool
+
+    def __init__(self, sign: str, left: Value, right: Value, claim: tuple[str, Any]) -> None:
+        super().__init__()
+        self.sign, self.left, self.right, self.claim = sign, left, right, claim
+
+    def key(self) -> Any:
+        raise NotNative(self)
+
+    def describe(self) -> str:
+        return "whether a size that is only known when the graph runs is what the code compares it with"
 
 
 class TensorNumber(Value):

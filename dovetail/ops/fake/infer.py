@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.ops.fake import full, metas, refusals, shapes, trials
+from dovetail.ops.fake import full, late, metas, refusals, shapes, trials
 from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.rules import IN_PLACE, RULES, elementwise, in_place, is_elementwise
 from dovetail.ops.fake.spec import Spec
@@ -41,7 +41,12 @@ def infer(
         found = shapes.RULES[func](*args, **kwargs)
         if found is not NotImplemented:
             return _wrap_spec(found, cls)
-    if not _index_of_integers(func, args):
+    if late.active() is not None and late.is_late(func, args, kwargs):
+        if func is not _INDEX:
+            return _wrap_spec(late.RULES[func](late.active(), *args, **kwargs), cls)
+        args = late.without_masks(args, cls)
+        sized = True
+    if args is NotImplemented or not _index_of_integers(func, args):
         refuse_data_dependent(func)
     if torch.Tag.inplace_view in func.tags:
         return _in_place_view(func, args, kwargs)
@@ -116,9 +121,12 @@ _INDEXING = frozenset((
 ))  # fmt: skip
 
 
+_INDEX = torch.ops.aten.index.Tensor
+
+
 def _index_of_integers(func: Any, args: tuple[Any, ...]) -> bool:
     """aten.index carries the tag for the sake of masks; with integer indices its shape is known."""
-    indices = args[1] if func is torch.ops.aten.index.Tensor else ()
+    indices = args[1] if func is _INDEX else ()
     return bool(indices) and all(i is None or i.dtype not in (torch.bool, torch.uint8) for i in indices)
 
 

@@ -6,18 +6,32 @@ settles it; otherwise the answer of this call becomes a `Fact` that the entry gu
 
 An equality that can be solved for a symbol replaces it from then on, so s1 == s0 leaves one symbol in all later
 expressions.
+
+A `late` symbol is a size that an operator finds out when the program runs. What is asked about it is answered by what
+sizes are like in general, and the answer is a fact as well, which the program checks as soon as it knows the size. Its
+value can be asked for by nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from dovetail.errors import Unsupported
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 
 EQUAL, UNEQUAL, AT_LEAST = "==", "!=", ">="
 _MIRRORED = {EQUAL: EQUAL, UNEQUAL: UNEQUAL, AT_LEAST: "<="}
+
+
+LATE = 2  # what a late size counts as where something is decided: neither empty nor a single one
+LEAST = -(1 << 63)  # of what a tensor of integers may hold
+
+
+class Undecided(Unsupported):
+    """Something depends on a size that is only known when the program runs."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,8 @@ class Sizes:
         self._known: dict[tuple[str, Dim], bool | None] = {}
         self._bounds: list[Dim] | None = None  # what is relied on to be at least 0
         self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
+        self.late: dict[Symbol, str] = {}  # with the operators that they come from
+        self.counts: dict[Any, tuple[Any, int, Dim]] = {}  # of tensors, with their versions: what was found out of them
 
     def symbol(self, name: str, hint: int, lo: int = 0) -> Dim:
         """A new symbol of at least `lo`, whose value in this call is `hint`."""
@@ -55,7 +71,18 @@ class Sizes:
         self.hints[dims.as_symbol(made)] = hint
         return made
 
+    def late_symbol(self, operator: str, lo: int = 0) -> Dim:
+        """A new symbol for what `operator` finds out when the program runs."""
+        made = dims.symbol(f"u{len(self.late)}", lo)
+        symbol = dims.as_symbol(made)
+        self.hints[symbol], self.late[symbol] = LATE, operator
+        return made
+
     # ------------------------------------------------------------ questions
+
+    def is_late(self, dim: Dim) -> bool:
+        """Is the value only known when the program runs?"""
+        return bool(self.late) and not self.late.keys().isdisjoint(dims.symbols(dim))
 
     def resolve(self, dim: Dim) -> Dim:
         """The same value in terms of the fewest symbols."""
@@ -71,18 +98,33 @@ class Sizes:
         """The value in the call that is captured."""
         return dims.evaluate(dim, self.hints)
 
-    def holds(self, sign: str, dim: Dim) -> bool:
+    def likely(self, sign: str, dim: Dim, alike: bool | None = None) -> bool:
+        """Is `dim sign 0` true in this call? Late sizes are not 0 or 1, and equal to what they are compared with.
+
+        `alike`: is `dim` the difference of what are equal then? None: judge by what it looks like.
+        """
+        value = self.hint(dim)
+        if sign == AT_LEAST:
+            return value >= 0
+        alike = not _is_small(dim) if alike is None and self.is_late(dim) else alike
+        equal = bool(alike) if self.is_late(dim) else value == 0
+        return equal == (sign == EQUAL)
+
+    def holds(self, sign: str, dim: Dim, alike: bool | None = None) -> bool:
         """Is `dim sign 0` true? Relies on the answer where nothing known settles it."""
         known = self.known(sign, dim)
         if known is not None:
             return known
         dim = self.resolve(dim)
-        value = self.hint(dim)
+        return self.expect(sign, dim, self.likely(sign, dim, alike))
+
+    def expect(self, sign: str, dim: Dim, answer: bool) -> bool:
+        """Rely on this answer to a question that nothing known settles."""
         if sign == AT_LEAST:
-            self._rely(AT_LEAST, dim if value >= 0 else -dim - 1)
-            return value >= 0
-        self._rely(EQUAL if value == 0 else UNEQUAL, dim)
-        return (value == 0) == (sign == EQUAL)
+            self._rely(AT_LEAST, dim if answer else -dim - 1)
+        else:
+            self._rely(EQUAL if answer == (sign == EQUAL) else UNEQUAL, dim)
+        return answer
 
     def known(self, sign: str, dim: Dim) -> bool | None:
         """The same where it is settled for every call that the facts allow; None where it is not."""
@@ -106,6 +148,8 @@ class Sizes:
     def value(self, dim: Dim) -> int:
         """The number, on which the entry relies from then on."""
         dim = self.resolve(dim)
+        if self.is_late(dim):
+            raise undecided(self, dim)
         if not isinstance(dim, int):
             hint = self.hint(dim)
             if not any(dims.coefficient(dim, s) in (1, -1) for s in dim.symbols):
@@ -189,9 +233,13 @@ class Sizes:
         return None
 
     def _solve(self, dim: Dim) -> None:
-        """Eliminate the newest symbol that occurs alone with the coefficient 1 or -1."""
+        """Eliminate the newest symbol that occurs alone with the coefficient 1 or -1.
+
+        Where there are late ones it is the last of these, or none: the others are known without it.
+        """
         assert not isinstance(dim, int)
-        for symbol in sorted(dim.symbols, reverse=True):
+        last = [s for s in self.late if s in dim.symbols][-1:]
+        for symbol in last or sorted(dim.symbols, reverse=True):
             step = dims.coefficient(dim, symbol)
             if step in (1, -1):
                 rest = dim - dims.of_symbol(symbol) * step
@@ -211,6 +259,23 @@ class Sizes:
         low = dims.as_symbol(before).lo if before is not None else symbol.lo
         if isinstance(bound, int) and bound > low:
             self.lows[symbol] = dims.symbol(symbol.name, bound, hint=symbol.hint)
+
+
+def undecided(sizes: Sizes, dim: Dim) -> Undecided:
+    names = sorted({sizes.late[s] for s in dims.symbols(dim) if s in sizes.late})
+    return Undecided(
+        "data-dependent-size", f"what comes next depends on a size that {' and '.join(names)} finds out when the graph "
+        "runs", "State what is known of it with torch._check, or keep it out of Python's control flow.",
+    )  # fmt: skip
+
+
+def _is_small(dim: Dim) -> bool:
+    """Does `dim == 0` ask whether something is empty, or a single one?"""
+    assert not isinstance(dim, int)
+    terms = dict(dim.terms)
+    constant = terms.pop((), 0)
+    remainder = any(isinstance(atom, dims.Mod) for monomial in terms for atom in monomial)
+    return abs(constant) <= 1 and len({c > 0 for c in terms.values()}) == 1 and not remainder
 
 
 def _halves(dim: Dim) -> tuple[Dim, Dim]:

@@ -154,6 +154,8 @@ class SizeNode(_Node):
         below = self.sizes.known(AT_LEAST, other.dim - self.dim)
         if below is not None:
             return self if below == least else other
+        if self.sizes.known(AT_LEAST, self.dim - other.dim):
+            return other if least else self
         return self._binary(function, other)
 
     def neg(self) -> SizeNode:
@@ -174,7 +176,8 @@ class SizeNode(_Node):
         if not isinstance(other, SizeNode):
             raise needed()
         left, right = (other.dim, self.dim) if swapped else (self.dim, other.dim)
-        return TruthNode(self.sizes, (sign, left - right - offset))
+        alike = not any(isinstance(side, int) and side in (0, 1) for side in (left, right))
+        return TruthNode(self.sizes, (sign, left - right - offset), alike)
 
     def eq(self, other: Any) -> TruthNode:
         return self._compare(EQUAL, other, False)
@@ -260,10 +263,11 @@ class SizeNode(_Node):
 class TruthNode(_Node):
     """A statement about sizes: known, `(sign, dim)` for `dim sign 0`, or `("and" | "or", left, right)`."""
 
-    __slots__ = ("claim",)
+    __slots__ = ("claim", "alike")
 
-    def __init__(self, sizes: Sizes, claim: Any) -> None:
-        self.sizes, self.claim = sizes, claim
+    def __init__(self, sizes: Sizes, claim: Any, alike: bool | None = None) -> None:
+        """`alike`: are the two sides expected to be equal? So they are unless one is 0 or 1."""
+        self.sizes, self.claim, self.alike = sizes, claim, alike
 
     def __str__(self) -> str:
         return str(self.claim)
@@ -293,13 +297,18 @@ class TruthNode(_Node):
             return self.claim[0] == UNEQUAL
         if not isinstance(self.claim, bool) and self.claim[0] in ("and", "or"):
             return _known(self.sizes, self.claim) is True
-        return _decide(self.sizes, self.claim)
+        return self.bool_()
 
     def bool_(self) -> bool:
-        return _decide(self.sizes, self.claim)
+        return _decide(self.sizes, self.claim, self.alike)
 
     def expect_true(self, file: str, line: int) -> bool:
-        return _decide(self.sizes, self.claim)
+        """What a check states about late sizes is relied on, however unlikely."""
+        claim = self.claim
+        plain = not isinstance(claim, bool) and claim[0] not in ("and", "or") and _known(self.sizes, claim) is None
+        if plain and self.sizes.is_late(self.sizes.resolve(claim[1])):
+            return self.sizes.expect(claim[0], self.sizes.resolve(claim[1]), True)
+        return self.bool_()
 
     expect_size = expect_true
 
@@ -340,7 +349,7 @@ def _negated(claim: Any) -> Any:
 
 def _holds_equal(node: TruthNode) -> bool:
     """Are the two sides of an equation equal in this call?"""
-    return node.sizes.hint(node.claim[1]) == 0
+    return node.sizes.likely(EQUAL, node.sizes.resolve(node.claim[1]), node.alike)
 
 
 def _known(sizes: Sizes, claim: Any) -> bool | None:
@@ -360,17 +369,16 @@ def _hint(sizes: Sizes, claim: Any) -> bool:
         return claim
     if claim[0] in ("and", "or"):
         return (all if claim[0] == "and" else any)(_hint(sizes, c) for c in claim[1:])
-    sign, value = claim[0], sizes.hint(claim[1])
-    return value >= 0 if sign == AT_LEAST else (value == 0) == (sign == EQUAL)
+    return sizes.likely(*claim)
 
 
-def _decide(sizes: Sizes, claim: Any) -> bool:
+def _decide(sizes: Sizes, claim: Any, alike: bool | None = None) -> bool:
     """Relies on as little as settles it."""
     known = _known(sizes, claim)
     if known is not None:
         return known
     if claim[0] not in ("and", "or"):
-        return sizes.holds(*claim)
+        return sizes.holds(*claim, alike)
     decisive = claim[0] == "or"
     for part in sorted(claim[1:], key=lambda c: _known(sizes, c) is None):
         if _hint(sizes, part) is decisive:

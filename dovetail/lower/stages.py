@@ -1,0 +1,298 @@
+"""A graph in which sizes are found out, taken apart at the operators that do.
+
+before:  %m = gt(%x, 0);  %i = nonzero(%m);  %y = sin(%x);  %z = index(%y, [%i]);  return (%z,)
+after:   part 0: %m = gt(%x, 0)
+         %i = nonzero(%m);  u0 = %i.size(0)
+         part 1: %y = sin(%x);  %z = index(%y, [%i])
+
+Each part is a graph like any other: its symbolic sizes are those of its inputs. A node belongs to the first part that
+has what it needs. Views are taken again in each part that reads them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.ir import dims
+from dovetail.ir.aten import AtenGraph, Subprogram
+from dovetail.ir.binding import bind
+from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.staged import Call, Check, Layout, Learn, Part, Ref, Staged, Step
+from dovetail.ops.effects import has_effect
+from dovetail.ops.fake.late import finds_out
+from dovetail.ops.fake.needed import sizes_in, unknown_sizes
+from dovetail.ops.fake.symint import concrete, dim_of, is_size
+from dovetail.ops.schema import facts
+
+Node = torch.fx.Node
+
+
+def in_stages(aten: AtenGraph) -> Staged | None:
+    """The graph in parts; None where every size is known from the beginning."""
+    finders = [n for n in aten.graph.nodes if finds_out(n)]
+    return _Stages(aten, finders).run() if finders else None
+
+
+class _Stages:
+    def __init__(self, aten: AtenGraph, finders: list[Node]) -> None:
+        self.aten, self.finders = aten, set(finders)
+        self.nodes = list(aten.graph.nodes)
+        self.sizes = next(_node(s).sizes for n in finders for s in _raw(n.meta["val"]))
+        self.level: dict[Node, int] = {}
+        self.symbol_level: dict[Symbol, int] = {}
+        self.wanted: dict[int, dict[Node, None]] = {}  # what each part gives
+        self.steps: list[Step] = []
+        self.made: set[Node] = set()  # what has a name between the parts
+        self.checked: set[Any] = set()
+
+    def run(self) -> Staged:
+        for node in self.nodes:
+            self.place(node)
+        results = list(self.nodes[-1].args[0])  # type: ignore[call-overload]
+        last = max(self.level.values())
+        self.demand([*(n for n in results if isinstance(n, Node)), *(n for _, n in self.aten.mutated)])
+        for node in self.finders:
+            self.demand(_nodes_in([node.args, node.kwargs]))
+        contents = {}
+        for level in range(last, -1, -1):
+            contents[level] = self.contents(level)
+        for level in range(last + 1):
+            self.part(level, contents[level], results)
+            for node in self.nodes:
+                if node in self.finders and self.level[node] == level + 1:
+                    self.find(node)
+        viewed = {n: k in (self.aten.viewed or ()) for k, n in enumerate(results) if isinstance(n, Node)}
+        outputs = tuple(
+            self.output(n, viewed[n]) if isinstance(n, Node) else dim_of(n) if is_size(n) else n for n in results
+        )
+        inputs = [n for n in self.nodes if n.op == "placeholder"]
+        written = tuple((inputs[k].name, self.value(n).name) for k, n in self.aten.mutated)
+        names = {n.target for n in self.finders}
+        return Staged(
+            tuple(n.name for n in inputs if n.name not in self.aten.constants), self.aten.constants, self.told(inputs),
+            tuple(self.steps), outputs, written, any(map(_draws, self.nodes)), ", ".join(sorted(map(str, names))),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ which part a node belongs to
+
+    def place(self, node: Node) -> None:
+        """Random operators, and others with an effect, stay in order."""
+        if node.op != "call_function":
+            self.level[node] = 0
+            return
+        before = [self.level[n] for n in node.all_input_nodes]
+        finder = node in self.finders
+        for size in sizes_in([node.args, node.kwargs, None if finder else node.meta.get("val")]):
+            before += [self.symbol_level.get(s, 0) for s in dims.symbols(dim_of(size))]
+        ordered = finder or node.target is not operator.getitem and has_effect(node)
+        if ordered and not finder:
+            before.append(self.effects)
+        self.level[node] = max(before, default=0) + finder
+        if ordered and not finder:
+            self.effects = self.level[node]
+        if finder:
+            for size in _raw(node.meta["val"]):
+                for symbol in dims.symbols(_node(size).dim) & self.sizes.late.keys():
+                    self.symbol_level.setdefault(symbol, self.level[node])
+
+    effects = 0  # the part of the last effect
+
+    def is_between(self, node: Node) -> bool:
+        """Is it at hand between the parts: an input, what a finder gives, or a view of that?"""
+        if node.op == "placeholder" or node in self.finders:
+            return True
+        return (_is_view(node) or node.target is operator.getitem) and self.is_between(node.args[0])  # type: ignore[arg-type]
+
+    def demand(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            if not self.is_between(node):
+                self.wanted.setdefault(self.level[node], {})[node] = None
+
+    def contents(self, level: int) -> list[Node]:
+        """The nodes that the part computes; what it needs of earlier ones is demanded."""
+        roots = list(self.wanted.get(level, ()))
+        roots += [n for n in self.nodes if self.level[n] == level and self.inside(n) and has_effect(n)]
+        found: set[Node] = set()
+        stack = roots
+        while stack:
+            node = stack.pop()
+            if node in found:
+                continue
+            found.add(node)
+            for used in node.all_input_nodes:
+                if self.computed(used, level):
+                    stack.append(used)
+                else:
+                    self.demand([used])
+        return [n for n in self.nodes if n in found]
+
+    def inside(self, node: Node) -> bool:
+        return node.op == "call_function" and node not in self.finders and node.target is not operator.getitem
+
+    def computed(self, node: Node, level: int) -> bool:
+        """In this part itself? A view is taken where it is read."""
+        if node.op != "call_function" or node in self.finders:
+            return False
+        if node.target is operator.getitem and node.args[0] in self.finders:
+            return False
+        return self.level[node] == level or _is_view(node) or _is_plain(node)
+
+    # ------------------------------------------------------------ steps
+
+    def part(self, level: int, contents: list[Node], results: list[Any]) -> None:
+        if not contents:
+            return
+        graph, env, given = torch.fx.Graph(), {}, []
+        outside = [n for n in self.nodes if n not in contents and any(u in contents for u in n.users)]
+        varying = [n for n in outside if n.name not in self.aten.constants]
+        for node in varying:
+            env[node] = _placeholder(graph, node)
+            given.append(self.value(node))
+        after = graph.placeholder("sizes")
+        constants = [n for n in outside if n.name in self.aten.constants]
+        for node in constants:
+            env[node] = _placeholder(graph, node)
+        for node in contents:
+            made = env[node] = graph.node_copy(node, env.__getitem__)
+            made.meta = dict(node.meta)
+        wanted = [n for n in self.wanted.get(level, ()) if n in env]
+        graph.output(tuple(env[n] for n in wanted))
+        for size in unknown_sizes(graph):
+            with graph.inserting_before(after):
+                graph.placeholder(f"size_{size}").meta["val"] = concrete(size)
+            given.append(size.dim)
+        graph.erase_node(after)
+        viewed = self.aten.viewed
+        known = None if viewed is None else {n for k, n in enumerate(results) if isinstance(n, Node) and k in viewed}
+        places = None if known is None else frozenset(k for k, n in enumerate(wanted) if n in known)
+        used = {n.name: self.aten.constants[n.name] for n in constants}
+        self.steps.append(Part(AtenGraph(graph, (), used, viewed=places), tuple(given), tuple(n.name for n in wanted)))
+        self.made.update(wanted)
+
+    def value(self, node: Node) -> Ref:
+        """The value between parts, made of what is there if need be."""
+        if node.op != "placeholder" and node not in self.made:
+            self.call(node)
+        return Ref(node.name)
+
+    def output(self, node: Node, view: bool) -> Ref:
+        if self.aten.viewed is None or node.op == "placeholder" or not self.is_between(node):
+            return self.value(node)
+        name = f"{node.name}_given"
+        self.steps.append(Call(name, _related, (self.value(node), view)))
+        return Ref(name)
+
+    def call(self, node: Node) -> None:
+        args, kwargs = self.argument(node.args), self.argument(node.kwargs)
+        self.steps.append(Call(node.name, node.target, args, kwargs))
+        self.made.add(node)
+
+    def argument(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            return self.value(value)
+        if is_size(value):
+            return dim_of(value)
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self.argument, value))
+        if isinstance(value, dict):
+            return {k: self.argument(v) for k, v in value.items()}
+        return value
+
+    def find(self, node: Node) -> None:
+        val = node.meta["val"]
+        self.call(node)
+        several = isinstance(val, (tuple, list))
+        self.learn((f"{node.name}[{k}]", v) for k, v in enumerate(val)) if several else self.learn([(node.name, val)])
+        self.check()
+        if isinstance(val, torch.Tensor):
+            layout = tuple(map(dim_of, val.shape)), tuple(map(dim_of, val.stride()))
+            self.steps.append(Layout(node.name, *layout, str(node.target)))
+
+    def learn(self, values: Iterable[tuple[str, Any]]) -> None:
+        known = {step.symbol for step in self.steps if isinstance(step, Learn)}
+        for text, value in values:
+            for where, size in _places(text, value):
+                dim = _node(size).dim
+                for symbol in dims.symbols(dim) & self.sizes.late.keys() - known:
+                    if dim is dims.of_symbol(symbol):
+                        self.steps.append(Learn(symbol, where))
+                        known.add(symbol)
+
+    def check(self) -> None:
+        """What the compilation relies on about sizes that are all known by now."""
+        known = {step.symbol for step in self.steps if isinstance(step, Learn)}
+        for fact in self.sizes.facts:
+            mine = dims.symbols(fact.dim) & self.sizes.late.keys()
+            if mine and mine <= known and fact not in self.checked:
+                self.checked.add(fact)
+                self.steps.append(Check(str(fact)))
+
+    def told(self, inputs: list[Node]) -> dict[Symbol, str]:
+        pairs: list[tuple[str, Dim]] = []
+        for node in inputs:
+            pairs += [(text, _node(size).dim) for text, size in _places(node.name, node.meta["val"])]
+        return bind(pairs)
+
+
+def _placeholder(graph: torch.fx.Graph, node: Node) -> Node:
+    made = graph.placeholder(node.name)
+    made.meta = dict(node.meta)
+    return made
+
+
+def _node(size: Any) -> Any:
+    return size.node if isinstance(size, torch.SymInt) else size
+
+
+def _raw(value: Any) -> list[Any]:
+    """The symbolic sizes in what an operator gives."""
+    return list(sizes_in(value))
+
+
+def _places(text: str, value: Any) -> list[tuple[str, Any]]:
+    """Where sizes can be read."""
+    if is_size(value):
+        return [(text, value)]
+    if not isinstance(value, torch.Tensor) or not value._has_symbolic_sizes_strides:
+        return []
+    found = [(f"{text}.size({k})", n) for k, n in enumerate(value.shape) if is_size(n)]
+    return found + [(f"{text}.stride({k})", n) for k, n in enumerate(value.stride()) if is_size(n)]
+
+
+def _nodes_in(value: Any) -> list[Node]:
+    found: list[Node] = []
+    torch.fx.map_arg(value, found.append)
+    return found
+
+
+def _is_view(node: Node) -> bool:
+    if node.op != "call_function":
+        return False
+    if node.target is operator.getitem:
+        return _is_view(node.args[0])  # type: ignore[arg-type]
+    return not isinstance(node.target, Subprogram) and facts(node.target).view
+
+
+def _is_plain(node: Node) -> bool:
+    """Is it made of numbers and sizes alone, at no cost where it is read?"""
+    if node.target is operator.getitem or node.all_input_nodes or has_effect(node):
+        return False
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _draws(node: Node) -> bool:
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    return isinstance(node.target, Subprogram) or facts(node.target).random
+
+
+def _related(tensor: torch.Tensor, view: bool) -> torch.Tensor:
+    """The tensor, as a view in PyTorch's sense or as none."""
+    if tensor._is_view() == view:
+        return tensor
+    return torch.ops.aten.alias.default(tensor) if view else tensor.detach()

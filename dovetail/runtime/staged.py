@@ -1,0 +1,37 @@
+"""A graph whose parts are called one after the other, as a callable of its inputs."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from dovetail.ir.host import HostProgram
+from dovetail.runtime.program import LASTING, LEFT, CheckFailed, OtherSizes, expect_layout
+
+_numbers = count()
+
+
+def load(
+    host: HostProgram, parts: Sequence[Callable[..., Any]], eager: Callable[..., Any] | None
+) -> Callable[..., Any]:
+    """`eager` runs in its place where a size turns out to be other than what the code relies on; nothing has been
+    written to by then."""
+    filename = f"<dovetail stages {next(_numbers)}>"
+    linecache.cache[filename] = (len(host.text), None, host.text.splitlines(True), filename)
+    namespace = {**host.names, "OtherSizes": OtherSizes, "expect_layout": expect_layout, LASTING: host.lasting}
+    namespace |= {f"part{k}": part for k, part in enumerate(parts)}
+    exec(compile(host.text, filename, "exec"), namespace)
+    run = namespace["run"]
+    if eager is None or eager is LEFT:
+        return run  # type: ignore[no-any-return]
+
+    def call(*inputs: Any) -> Any:
+        try:
+            return run(*inputs)
+        except CheckFailed:
+            pass
+        return eager(*inputs)
+
+    return call

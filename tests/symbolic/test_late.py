@@ -1,0 +1,237 @@
+"""Sizes that depend on values: one graph, compiled once, right for whatever turns out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import dovetail
+
+ROWS, COLUMNS = 12, 6
+ORDER = torch.arange(ROWS)
+MASKS = [ORDER % 3 == 1, ORDER < 0, ORDER == 3, ORDER >= 0]
+NUMBERS = [torch.tensor(n) for n in (5, 0, 1, 12)]
+LENGTHS = [torch.tensor(n) for n in ([3, 9], [0, 12], [11, 1], [6, 6])]
+LABELS = [torch.tensor(n) for n in ([1, 2, 2, 3], [1, 1, 1, 1], [4, 5, 6, 7], [0, 9, 9, 0])]
+REPEATS = [ORDER * 0 + 3, ORDER * 0, ORDER % 2, ORDER * 0 + 1]
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal values, and strides where there are elements."""
+    if isinstance(expected, (tuple, list)):
+        assert type(found) is type(expected) and len(found) == len(expected)
+        for a, b in zip(found, expected, strict=True):
+            same(a, b)
+    elif isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        assert not expected.numel() or found.stride() == expected.stride()
+    else:
+        assert type(found) is type(expected) and found == expected
+
+
+def x() -> torch.Tensor:
+    return torch.randn(ROWS, COLUMNS)
+
+
+def padded(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros(2, n.max().item(), COLUMNS)
+    for row, part in enumerate(x.split(n.tolist())):
+        out[row, : part.shape[0]] = part
+    return out
+
+
+def routed(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for k, chosen in enumerate((m, ~m)):
+        rows = chosen.nonzero().squeeze(-1)
+        out = out.index_add(0, rows, (x[rows] * (k + 2)).tanh())
+    return out
+
+
+def written(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    out[m] = x[m] * 2
+    return out
+
+
+def stated(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    k = n.item()
+    torch._check(k <= 12)
+    torch._check_is_size(k)
+    return x[:k] + 1 if k <= 12 else x
+
+
+def drawn(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    first = torch.rand(3)
+    chosen = x[m]
+    return chosen.sum() + first.sum() + torch.rand(2).sum()
+
+
+#: function, what its second argument is
+CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
+    "a mean of chosen rows": (lambda x, m: x[m].mean(), MASKS),
+    "chosen rows": (lambda x, m: (x[m] * 2).relu() + 1, MASKS),
+    "chosen columns of chosen rows": (lambda x, m: x[m][:, 1:3].sin().sum(1), MASKS),
+    "what both choose": (lambda x, m: x[m] + (x * 2)[m], MASKS),
+    "masked_select": (lambda x, m: x.masked_select(m[:, None]).sum(), MASKS),
+    "nonzero": (lambda x, m: (x[m.nonzero().squeeze(1)].cos().sum(0), m.nonzero()), MASKS),
+    "argwhere": (lambda x, m: torch.argwhere(x > 0) * 2, MASKS),
+    "where": (lambda x, m: x.index_select(0, torch.where(m)[0]) * 3, MASKS),
+    "a view that is returned": (lambda x, m: (y := x[m], y.t(), y[1:]), MASKS),
+    "a number of rows": (lambda x, m: (x[m].shape[0], len(x[m]) * 2 + 1, x[m].numel()), MASKS),
+    "a mean by hand": (lambda x, m: x[m].sum() / max(x[m].shape[0], 1), MASKS),
+    "reshaped": (lambda x, m: (x[m].view(-1, 2, 3) + 1).flatten(1).sum(0), MASKS),
+    "cat": (lambda x, m: torch.cat([x[m], x[~m] * 2]).sin(), MASKS),
+    "matmul": (lambda x, m: x[m] @ x.t(), MASKS),
+    "softmax": (lambda x, m: x[m].softmax(0), MASKS),
+    "attention among them": (lambda x, m: torch.softmax(x[m] @ x[m].t(), -1) @ x[m], MASKS),
+    "stores to chosen rows": (written, MASKS),
+    "routing": (routed, MASKS),
+    "random numbers in order": (drawn, MASKS),
+    "one after the other": (lambda x, m: (y := x[m])[y[:, 0] > 0].sum(0), MASKS),
+    "zeros": (lambda x, n: torch.zeros(n.item()) + 1, NUMBERS),
+    "the first rows": (lambda x, n: x[: n.item()].cos() * 2, NUMBERS),
+    "the last rows": (lambda x, n: x[n.item() :] * 2, NUMBERS),
+    "narrow": (lambda x, n: x.narrow(0, 0, n.item()) + 1, NUMBERS),
+    "expand": (lambda x, n: x[0].expand(n.item(), COLUMNS) * 2, NUMBERS),
+    "stated bounds": (stated, NUMBERS),
+    "positions": (lambda x, n: torch.arange(n.max().item())[None] < n[:, None], LENGTHS[:1] + LENGTHS[2:]),
+    "split": (lambda x, n: [part.sum(0) for part in x.split(n.tolist())], LENGTHS),
+    "padding": (padded, LENGTHS),
+    "repeat_interleave": (lambda x, r: torch.repeat_interleave(x, r, dim=0) * 2, REPEATS),
+    "unique": (lambda x, n: torch.unique(n, return_inverse=True, return_counts=True), LABELS),
+    "unique rows": (lambda x, n: torch.unique(n.view(2, 2), dim=1)[:, :1] + 1, LABELS),
+    "unique in a row": (lambda x, n: n.unique_consecutive() * 2, LABELS),
+    "bincount": (lambda x, n: torch.bincount(n).cumsum(0), LABELS),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    dovetail.reset()
+    yield
+    dovetail.reset()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_graph_serves_every_outcome(name: str) -> None:
+    fn, others = CASES[name]
+    compiled = dovetail.compile(fn, fullgraph=True)
+    for other in others:
+        given = x()
+        torch.manual_seed(1)
+        expected = fn(given, other)
+        torch.manual_seed(1)
+        same(compiled(given, other), expected)
+    assert sum(r.outcome == "compiled" for r in dovetail.explain(fn)(x(), others[0]).records) == 1
+
+
+TRAINED = [
+    "chosen rows", "what both choose", "masked_select", "nonzero", "cat", "routing", "stores to chosen rows", "split",
+    "one after the other", "matmul", "the first rows", "repeat_interleave", "a view that is returned", "padding",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients_flow_through_them(name: str) -> None:
+    fn, others = CASES[name]
+    compiled = dovetail.compile(fn, fullgraph=True)
+    for other in others:
+        given = x().requires_grad_()
+        same(_gradient(compiled, given, other), _gradient(fn, given, other))
+
+
+def _gradient(fn: Callable[..., Any], given: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    found = fn(given, other)
+    results = found if isinstance(found, (tuple, list)) else [found]
+    total = sum((t * t).sum() for t in results if isinstance(t, torch.Tensor) and t.requires_grad)
+    return torch.autograd.grad(total, given)[0]
+
+
+def test_a_size_may_vary_beside_them() -> None:
+    def fn(x, m):
+        return (x[m] * x.shape[0]).sum(0) + x.shape[1]
+
+    compiled = dovetail.compile(fn, fullgraph=True, dynamic=True)
+    for rows, columns in ((4, 3), (9, 5), (2, 2), (30, 7)):
+        given = torch.randn(rows, columns)
+        for mask in (given[:, 0] > 0, given[:, 0] > 9):
+            same(compiled(given, mask), fn(given, mask))
+
+
+def test_the_users_message_is_raised() -> None:
+    def fn(x, n):
+        k = n.item()
+        torch._check(k <= 3, lambda: f"{k} is too many")
+        return x[:k] * 2
+
+    compiled = dovetail.compile(fn, fullgraph=True)
+    same(compiled(x(), torch.tensor(2)).shape, torch.Size([2, COLUMNS]))
+    with pytest.raises(RuntimeError, match="4 is too many"):
+        compiled(x(), torch.tensor(4))
+
+
+def test_nothing_is_written_before_a_size_is_found_to_be_wrong() -> None:
+    def fn(x, n):
+        x.add_(1)
+        return torch.zeros(n.item() - 3), x
+
+    compiled = dovetail.compile(fn, fullgraph=True)
+    compiled(x(), torch.tensor(5))
+    given = x()
+    before = given.clone()
+    with pytest.raises(RuntimeError):
+        compiled(given, torch.tensor(1))
+    same(given, before + 1)
+
+
+@pytest.mark.parametrize("number", [5, 0, 1, -2, 40])
+def test_a_sign_that_was_not_expected_is_eagers(number: int) -> None:
+    compiled = dovetail.compile(lambda x, n: x[: n.item()] + 1)
+    given = x()
+    same(compiled(given, torch.tensor(number)), given[:number] + 1)
+
+
+def test_where_a_size_decides_the_graph_ends() -> None:
+    def fn(x, m):
+        y = x[m] + 1
+        return y * 2 if y.shape[0] > 1 else y - 1
+
+    compiled = dovetail.compile(fn)
+    for mask in MASKS:
+        given = x()
+        same(compiled(given, mask), fn(given, mask))
+    (reason,) = dovetail.explain(fn)(x(), MASKS[0]).break_reasons
+    assert "data-dependent-branch" in reason.reason
+
+
+def test_a_loop_over_one_ends_the_graph() -> None:
+    def fn(x, n):
+        for _ in range(n.item()):
+            x = x * 2
+        return x
+
+    compiled = dovetail.compile(fn)
+    for number in NUMBERS:
+        given = x()
+        same(compiled(given, number), fn(given, number))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_other_backends(backend: str) -> None:
+    for fn, others in CASES.values():
+        compiled = dovetail.compile(fn, backend=backend, fullgraph=True)
+        for other in others:
+            given = x()
+            torch.manual_seed(1)
+            expected = fn(given, other)
+            torch.manual_seed(1)
+            same(compiled(given, other), expected)
+
+
+def test_off() -> None:
+    with dovetail.config.patch(capture_dynamic_output_shape_ops=False):
+        assert dovetail.explain(lambda x, m: x[m] * 2)(x(), MASKS[0]).graph_break_count == 1
