@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
@@ -397,6 +398,43 @@ def test_saved_values_go_with_the_graph():
     out.sum().backward()
     with pytest.raises(RuntimeError):
         out.grad_fn.saved_tensors
+
+
+@torch.library.custom_op("tests_of_training::marked", mutates_args=())
+def _marked(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@torch.library.custom_op("tests_of_training::looked", mutates_args=())
+def _looked(x: torch.Tensor) -> torch.Tensor:
+    ALIVE.append(sum(not storage.expired() for storage in STORAGES))
+    return x.clone()
+
+
+_marked.register_fake(torch.empty_like)
+_looked.register_fake(torch.empty_like)
+_marked.register_autograd(lambda ctx, gradient: _looked(gradient))
+ALIVE: list[int] = []
+STORAGES: list[StorageWeakRef] = []
+
+
+def test_saved_values_are_freed_while_the_backward_pass_runs():
+    weights = [torch.randn(32, 32, requires_grad=True) for _ in range(4)]
+
+    def fn(x):
+        for w in weights:
+            x = _marked((x @ w).tanh())
+        return x.sum()
+
+    ALIVE.clear()
+    x = torch.randn(32, 32, requires_grad=True)
+    out = dovetail.compile(fn, fullgraph=True)(x)
+    held = {t.data_ptr() for t in (x, *weights)}
+    STORAGES[:] = [
+        StorageWeakRef(t.untyped_storage()) for t in out.grad_fn.saved_tensors if t.data_ptr() not in held
+    ]
+    out.backward()
+    assert ALIVE == sorted(set(ALIVE), reverse=True) and ALIVE[0] > 4 > ALIVE[-1]
 
 
 def test_without_gradients_nothing_is_recorded():
