@@ -304,7 +304,7 @@ def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, 
     if changed:
         node.meta["mutates"] = True
         grads.rely_on_own_memory(s, changed)
-    elif any(version and fake._is_view() and fake.requires_grad for fake, version in versions):
+    elif any(fake._is_view() and fake.requires_grad and (version or s.gradients.written) for fake, version in versions):
         node.meta["renews"] = True
     elif s.graph is s.root:
         grads.note_views(s, node, result, [fake for fake, _ in versions])

@@ -92,6 +92,8 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
             args, kwargs = _values(node.args, env), _values(node.kwargs, env)
             control = CONTROL.get(node.target)
             env[node] = called(node.target, args, kwargs) if control is None else control(recorder, inner, *args)
+            if not any(isinstance(env[used], torch.Tensor) for used in node.all_input_nodes):
+                recorder.adopt(env[node])
             if node.target in _ADDING_IN_PLACE and recorder.maker(env[node]) is torch.ops.aten.add.Tensor:
                 torch._C._increment_version([env[node]])
         elif node.op == "call_method":

@@ -147,6 +147,16 @@ class Recorder(FakeMode):
         self.handles[id(result)] = Handle(result, handle.base, self.node_of(handle), handle.base.version, handle, view)
         return result
 
+    def adopt(self, made: Any) -> None:
+        """What `torch.zeros` gives is detached from what its operator gave, which nobody sees: it is that itself."""
+        handle = self.handles.get(id(made))
+        if handle is None or handle.parent is None or handle.parent.parent is not None:
+            return
+        base, view = handle.base, handle.view
+        if base.fresh and not base.version and view is not None and view.operator._schema.name in IDENTITY:
+            base.tensor = made
+            self.handles[id(made)] = Handle(made, base, self.node_of(handle), 0)
+
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Node:
         """A node for the call. Where the graph's layouts differ from eager's, so does its `val`."""
         exact = True

@@ -95,6 +95,12 @@ PROGRAMS = {
         INNER, "with torch.no_grad(): y = x.view(-1)\n    x.transpose_(0, 1); y.type_as(y); y.contiguous(); y.real\n"
         "    return x * 1",
     ),
+    "parts of zeros that are reshaped in place": (
+        PLAIN, "y = torch.zeros(4); z = y.chunk(2); y.unsqueeze_(0); return *z, y", "out[0].add_(1)",
+    ),
+    "parts of ones that are transposed in place": (
+        PLAIN, "y = torch.ones(4); z = y[:2]; y.t_(); y.add_(1); return z, y, y.view(2, 2)", "out[1].add_(1)",
+    ),
     "a view from outside that cannot be detached in place": (
         f"({INNER})[0]", "m.ema = m.ema * 2; x.detach_(); return x * 1",
     ),
@@ -150,3 +156,16 @@ def test_like_eager(name, backend):
         backend,
     )
     assert not found.difference, found.difference
+
+
+@pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
+@pytest.mark.parametrize("made", ["x[:1]", "x.detach().requires_grad_()"])
+def test_a_view_is_out_of_date_by_a_write_under_another_name(made, backend):
+    """Nobody needs what is computed of it, but PyTorch refuses that."""
+    found = check(
+        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    x = {LEAF}\n    return [x, {made}], []\n\n\n"
+        "def program(x, y):\n    with torch.no_grad():\n        z = y[:1]\n        x.mul_(2)\n    z + 1\n\n\n"
+        "def afterwards(see, args, kept, out, x, y):\n    pass\n",
+        backend,
+    )
+    assert found.raised and not found.difference, found.difference
