@@ -14,6 +14,7 @@ from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.common import merge_common
 from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.passes.fold import fold
+from dovetail.normalize.passes.uploads import upload_together
 from dovetail.normalize.text import aten_text
 from dovetail.ops.fake import to_fake
 from tests.normalize.harness import check, graph_of
@@ -195,6 +196,37 @@ def test_channels_last():
         %view = aten.view(%clone_1, [2, 144])
         return (%view)"""
     assert after(fn, IMAGE, KERNEL, SQUARE, passes=(prefer_channels_last,)) == lines(expected)
+
+
+def test_numbers_from_the_cpu():
+    """What the CPU computes comes first, and goes elsewhere at once."""
+
+    def fn(p, q, step, rate):
+        p = p * 2
+        scale = 1 - step
+        return p / scale, q * scale + p.sum(), q + rate, p.cpu() * step
+
+    there = torch.empty(8, device="meta")
+    expected = """
+        %rsub = aten.rsub.Scalar(%x2, 1)
+        %expand_default = aten.expand(%rsub, [16])
+        %expand_default_1 = aten.expand(%x3, [16])
+        %stack_default = aten.stack([%expand_default, %expand_default, %expand_default_1])
+        %_to_copy_default = aten._to_copy(%stack_default, device=meta, non_blocking=True) f32[3, 16] meta
+        %select_int = aten.select.int(%_to_copy_default, 1, 0)
+        %select_int_1 = aten.select.int(%select_int, 0, 1)
+        %select_int_2 = aten.select.int(%select_int, 0, 2)
+        %mul = aten.mul.Tensor(%x0, 2)
+        %div = aten.div.Tensor(%mul, %select_int_1)
+        %mul_1 = aten.mul.Tensor(%x1, %select_int_1)
+        %sum_1 = aten.sum(%mul)
+        %add = aten.add.Tensor(%mul_1, %sum_1)
+        %add_1 = aten.add.Tensor(%x1, %select_int_2)
+        %_to_copy = aten._to_copy(%mul, device=cpu)
+        %mul_2 = aten.mul.Tensor(%_to_copy, %x2)
+        return (%div, %add, %add_1, %mul_2)"""
+    one = torch.tensor(1.0)
+    assert after(fn, there, there, one, one, passes=(upload_together,)) == lines(expected)
 
 
 NETWORKS = {

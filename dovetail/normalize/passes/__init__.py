@@ -9,6 +9,7 @@ from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.passes.fold import fold
 from dovetail.normalize.passes.logs import expose_logs as expose_logs
 from dovetail.normalize.passes.norms import expose_norms as expose_norms
+from dovetail.normalize.passes.uploads import upload_together
 from dovetail.options import Options
 
 
@@ -18,4 +19,5 @@ def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
     fold(aten)
     merge_common(aten)
     remove_dead(aten)
+    upload_together(aten)
     return prefer_channels_last(aten)

@@ -1,0 +1,102 @@
+"""Bring what the CPU computes for a GPU there at once.
+
+before:  %a = mul(%step, 0.1);  %y = div(%x, %a);  %b = add(%step, 1);  %z = div(%y, %b)      %step, %a, %b: on the CPU
+after:   %a = mul(%step, 0.1);  %b = add(%step, 1)
+         %table = _to_copy(stack([%a, %b]), device="cuda");  %y = div(%x, %table[0]);  %z = div(%y, %table[1])
+
+An operator on a GPU takes a tensor of no dimensions from the CPU as a number, for which it must wait and be launched by
+itself: an optimizer whose steps are counted on the CPU has several for each parameter. Numbers in the GPU's memory are
+read by the kernels that need them. What the CPU computes comes first, where it needs nothing from a GPU.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.ir.aten import AtenGraph
+from dovetail.normalize.passes.writer import Writer
+from dovetail.ops.effects import has_effect
+from dovetail.ops.fake import FakeMode
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+#: Elements between numbers: kernels that differ only in which multiple of it they read are one kernel.
+APART = 16
+
+
+def upload_together(graph: AtenGraph) -> None:
+    """In place on the graph."""
+    users = [n for n in graph.graph.nodes if _elsewhere(n)]
+    if not users:
+        return
+    first, early = _known_early(graph)
+    tables: dict[tuple[torch.dtype, torch.device], dict[Node, None]] = defaultdict(dict)
+    for user in users:
+        for node in user.all_input_nodes:
+            if node in early and _is_number(node):
+                tables[node.meta["val"].dtype, user.meta["val"].device][node] = None
+    if not tables:
+        return
+    for node in [n for n in graph.graph.nodes if n in early and n.op == "call_function"]:
+        first.prepend(node)
+    with torch.no_grad(), FakeMode():
+        for (_, device), numbers in tables.items():
+            found = _uploaded(Writer(graph.graph, first), list(numbers), device)
+            for user in users:
+                if user.meta["val"].device == device:
+                    user.args, user.kwargs = torch.fx.node.map_arg(
+                        (user.args, user.kwargs), lambda n, found=found: found.get(n, n)
+                    )
+
+
+def _uploaded(write: Writer, numbers: list[Node], device: torch.device) -> dict[Node, Node]:
+    """Each number as a tensor on the device."""
+    rows = [write.call(aten.expand.default, number, [APART]) for number in numbers]
+    stacked = write.call(aten.stack.default, [rows[0], *rows])  # a kernel that reads at no offset would be another one
+    table = write.call(aten._to_copy.default, stacked, device=device, non_blocking=True)
+    firsts = write.call(aten.select.int, table, 1, 0)
+    return {number: write.call(aten.select.int, firsts, 0, k) for k, number in enumerate(numbers, 1)}
+
+
+def _elsewhere(node: Node) -> bool:
+    """Does the operator compute each element by itself, on a device other than the CPU?"""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
+        return False
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
+
+
+def _is_number(node: Node) -> bool:
+    value = node.meta["val"]
+    return isinstance(value, torch.Tensor) and value.dim() == 0 and _stays(value) and not value.is_complex()
+
+
+def _known_early(graph: AtenGraph) -> tuple[Node, set[Node]]:
+    """The first operator that needs something on a GPU, and what the CPU can compute before it."""
+    early: set[Node] = set()
+    first = None
+    for node in graph.graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            if _stays(node.meta.get("val")):
+                early.add(node)
+        elif node.op == "call_function" and _is_early(node, early):
+            early.add(node)
+        elif first is None:
+            first = node
+    assert first is not None  # the output
+    return first, early
+
+
+def _is_early(node: Node, early: set[Node]) -> bool:
+    return not has_effect(node) and all(n in early for n in node.all_input_nodes) and _stays(node.meta.get("val"))
+
+
+def _stays(value: Any) -> bool:
+    """Is it on the CPU, or no tensor?"""
+    if isinstance(value, (tuple, list)):
+        return all(map(_stays, value))
+    return not isinstance(value, torch.Tensor) or value.device.type == "cpu"
