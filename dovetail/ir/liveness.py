@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dovetail.ir.loops import (
@@ -45,6 +45,8 @@ def statement_roots(statement: Store | Reduce | Check) -> list[Expr]:
 
 def loads_of(roots: list[Expr]) -> Iterable[Load]:
     """Every distinct Load reachable from `roots`."""
+    if len(roots) == 1:
+        return roots[0].loads
     return dict.fromkeys(load for root in reversed(roots) for load in root.loads)
 
 
@@ -64,13 +66,21 @@ def references(value: Any) -> Iterator[Buffer]:
         yield from references(list(value.values()))
 
 
-def reads(item: Item) -> dict[str, Buffer]:
+def touched(group: Group) -> tuple[Mapping[str, Buffer], Mapping[str, Buffer]]:
+    """What a group reads and writes, found once."""
+    if group._touched is None:
+        local = {b.name for b in group.locals}
+        buffers = (load.buffer for load in loads(group))
+        stored = (s.buffer for s in group.statements() if isinstance(s, Store))
+        read, written = ({b.name: b for b in found if b.name not in local} for found in (buffers, stored))
+        object.__setattr__(group, "_touched", (read, written))
+    return group._touched  # type: ignore[no-any-return]
+
+
+def reads(item: Item) -> Mapping[str, Buffer]:
     """Buffers whose contents an item needs, by name."""
     if isinstance(item, Group):
-        found = {load.buffer.name: load.buffer for load in loads(item)}
-        for local in item.locals:
-            found.pop(local.name, None)
-        return found
+        return touched(item)[0]
     if isinstance(item, LibraryCall):
         return {b.name: b for b in references([item.args, dict(item.kwargs)])}
     if isinstance(item, Batch):
@@ -78,12 +88,10 @@ def reads(item: Item) -> dict[str, Buffer]:
     return {item.base.name: item.base}
 
 
-def writes(item: Item) -> dict[str, Buffer]:
+def writes(item: Item) -> Mapping[str, Buffer]:
     """Buffers that an item defines, in whole or in part, by name."""
     if isinstance(item, Group):
-        local = {b.name for b in item.locals}
-        stores = (s for s in item.statements() if isinstance(s, Store))
-        return {s.buffer.name: s.buffer for s in stores if s.buffer.name not in local}
+        return touched(item)[1]
     if isinstance(item, LibraryCall):
         return {b.name: b for b in item.results if b is not None}
     if isinstance(item, Batch):

@@ -53,10 +53,7 @@ class Expr:
     dtype: torch.dtype
     symbols: frozenset[Symbol]
     _loads: tuple[Load, ...] | None  # see `loads`
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return ()
+    children: tuple[Expr, ...] = ()
 
     @property
     def parts(self) -> tuple[Expr, ...]:
@@ -120,16 +117,14 @@ class Param(Expr):
 class Index(Expr):
     """The value of a Dim, as int64."""
 
-    __slots__ = ("dim",)
+    __slots__ = ("dim", "parts")
     dim: Dim
-
-    @property
-    def parts(self) -> tuple[Expr, ...]:
-        return tuple(value_exprs((self.dim,)))
+    parts: tuple[Expr, ...]
 
     def __new__(cls, dim: Dim) -> Index:
         def fill(node: Index) -> None:
             node.dim, node.dtype, node.symbols = dim, torch.int64, dims.symbols(dim)
+            node.parts = tuple(value_exprs((dim,)))
 
         return _interned(cls, (dim,), fill)
 
@@ -137,10 +132,11 @@ class Index(Expr):
 class Load(Expr):
     """`buffer[index]`; zero, without touching memory, where `mask` is given and false."""
 
-    __slots__ = ("buffer", "index", "mask")
+    __slots__ = ("buffer", "index", "mask", "children")
     buffer: Buffer
     index: tuple[Dim, ...]
     mask: Expr | None
+    children: tuple[Expr, ...]
 
     def __new__(cls, buffer: Buffer, index: tuple[Dim, ...], mask: Expr | None = None) -> Load:
         assert len(index) == len(buffer.sizes), f"{buffer} indexed with {index}"
@@ -148,13 +144,10 @@ class Load(Expr):
         def fill(node: Load) -> None:
             node.buffer, node.index, node.mask, node.dtype = buffer, index, mask, buffer.dtype
             node.symbols = frozenset().union(*map(dims.symbols, index), mask.symbols if mask else ())
+            inside = tuple(value_exprs(index))
+            node.children = inside if mask is None else (*inside, mask)
 
         return _interned(cls, (buffer, index, mask), fill)
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        inside = tuple(value_exprs(self.index))
-        return inside if self.mask is None else (*inside, self.mask)
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -189,14 +182,14 @@ class Op(Expr):
         return _interned(cls, (name, args, dtype), fill)
 
     @property
-    def children(self) -> tuple[Expr, ...]:
+    def children(self) -> tuple[Expr, ...]:  # type: ignore[override]
         return self.args
 
 
 def value_exprs(index: tuple[Dim, ...]) -> Iterator[Expr]:
     """Expressions inside run-time `Value` atoms of an index."""
     for dim in index:
-        if isinstance(dim, dims.Poly) and dims.has_values(dim):
+        if dims.has_values(dim):
             for monomial, _ in dim.terms:
                 for atom in monomial:
                     if isinstance(atom, dims.Value):
@@ -224,14 +217,15 @@ def rewrite(
 
 def _rewrite(expr: Expr, mapping: Any, memo: Any, leaf: Any) -> Expr:
     if isinstance(expr, Op):
-        args = tuple(rewrite(a, mapping, memo, leaf) for a in expr.args)
+        args = tuple([memo.get(a) or rewrite(a, mapping, memo, leaf) for a in expr.args])
         return expr if args == expr.args else Op(expr.name, args, expr.dtype)
     if isinstance(expr, Index):
         return Index(_rewrite_dim(expr.dim, mapping, memo, leaf))
     if isinstance(expr, Load):
-        index = tuple(_rewrite_dim(d, mapping, memo, leaf) for d in expr.index)
+        index = tuple([d if type(d) is int else _rewrite_dim(d, mapping, memo, leaf) for d in expr.index])
         mask = None if expr.mask is None else rewrite(expr.mask, mapping, memo, leaf)
-        expr = Load(expr.buffer, index, mask)
+        if index != expr.index or mask is not expr.mask:
+            expr = Load(expr.buffer, index, mask)
     if leaf is not None and isinstance(expr, (Load, Local)):
         return leaf(expr) or expr
     return expr
@@ -264,6 +258,9 @@ class Buffer:
 
     def __str__(self) -> str:
         return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def numel(self) -> Dim:
@@ -324,6 +321,7 @@ class Group:
     outer: tuple[Dim, ...]  # each one a range symbol as a Dim
     loops: tuple[Loop, ...]
     locals: tuple[Buffer, ...] = ()
+    _touched: Any = field(default=None, init=False, repr=False, compare=False)  # see `liveness.touched`
 
     def statements(self) -> Iterator[Statement]:
         for loop in self.loops:

@@ -67,3 +67,13 @@ def test_symbolic_sizes_are_not_remembered():
     for n in (3, 7):
         torch.testing.assert_close(compiled(torch.full((n,), 2.0)), torch.full((n,), 4.0))
     assert {func: len(recall.table_of(func)) for func in before} == before
+
+
+def test_views_beside_what_is_written():
+    """A gradient that is a transposed product changes nothing; a part of the written tensor does."""
+    with FakeMode():
+        for _ in range(2):
+            own, gradient = fake(4, 4), fake(4, 4).t()
+            assert own.lerp_(gradient, 0.5) is own
+            with pytest.raises(RuntimeError, match="single memory location"):
+                own.view(-1)[:8].add_(own.view(-1)[4:12])
