@@ -30,7 +30,7 @@ from dovetail.capture.values.callables import (
     SuperValue,
 )
 from dovetail.capture.values.containers import DictValue, TupleValue
-from dovetail.capture.values.descriptors import Placeholder, kind_of
+from dovetail.capture.values.descriptors import Placeholder, borrowed, kind_of
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ModuleValue, ObjectValue, TracebackValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
@@ -515,8 +515,10 @@ def set_attr(s: Any, value: Value, name: str, new: Value) -> None:
             _set_module_attr(s, value, name, new)
         else:
             s.call(s.wrap(override, None), value, Const(name), new)
-        return
-    object_set_attr(s, value, name, new)
+    elif borrowed(override, "__setattr__"):
+        s.call(s.wrap(override, None), value, Const(name), new)
+    else:
+        object_set_attr(s, value, name, new)
 
 
 def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
@@ -575,7 +577,7 @@ def _set_module_attr(s: Any, value: ModuleValue, name: str, new: Value) -> None:
 
 def del_attr(s: Any, value: Value, name: str) -> None:
     override = s.static(value.cls, "__delattr__")
-    if type(override) is FUNCTION:
+    if type(override) is FUNCTION or borrowed(override, "__delattr__"):
         s.call(s.wrap(override, None), value, Const(name))
     elif isinstance(value, ClassValue):
         class_set_attr(s, value, name, None)

@@ -13,7 +13,7 @@ from typing import Any
 from dovetail.capture.scope import trusted
 from dovetail.capture.values.base import MISSING
 from dovetail.capture.values.callables import FunctionValue
-from dovetail.capture.values.objects import ModuleValue, ObjectValue
+from dovetail.capture.values.objects import ModuleValue, ObjectValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import ABSENT, GuardKind
 
@@ -48,5 +48,7 @@ def rely_on_no_shadow(s: Any, value: Any, name: str) -> None:
         return
     if isinstance(value, ModuleValue) and name == "forward" and value.identify is None:
         return  # guards look at that of every module that is held
-    if type(value.real).__dictoffset__ and type(getattr(value.real, "__dict__", None)) is dict:
+    if not type(value.real).__dictoffset__ or type(getattr(value.real, "__dict__", None)) is not dict:
+        return
+    if name not in real_dict(value.real):  # else the traced code has removed it
         s.guard(value.source, GuardKind.OWN_LACKS, name)

@@ -40,6 +40,7 @@ from dovetail.capture.values.containers import (
     TupleValue,
     ViewValue,
 )
+from dovetail.capture.values.descriptors import borrowed
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.scalar import GraphNumber, TensorNumber
 from dovetail.capture.values.tensor import TensorValue
@@ -356,7 +357,8 @@ def length(s: Any, value: Value) -> Value:
 
 def _overrides(s: Any, value: ObjectValue, name: str) -> bool:
     """Does a Python class in the MRO replace the built-in method?"""
-    return type(s.static(value.cls, name)).__name__ == "function"
+    static = s.static(value.cls, name)
+    return type(static).__name__ == "function" or borrowed(static, name)
 
 
 def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 from dovetail.capture.values.base import Value
@@ -30,6 +31,11 @@ class ClassStore(Value):
 def kind_of(static: Any) -> type:
     """The type of what a class holds."""
     return static.value.cls if type(static) is Placeholder else type(static)
+
+
+def borrowed(static: Any, name: str) -> bool:
+    """Is what a class has under `name` a native method of another name, as in `__setattr__ = dict.__setitem__`?"""
+    return isinstance(static, (WrapperDescriptorType, MethodDescriptorType)) and static.__name__ != name
 
 
 class QuietSlots:
