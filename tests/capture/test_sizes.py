@@ -43,6 +43,7 @@ FREE = {
     "limited slice": lambda x: x[: min(x.shape[0], 3)] + 1,
     "padded": lambda x: (torch.zeros(max(x.shape[0], 3)), F.pad(x, (1, 2))),
     "cat": lambda x: (torch.cat([x, x], 0) * 2, torch.cat([x, torch.zeros(x.shape[0], 1)], 1)),
+    "cat with nothing": lambda x: torch.cat([torch.tensor([]), x, x]),
     "stack": lambda x: torch.stack([x, x + 1], 1),
     "repeat": lambda x: x.repeat(2, 3),
     "reductions": lambda x: (x.mean(0), x.sum(-1, keepdim=True), x.var(1, unbiased=False), x.cumsum(1)),

@@ -6,6 +6,7 @@ the path depends on a comparison.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -141,6 +142,9 @@ class SizeNode(_Node):
         """The algebra divides by positive numbers only."""
         if not isinstance(divisor, SizeNode) or not self.sizes.holds(AT_LEAST, divisor.dim - 1):
             raise needed()
+
+    def sym_sum(self, nodes: Sequence[Any]) -> SizeNode:
+        return functools.reduce(SizeNode.add, nodes)
 
     def sym_min(self, other: Any) -> SizeNode:
         return self._extreme(other, dims.minimum, True)
