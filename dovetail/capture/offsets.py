@@ -25,7 +25,7 @@ def refuse_outside(s: Any, made: Any) -> None:
     """End the graph at an `as_strided` beyond the end of the storage: eager raises, a kernel would read elsewhere."""
     value = s.by_fake.get(id(made.owner))
     real = None if value is None else value.origin
-    held = (made.owner if real is None else real).untyped_storage().nbytes()
+    held = made.owner.held if real is None else real.untyped_storage().nbytes()
     last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride(), strict=True))
     if made.numel() and (last + 1) * made.itemsize > held:
         s.unsupported(

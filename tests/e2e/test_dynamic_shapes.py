@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -220,3 +221,31 @@ def test_a_mistake_with_symbolic_sizes_costs_compilations_only(monkeypatch: pyte
     with pytest.warns(UserWarning, match="for constant sizes, since schedule failed.*a mistake"):
         torch.testing.assert_close(ours(torch.ones(4)), torch.full((4,), 2.0))
     assert entries(ours) == 2
+
+
+def test_a_view_beyond_the_end_of_memory_of_any_size_is_refused() -> None:
+    fn = lambda x, n: (x + 1).as_strided((n,), (1,))
+    ours = compiled(fn)
+    for size in (4, 5, 6):
+        torch.testing.assert_close(ours(torch.arange(size), size), torch.arange(size) + 1)
+    for size in (4, 5, 6):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            ours(torch.arange(size), size + 1)
+
+
+def test_copies_are_laid_out_as_what_they_copy() -> None:
+    fn = lambda x: copy.deepcopy(x.relu()).stride()
+    assert count(fn, [(torch.randn(*size),) for size in SIZES]) == 2
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.reshape(x.shape[0], x.shape[2]).flip(0).permute(1, 0).reshape(-1),
+        lambda x: x.permute(2, 0, 1).reshape(x.shape[0] * x.shape[2], x.shape[1]),
+        lambda x: x.transpose(0, 1).contiguous().flatten(0, 1),
+    ],
+)
+def test_views_of_nothing(fn: Callable[..., Any]) -> None:
+    calls = [(torch.randn(n, n, k).requires_grad_(),) for n, k in ((1, 6), (0, 6), (1, 0), (0, 0), (1, 3))]
+    assert count(fn, calls, dynamic=True) <= len(calls)

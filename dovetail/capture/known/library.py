@@ -187,7 +187,7 @@ def _copy_tensor(s: Any, value: TensorValue, memo: dict[int, Value] | None) -> V
 
 
 def _dense(fake: Any) -> bool:
-    return bool(fake.is_contiguous() and fake.untyped_storage().nbytes() == fake.numel() * fake.itemsize)
+    return bool(fake.is_contiguous() and fake.held == fake.numel() * fake.itemsize)
 
 
 def _inner(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:

@@ -7,16 +7,30 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake.relations import all_same, general, hint, same, surely_less
+from dovetail.ir import dims
+from dovetail.ops.fake.relations import (
+    all_same,
+    general,
+    hint,
+    rewrapped,
+    same,
+    sizes_behind,
+    surely_less,
+)  # fmt: skip
+from dovetail.ops.fake.symint import dim_of
 
 Sizes = tuple[Any, ...]
 
 
 def contiguous(sizes: Iterable[Any]) -> Sizes:
     """Row-major strides."""
+    sizes = tuple(sizes)
+    behind = sizes_behind(sizes)
+    if behind is not None:
+        return tuple(rewrapped(behind, step) for step in contiguous(map(dim_of, sizes)))
     strides: list[Any] = []
     step: Any = 1
-    for size in reversed(tuple(sizes)):
+    for size in reversed(sizes):
         strides.append(step)
         step = step * (size if not isinstance(size, int) or size > 1 else 1)
     return tuple(reversed(strides))
@@ -49,16 +63,47 @@ def elementwise_strides(sizes: Sizes, tensors: Sequence[torch.Tensor]) -> Sizes:
     if rank < 2:
         return contiguous(sizes)
     if all(all_same(t.shape, sizes) for t in tensors):
-        if all(t.is_contiguous() for t in tensors):
+        if all(map(in_rows, tensors)):
             return contiguous(sizes)
-        if rank == 4 and all(t.is_contiguous(memory_format=torch.channels_last) for t in tensors):
-            return channels_last(sizes)
-        if rank == 5 and all(t.is_contiguous(memory_format=torch.channels_last_3d) for t in tensors):
+        if rank in (4, 5) and all(map(in_channels, tensors)):
             return channels_last(sizes)
         first = tensors[0].stride()
         if all(all_same(t.stride(), first) for t in tensors) and dense_order(sizes, first) is not None:
             return first
     return _permuted(sizes, [_expanded(sizes, t) for t in tensors])
+
+
+def in_rows(tensor: torch.Tensor) -> bool:
+    """Is the tensor contiguous, whatever its sizes?"""
+    if not tensor._has_symbolic_sizes_strides:
+        return tensor.is_contiguous()
+    return _fills(tensor, range(tensor.dim()))
+
+
+def in_channels(tensor: torch.Tensor) -> bool:
+    """Is an image of two or three dimensions contiguous with the channels last, whatever its sizes?"""
+    if not tensor._has_symbolic_sizes_strides:
+        return tensor.is_contiguous(
+            memory_format=torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
+        )
+    return _fills(tensor, (0, *range(2, tensor.dim()), 1))
+
+
+def _fills(tensor: torch.Tensor, order: Sequence[int]) -> bool:
+    """Does each dimension, from the last of `order` on, step over those after it? Empty ones count as 0 or as 1."""
+    sizes, strides = tuple(map(dim_of, tensor.shape)), tensor.stride()
+    behind = sizes_behind((*tensor.shape, *strides))
+    if 0 in sizes:
+        return True
+    step: dims.Dim = 1
+    least: dims.Dim = 1
+    for k in reversed(order):
+        if is_one(tensor.shape[k]):
+            continue
+        if not same(strides[k], rewrapped(behind, step)) and not same(strides[k], rewrapped(behind, least)):
+            return False
+        step, least = step * sizes[k], least * dims.maximum(sizes[k], 1)
+    return True
 
 
 def channels_last(sizes: Sizes) -> Sizes:

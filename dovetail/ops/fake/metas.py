@@ -60,10 +60,8 @@ def _made(found: Any) -> Any:
 
 
 def meta(sizes: Any, strides: Any, dtype: torch.dtype, offset: Any = 0) -> torch.Tensor:
+    """A `meta` tensor in a storage that is large enough: PyTorch would compute the size of a symbolic one."""
     with torch._C._DisableTorchDispatch():
-        made = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
-        if isinstance(offset, int) and offset == 0:
-            return made
         return torch.empty(ENOUGH, dtype=dtype, device="meta").as_strided(sizes, strides, offset)
 
 

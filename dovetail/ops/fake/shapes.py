@@ -13,7 +13,7 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.reshape import chunks
-from dovetail.ops.fake.layout import contiguous, elementwise_strides, is_one
+from dovetail.ops.fake.layout import contiguous, elementwise_strides, in_rows, is_one
 from dovetail.ops.fake.number import needed
 from dovetail.ops.fake.relations import all_same, hint, plain, rewrapped, same, sizes_behind
 from dovetail.ops.fake.spec import Spec
@@ -39,6 +39,9 @@ def axis(dim: int, rank: int) -> int:
 
 
 def product(values: Sequence[Any]) -> Any:
+    sizes = sizes_behind(values)
+    if sizes is not None:
+        return rewrapped(sizes, dims.product(map(dim_of, values)))
     total: Any = 1
     for value in values:
         total = total * value
@@ -101,7 +104,7 @@ def _view(x: torch.Tensor, sizes: Sequence[Any]) -> Any:
     shape = inferred(sizes, product(x.shape))
     if all_same(shape, x.shape):
         return seen(x, shape, x.stride())
-    strides = contiguous(shape) if x.is_contiguous() else view_strides(x.shape, x.stride(), shape)
+    strides = contiguous(shape) if in_rows(x) else view_strides(x.shape, x.stride(), shape)
     if strides is None:
         strides = _at_these_sizes(x, shape)
     return seen(x, shape, strides)
@@ -110,7 +113,7 @@ def _view(x: torch.Tensor, sizes: Sequence[Any]) -> Any:
 def _at_these_sizes(x: torch.Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
     """A view that not all sizes allow: where those of this call do, rely on them."""
     plain = [[_value(n) for n in numbers] for numbers in (x.shape, x.stride(), shape)]
-    strides = view_strides(*plain)
+    strides = contiguous(plain[-1]) if 0 in plain[0] else view_strides(*plain)
     if strides is None:
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
@@ -368,7 +371,7 @@ def _pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
         if sizes[d] < 0:
             raise RuntimeError(f"The input size {x.shape[d]}, plus padding {pad[2 * k]} and {pad[2 * k + 1]}, resulted "
                                "in a negative output size, which is invalid.")
-    if not x.is_contiguous():
+    if not in_rows(x):
         return NotImplemented
     return Spec(tuple(sizes), contiguous(sizes), x.dtype, x.device)
 
@@ -389,7 +392,7 @@ def _scatter(view: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
-    if not dims or len(shifts) != len(dims) or not x.is_contiguous():
+    if not dims or len(shifts) != len(dims) or not in_rows(x):
         return NotImplemented
     for d in dims:
         axis(d, x.dim())

@@ -59,6 +59,7 @@ class Sizes:
         self.solved: dict[Symbol, Dim] = {}  # in terms of symbols that are not solved
         self.lows: dict[Symbol, Dim] = {}  # a symbol with a lower bound that was learned, for proofs only
         self._resolved: dict[Dim, Dim] = {}  # answers given since the last fact
+        self._raised: dict[Dim, Dim] = {}
         self._known: dict[tuple[str, Dim], bool | None] = {}
         self._bounds: list[Dim] | None = None  # what is relied on to be at least 0
         self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
@@ -92,6 +93,13 @@ class Sizes:
         if found is None:
             found = dims.substitute(dim, self.solved) if self.solved else dim
             found = self._resolved[dim] = self.constants.get(found, found)
+        return found
+
+    def raised(self, dim: Dim) -> Dim:
+        """The same over symbols that know the least value which was learned."""
+        found = self._raised.get(dim)
+        if found is None:
+            found = self._raised[dim] = dims.substitute(dim, self.lows)
         return found
 
     def hint(self, dim: Dim) -> int:
@@ -167,12 +175,12 @@ class Sizes:
             return True
         if not self.facts or isinstance(dim, int):
             return False
-        raised = dims.substitute(dim, self.lows)
+        raised = self.raised(dim)
         if raised is not dim and dims.known_nonnegative(raised):
             return True
         if self._bounds is None:
             resolved = [self.resolve(fact.dim) for fact in self.facts if fact.sign == AT_LEAST]
-            self._bounds = [dims.substitute(d, self.lows) for d in resolved if not isinstance(d, int)]
+            self._bounds = [self.raised(d) for d in resolved if not isinstance(d, int)]
         mine = dims.symbols(raised)
         return any(mine & dims.symbols(b) and dims.known_nonnegative(raised - b) for b in self._bounds)
 
@@ -205,6 +213,7 @@ class Sizes:
 
     def _forget(self) -> None:
         self._resolved.clear()
+        self._raised.clear()
         self._known.clear()
         self._bounds = None
 

@@ -115,9 +115,10 @@ class SizeNode(_Node):
         return self.sizes.value(self.dim)
 
     def _binary(self, function: Callable[[Dim, Dim], Dim], other: Any) -> SizeNode:
-        if not isinstance(other, SizeNode):
+        if type(other) is not SizeNode:
             raise needed()
-        return SizeNode(self.sizes, self.sizes.resolve(function(self.dim, other.dim)))
+        sizes, dim = self.sizes, function(self.dim, other.dim)
+        return SizeNode(sizes, sizes.resolve(dim) if sizes.facts else dim)
 
     def add(self, other: Any) -> SizeNode:
         return self._binary(operator.add, other)
@@ -416,7 +417,7 @@ def final_of(value: Any) -> Dim:
     if isinstance(dim, int):
         return dim
     node = value if isinstance(value, SizeNode) else value.node
-    return dims.substitute(dim, node.sizes.lows)
+    return node.sizes.raised(dim)
 
 
 def concrete(value: Any) -> Any:

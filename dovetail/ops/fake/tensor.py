@@ -19,6 +19,7 @@ from dovetail.errors import Unsupported
 from dovetail.ops.fake import infer, metas, recall
 from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.number import PLAIN, SYMBOLIC, needed
+from dovetail.ops.fake.relations import symbolic
 from dovetail.ops.fake.symint import SizeNode, concrete
 from dovetail.ops.schema import IDENTITY, facts
 
@@ -36,9 +37,11 @@ class FakeTensor(torch.Tensor):
     def __new__(
         cls, sizes: Any, strides: Any, dtype: torch.dtype, device: Any, offset: Any = 0, requires_grad: bool = False
     ) -> FakeTensor:
+        plain = not symbolic((*sizes, *strides, offset))  # PyTorch would compute a symbolic storage's size
         made = torch.Tensor._make_wrapper_subclass(
-            cls, sizes, strides=strides, storage_offset=offset, dtype=dtype, device=device, requires_grad=requires_grad
-        )
+            cls, sizes, strides=strides, storage_offset=offset, dtype=dtype, device=device, requires_grad=requires_grad,
+            storage_size=None if plain else metas.ENOUGH,
+        )  # fmt: skip
         made._meta = None
         return made
 
@@ -54,6 +57,14 @@ class FakeTensor(torch.Tensor):
     @property
     def owner(self) -> FakeTensor:
         return self if self._owner is None else self._owner
+
+    @property
+    def held(self) -> Any:
+        """Bytes from the beginning of its storage to its last element: all of the memory, of one that owns it."""
+        if not self._has_symbolic_sizes_strides:
+            return self.untyped_storage().nbytes()
+        last = self.storage_offset() + sum((n - 1) * step for n, step in zip(self.shape, self.stride(), strict=True))
+        return (last + 1) * self.itemsize if self.numel() else 0
 
     @property
     def meta(self) -> torch.Tensor:
@@ -106,13 +117,13 @@ def marked(tensor: Any, like: torch.Tensor) -> Any:
 
 def meta_like(tensor: torch.Tensor) -> torch.Tensor:
     """A `meta` tensor with the sizes, strides, offset and dtype of `tensor`."""
+    offset = tensor.storage_offset()
+    if tensor._has_symbolic_sizes_strides:
+        return marked(metas.meta(tensor.size(), tensor.stride(), tensor.dtype, offset), tensor)
     with torch._C._DisableTorchDispatch():
         made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
-        offset = tensor.storage_offset()
-        if isinstance(offset, int) and offset == 0:
+        if offset == 0:
             return marked(made, tensor)
-        if tensor._has_symbolic_sizes_strides:
-            return marked(metas.meta(tensor.size(), tensor.stride(), tensor.dtype, offset), tensor)
         elements = offset + made.untyped_storage().nbytes() // made.itemsize
         storage = torch.empty(elements, dtype=tensor.dtype, device="meta")
         return marked(storage.as_strided(tensor.size(), tensor.stride(), offset), tensor)
