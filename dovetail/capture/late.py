@@ -65,6 +65,17 @@ def note(s: Any, node: Node, result: Any) -> None:
         _note(table, result, node, None)
 
 
+def refuse_unread(s: Any) -> None:
+    """End the graph where PyTorch has read an element by itself, as `x.view(t)` does, and something relies on it."""
+    table = s.table
+    lost = table.sizes.late.keys() - table.late.keys()
+    if lost and any(not lost.isdisjoint(dims.symbols(fact.dim)) for fact in table.sizes.facts):
+        s.unsupported(
+            "data-dependent-value", "a tensor is used where an integer is expected",
+            "Call .item() on it: the graph can then check what it relies on.",
+        )
+
+
 def _note(table: Any, size: Any, node: Node, place: int | None) -> None:
     dim = size.node.dim if isinstance(size, torch.SymInt) else size
     for symbol in dims.symbols(dim) & table.sizes.late.keys() - table.late.keys():

@@ -316,6 +316,7 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
     node.meta["fake"] = result
     if s.table.sizes.late:
         late.note(s, node, result)
+        late.refuse_unread(s)
     if isinstance(result, torch.Tensor):
         found = s.by_fake.get(id(result))
         if found is None:

@@ -235,3 +235,14 @@ def test_other_backends(backend: str) -> None:
 def test_off() -> None:
     with dovetail.config.patch(capture_dynamic_output_shape_ops=False):
         assert dovetail.explain(lambda x, m: x[m] * 2)(x(), MASKS[0]).graph_break_count == 1
+
+
+def test_an_integer_that_pytorch_reads_from_a_tensor():
+    """`view` calls item() by itself, and what it then relies on could not be checked."""
+
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        return x.view(torch.div(x.shape[0], 2, rounding_mode="trunc"), 2, -1) * 2
+
+    compiled = dovetail.compile(halves)
+    for rows in (12, 6, 4):
+        same(compiled(torch.ones(rows, 6)), halves(torch.ones(rows, 6)))
