@@ -26,7 +26,7 @@ from dovetail.diagnostics.events import CompileRecord, Events
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
 from dovetail.entered import HOOKS, Entered
-from dovetail.errors import Unsupported
+from dovetail.errors import InternalError, Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, REPEATED, UNDONE, Captured, Continuation, varying_names
 from dovetail.ir.varying import CONSTANT, Varying
@@ -40,7 +40,6 @@ from dovetail.runtime.undisturbed import undisturbed
 
 SETTINGS_OF_A_COMPILATION = (
     "numerics", "fallback_random", "recompile_limit", "suppress_errors", "capture_scalar_outputs", "trace_numpy",
-    "capture_dynamic_output_shape_ops",
 )  # fmt: skip
 
 
@@ -70,10 +69,12 @@ class Request:
 
     def options(self) -> Options:
         """The choices of a compilation that starts now: the arguments, else the settings."""
+        backend = BACKENDS.resolve(self.backend)
         settings = {n: getattr(config, n) for n in SETTINGS_OF_A_COMPILATION}
         return Options(
-            backend=BACKENDS.resolve(self.backend), mode=self.mode or "default", fullgraph=self.fullgraph,
+            backend=backend, mode=self.mode or "default", fullgraph=self.fullgraph,
             reorderable_logging_functions=frozenset(config.reorderable_logging_functions),
+            capture_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops and backend in BUILT_IN,
             dynamic=self.dynamic if config.dynamic_shapes else False,
             debug_dir=config.debug_dir if config.compile_debug else None,
             **{**settings, **(self.user_options or {})},
@@ -174,8 +175,10 @@ def _compile_entry(
             backend = _STAGES["eager" if once else options.backend](pipeline)
             with discovering(captured.sizes if captured.sizes is not None and captured.sizes.late else None):
                 graph = backend(captured.graph, fakes, options, events)
+            if graph is captured.graph and not captured.repeatable:
+                raise InternalError("backend", "a graph that is not compiled would find out too late about a size")
         except Exception as error:
-            if captured.sizes is not None and captured.sizes.late:
+            if captured.sizes is not None and captured.sizes.late and options.capture_dynamic_output_shape_ops:
                 events.open.clear()
                 events.artifact("dynamic", lambda error=error: f"sizes are not found out inside the graph: {error}")
                 options = replace(options, capture_dynamic_output_shape_ops=False)

@@ -399,7 +399,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     s.table.sizes.where = str  # what later stages rely on, they say themselves
     return Captured(
         module, inputs, guards, residual, names, bound, (), metrics, ending.continuations, tuple(gone),
-        sizes=s.table.sizes, symbols=s.table.origins, seen=s.table.seen,
+        sizes=s.table.sizes, repeatable=s.table.repeatable, symbols=s.table.origins, seen=s.table.seen,
         constants=s.table.varying.constant, passing=passes(s),
     )  # fmt: skip
 

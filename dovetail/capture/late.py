@@ -17,10 +17,14 @@ import torch
 import torch.fx
 
 from dovetail.capture import sizes
-from dovetail.capture.values.base import Value, boolean
-from dovetail.capture.values.containers import ListValue
+from dovetail.capture.overrides import PLAIN
+from dovetail.capture.torchtable import impure
+from dovetail.capture.values.base import Const, Value, boolean
+from dovetail.capture.values.containers import ListValue, TupleValue
 from dovetail.capture.values.scalar import Claim, GraphNumber
+from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir import dims
+from dovetail.ir.checks import assumed
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ops.fake.late import INTEGERS, discovering
 from dovetail.ops.fake.sizes import UNEQUAL, undecided
@@ -193,32 +197,44 @@ def check(s: Any, claim: Claim) -> None:
     """`torch._check`: the graph raises where it does not hold, and what follows relies on it."""
     sign, dim = claim.claim
     known = s.table.sizes
-    _emit_check(s, claim.sign, node_of(s, sizes.as_dim(s, claim.left)), node_of(s, sizes.as_dim(s, claim.right)))
+    left, right = (node_of(s, sizes.as_dim(s, side)) for side in (claim.left, claim.right))
+    _emit_check(s, torch._check, claim.sign, left, right)
     before = len(known.facts)
     known.expect(sign, known.resolve(dim), True)
     s.table.stated.update(known.facts[before:])
 
 
-def _emit_check(s: Any, sign: str, left: Any, right: Any) -> None:
+def _emit_check(s: Any, check: Any, sign: str, left: Any, right: Any) -> Node:
     holds = s.graph.call_function(SIGNS[sign], (left, right))
-    node = s.graph.call_function(torch._check, (holds,))
+    node = s.graph.call_function(check, (holds,))
     for made in (holds, node):
         made.meta.update(stack=s.stack(), fake=None)
     node.meta["mutates"] = True
+    return node
 
 
 def settle(s: Any) -> None:
-    """What the capture came to rely on about late sizes is checked by the graph too, as soon as it knows them."""
+    """What the capture came to rely on about late sizes is checked by the graph too, as soon as it knows them.
+
+    Where nothing that shows has been done by then, the program can be repeated.
+    """
     table = s.table
     facts = [f for f in table.sizes.facts if table.sizes.is_late(f.dim) and f not in table.stated]
     if not facts:
         return
     order = {node: k for k, node in enumerate(s.graph.nodes)}
     ends: dict[Node, Node] = {}
+    made: list[Node] = []
     for fact in facts:
         last = max((table.late[symbol][0] for symbol in dims.symbols(fact.dim) & table.late.keys()), key=order.get)
         with s.graph.inserting_before(ends.setdefault(last, last.next)):
-            _emit_check(s, fact.sign, _computed(s, fact.dim), 0)
+            made.append(_emit_check(s, assumed, fact.sign, _computed(s, fact.dim), 0))
+    undone = True
+    for node in s.graph.nodes:
+        if node.target is assumed:
+            node.args = (*node.args, undone)
+        undone = undone and (node.op == "placeholder" or not impure(node) or node.target is assumed)
+    table.repeatable = undone or all(node.args[1] for node in made)
 
 
 def _computed(s: Any, dim: Dim) -> Any:
@@ -232,3 +248,30 @@ def _computed(s: Any, dim: Dim) -> Any:
     node.meta.setdefault("fake", symint(s.table.sizes, dim))
     node.meta.setdefault("stack", s.stack())
     return node
+
+
+# ---------------------------------------------------------------- as indices
+
+
+def part(s: Any, tensor: Any, index: Any) -> Value | None:
+    """`tensor[index]` where the first place is such a number, or a tensor that holds one: PyTorch takes a view.
+
+    None where there is none.
+    """
+    first, *rest = index.all(s) if isinstance(index, TupleValue) else [index]
+    number = _place(s, first)
+    if number is None or not tensor.fake.dim() or tensor.cls not in PLAIN or s.overrides.modes:
+        return None
+    row = s.torch_method("select", [tensor, Const(0), number], {})
+    return s.get_item(row, TupleValue(rest)) if rest else row  # type: ignore[no-any-return]
+
+
+def _place(s: Any, value: Any) -> Value | None:
+    if sizes.is_late_size(value):
+        return value  # type: ignore[no-any-return]
+    if not isinstance(value, TensorValue) or value.fake.dim() or value.fake.dtype not in _PLACES:
+        return None
+    return item(s, value)
+
+
+_PLACES = frozenset(INTEGERS) - {torch.uint8}  # which is a mask

@@ -50,13 +50,16 @@ def _of_pytorch(node: torch.fx.Node) -> bool:
 OURS = ("_operator", "builtins", "math", "dovetail", "torch")
 
 
+_CHECKS = frozenset(("_assert_async", "_check", "assumed"))
+
+
 def _harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
     name = _name(node)
     if name == "embedding":
         return node.kwargs.get("max_norm") is None and (len(node.args) < 4 or node.args[3] is None)
     if node.meta.get("random"):
         return False
-    if node.target is torch._C._set_grad_enabled or name in ("_assert_async", "_check") or node.meta.get("renews"):
+    if node.target is torch._C._set_grad_enabled or name in _CHECKS or node.meta.get("renews"):
         return True
     in_place = node.target in IN_PLACE_OPERATORS or name == "__setitem__" or name.endswith("_") and name[-2:] != "__"
     written = node.args[0] if in_place and node.args else None

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import overrides, scalars, sizes
+from dovetail.capture import late, overrides, scalars, sizes
 from dovetail.capture.values.base import ELLIPSIS, Const, Value
 from dovetail.capture.values.containers import SliceValue, TupleValue
 from dovetail.capture.values.tensor import TensorValue
@@ -23,7 +23,7 @@ def read(s: Any, tensor: TensorValue, index: Value) -> Value | None:
     known = len(s.parts)
     found = part(s, tensor, index)
     if found is None:
-        return _selected(s, tensor, index)
+        return _selected(s, tensor, index) or late.part(s, tensor, index)
     if len(s.parts) > known:
         return found
     return s.torch_call(operator.getitem, [found, ELLIPSIS], {})  # type: ignore[no-any-return]  # eager makes two objects
@@ -34,7 +34,7 @@ def store(s: Any, tensor: TensorValue, index: Value, value: Value) -> bool:
     given = [v for v in (tensor, value) if isinstance(v, TensorValue)]
     if torch.is_grad_enabled() and any(v.fake.requires_grad for v in given):
         return False  # the whole tensor gets a history
-    found = part(s, tensor, index)
+    found = part(s, tensor, index) or late.part(s, tensor, index)
     if found is None:
         return False
     s.torch_call(operator.setitem, [found, ELLIPSIS, value], {})
@@ -46,6 +46,8 @@ def _selected(s: Any, tensor: TensorValue, index: Any) -> Value | None:
     if not scalars.varies(index) or index.cls is not int or tensor.cls not in overrides.PLAIN or not tensor.fake.dim():
         return None
     size = sizes.size_value(s, tensor.fake.shape[0])
+    if sizes.is_late_size(size):
+        return None
     known = size.real if scalars.varies(size) else size.value  # type: ignore[attr-defined]
     if s.graph is not s.root or not 0 <= index.real < known or overrides.active(s, [tensor, index]):
         return None

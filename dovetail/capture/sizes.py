@@ -60,6 +60,7 @@ class SizeTable:
     shut: int = 0  # graphs around that take no integers
     late: dict[Symbol, tuple[Any, int | None]] = field(default_factory=dict)  # the node that tells it, and where
     refused: int = 0  # who is at work does not know late sizes
+    repeatable: bool = True  # has nothing been done that shows when the graph finds that a late size is another one?
     stated: set[Any] = field(default_factory=set)  # facts about those that the program checks itself
 
     @property

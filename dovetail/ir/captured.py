@@ -156,6 +156,8 @@ class Captured:
     about them, and set its `where` to the user's line that they work for. `symbols` are where each comes from. Every
     symbol of the graph is the size of an input's dimension or an input itself. `seen` are the sizes of tensors in the
     call that was captured, by the paths to them. `constants` says why sizes and numbers that vary are constants.
+    `repeatable`: where the graph itself runs and finds that a late size is not what it is made for, has it changed
+    nothing by then?
     `passing`: its effects undo what its guards rely on, so that it is likely to run once.
     """
 
@@ -170,6 +172,7 @@ class Captured:
     continuations: Mapping[str, Continuation] = field(default_factory=dict)
     freed: tuple[Source, ...] = ()
     sizes: Any = None
+    repeatable: bool = True
     symbols: Mapping[Any, Origin] = field(default_factory=dict)
     seen: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.errors import Unsupported
 from dovetail.ir.aten import AtenGraph, Subprogram
+from dovetail.ir.checks import assumed
 from dovetail.normalize.record import Recorder
 from dovetail.ops import higher
 from dovetail.ops.fake import to_fake
@@ -181,7 +182,7 @@ def _check(recorder: Recorder, record: Record, condition: Any, *_: Any) -> None:
 
 
 CONTROL: dict[Any, Callable[..., Any]] = {
-    **dict.fromkeys((torch._check,), _check),
+    **dict.fromkeys((torch._check, assumed), _check),
     higher.cond: _cond, higher.while_loop: _while_loop, higher.scan: _scan, higher.map_rows: _map,
 }  # fmt: skip
 
@@ -189,7 +190,7 @@ CONTROL: dict[Any, Callable[..., Any]] = {
 def left_to_engine(module: torch.fx.GraphModule) -> bool:
     """Does a backward pass through the graph depend on which way it went, or run code of the user's own?"""
     return any(
-        node.target in CONTROL and node.target is not torch._check
+        node.target in CONTROL and CONTROL[node.target] is not _check
         or isinstance(node.target, (higher.Apply, higher.Checkpoint))
         or node.op == "get_attr" and isinstance(inner := getattr(module, node.target, None), torch.fx.GraphModule)
         and left_to_engine(inner)

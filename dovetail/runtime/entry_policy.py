@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import DovetailError, GraphBreakError, InternalError, Unsupported
-from dovetail.runtime.program import OtherSizes
+from dovetail.ir.checks import OtherSizes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from dovetail.ir.aten import AtenGraph, Returned, ViewStep
-from dovetail.runtime.program import LEFT, CheckFailed
+from dovetail.ir.checks import CheckFailed
+from dovetail.runtime.program import LEFT
 from dovetail.runtime.sizes import at_call
 
 Call = Callable[..., Any]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import InternalError
+from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.host import HostProgram
 from dovetail.runtime import arena
 from dovetail.runtime.gpu.numbers import on_device
@@ -25,19 +26,13 @@ def LEFT(*inputs: Any) -> Any:
     raise NotImplementedError
 
 
-class CheckFailed(IndexError):
-    """An index that the program checks before using it is out of bounds."""
-
-
-class OtherSizes(CheckFailed):
-    """A size that the program finds out is not what the compiled code relies on."""
-
-
 def undone(error: BaseException) -> bool:
     """Is everything as it was before the graph that raised this? Random numbers that it drew are put back for that.
 
     Only host programs know where they are; a graph that PyTorch runs may have written anything.
     """
+    if isinstance(error, OtherSizes) and error.undone:
+        return True
     for frame, line in traceback.walk_tb(error.__traceback__):
         lasting = frame.f_globals.get(LASTING)
         if lasting is not None and frame.f_code.co_name in lasting:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
+from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.host import HostProgram
-from dovetail.runtime.program import LASTING, LEFT, CheckFailed, OtherSizes, expect_layout
+from dovetail.runtime.program import LASTING, LEFT, expect_layout
 
 _numbers = count()
 

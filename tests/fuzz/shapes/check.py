@@ -45,6 +45,7 @@ def _check(source: str, backend: str) -> Outcome:
     outcome.frames = len(ours._dovetail_dispatcher.entries)
     outcome.whole = outcome.frames == 1
     outcome.codes[f"{outcome.frames} entries"] += 1
+    outcome.codes.update(f"break {b.code}" for e in ours._dovetail_dispatcher.entries for b in e.captured.breaks)
     return outcome
 
 

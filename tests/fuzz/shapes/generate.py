@@ -7,11 +7,12 @@ may raise.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from tests.fuzz.shapes.steps import STEPS
+from tests.fuzz.shapes.steps import STEPS, Step
 
 HEAD = '''import torch
 import torch.nn.functional as F
@@ -22,13 +23,14 @@ CALLS = 10
 LARGEST = 3000
 
 
-def generate(seed: int) -> str:
-    return _Generator(random.Random(seed)).text()
+def generate(seed: int, steps: Sequence[tuple[Step, int]] = STEPS) -> str:
+    """`steps` come with how often each is wanted."""
+    return _Generator(random.Random(seed), steps).text()
 
 
 class _Generator:
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
+    def __init__(self, rng: random.Random, steps: Sequence[tuple[Step, int]]) -> None:
+        self.rng, self.steps = rng, steps
         self.sizes = self.calls()
         self.shapes = [self.shape() for _ in range(rng.choice((1, 1, 2, 2, 3)))]
         self.gradients = rng.random() < 0.3
@@ -71,12 +73,12 @@ class _Generator:
         """One more line, if the one that comes to mind is valid."""
         rng = self.rng
         name = tensors[-1] if rng.random() < 0.7 else rng.choice(tensors)
-        make = rng.choices([s for s, _ in STEPS], [w for _, w in STEPS])[0]
+        make = rng.choices([s for s, _ in self.steps], [w for _, w in self.steps])[0]
         text = make(rng, name, self.env[name], {t: self.env[t] for t in tensors})
         if text is None:
             return
         target = f"t{len(tensors)}"
-        line = text if text.startswith("if ") else f"{target} = {text}"
+        line = text if "TARGET" in text else f"{target} = {text}"
         env = dict(self.env)
         line = line.replace("TARGET", target)
         try:

@@ -1,0 +1,13 @@
+"""Random programs with sizes that depend on values. More: `make fuzz-late`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.late.__main__ import COMMAND
+
+
+@pytest.mark.parametrize("start", range(0, 60, 20))
+def test_random_programs(start: int) -> None:
+    found = {seed: COMMAND.run(seed).difference for seed in range(start, start + 20)}
+    assert {seed: words for seed, words in found.items() if words} == {}
