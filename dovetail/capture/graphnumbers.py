@@ -12,7 +12,7 @@ import torch
 from dovetail.capture import sizes
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import ListValue
-from dovetail.capture.values.scalar import GraphNumber
+from dovetail.capture.values.scalar import Claim, GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 
 LONGEST_LIST = 64
@@ -59,6 +59,8 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
     if size is not None:
         return size
     function = ARITHMETIC.get(name) or ARITHMETIC.get(name[1:])
+    if function is None and all(isinstance(v, (GraphNumber, Claim)) or _plain(v) for v in (left, right)):
+        return _unknown(s)
     if function is None or not all(isinstance(v, GraphNumber) or _constant(v) for v in (left, right)):
         return None
     kind = float if function is operator.truediv or float in (left.cls, right.cls) else int
@@ -70,7 +72,7 @@ def unary(s: Any, name: str, value: GraphNumber) -> Value | None:
     if size is not None:
         return size
     function = UNARY.get(name)
-    return None if function is None else _number(s, s.graph.call_function(function, (value.node,)), value.kind)
+    return _unknown(s) if function is None else _number(s, s.graph.call_function(function, (value.node,)), value.kind)
 
 
 def call(s: Any, function: Any, args: list[Any]) -> Value | None:
@@ -92,6 +94,18 @@ def needed(s: Any) -> Any:
         "data-dependent-branch", "the code branches on a number that a tensor holds",
         "Use torch.where or torch.cond, or move the branch out of the compiled function.",
     )
+
+
+def _unknown(s: Any) -> Any:
+    """What is done needs the number itself; never returns."""
+    return s.unsupported(
+        "data-dependent-value", "the code computes something with a number that a tensor holds that no graph does",
+        "Keep the computation in tensors, or move it out of the compiled function.",
+    )
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, Const) and value.cls in (int, float, bool, complex)
 
 
 def _constant(value: Any) -> bool:

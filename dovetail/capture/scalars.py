@@ -77,7 +77,7 @@ def varies_inside(s: Any, items: tuple[Any, ...], source: Source | None) -> bool
 
 def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
     """`left op right`; None where only constants will do."""
-    if isinstance(left, GraphNumber) or isinstance(right, GraphNumber):
+    if isinstance(left, (GraphNumber, Claim)) or isinstance(right, (GraphNumber, Claim)):
         return graphnumbers.binary(s, name, left, right)
     if isinstance(left, TensorNumber) or isinstance(right, TensorNumber):
         return tensornumbers.binary(s, name, left, right)
@@ -95,7 +95,7 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
 
 
 def unary(s: Any, name: str, value: Value) -> Value | None:
-    if isinstance(value, GraphNumber):
+    if isinstance(value, (GraphNumber, Claim)):
         return graphnumbers.unary(s, name, value)
     if isinstance(value, TensorNumber):
         return tensornumbers.unary(s, name, value)
@@ -107,11 +107,11 @@ def unary(s: Any, name: str, value: Value) -> Value | None:
 
 def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
     """The entry relies on the outcome."""
-    if isinstance(left, IN_GRAPH) or isinstance(right, IN_GRAPH):
+    if isinstance(left, (*IN_GRAPH, Claim)) or isinstance(right, (*IN_GRAPH, Claim)):
         open_ = late.compare(s, sign, left, right)
         if open_ is not None:
             return open_
-        both = all(isinstance(v, IN_GRAPH) or _number(v) for v in (left, right))
+        both = all(isinstance(v, (*IN_GRAPH, Claim)) or _number(v) for v in (left, right))
         return graphnumbers.needed(s) if both else None
     if not (varies(left) or varies(right)):
         return None

@@ -9,8 +9,9 @@ from tests.fuzz.shapes.steps import STEPS, Step
 
 
 def _condition(rng: random.Random, name: str) -> str:
-    """A mask of the tensor's shape, which may choose nothing, or everything."""
-    return rng.choice((f"{name} > 0", f"{name} > 0", f"{name} < 0.3", f"{name} > 9", f"{name} > -9", f"{name} != 0"))
+    """A mask of the tensor's shape, which may choose nothing, or everything; odd numbers, so that rounding is none."""
+    some = f"{name} > 0.0137"
+    return rng.choice((some, some, f"{name} < 0.3137", f"{name} > 9.0137", f"{name} > -9.0137", f"{name} * 2 != 0"))
 
 
 def _rows(rng: random.Random, name: str, x: Any) -> str:
@@ -38,12 +39,12 @@ def chosen(rng: random.Random, name: str, x: Any, others: dict[str, Any]) -> str
 
 
 def counted(rng: random.Random, name: str, x: Any, _: Any) -> str | None:
-    whole = f"({name} * 2).long()"
+    whole = f"({name} * 2 + 0.137).long()"
     if not x.dim():
         return f"torch.unique({whole})"
     rows = _rows(rng, name, x)
     return rng.choice((
-        f"torch.unique({name}.round())", f"torch.unique({whole})", f"torch.unique({whole}, return_inverse=True)[1]",
+        f"torch.unique(({name} + 0.137).round())", f"torch.unique({whole})", f"torch.unique({whole}, return_inverse=True)[1]",
         f"torch.unique({whole}, return_counts=True)[1]", f"torch.unique({whole}, dim=0)",
         f"torch.unique({whole}, dim={x.dim() - 1})", f"{whole}.flatten().unique_consecutive()",
         f"torch.unique_consecutive({whole}, return_counts=True)[1]", f"torch.bincount({whole}.flatten().abs())",
@@ -58,7 +59,7 @@ def sized(rng: random.Random, name: str, x: Any, _: Any) -> str | None:
         return None
     k = rng.choice((
         f"({_condition(rng, name)}).sum().item()", f"{_rows(rng, name, x)}.sum().item()",
-        f"({name} * 3).long().sum().item()", f"{name}[{_rows(rng, name, x)}].shape[0]",
+        f"({name} * 3 + 0.137).long().sum().item()", f"{name}[{_rows(rng, name, x)}].shape[0]",
         f"len({name}[{_condition(rng, name)}])", f"{_rows(rng, name, x)}.long().tolist()[0]",
     ))  # fmt: skip
     return rng.choice((
