@@ -44,7 +44,8 @@ def counted(rng: random.Random, name: str, x: Any, _: Any) -> str | None:
         return f"torch.unique({whole})"
     rows = _rows(rng, name, x)
     return rng.choice((
-        f"torch.unique(({name} + 0.137).round())", f"torch.unique({whole})", f"torch.unique({whole}, return_inverse=True)[1]",
+        f"torch.unique(({name} + 0.137).round())", f"torch.unique({whole})",
+        f"torch.unique({whole}, return_inverse=True)[1]",
         f"torch.unique({whole}, return_counts=True)[1]", f"torch.unique({whole}, dim=0)",
         f"torch.unique({whole}, dim={x.dim() - 1})", f"{whole}.flatten().unique_consecutive()",
         f"torch.unique_consecutive({whole}, return_counts=True)[1]", f"torch.bincount({whole}.flatten().abs())",
