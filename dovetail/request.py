@@ -143,7 +143,7 @@ class Request:
             entry = guards.for_one_call(entry) if entry.once else entry
             record.outcome = "compiled"
             if kept:
-                record.captured = entry.captured
+                record.captured, record.sizes = entry.captured, guards.sizes_report(entry.captured)
             return entry
         except BaseException as error:
             record.outcome = f"failed in {events.current}: {type(error).__name__}: {error}"

@@ -42,6 +42,7 @@ class CompileRecord:
     outcome: str = "running"  # compiled | failed: <error>
     reasons: tuple[list[str], ...] = ()  # for each entry that did not fit, the guards that failed, the first one first
     captured: Any = None
+    sizes: str = ""  # which are symbolic, and what is relied on
 
     @property
     def seconds(self) -> float:

@@ -25,12 +25,16 @@ class BreakReason:
 
 @dataclass(frozen=True)
 class ExplainOutput:
-    """The answer as data; `str()` lays it out for reading."""
+    """The answer as data; `str()` lays it out for reading.
+
+    `sizes`: for each compilation with symbolic sizes, which they are and what it relies on, with the user's lines.
+    """
 
     graphs: tuple[torch.fx.GraphModule, ...]
     break_reasons: tuple[BreakReason, ...]
     out_guards: tuple[Any, ...]
     records: tuple[CompileRecord, ...] = field(repr=False)
+    sizes: tuple[str, ...] = ()
 
     @property
     def graph_count(self) -> int:
@@ -68,6 +72,9 @@ class ExplainOutput:
         lines.append("Out Guards:")
         for number, guard in enumerate(self.out_guards, 1):
             lines += [f"  Guard {number}:", *(f"    {line}" for line in guard_lines(guard))]
+        lines.append("Symbolic Sizes:" if self.sizes else "Symbolic Sizes: none")
+        for number, text in enumerate(self.sizes, 1):
+            lines += [f"  Graph {number}:", *(f"    {line}" for line in text.splitlines())]
         lines += ["Compile Times:", *(f"  {line}" for line in self.compile_times.splitlines())]
         return "\n".join(lines)
 
@@ -108,4 +115,4 @@ def explain_records(records: Sequence[CompileRecord], failures: Sequence[Unsuppo
         reasons += [BreakReason(_reason(b), summaries(b.stack)) for b in one.breaks]
     guards = tuple(g for one in captured for g in one.guards)
     graphs = tuple(one.graph for one in captured if computes(one.graph))
-    return ExplainOutput(graphs, tuple(reasons), guards, tuple(records))
+    return ExplainOutput(graphs, tuple(reasons), guards, tuple(records), tuple(r.sizes for r in records if r.sizes))

@@ -95,9 +95,9 @@ def line_text(where: str) -> str:
 
 def report(captured: Captured) -> str:
     """For the log `dynamic`: each symbol, and what the entry relies on, with the lines that made it."""
-    if not captured.symbols and not captured.constants:
-        return ""
     sizes, lines = captured.sizes, []
+    if not captured.symbols and not captured.constants and not (sizes and sizes.late):
+        return ""
     for name, reason in captured.constants.items():
         lines += [f"{name} is a constant: {reason}", f"    another value compiles anew. {REMEDY}"]
     kept = needed(sizes)
@@ -105,13 +105,21 @@ def report(captured: Captured) -> str:
         value = sizes.resolve(origin.dim)
         now = f"= {value}" if value is not origin.dim else f"any value, {sizes.hints[symbol]} in this call"
         lines.append(f"{symbol.name}: {origin.source.name()}, {now}")
+    for symbol, operator in sizes.late.items():
+        if sizes.places[symbol]:  # others are the same ones, seen by later stages
+            lines.append(f"{symbol.name}: what {operator} finds out{_at(sizes.places[symbol])}")
     for fact in kept:
-        text = f"{_words(fact, captured)}  # {fact.where or 'code generation'}"
-        line = line_text(fact.where)
-        lines.append(f"relies on {text}" + (f": {line}" if line else ""))
+        lines.append(f"relies on {_words(fact, captured)}{_at(fact.where or 'code generation')}")
         if fact.sign == EQUAL and len(dims.symbols(fact.dim)) == 1:
             lines.append(f"    another value compiles anew. {REMEDY}")
-    return "\n".join(lines)
+    checked = [f for f in sizes.facts if sizes.is_late(f.dim) and f.where]
+    return "\n".join([*lines, *(f"checks, when it runs, {fact}{_at(fact.where)}" for fact in checked)])
+
+
+def _at(where: str) -> str:
+    """A place with its line."""
+    line = line_text(where)
+    return f"  # {where}: {line}" if line else f"  # {where}"
 
 
 REMEDY = "Keep the size out of Python's control flow and of arguments that must be constants, or mark_static it."

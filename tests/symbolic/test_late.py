@@ -246,3 +246,89 @@ def test_an_integer_that_pytorch_reads_from_a_tensor():
     compiled = dovetail.compile(halves)
     for rows in (12, 6, 4):
         same(compiled(torch.ones(rows, 6)), halves(torch.ones(rows, 6)))
+
+
+def test_rows_under_numbers_in_tensors() -> None:
+    def fn(x, n):
+        y = x * 2
+        y[n] = x[n, 1:].sum()
+        return x[n], y, x[n.item(), n % 3]
+
+    compiled = dovetail.compile(fn, fullgraph=True)
+    for number in (1, 0, 11, -1, -12):
+        given = x()
+        same(compiled(given, torch.tensor(number)), fn(given, torch.tensor(number)))
+
+
+def test_views_of_an_input_by_such_a_size_are_views() -> None:
+    compiled = dovetail.compile(lambda x, n: x[: n.item()], fullgraph=True)
+    given = x()
+    for number in (3, 5):
+        part = compiled(given, torch.tensor(number))
+        assert part._base is given
+        part.zero_()
+        assert not given[:number].any() and given[number:].all()
+
+
+#: What is done with a number that a tensor holds, and how many graph breaks that takes.
+USES: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
+    "arithmetic": (lambda x, n: (n.item() + 1, n.item() * n.item(), -n.item(), n.item() // 2, n.item() % 3), 0),
+    "the smaller one": (lambda x, n: (min(n.item(), 3), max(n.item(), x.shape[0]), sum([n.item(), 2])), 0),
+    "comparisons": (lambda x, n: (n.item() > 2, n.item() == 1, x[: n.item()].shape[0] <= 12), 0),
+    "with tensors": (lambda x, n: (x * n.item(), x + n.item(), x.clamp(max=n.item()), x ** n.item()), 0),
+    "as text": (lambda x, n: f"{n.item()} rows", 0),
+    "a power": (lambda x, n: torch.ones(2 ** n.item()), 1),
+    "bits": (lambda x, n: n.item() | 1, 1),
+    "a key": (lambda x, n: {0: 1, 1: 2}.get(n.item(), 3), 1),
+    "both at once": (lambda x, n: x if (n.item() > 2) & (n.item() < 9) else x + 1, 2),
+    "a condition": (lambda x, n: x if n.item() else x + 1, 1),
+    "a dimension": (lambda x, n: x.transpose(0, n.item() % 2), 1),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_uses_of_a_number(name: str) -> None:
+    fn, breaks = USES[name]
+    compiled = dovetail.compile(fn)
+    for number in NUMBERS:
+        given = x()
+        same(compiled(given, number), fn(given, number))
+    assert dovetail.explain(fn)(x(), NUMBERS[0]).graph_break_count <= breaks
+
+
+def test_what_is_told_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    def fn(x, m, n):
+        k = n.item()
+        torch._check(k <= 3)
+        return x[m] * 2, x[:k]
+
+    (told,) = dovetail.explain(fn)(x(), MASKS[0], torch.tensor(2)).sizes
+    lines = told.splitlines()
+    assert any("what item() finds out" in line and "k = n.item()" in line for line in lines)
+    assert any("what a mask finds out" in line and "x[m] * 2" in line for line in lines)
+    assert any("<= 3" in line and "torch._check(k <= 3)" in line for line in lines)
+    assert any(">= 0" in line and "x[:k]" in line for line in lines)
+
+
+def test_a_call_with_other_sizes_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    compiled = dovetail.compile(lambda x, m: x[m].squeeze() * 2)
+    for mask in (MASKS[0], MASKS[2], MASKS[0]):
+        given = x()
+        same(compiled(given, mask), given[mask].squeeze() * 2)
+    assert not [w for w in recwarn if "dovetail" in str(w.message)]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "dovetail"])
+def test_inputs_written_to_before_a_size_is_found_out(backend: str) -> None:
+    def fn(x, n):
+        x[: n.item()].mul_(2)
+        return x[x[:, 0] > 0].squeeze(), x.add_(1)
+
+    compiled = dovetail.compile(fn, backend=backend)
+    for number, shift in ((2, 0), (3, 9), (-1, 0), (2, -9)):
+        given = x() + shift
+        if number == 3:
+            given[1:, 0] = -1
+        again = given.clone()
+        same(compiled(given, torch.tensor(number)), fn(again, torch.tensor(number)))
+        same(given, again)

@@ -64,6 +64,7 @@ class Sizes:
         self._bounds: list[Dim] | None = None  # what is relied on to be at least 0
         self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
         self.late: dict[Symbol, str] = {}  # with the operators that they come from
+        self.places: dict[Symbol, str] = {}  # the user's lines that those are at
         self.counts: dict[Any, tuple[Any, int, Dim]] = {}  # of tensors, with their versions: what was found out of them
 
     def symbol(self, name: str, hint: int, lo: int = 0) -> Dim:
@@ -76,7 +77,7 @@ class Sizes:
         """A new symbol for what `operator` finds out when the program runs."""
         made = dims.symbol(f"u{len(self.late)}", lo)
         symbol = dims.as_symbol(made)
-        self.hints[symbol], self.late[symbol] = LATE, operator
+        self.hints[symbol], self.late[symbol], self.places[symbol] = LATE, operator, self.where()
         return made
 
     # ------------------------------------------------------------ questions
