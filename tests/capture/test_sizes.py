@@ -43,6 +43,7 @@ FREE = {
     "limited slice": lambda x: x[: min(x.shape[0], 3)] + 1,
     "padded": lambda x: (torch.zeros(max(x.shape[0], 3)), F.pad(x, (1, 2))),
     "cat": lambda x: (torch.cat([x, x], 0) * 2, torch.cat([x, torch.zeros(x.shape[0], 1)], 1)),
+    "backwards": lambda x: torch.arange(x.shape[0] - 1, -1, -1) + torch.arange(x.shape[0], 0, -1),
     "cat with nothing": lambda x: torch.cat([torch.tensor([]), x, x]),
     "stack": lambda x: torch.stack([x, x + 1], 1),
     "repeat": lambda x: x.repeat(2, 3),
@@ -68,6 +69,7 @@ BRANCHES = {
     "both": (lambda x: x + 1 if x.shape[0] > 1 and x.shape[1] > 1 else x, 4),
     "squeezed": (lambda x: x.squeeze() * 2, 4),
     "strides": (lambda x: (x.stride(), x.stride(0), x + 1), 4),
+    "pooled rows": (lambda x: F.max_pool1d(F.pad(x, (1, 1)), 2, 1) if x.numel() else x, 3),
     "counted": (lambda x: x + 1 if x.numel() else x - 1, 4),
 }
 

@@ -78,7 +78,24 @@ _MODES: dict[tuple[str, int, bool], str] = {
     ("trilinear", 3, False): "upsample_trilinear3d", ("bicubic", 2, False): "upsample_bicubic2d",
     ("bilinear", 2, True): "_upsample_bilinear2d_aa", ("bicubic", 2, True): "_upsample_bicubic2d_aa",
 }  # fmt: skip
+
+
+def _max_pool1d(
+    input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """`torch.nn.functional.max_pool1d` of rows as images of one row."""
+    if input.dim() not in (2, 3) or return_indices:
+        raise needed()
+    given = kernel_size, stride, padding, dilation
+    kernel, step, pad, apart = (value[0] if isinstance(value, (tuple, list)) else value for value in given)
+    step = kernel if step is None else step
+    image = torch.max_pool2d(input.unsqueeze(-2), (1, kernel), (1, step), (0, pad), (1, apart), ceil_mode)
+    return image.squeeze(-2)
+
+
 RESIZING[torch.nn.functional.interpolate] = _interpolate
+RESIZING[torch.nn.functional.max_pool1d] = _max_pool1d
 
 
 def resized(function: Any, args: Any, kwargs: Any) -> Any:

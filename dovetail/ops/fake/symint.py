@@ -130,12 +130,16 @@ class SizeNode(_Node):
         return self._binary(operator.mul, other)
 
     def floordiv(self, other: Any) -> SizeNode:
+        if isinstance(other, SizeNode) and isinstance(other.dim, int) and other.dim < 0:
+            return SizeNode(self.sizes, self.sizes.resolve(dims.floordiv(-self.dim, -other.dim)))
         self._divides(other)
         return self._binary(dims.floordiv, other)
 
     int_floordiv = floordiv
 
     def mod(self, other: Any) -> SizeNode:
+        if isinstance(other, SizeNode) and isinstance(other.dim, int) and other.dim < 0:
+            return SizeNode(self.sizes, self.sizes.resolve(-dims.mod(-self.dim, -other.dim)))
         self._divides(other)
         return self._binary(dims.mod, other)
 
