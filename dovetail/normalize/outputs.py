@@ -180,7 +180,7 @@ class Results:
 
     def origin(self, handle: Handle, tensor: Any, shared: set[int], outputs: dict[int, int]) -> Returned:
         base = handle.base
-        apart = overlaps_itself(tensor) or torch.is_grad_enabled() and _unrecorded(handle)
+        apart = overlaps_itself(tensor) or tensor._is_view() and _unrecorded(handle) is torch.is_grad_enabled()
         if base.fresh and id(base) not in shared and not apart:
             return Returned("result", self.result(handle, tensor))
         above, last = [], handle

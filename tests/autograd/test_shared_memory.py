@@ -95,6 +95,9 @@ PROGRAMS = {
         INNER, "with torch.no_grad(): y = x.view(-1)\n    x.transpose_(0, 1); y.type_as(y); y.contiguous(); y.real\n"
         "    return x * 1",
     ),
+    "a view made where gradients are on again": (
+        PLAIN, "with torch.no_grad(): x.t_()\n    y = x * 2; return y.view(y.shape)", "out[0].mul_(m.bias[0])",
+    ),
     "parts of zeros that are reshaped in place": (
         PLAIN, "y = torch.zeros(4); z = y.chunk(2); y.unsqueeze_(0); return *z, y", "out[0].add_(1)",
     ),
