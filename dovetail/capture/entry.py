@@ -23,6 +23,7 @@ from dovetail.capture.contexts import leave_changed, preserved, set_variables
 from dovetail.capture.grads import renewed
 from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.higher import all as _higher
+from dovetail.capture.higher.backward import Opaque
 from dovetail.capture.known import all as _known
 from dovetail.capture.loading import Loading
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
@@ -68,13 +69,15 @@ class Target:
 
 @dataclass
 class Aside:
-    """What the attempts at one capture share: what varies, results of functions marked as constant, and who watches.
+    """What the attempts at one capture share: what varies, results of functions marked as constant, autograd functions
+    whose backward cannot be traced, and who watches.
 
     Only the first attempt runs what the program asks for with comptime; the others repeat a part of it.
     """
 
     varying: Varying
     constants: dict[Any, Any] = field(default_factory=dict)
+    opaque: set[type] = field(default_factory=set)
     watch: Watch | None = None
     comptime: bool = True
     compiling: Compiling = field(default_factory=Compiling)
@@ -150,6 +153,8 @@ def _capture(
             if aside.varying.constant.keys() >= set(found.names):
                 raise InternalError("capture", f"{', '.join(found.names)} did not become constant") from None
             aside.varying = aside.varying.without(found.names, found.reason)
+        except Opaque as found:
+            aside.opaque.add(found.cls)
         except Unsupported as error:
             told = aside.compiling.asked and aside.compiling.answer
             if error.code != "user-exception" or not told or stop > 0:
@@ -167,7 +172,7 @@ def _attempt(
     session = Session(space, options, aside.varying)
     session.stop, session.breaks = stop or -1, stop >= 0
     session.constants, session.watch, session.comptime = aside.constants, aside.watch, aside.comptime
-    session.compiling = aside.compiling
+    session.compiling, session.gradients.opaque = aside.compiling, aside.opaque
     aside.comptime = False
     if rest is None:
         _refuse_disabled(target)

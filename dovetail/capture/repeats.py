@@ -27,16 +27,22 @@ class Repeatable(Enum):
 
 def repeatable(graph: torch.fx.Graph) -> Repeatable:
     """By what it changes beside tensors that it has made and the grad mode. The user's own code may change anything."""
-    makers: dict[int, torch.fx.Node] = {}
-    for node in graph.nodes:
-        makers.setdefault(id(node.meta.get("fake")), node)
+    makers = makers_of(graph)
     calls = [n for n in graph.nodes if n.op.startswith("call")]
     if not all(_of_pytorch(n) and n.kwargs.get("generator") is None for n in calls):
         return Repeatable.NEVER
     if any(getattr(n.target, "__name__", n.target) == "backward" for n in calls):
         return Repeatable.NEVER
-    harmless = all(not impure(n) or _harmless(n, makers) for n in calls)
-    return Repeatable.ALWAYS if harmless else Repeatable.UNDONE
+    nothing = all(not impure(n) or harmless(n, makers) for n in calls)
+    return Repeatable.ALWAYS if nothing else Repeatable.UNDONE
+
+
+def makers_of(graph: torch.fx.Graph) -> dict[int, torch.fx.Node]:
+    """The nodes whose results tensors are, by the identity of their fakes."""
+    makers: dict[int, torch.fx.Node] = {}
+    for node in graph.nodes:
+        makers.setdefault(id(node.meta.get("fake")), node)
+    return makers
 
 
 def _of_pytorch(node: torch.fx.Node) -> bool:
@@ -53,7 +59,8 @@ OURS = ("_operator", "builtins", "math", "dovetail", "torch")
 _CHECKS = frozenset(("_assert_async", "_check", "assumed"))
 
 
-def _harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
+def harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
+    """Does it change nothing but what the graph has made, and the grad mode?"""
     name = _name(node)
     if name == "embedding":
         return node.kwargs.get("max_norm") is None and (len(node.args) < 4 or node.args[3] is None)
@@ -63,10 +70,10 @@ def _harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
         return True
     in_place = node.target in IN_PLACE_OPERATORS or name == "__setitem__" or name.endswith("_") and name[-2:] != "__"
     written = node.args[0] if in_place and node.args else None
-    return isinstance(written, torch.fx.Node) and _made_inside(written, makers)
+    return isinstance(written, torch.fx.Node) and made_inside(written, makers)
 
 
-def _made_inside(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
+def made_inside(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
     """Is it known that the tensor has memory that the graph has made? A gradient that it reads may be the caller's."""
     maker = makers.get(storage_of(node))
     return maker is not None and maker.op.startswith("call") and maker.target is not getattr

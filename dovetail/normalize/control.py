@@ -191,7 +191,8 @@ def left_to_engine(module: torch.fx.GraphModule) -> bool:
     """Does a backward pass through the graph depend on which way it went, or run code of the user's own?"""
     return any(
         node.target in CONTROL and CONTROL[node.target] is not _check
-        or isinstance(node.target, (higher.Apply, higher.Checkpoint))
+        or isinstance(node.target, higher.Checkpoint)
+        or isinstance(node.target, higher.Apply) and node.target.graphs is None
         or node.op == "get_attr" and isinstance(inner := getattr(module, node.target, None), torch.fx.GraphModule)
         and left_to_engine(inner)
         for node in module.graph.nodes

@@ -18,6 +18,7 @@ from dovetail.normalize.control import CONTROL
 from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
+from dovetail.ops import higher
 from dovetail.ops.engine import calls_engine
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.retry import called
@@ -91,7 +92,7 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
         elif node.op == "call_function":
             args, kwargs = _values(node.args, env), _values(node.kwargs, env)
             control = CONTROL.get(node.target)
-            env[node] = called(node.target, args, kwargs) if control is None else control(recorder, inner, *args)
+            env[node] = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
             if not any(isinstance(env[used], torch.Tensor) for used in node.all_input_nodes):
                 recorder.adopt(env[node])
             if node.target in _ADDING_IN_PLACE and recorder.maker(env[node]) is torch.ops.aten.add.Tensor:
@@ -105,6 +106,11 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
         else:
             raise InternalError("normalize", f"node {node.name} is a {node.op}")
     raise InternalError("normalize", "the graph has no output")
+
+
+def _callee(node: torch.fx.Node) -> Any:
+    traced = isinstance(node.target, higher.Apply) and node.target.graphs is not None
+    return node.target.recorded if traced else node.target  # type: ignore[union-attr]
 
 
 #: These add to what they have made in place, or not if they see a tensor subclass, as fakes are.

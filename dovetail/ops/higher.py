@@ -7,6 +7,7 @@ are `lifted`: tensors that the captured function closed over.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -119,18 +120,67 @@ def stacked(column: Sequence[Any]) -> Any:
 # ---------------------------------------------------------------- gradients of the user's own
 
 
-class Apply:
-    """`cls.apply` of a `torch.autograd.Function`; `fixed` are the arguments that a graph cannot name, by position."""
+@dataclass(frozen=True)
+class Graphs:
+    """What forward and backward of a `torch.autograd.Function` compute.
 
-    def __init__(self, cls: type, fixed: dict[int, Any]) -> None:
-        self.cls, self.fixed = cls, fixed
+    `forward` gives `count` results, then what backward reads of what it has computed; it takes `taken` of the values
+    around. `backward` takes a gradient for each result, then each of `read`: one `around`, or one `kept` by forward;
+    those in `saved` were given to `save_for_backward`. `constant` are results that have no gradient. `several`: is the
+    result a tuple?
+    """
+
+    forward: Any
+    backward: Any
+    taken: tuple[int, ...]
+    read: tuple[tuple[str, int], ...]
+    saved: tuple[bool, ...]
+    count: int
+    several: bool
+    constant: tuple[int, ...]
+
+
+class Apply:
+    """`cls.apply` of a `torch.autograd.Function`; `fixed` are the arguments that a graph cannot name, by position.
+
+    It takes `count` arguments, then the values around that `graphs` take, if there are any.
+    """
+
+    def __init__(self, cls: type, fixed: dict[int, Any], count: int, graphs: Graphs | None = None) -> None:
+        self.cls, self.fixed, self.count, self.graphs = cls, fixed, count, graphs
         self.__name__ = self.__qualname__ = f"{cls.__name__}_apply"
 
     def __call__(self, *args: Any) -> Any:
+        return self.cls.apply(*self.given(args))  # type: ignore[attr-defined]
+
+    def given(self, args: Sequence[Any]) -> list[Any]:
         rest = iter(args)
-        count = len(args) + len(self.fixed)
-        given = [self.fixed[k] if k in self.fixed else next(rest) for k in range(count)]
-        return self.cls.apply(*given)  # type: ignore[attr-defined]
+        return [self.fixed[k] if k in self.fixed else next(rest) for k in range(self.count)]
+
+    def recorded(self, *args: Any) -> Any:
+        """The same by `graphs`: no code of the user's runs."""
+        own = self.count - len(self.fixed)
+        return _Recorded.apply(self.graphs, args[own:], *self.given(args[:own]))
+
+
+class _Recorded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, graphs: Graphs, around: Sequence[Any], *inputs: Any) -> Any:
+        found = graphs.forward.forward(*(around[k] for k in graphs.taken))
+        results = found[: graphs.count]
+        kept = {"around": around, "kept": found[graphs.count :]}
+        read = [kept[kind][k] for kind, k in graphs.read]
+        ctx.save_for_backward(*[value for value, saved in zip(read, graphs.saved, strict=True) if saved])
+        ctx.read = [None if saved else value for value, saved in zip(read, graphs.saved, strict=True)]
+        ctx.mark_non_differentiable(*[results[k] for k in graphs.constant])
+        ctx.graphs = graphs
+        return tuple(results) if graphs.several else results[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        graphs, saved = ctx.graphs, iter(ctx.saved_tensors)
+        read = [next(saved) if is_saved else value for value, is_saved in zip(ctx.read, graphs.saved, strict=True)]
+        return None, None, *graphs.backward.forward(*(g.contiguous() for g in gradients), *read)
 
 
 #: The function behind the mark that keeps PyTorch's compiler out (and that would load it).

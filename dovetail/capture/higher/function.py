@@ -2,7 +2,8 @@
 
 Where nothing will be differentiated, a custom function is its forward, traced like other code. Elsewhere the node is
 the call itself, so that PyTorch's engine uses the function's own backward; forward is traced for what it would give,
-and for what else it does: code that changes Python objects is left to a graph break.
+and for what else it does: code that changes Python objects is left to a graph break. Backward is traced too where it
+only computes: a joint graph is recorded from the two graphs (`backward.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch.fx
 from torch.autograd.function import FunctionCtx
 
 from dovetail.capture.higher import structure
+from dovetail.capture.higher.backward import Both, both
 from dovetail.capture.higher.subgraph import Region
 from dovetail.capture.known.table import known
 from dovetail.capture.tensors import run_native
@@ -76,24 +78,30 @@ def _tracked(s: Any, cls: Value, inputs: Args) -> Value:
     """A node that calls `apply`, where inputs require grad."""
     region = Region(s, "forward")
     s.changed_state.add("grad_mode")  # off while forward runs
+    found: Both | None = None
 
     def traced(context: Any, *fakes: Any) -> Any:
+        nonlocal found
         with region:
             result, noted = _forward(s, cls, inputs, context.needs_input_grad[1:])
             region.refuse_changes(f"{cls.describe()}.forward")
             native = structure.pair(s, result)[1]
-            dirty, constant = (_fakes(_noted(s, noted, n)) for n in ("dirty_tensors", "non_differentiable"))
-        region.impure = region.is_impure()
-        region.discard()
+            dirty, constant = (_noted(s, noted, n) for n in ("dirty_tensors", "non_differentiable"))
+            region.impure = region.is_impure()
+            found = None if dirty else both(s, region, cls, inputs, result, noted, constant)
+        if found is None:
+            region.discard()
+        else:
+            context.both = found
         if dirty:
-            context.mark_dirty(*dirty)
+            context.mark_dirty(*_fakes(dirty))
         if constant:
-            context.mark_non_differentiable(*constant)
+            context.mark_non_differentiable(*_fakes(constant))
         return native
 
     parts = [_argument(s, v) for v in inputs]
     native = run_native(s, _Probe.apply, [traced, *(p[1] for p in parts)], {})
-    return _node(s, cls, parts, native, region.impure)
+    return _node(s, cls, parts, native, region.impure, found)
 
 
 def _fakes(values: list[Value]) -> list[Any]:
@@ -101,7 +109,7 @@ def _fakes(values: list[Value]) -> list[Any]:
 
 
 class _Probe(torch.autograd.Function):
-    """On fakes it gives what the traced function would: who requires grad, which outputs are inputs."""
+    """On fakes it gives what the traced function would: who requires grad, which outputs are inputs, gradients."""
 
     @staticmethod
     def forward(ctx: Any, traced: Any, *fakes: Any) -> Any:
@@ -109,7 +117,10 @@ class _Probe(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise NoShapeRule("the gradient of a custom function is needed while capturing")
+        found = getattr(ctx, "both", None)
+        if found is None:
+            raise NoShapeRule("the gradient of a custom function is needed while capturing")
+        return None, *found.gradients(grads)
 
 
 def _in_transform(s: Any, cls: Value, inputs: Args) -> Value:
@@ -124,10 +135,13 @@ def _in_transform(s: Any, cls: Value, inputs: Args) -> Value:
     return _node(s, cls, [_argument(s, v) for v in inputs], native, impure)
 
 
-def _node(s: Any, cls: Value, parts: list[tuple[Any, Any]], native: Any, impure: bool) -> Value:
+def _node(
+    s: Any, cls: Value, parts: list[tuple[Any, Any]], native: Any, impure: bool, found: Both | None = None
+) -> Value:
+    graphs, around = (found.graphs, found.around) if found is not None else (None, [])
     fixed = {k: p[1] for k, p in enumerate(parts) if p[0] is _HELD}
-    target = higher.Apply(cls.native(), fixed)
-    node = s.graph.create_node("call_function", target, tuple(p[0] for p in parts if p[0] is not _HELD))
+    target = higher.Apply(cls.native(), fixed, len(parts), graphs)
+    node = s.graph.create_node("call_function", target, (*(p[0] for p in parts if p[0] is not _HELD), *around))
     node.meta.update(stack=s.stack(), mutates=impure)
     structure.outside(s, native)
     return structure.result(s, node, native)

@@ -89,19 +89,22 @@ class Region:
 
     def finish(self, output: Any) -> tuple[torch.fx.Node, list[torch.fx.Node]]:
         """Close the graph: (the node that stands for its module in the graph around, what that must pass last)."""
-        s = self.s
-        end = self.nodes.output(output)
-        end.meta["stack"] = s.stack()
-        remove_dead(self.nodes)
-        self.impure = self.is_impure()
-        lifted = self.lift()
-        module = torch.fx.GraphModule(self.modules, self.nodes, class_name=self.name)
+        module, lifted = self.close(output)
         outer, modules = self.outer
         name = next(n for n in _names(self.name) if n not in modules)
         modules[name] = module
         node = outer.create_node("get_attr", name)
-        node.meta["stack"] = s.stack()
+        node.meta["stack"] = self.s.stack()
         return node, lifted
+
+    def close(self, output: Any) -> tuple[torch.fx.GraphModule, list[torch.fx.Node]]:
+        """The module alone, and what it must be passed last."""
+        end = self.nodes.output(output)
+        end.meta["stack"] = self.s.stack()
+        remove_dead(self.nodes)
+        self.impure = self.is_impure()
+        lifted = self.lift()
+        return torch.fx.GraphModule(self.modules, self.nodes, class_name=self.name), lifted
 
     def is_impure(self) -> bool:
         """Does the graph do anything but compute its results?"""
