@@ -8,6 +8,7 @@ import functools
 import importlib
 import inspect
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,7 +35,7 @@ from dovetail.ops.fake.late import discovering
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
-from dovetail.runtime.entry_policy import eagerly_after
+from dovetail.runtime.entry_policy import EagerlyAfter
 from dovetail.runtime.program import undone
 from dovetail.runtime.undisturbed import undisturbed
 
@@ -56,6 +57,7 @@ class Request:
     failures: list[Unsupported] | None = None
     quiet: bool = False  # is what runs eagerly after all not worth a warning?
     rests: dict[Any, Dispatcher] = field(default_factory=dict, compare=False, repr=False)  # what follows graph breaks
+    unlike: set[int] = field(default_factory=set, compare=False, repr=False)  # functions whose late sizes are odd: ids
 
     @cached_property
     def frameless(self) -> Any:
@@ -123,6 +125,8 @@ class Request:
     ) -> guards.Entry:  # fmt: skip
         """One run of the pipeline, reported as it goes."""
         options = self.options()
+        if id(fn) in self.unlike:
+            options = replace(options, capture_dynamic_output_shape_ops=False)
         record = RECORDS.start(*describe(fn), index, reasons)
         kept = [records for records in (self.records, profiled(options.backend)) if records is not None]
         for records in kept:
@@ -131,10 +135,11 @@ class Request:
         events = Events(record, [logs.LogSink(), *([dump] if dump else [])])
         _log_recompile(record)
         try:
+            after = EagerlyAfter(fn, describe(fn)[0], logs.log, lambda: self.unlike.add(id(fn)))
+            callables = {PLAIN: self.plain, ENTERED: self.entered, AGAIN: after}
             entry = self._plain_entry(fn) or _compile_entry(
-                fn, args, kwargs, options, events, self.rest, {PLAIN: self.plain, ENTERED: self.entered}, varying,
-                recurs,
-            )
+                fn, args, kwargs, options, events, self.rest, callables, varying, recurs,
+            )  # fmt: skip
             for found in entry.captured.breaks:
                 message = f"graph break in {record.function}, {record.place}:\n{found.text()}"
                 BREAKS.meet(found.code, found.reason, found.stack, message)
@@ -163,9 +168,12 @@ def _compile_entry(
     taken = guards.snapshot()
     captured = pipeline.trace(fn, args, kwargs, options, events, varying)
     rests = {name: rest(found) for name, found in captured.continuations.items()}
+    after = callables[AGAIN]
     if options.backend in BUILT_IN:
-        callables = {**callables, AGAIN: eagerly_after(fn, describe(fn)[0], logs.log), UNDONE: undone}
+        callables = {**callables, UNDONE: undone}
         captured.graph.meta[REPEATED] = AGAIN in captured.names
+    else:
+        callables = {name: made for name, made in callables.items() if name != AGAIN}
     rests |= {name: made for name, made in callables.items() if name in captured.names}
     captured = replace(captured, names={**captured.names, **rests})
     once = captured.passing and not recurs and options.backend == "dovetail"
@@ -178,15 +186,7 @@ def _compile_entry(
             if graph is captured.graph and not captured.repeatable:
                 raise InternalError("backend", "a graph that is not compiled would find out too late about a size")
         except Exception as error:
-            if captured.sizes is not None and captured.sizes.late and options.capture_dynamic_output_shape_ops:
-                events.open.clear()
-                events.artifact("dynamic", lambda error=error: f"sizes are not found out inside the graph: {error}")
-                options = replace(options, capture_dynamic_output_shape_ops=False)
-                return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs)
-            if not captured.symbols or isinstance(error, Unsupported) or options.dynamic is False:
-                raise
-            _give_sizes_up(fn, events, error)
-            options = replace(options, dynamic=False)
+            options = _with_fewer_sizes(fn, captured, options, events, error)
             return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs)
     else:
         with events.stage("backend"):
@@ -204,11 +204,18 @@ def _compile_entry(
     events.artifact("guards", lambda: entry.text)
     if once:
         events.artifact("perf_hints", lambda: "runs operator by operator: what it stores keeps it from running again")
-    return replace(entry, once=once)
+    needs = (weakref.ref(after.needed),) if AGAIN in rests and captured.sizes and captured.sizes.late else ()
+    return replace(entry, once=once, needs=(*entry.needs, *needs))
 
 
-def _give_sizes_up(fn: Any, events: Events, error: Exception) -> None:
-    """A mistake of ours with symbolic sizes costs compilations, not the program."""
+def _with_fewer_sizes(fn: Any, captured: Captured, options: Options, events: Events, error: Exception) -> Options:
+    """The options to compile with after all. A mistake of ours with sizes costs compilations, not the program."""
+    if captured.sizes is not None and captured.sizes.late and options.capture_dynamic_output_shape_ops:
+        events.open.clear()
+        events.artifact("dynamic", lambda: f"sizes are not found out inside the graph: {error}")
+        return replace(options, capture_dynamic_output_shape_ops=False)
+    if not captured.symbols or isinstance(error, Unsupported) or options.dynamic is False:
+        raise error
     name, place = describe(fn)
     warnings.warn(
         f"dovetail compiles {name} ({place}) for constant sizes, since {events.current} failed with symbolic ones: "
@@ -216,6 +223,7 @@ def _give_sizes_up(fn: Any, events: Events, error: Exception) -> None:
         stacklevel=9,
     )
     events.open.clear()
+    return replace(options, dynamic=False)
 
 
 #: How each built-in backend compiles a captured graph: `(graph, fakes, options, events) -> callable`.

@@ -57,23 +57,38 @@ def _asked_for(error: Unsupported) -> bool:
     return error.code == "skipped-frame" or error.code == "disabled-function" and not error.stack
 
 
-def eagerly_after(fn: Callable[..., Any], where: str, log: Callable[[str, str], None]) -> Callable[..., Any]:
-    """What goes on when a graph has raised that changed nothing: the program, which knows what to do about it.
+class Needed:
+    """An entry is used as long as this exists."""
 
-    A size that turns out to be another one than the graph was made for is nothing to warn of.
+
+class EagerlyAfter:
+    """What goes on when a graph has raised that changed nothing: the program `fn`, which knows what to do about it.
+
+    A size that turns out to be another one than the graph was made for is nothing to warn of. Where that happens too
+    often, nobody keeps `needed` any longer and `give_up` is called.
     """
 
-    def run(error: Exception, /, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(error, OtherSizes):
-            log("dynamic", f"{where} runs eagerly: its graph was made for {error}")
-            return fn(*args, **kwargs)
-        result = fn(*args, **kwargs)
-        warnings.warn(
-            f"dovetail runs {where} eagerly, since its graph raises {type(error).__name__}: {error}", stacklevel=3
-        )
-        return result
+    OFTEN = 4
 
-    return run
+    def __init__(
+        self, fn: Callable[..., Any], where: str, log: Callable[[str, str], None], give_up: Callable[[], None]
+    ) -> None:
+        self.fn, self.where, self.log, self.give_up = fn, where, log, give_up
+        self.needed: Needed | None = Needed()
+        self.others = 0
+
+    def __call__(self, error: Exception, /, *args: Any, **kwargs: Any) -> Any:
+        result = self.fn(*args, **kwargs)
+        if isinstance(error, OtherSizes):
+            self.log("dynamic", f"{self.where} runs eagerly: its graph was made for {error}")
+            self.others += 1
+            if self.others == self.OFTEN:
+                self.give_up()
+                self.needed = None
+            return result
+        shown = f"its graph raises {type(error).__name__}: {error}"
+        warnings.warn(f"dovetail runs {self.where} eagerly, since {shown}", stacklevel=3)
+        return result
 
 
 def is_users_own(error: Exception) -> bool:

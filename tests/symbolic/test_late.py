@@ -332,3 +332,16 @@ def test_inputs_written_to_before_a_size_is_found_out(backend: str) -> None:
         again = given.clone()
         same(compiled(given, torch.tensor(number)), fn(again, torch.tensor(number)))
         same(given, again)
+
+
+def test_sizes_that_are_often_other_ones_end_the_graph_after_all() -> None:
+    def fn(x, m):
+        return x[m].squeeze() * 2
+
+    compiled = dovetail.compile(fn)
+    single = torch.arange(ROWS) == 3
+    for mask in (MASKS[0], *[single] * 8, MASKS[0]):
+        given = x()
+        same(compiled(given, mask), fn(given, mask))
+    (entry,) = compiled._dovetail_dispatcher.entries
+    assert entry.captured.breaks
