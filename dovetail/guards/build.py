@@ -184,7 +184,9 @@ def _failure_finder(
     guards: list[Guard], below: Anchored | None, residual: Residual, namespace: dict[str, Any], taken: state.Snapshot
 ) -> Callable[[tuple[Any, ...], Mapping[str, Any]], list[Failure]]:
     def find(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Failure]:
-        found = failures(guards, residual, namespace, args, kwargs) + state_failures(taken)
+        hold = set(map(id, below.guards)) if below is not None and below.holds() else ()
+        looked_at = (guard for guard in guards if id(guard) not in hold)
+        found = failures(looked_at, residual, namespace, args, kwargs) + state_failures(taken)
         if not found and below is not None and not below.modules_unchanged():
             found.append(Failure(None, "a module changed its class or had its forward replaced"))
         return found

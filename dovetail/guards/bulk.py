@@ -289,6 +289,13 @@ class Anchored:
     def check(self) -> bool:
         return self.fast() or self._again()
 
+    def holds(self) -> bool:
+        """The same where nobody catches what reading raises of objects that have changed: then it does not hold."""
+        try:
+            return self.check()
+        except (LookupError, AttributeError, TypeError, RuntimeError, ReferenceError):
+            return False
+
     def _take(self) -> Callable[[], bool]:
         """The facts as they are now, and a check of them and of the guards that no fact implies."""
         facts, resolver = Facts(), Resolver(self.bound)

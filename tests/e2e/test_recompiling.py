@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 import dovetail
+from dovetail.guards import explain
+from dovetail.guards.conditions import write
 
 
 class Counting:
@@ -174,3 +176,17 @@ def test_strides_that_all_change(backend):
     compiled = dovetail.compile(lambda x: x[1], backend=backend)
     for x in (torch.randn(4, 4), torch.randn(4, 4).t(), torch.randn(6, 6)[:4, :4].t()):
         assert torch.equal(compiled(x), x[1])
+
+
+def test_reasons_are_not_looked_for_below_modules_that_have_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[Any] = []
+    monkeypatch.setattr(explain, "write", lambda guard, writer: looked_at.append(guard) or write(guard, writer))
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(20)))
+    f, graphs = counted(model)
+    f(torch.randn(2, 4))
+    f(torch.randn(3, 4))
+    assert len(graphs) == 2 and 0 < len(looked_at) < 10
+    looked_at.clear()
+    model[3].bias = None
+    f(torch.randn(3, 4))
+    assert len(graphs) == 3 and len(looked_at) > 20
