@@ -382,7 +382,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     if repeated is Repeatable.UNDONE and not all(f.unseen for f in s.gradients.freed):
         repeated = Repeatable.NEVER  # gradients that the caller may see are let go before the graph runs
     guarded = repeated is not Repeatable.NEVER
-    gone, free, restored = freed.lines(s, [*rebuilder.lines, *ending.lines], guarded)
+    gone, free, restored = freed.lines(s, loading.text, [*rebuilder.lines, *ending.lines], guarded)
     if guarded:
         call = guarded_call("; ".join(call), s.header, restored, repeated, s.blocks)
         s.names.update(freed.NAMES, **NOBODY)

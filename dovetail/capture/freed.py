@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,16 +67,19 @@ class Gradients:
         return kept is value and sys.getrefcount(value) <= count + 2  # the table and `kept`
 
 
-def lines(s: Any, later: list[str], repeated: bool) -> tuple[list[Source], list[str], list[str]]:
+def lines(
+    s: Any, load: Callable[[Source], str], later: list[str], repeated: bool
+) -> tuple[list[Source], list[str], list[str]]:
     """The gradients to let go, the lines that do it, and those that come before the program is repeated in Python.
 
-    `later` is what the residual does after the graph; `repeated`: where that fails, the program starts anew. It then
-    comes to the same place whatever the gradients' elements are, for nothing has looked at them.
+    `load` gives a text for what a source leads to. `later` is what the residual does after the graph; `repeated`: where
+    that fails, the program starts anew. It then comes to the same place whatever the gradients' elements are, for
+    nothing has looked at them.
     """
     if any(READS.search(line) for line in later):
         return [], [], []
     found = [f for f in s.gradients.freed if f.unseen or not repeated]
-    texts = [f.parameter.expr() for f in found]
+    texts = [load(f.parameter) for f in found]
     restored = [f"_set({text}, 'grad', _zeros_like({text}))" for text in texts] if repeated else []
     return [f.gradient for f in found], [f"_set({text}, 'grad', None)" for text in texts], restored
 

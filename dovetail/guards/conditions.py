@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Callable, Iterable
 from math import isfinite
 from typing import Any
@@ -82,11 +83,23 @@ class Writer:
         prefix = base.expr()
         return self.load(base) + whole[len(prefix) :] if whole.startswith(prefix) else whole
 
-    def reused(self, lines: Iterable[str]) -> list[str]:
-        """The residual's lines, sizes and numbers that the guards have read already taken from there."""
-        known = {source.expr(): name for source, name in self._loaded.items() if isinstance(source, Item)}
-        found = ((line, line.partition(" = ")) for line in lines)
-        return [f"{parts[0]} = {known[parts[2]]}" if parts[2] in known else line for line, parts in found]
+    def reused(self, lines: Iterable[str], freed: Iterable[Source] = ()) -> list[str]:
+        """The residual's lines; what the guards have read already is taken from there, but for what is `freed`.
+
+        Of what is shown once the graph has run, only items: an attribute may be something else by then.
+        """
+        every = {s.expr(): name for s, name in self._loaded.items() if s not in freed}
+        items = {s.expr(): name for s, name in self._loaded.items() if isinstance(s, Item)}
+        loaded: dict[str, str] = {}  # the residual's own locals for paths to inputs, and their whole texts
+        found = []
+        for line in lines:
+            name, _, text = line.partition(" = ")
+            known = items.get(text)
+            if LOADED.fullmatch(name):
+                loaded[name] = LOADED.sub(lambda match: loaded.get(match[0], match[0]), text)
+                known = every.get(loaded[name])
+            found.append(line if known is None else f"{name} = {known}")
+        return found
 
     def forget(self, sources: Iterable[Source]) -> list[str]:
         """Lines after which no local refers to what the sources lead to."""
@@ -97,6 +110,7 @@ class Writer:
         self.lines.append(f"if not ({' and '.join(conditions)}): return _MISS" + (f"  # {comment}" if comment else ""))
 
 
+LOADED = re.compile(r"\b_l\d+\b")  # a local of the residual (capture/loading.py)
 _LITERAL = (int, str, bytes)
 Row = Callable[[str, Guard, Writer], list[str]]
 

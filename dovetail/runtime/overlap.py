@@ -8,12 +8,15 @@ which a written input shares memory with another one, or several of its own elem
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from dovetail.ops.fake.layout import overlaps_itself
+
+_address = torch.Tensor.data_ptr
 
 Call = Callable[..., Any]
 
@@ -45,11 +48,12 @@ def protect(call: Call, eager: Call, written: Sequence[int], inputs: Sequence[An
 def _by_address(call: Call, eager: Call, written: frozenset[int], spans: list[Any], fixed: list[Any]) -> Call:
     """Layouts are known: the addresses decide, and those of the last good call need no second look."""
     tensors = [k for k, n in enumerate(spans) if n]
+    chosen = None if len(tensors) == len(spans) else operator.itemgetter(*tensors, 0)  # never one alone: a tuple
     last: list[int] = []
 
     def protected(*inputs: Any) -> Any:
         nonlocal last
-        addresses = [inputs[k].data_ptr() for k in tensors]
+        addresses = list(map(_address, inputs if chosen is None else chosen(inputs)[:-1]))
         if addresses != last:
             places = [(k, a, spans[k]) for k, a in zip(tensors, addresses, strict=True)]
             if collide(places, written, fixed):

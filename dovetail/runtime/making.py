@@ -1,0 +1,134 @@
+"""A graph's outputs, made of its results and inputs: straight-line code that PyTorch's view operators are replayed by.
+
+    def outputs(inputs, results):
+        before = get_grad()
+        try:
+            o0 = results[0]
+            set_grad(False)
+            o1 = f0(results[1], [8, ])
+        finally:
+            set_grad(before)
+        return (o0, o1, )
+
+A view is made in the grad mode that the program made it in; modes are entered where they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dovetail.ir.aten import Returned, ViewStep
+from dovetail.runtime.sizes import at_call
+
+aten = torch.ops.aten
+_SET = torch._C._autograd._unsafe_set_version_counter
+#: Functions of the C extension that do what a view operator does with cheaper argument parsing.
+_DIRECT = {aten.t.default: torch.t, aten.view.default: torch.Tensor.view, aten.detach.default: torch.detach}
+
+
+def maker(returned: Sequence[Returned], fakes: Sequence[Any], like: Sequence[Any]) -> Any:
+    """A function of the inputs, which look like `fakes`, and the results, which look like `like`."""
+    return _Maker(fakes, like).made(returned)
+
+
+class _Maker:
+    def __init__(self, fakes: Sequence[Any], like: Sequence[Any]) -> None:
+        self.fakes, self.like = fakes, like
+        self.names: dict[str, Any] = {
+            "get_grad": torch.is_grad_enabled, "set_grad": torch._C._set_grad_enabled, "set_version": _SET,
+            "older": _older,
+        }  # fmt: skip
+        self.known: dict[int, str] = {}
+        self.lines: list[str] = []
+        self.mode = torch.is_grad_enabled()
+        self.switched = False
+
+    def made(self, returned: Sequence[Returned]) -> Any:
+        for k in _order(returned):
+            self.output(k, returned[k])
+        given = "".join(f"o{k}, " for k in range(sum(each.given for each in returned)))
+        body = self.lines
+        if self.switched:
+            body = ["before = get_grad()", "try:", *(f"    {x}" for x in body), "finally:", "    set_grad(before)"]
+        text = "\n    ".join(["def outputs(inputs, results):", *body, f"return ({given})"])
+        exec(compile(text, "<dovetail outputs>", "exec"), self.names)
+        return self.names["outputs"]
+
+    def output(self, k: int, each: Returned) -> None:
+        self.lines.append(f"o{k} = {self.origin(each)}")
+        if each.late and each.steps:
+            older = f"set_version((o{k}, ), (older(v{k}, {each.late}), ))"
+            before, self.lines = [*self.lines, f"r{k}, v{k} = o{k}, o{k}._version", older], []
+            self.steps(k, each.steps)
+            inside = [f"    {line}" for line in self.lines]
+            self.lines = [*before, "try:", *inside, "finally:", f"    set_version((r{k}, ), (v{k}, ))"]
+        else:
+            self.steps(k, each.steps)
+        if each.version is not None:
+            self.lines.append(f"set_version((o{k}, ), ({each.version}, ))")
+
+    def origin(self, each: Returned) -> str:
+        if each.origin == "output":
+            return f"o{each.value}"
+        if each.origin != "object":
+            return f"{each.origin}s[{each.value}]"
+        now = at_call(each.value, self.fakes, self.like)
+        return self.name(each.value) if now is None else f"{self.name(now)}(inputs, results)"
+
+    def steps(self, k: int, steps: Sequence[ViewStep]) -> None:
+        """The view operators, one after the other."""
+        now = at_call([(step.args, dict(step.kwargs)) for step in steps], self.fakes, self.like)
+        if now is not None:
+            self.lines.append(f"n{k} = {self.name(now)}(inputs, results)")
+        for number, step in enumerate(steps):
+            self.enter(step.grad)
+            function = self.name(_DIRECT.get(step.operator) or getattr(step.operator, "_op", step.operator))
+            if now is not None:
+                arguments = f"*n{k}[{number}][0], **n{k}[{number}][1]"
+            else:
+                named = (f"{name}={self.text(value)}" for name, value in step.kwargs.items())
+                arguments = ", ".join([*map(self.text, step.args), *named])
+            index = "" if step.index is None else f"[{step.index}]"
+            self.lines.append(f"o{k} = {function}(o{k}, {arguments}){index}")
+
+    def enter(self, mode: bool) -> None:
+        if mode != self.mode:
+            self.mode, self.switched = mode, True
+            self.lines.append(f"set_grad({mode})")
+
+    def text(self, value: Any) -> str:
+        if type(value) in (int, bool, type(None)):
+            return repr(value)
+        if type(value) is list and all(type(n) is int for n in value):
+            return repr(value)  # made anew for each call
+        return self.name(value)
+
+    def name(self, value: Any) -> str:
+        found = self.known.get(id(value))
+        if found is None:
+            found = self.known[id(value)] = f"c{len(self.known)}"
+            self.names[found] = value
+        return found
+
+
+def _older(version: int, late: int) -> int:
+    """What a tensor's counter said so many writes ago: PyTorch gives a view another history when it is older."""
+    return max(version - late, 0)
+
+
+def _order(returned: Sequence[Returned]) -> list[int]:
+    """Positions of outputs, each after the one that it is made of."""
+    order: dict[int, None] = {}
+
+    def place(k: int) -> None:
+        if k not in order:
+            if returned[k].origin == "output":
+                place(returned[k].value)
+            order[k] = None
+
+    for k in range(len(returned)):
+        place(k)
+    return list(order)
