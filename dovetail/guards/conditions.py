@@ -22,10 +22,12 @@ from dovetail.ir.source import Attr, Computed, Item, Keyed, Source
 class Writer:
     """Collects the lines of one guard function and the objects that its text mentions.
 
-    A path that several guards share is loaded into a local once: `_g3 = K[0].layers`.
+    A path that several guards share is loaded into a local once: `_g3 = K[0].layers`. `miss` is what is done where a
+    condition does not hold.
     """
 
-    def __init__(self, taken: frozenset[str] = frozenset()) -> None:
+    def __init__(self, taken: frozenset[str] = frozenset(), miss: str = "return _MISS") -> None:
+        self.miss = miss
         self.lines: list[str] = []
         self.names: dict[str, Any] = {}
         self._taken = taken
@@ -107,7 +109,12 @@ class Writer:
 
     def require(self, conditions: list[str], comment: str = "") -> None:
         """Return a miss unless all hold."""
-        self.lines.append(f"if not ({' and '.join(conditions)}): return _MISS" + (f"  # {comment}" if comment else ""))
+        self.lines.append(f"if not ({' and '.join(conditions)}): {self.miss}" + (f"  # {comment}" if comment else ""))
+
+    def take(self) -> list[str]:
+        """The lines so far; those that follow load every path anew."""
+        lines, self.lines, self._loaded = self.lines, [], {}
+        return lines
 
 
 LOADED = re.compile(r"\b_l\d+\b")  # a local of the residual (capture/loading.py)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,23 +44,42 @@ def failures(
     """
     found: list[Failure] = []
     others: set[Any] = set()
-    for guard in guards:
-        if others and any(outer in others for outer in _around(guard.source)):
-            continue
-        writer = Writer(residual.names)
-        write(guard, writer)
-        scope = {**namespace, **writer.names, "_MISS": False}
-        body = [
-            "try:",
-            *(f"    {line}" for line in [*writer.lines, "return True"]),
-            "except Exception:",
-            "    return _MISS",
-        ]
-        if not residual.function(body, "check", scope)[0](*args, **kwargs):
+    every = list(guards)
+    for some in (every[k : k + TOGETHER] for k in range(0, len(every), TOGETHER)):
+        checks = _checks(some, residual, namespace)(*args, **kwargs)
+        next(checks)
+        for guard in some:
+            inside = bool(others) and any(outer in others for outer in _around(guard.source))
+            if checks.send(inside):
+                continue
             found.append(_failure(guard, lambda s: _value(s, residual, namespace, args, kwargs)))
             if guard.kind in KINDS_OF_OBJECT:
                 others.add(guard.source)
     return found
+
+
+TOGETHER = 256  # guards in one generated function
+
+
+def _checks(guards: Sequence[Guard], residual: Residual, namespace: Mapping[str, Any]) -> Callable[..., Any]:
+    """A generator function. What it yields says whether a guard holds; it is told which ones to leave out.
+
+    def checks(x):
+        _left_out = yield
+        _holds = True
+        if not _left_out:
+            try:
+                if not (x.shape == (3,)): raise _Fails
+            except Exception:
+                _holds = False
+        _left_out = yield _holds
+    """
+    writer, body = Writer(residual.names, "raise _Fails"), ["_left_out = yield"]
+    for guard in guards:
+        write(guard, writer)
+        body += ["_holds = True", "if not _left_out:", "    try:", *(f"        {line}" for line in writer.take()),
+                 "    except Exception:", "        _holds = False", "_left_out = yield _holds"]  # fmt: skip
+    return residual.function(body, "checks", {**namespace, **writer.names, "_Fails": Exception})[0]
 
 
 KINDS_OF_OBJECT = (GuardKind.TYPE, GuardKind.ID, GuardKind.TENSOR)
