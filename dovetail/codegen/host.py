@@ -60,6 +60,10 @@ class _Host:
         self.roots = view_roots(program)
         self.foreign = {b.name for b in program.inputs} | _library_views(program)
         self.last = last_uses(program)
+        self.families: dict[str, list[str]] = {}  # the names of a buffer's views, by its own
+        for name, root in self.roots.items():
+            self.families.setdefault(root, [root]).append(name)
+        self.kept = set(program.constants) if consumes else {b.name for b in program.inputs}
         self.view_of: dict[str, View] = {}
         self.launched: list[Kernel] = []
         self.made_as_views: set[str] = set()
@@ -320,15 +324,13 @@ class _Host:
     def drop(self, position: int) -> None:
         """Forget tensors whose memory nothing after `position` touches."""
         item = self.program.items[position]
-        kept = self.program.constants if self.consumes else {b.name for b in self.program.inputs}
         dead = []
         for name in dict.fromkeys((*reads(item), *writes(item))):
             root = self.roots.get(name, name)
             planned = root in self.memory.offsets or root in self.memory.places
-            if self.last.get(root) != position or root in kept or planned:
+            if self.last.get(root) != position or root in self.kept or planned:
                 continue
-            family = [n for n in self.tensors if self.roots.get(n, n) == root]
-            dead += [self.tensors.pop(n) for n in family]
+            dead += [self.tensors.pop(n) for n in self.families.get(root, [root]) if n in self.tensors]
         if dead:
             self.body.append(f"{' = '.join(dict.fromkeys(dead))} = None")
 

@@ -583,6 +583,9 @@ def substitute(dim: Dim, mapping: Mapping[Symbol, Dim], of_value: Callable[[Any]
     """
     if isinstance(dim, int) or (of_value is None and not (dim.symbols & mapping.keys())):
         return dim
+    sole = _sole_atom(dim)
+    if sole is not None:
+        return _substitute_atom(sole, mapping, of_value)
     result: Dim = 0
     for monomial, coefficient in dim.terms:
         factor: Dim = coefficient
@@ -607,6 +610,7 @@ def _substitute_atom(atom: Atom, mapping: Mapping[Symbol, Dim], of_value: Any) -
 _BUILD: dict[type, Callable[[Dim, Dim], Dim]] = {FloorDiv: floordiv, Mod: mod, Min: minimum, Max: maximum}
 
 
+@cache
 def coefficient(dim: Dim, of: Symbol) -> Dim | None:
     """c such that dim == c*of + (something without `of`); None when dim is not affine in `of`."""
     result: Dim = 0
@@ -707,5 +711,6 @@ def _least(a: Any, b: Any) -> Any:
 _COMPUTE: dict[type, Callable[[Any, Any], Any]] = {
     FloorDiv: operator.floordiv, Mod: operator.mod, Min: _least, Max: lambda a, b: -_least(-a, -b),
 }
-_CACHED = (_sum, _product, floordiv, mod, minimum, maximum, _poly_bounds, known_nonnegative, _typical)
+_CACHED = (_sum, _product, floordiv, mod, minimum, maximum, _poly_bounds, known_nonnegative, _typical,
+           coefficient)  # fmt: skip
 _table.caches += [f.cache_clear for f in _CACHED]

@@ -7,8 +7,7 @@ Inside `discovering` each gets a late symbol (`sizes.py`); elsewhere there is no
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,15 +28,17 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _active: list[Sizes] = []  # one compilation runs at a time
 
 
-@contextlib.contextmanager
-def discovering(sizes: Sizes | None) -> Iterator[None]:
+class discovering:
     """Operators on fake tensors may have results of late sizes, of this compilation; with None they may not."""
-    before = _active[:]
-    _active[:] = [] if sizes is None else [sizes]
-    try:
-        yield
-    finally:
-        _active[:] = before
+
+    def __init__(self, sizes: Sizes | None) -> None:
+        self.sizes = [] if sizes is None else [sizes]
+
+    def __enter__(self) -> None:
+        self.before, _active[:] = _active[:], self.sizes
+
+    def __exit__(self, *error: object) -> None:
+        _active[:] = self.before
 
 
 def active() -> Sizes | None:
