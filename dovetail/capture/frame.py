@@ -70,7 +70,7 @@ class Frame:
             return self.run()
         except Unsupported as error:
             if not error.places:
-                error.places, error.strict = tuple((f.tick, f.direct) for f in frames), self.s.strict
+                error.places, error.strict = self.s.places(), self.s.strict
             raise
         finally:
             frames.pop()
@@ -232,7 +232,7 @@ def run_frames(s: Any, suspended: list[Frame]) -> tuple[Any, Value]:
             del value
     except Unsupported as error:
         if not error.places:
-            error.places, error.strict = tuple((f.tick, f.direct) for f in frames), s.strict
+            error.places, error.strict = s.places(), s.strict
         raise
     finally:
         del frames[base:]

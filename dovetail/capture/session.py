@@ -178,7 +178,10 @@ class Session:
 
     def places(self) -> tuple[tuple[int, bool], ...]:
         """Where the graph could end now, outermost frame first; see `Unsupported.places`."""
-        return tuple((f.tick, f.direct) for f in self.frames)
+        count = len(self.frames)
+        while count > 1 and self.frames[count - 1].scope.module in ONE_STEP:
+            count -= 1
+        return tuple((f.tick, f.direct) for f in self.frames[:count])
 
     def release_replaced(self) -> None:
         for member in self.replaced:
@@ -324,6 +327,9 @@ class Session:
     array_get_attr = arrays.array_get_attr
     tensor_result = tensors.tensor_result
 
+
+#: Modules that have nothing for a graph: where one would end inside, plain Python makes the whole call.
+ONE_STEP = frozenset(("random", "json", "json.encoder", "json.decoder", "statistics", "tempfile", "uuid", "shutil"))
 
 _DETAILED = MappingProxyType(
     {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 
 import pytest
 import torch
@@ -78,3 +79,20 @@ def test_a_cached_property_that_was_taken_away():
     compiled, ours, theirs = dovetail.compile(resized, backend="eager"), Grid(3), Grid(3)
     for size in (4, 5, 6):
         compare(compiled(ours, torch.ones(2), size), resized(theirs, torch.ones(2), size))
+
+
+def drawn(x, items):
+    random.shuffle(items)
+    return x + random.choice(items), random.sample(items, 3), items
+
+
+def test_a_random_choice_is_one_step():
+    compiled = dovetail.compile(drawn, backend="eager")
+    for seed in range(3):
+        found = []
+        for call in (compiled, drawn):
+            random.seed(seed)
+            found.append((call(torch.ones(2), list(range(40))), random.random()))
+        compare(*found)
+    parts = compiled._dovetail_dispatcher, *compiled._dovetail_dispatcher.compiler.rests.values()
+    assert len(parts) == 4  # one step each, and what follows
