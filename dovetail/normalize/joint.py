@@ -25,6 +25,7 @@ from dovetail.normalize.normalize import placeholders, run_graph
 from dovetail.normalize.outputs import Ending, Results, recounted
 from dovetail.normalize.passes import expose_logs, expose_norms, simplify
 from dovetail.normalize.record import Recorder
+from dovetail.ops import higher
 from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.ops.fake.layout import contiguous, dense_order
 from dovetail.options import Options
@@ -137,6 +138,7 @@ class _Joint(Results):
         before = set(recorder.graph.nodes)
         tangents = [self.tangent(k) for k in wanted]
         self.check_leaves([self.tensors[k] for k in wanted])
+        self.check_functions([self.tensors[k] for k in wanted])
         given = self.engine([self.tensors[k] for k in wanted], tangents)
         ending = Ending(recorder)
         gradients = [self.gradient(ending, given.get(id(leaf))) for leaf in self.leaves]
@@ -158,16 +160,16 @@ class _Joint(Results):
     def check_leaves(self, tensors: list[Any]) -> None:
         """A view made without gradients, of a tensor that requires them, is a leaf that gets its own."""
         known = {id(t) for t in self.leaves}
-        seen = {tensor.grad_fn for tensor in tensors}
-        stack = list(seen)
-        while stack:
-            node = stack.pop()
+        for node in _behind(tensors):
             leaf = getattr(node, "variable", None)
             if leaf is not None and id(leaf) not in known:
                 raise NotDifferentiable("a view that was made without gradients gets one of its own")
-            before = {n for n, _ in node.next_functions if n is not None} - seen
-            seen |= before
-            stack += before
+
+    def check_functions(self, tensors: list[Any]) -> None:
+        """A user's backward need not give zeros for zeros: it must not run for results that it has no part in."""
+        functions = {node for node in _behind(tensors) if isinstance(node, _OF_USERS)}
+        if functions and any(not functions <= _behind([tensor]) for tensor in tensors):
+            raise NotDifferentiable("a user's backward does not run for some results")
 
     def engine(self, tensors: list[Any], tangents: list[Any]) -> dict[int, Any]:
         """The gradient of each input that has one, by the id of its leaf."""
@@ -187,6 +189,20 @@ class _Joint(Results):
 
     def gradient(self, ending: Ending, tensor: Any) -> Node | None:
         return None if tensor is None else ending.owned(self.recorder.handle(tensor))
+
+
+_OF_USERS = higher.Recorded._backward_cls  # type: ignore[attr-defined]
+
+
+def _behind(tensors: list[Any]) -> set[Any]:
+    """The nodes of their history."""
+    seen = {tensor.grad_fn for tensor in tensors}
+    stack = list(seen)
+    while stack:
+        before = {n for n, _ in stack.pop().next_functions if n is not None} - seen
+        seen |= before
+        stack += before
+    return seen
 
 
 def check_history(handle: Handle | None) -> None:

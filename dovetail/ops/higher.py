@@ -160,10 +160,12 @@ class Apply:
     def recorded(self, *args: Any) -> Any:
         """The same by `graphs`: no code of the user's runs."""
         own = self.count - len(self.fixed)
-        return _Recorded.apply(self.graphs, args[own:], *self.given(args[:own]))
+        return Recorded.apply(self.graphs, args[own:], *self.given(args[:own]))
 
 
-class _Recorded(torch.autograd.Function):
+class Recorded(torch.autograd.Function):
+    """Two graphs in the place of a user's function."""
+
     @staticmethod
     def forward(ctx: Any, graphs: Graphs, around: Sequence[Any], *inputs: Any) -> Any:
         found = graphs.forward.forward(*(around[k] for k in graphs.taken))

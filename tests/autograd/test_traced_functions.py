@@ -281,6 +281,29 @@ class Writing(Function):
         return grad.mul_(4)
 
 
+class Pulling(Function):
+    """Adds to the gradient, as a penalty does: nothing of that may show where it has no part in a result."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2 + 1
+
+
+class Dirtied(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
 class Uncertain(Function):
     @staticmethod
     def forward(ctx, x):
@@ -298,6 +321,7 @@ LEFT = {
     "view of an input": lambda x, y: [Same.apply(x), Same.apply(y) * 2],
     "draws": lambda x, y: Drawing.apply(x) * y,
     "writes": lambda x, y: Writing.apply(x) * y,
+    "beside another result": lambda x, y: [Pulling.apply(x), x * y],
     "depends on values": lambda x, y: Uncertain.apply(x) * y,
     "beside one that is traced": lambda x, y: Counting.apply(Rectified.apply(x)) * Rectified.apply(y),
 }
@@ -310,6 +334,26 @@ def test_what_is_left_to_the_engine(name, backend):
         return program(call), Counting.calls
 
     same(counted, LEFT[name], backend)
+
+
+def test_results_one_by_one(backend):
+    def program(call):
+        x, y = leaf(3), leaf(3)
+        results = call(x, y)
+        return [torch.autograd.grad(r.sum(), (x, y), allow_unused=True, retain_graph=True) for r in results]
+
+    same(program, LEFT["beside another result"], backend)
+    same(program, lambda x, y: [Pulling.apply(x) * y, Pulling.apply(y) * x], backend)
+    same(program, lambda x, y: (lambda z: [z * y, z.sin()])(Pulling.apply(x * y)), backend)
+
+
+def test_versions_of_what_is_marked_dirty(backend):
+    def program(call):
+        x, y = torch.ones(3), leaf(3)
+        result = call(x, y)
+        return x._version, [r._version for r in result]
+
+    same(program, lambda x, y: (Dirtied.apply(x), Dirtied.apply(y * 2), Dirtied.apply(x + 1)), backend)
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])

@@ -42,7 +42,11 @@ def _apply(s: Any, args: Args, kwargs: Kwargs) -> Value:
         return _in_transform(s, cls, inputs)
     if torch.is_grad_enabled() and any(isinstance(a, TensorValue) and a.fake.requires_grad for a in inputs):
         return _tracked(s, cls, inputs)
-    return _forward(s, cls, inputs, [False for _ in inputs])[0]
+    result, context = _forward(s, cls, inputs, [False for _ in inputs])
+    for value in _noted(s, context, "dirty_tensors"):
+        if isinstance(value, TensorValue):  # `apply` counts a write of its own
+            s.torch_call(torch.autograd.graph.increment_version, [value], {})
+    return result
 
 
 def _forward(s: Any, cls: Value, inputs: Args, needed: Any) -> tuple[Value, ObjectValue]:

@@ -18,6 +18,56 @@ class Module(torch.nn.Module):
         self.register_buffer("cache", torch.zeros(3, 4))
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
         self.register_buffer("row", self.cache[1])
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = x * x
+        ctx.save_for_backward(x, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, out = ctx.saved_tensors
+        made = gradient.clone()
+        made[x < 0] = 0
+        return made * x + out * 0.1
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y, factor):
+        ctx.factor, ctx.needed = factor, ctx.needs_input_grad
+        ctx.save_for_backward(x, y)
+        return x * y, x.sin()
+
+    @staticmethod
+    def backward(ctx, first, second):
+        x, y = ctx.saved_tensors
+        found = (first * y + second * x.cos()).sum_to_size(x.shape) * ctx.factor
+        return found, (first * x).sum_to_size(y.shape) if ctx.needed[1] else None, None
+
+
+class Viewed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+
+class Dirtied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 5
 '''
 
 SHAPES = ("(4,)", "(3, 4)", "(3, 4)", "(3, 4)", "(4, 4)", "(4, 4)", "(2, 3, 4)", "(12,)", "(1, 4)", "(1,)", "()")
@@ -66,6 +116,8 @@ COMPUTED = (
     "{m}.weight.t()", "{m}.cache", "{m}.row", "{m}.weight", "{m}.ema", "{a}.repeat(2, 1)",
     "F.dropout({a}, 0.4)", "torch.rand_like({a})", "F.layer_norm({a}, {a}.shape[-1:])", "{a}.detach() * {b}",
     "torch.addmm({a}, {b}, {m}.weight)", "F.relu({a} * 2, inplace=True)", "{a}.std()", "torch.ones(())",
+    "Squared.apply({a})", "Squared.apply({a} * 2)", "Product.apply({a}, {b}, 2.0)[0]",
+    "Product.apply({a}, {b}, 3.0)[1]", "Viewed.apply({a})", "Dirtied.apply({a} + 1)",
 )  # fmt: skip
 
 WRITES = (
