@@ -29,6 +29,7 @@ REFUSED = re.compile(
 #: A write that changes no version counter: see docs/numerics.md on what a backward pass computes again. To a tensor
 #: that is the `.data` of another, any write is one.
 UNNOTICED = re.compile(r"^ +see\(lambda: .*(\.data\.|\.numpy\().*\n", re.MULTILINE)
+GIVEN_ANOTHER = re.compile(r"^ +[\w.]+\.data = .*\n", re.MULTILINE)
 UNCOUNTED = re.compile(r"= \w+\.data$", re.MULTILINE)
 GRADIENTS = re.compile(r"\.backward\(|autograd\.grad\(")
 
@@ -144,7 +145,7 @@ def without_unnoticed(source: str, kind: str, line: int) -> str:
     if line == 0 or kind not in ("grad", "values") or not GRADIENTS.search(lines[line - 1]):
         return ""
     every = UNCOUNTED.search(source) is not None
-    rest = source
+    rest = GIVEN_ANOTHER.sub("", source)
     for each in lines:
         if UNNOTICED.match(each) or every and not GRADIENTS.search(each):
             rest = rest.replace(each, "", 1)
