@@ -96,3 +96,17 @@ def test_a_random_choice_is_one_step():
         compare(*found)
     parts = compiled._dovetail_dispatcher, *compiled._dovetail_dispatcher.compiler.rests.values()
     assert len(parts) == 4  # one step each, and what follows
+
+
+class Two:
+    def __getitem__(self, k): return (1, 2)[k]
+
+
+@pytest.mark.parametrize("make", (lambda: iter(Two()), lambda: iter(int, 0), lambda: iter([1]), lambda: iter("ab")))
+def test_an_iterator_that_has_ended_is_still_of_its_kind(make):
+    def walked(x):
+        iterator = make()
+        return x + len(list(iterator)), iterator
+
+    found = dovetail.compile(walked, backend="eager", fullgraph=True)(torch.ones(2))[1]
+    assert type(found) is type(make()) and list(found) == []

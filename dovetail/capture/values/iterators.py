@@ -67,6 +67,23 @@ def _empty() -> Any:
     return iter(())
 
 
+class _Nothing:
+    def __getitem__(self, index: int) -> Any:
+        raise IndexError
+
+
+def _ended_indexing() -> Any:
+    iterator = iter(_Nothing())  # type: ignore[call-overload]
+    next(iterator, None)
+    return iterator
+
+
+def _ended_calling() -> Any:
+    iterator = iter(int, 0)
+    next(iterator, None)
+    return iterator
+
+
 def _empty_list() -> Any:
     return iter([])
 
@@ -326,7 +343,7 @@ class Indexing(IteratorValue):
         return found
 
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
-        return (_empty, []) if self.base is None else (_from, [self.base, Const(self.index)])
+        return (_ended_indexing, []) if self.base is None else (_from, [self.base, Const(self.index)])
 
 
 def _item_or_end(s: Any, base: Value, index: int) -> Value | None:
@@ -356,7 +373,7 @@ class Calling(IteratorValue):
         return None if self.ended else value
 
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
-        return (_empty, []) if self.ended else (iter, [self.function, self.sentinel])
+        return (_ended_calling, []) if self.ended else (iter, [self.function, self.sentinel])
 
 
 class Mapping(IteratorValue):
