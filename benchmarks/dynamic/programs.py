@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,11 +45,13 @@ class Case:
         return model
 
     def sequence(self, count: int, seed: int) -> list[Sizes]:
-        """So many different sizes, drawn at random."""
-        draw, found = random.Random(seed), dict[Sizes, None]()
+        """So many different sizes, drawn at random; from one to the next every dimension changes."""
+        draw, found = random.Random(seed), list[Sizes]()
         while len(found) < count:
-            found[tuple(draw.randrange(low, high + 1, step) for low, high, step in self.ranges)] = None
-        return list(found)
+            sizes = tuple(draw.randrange(low, high + 1, step) for low, high, step in self.ranges)
+            if sizes not in found and not (found and any(map(operator.eq, sizes, found[-1]))):
+                found.append(sizes)
+        return found
 
     def given(self, sizes: Sizes) -> tuple[Tensor, ...]:
         """The inputs of these sizes; their values follow from the sizes."""

@@ -249,3 +249,26 @@ def test_copies_are_laid_out_as_what_they_copy() -> None:
 def test_views_of_nothing(fn: Callable[..., Any]) -> None:
     calls = [(torch.randn(n, n, k).requires_grad_(),) for n, k in ((1, 6), (0, 6), (1, 0), (0, 0), (1, 3))]
     assert count(fn, calls, dynamic=True) <= len(calls)
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_images_sampled_on_grids_of_any_size(rank: int, align: bool) -> None:
+    fn = lambda x, grid: torch.nn.functional.grid_sample(x, grid, align_corners=align)
+    ours = dovetail.compile(fn)
+    for batch, size in ((2, 3), (3, 4), (1, 5), (4, 2)):
+        given = torch.randn(batch, 3, *range(size, size + rank)), torch.randn(batch, *range(size, size + rank), rank)
+        found = []
+        for each in (ours, fn):
+            leaves = [t.clone().requires_grad_() for t in given]
+            y = each(*leaves)
+            found.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
+        torch.testing.assert_close(*found)
+    assert entries(ours) == 2
+
+
+def test_kronecker_products_of_any_size() -> None:
+    matrices = [(torch.randn(n, m), torch.randn(2, n)) for n, m in SIZES]
+    assert count(torch.kron, matrices) == 2
+    assert count(torch.kron, [(torch.randn(n), torch.randn(2, n, m)) for n, m in SIZES]) == 2
+    assert count(torch.kron, [(torch.randn(n, m, 2), torch.randn(n)) for n, m in SIZES]) == 2

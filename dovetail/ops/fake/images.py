@@ -210,7 +210,24 @@ def _batch_norm_backward(gradient: torch.Tensor, x: torch.Tensor, weight: Any, *
     return image(tuple(x.shape), x) if mask[0] else None, *(parts if wanted else None for wanted in mask[1:])
 
 
+def _grid_sample(x: torch.Tensor, grid: torch.Tensor, *_: Any) -> Any:
+    """Images of the grid's size."""
+    sizes = (*x.shape[:2], *grid.shape[1:-1])
+    return fresh(sizes, contiguous(sizes), x)
+
+
+def _grid_sample_backward(gradient: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, *rest: Any) -> Any:
+    of_image, of_grid = rest[-1]
+    if not (of_image and of_grid):
+        return NotImplemented
+    return tuple(fresh(tuple(t.shape), contiguous(t.shape), t) for t in (x, grid))
+
+
 RULES: dict[Any, Callable[..., Any]] = {
+    aten.grid_sampler_2d.default: _grid_sample,
+    aten.grid_sampler_3d.default: _grid_sample,
+    aten.grid_sampler_2d_backward.default: _grid_sample_backward,
+    aten.grid_sampler_3d_backward.default: _grid_sample_backward,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.replication_pad2d_backward.default: _like_image,
     aten.reflection_pad2d_backward.default: _like_image,

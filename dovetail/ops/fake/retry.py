@@ -21,6 +21,7 @@ from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.recurrent import recurrent
 from dovetail.ops.fake.resizing import RESIZING, resized
 from dovetail.ops.fake.symint import dim_of, is_size
+from dovetail.ops.fake.written import WRITTEN, written
 from dovetail.ops.recurrent import KINDS
 
 _BUILT_IN = type(torch.lstm)  # other callables may hash what they are bound to
@@ -58,11 +59,14 @@ def symbolically(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
+_FORMS = ((KINDS, recurrent), (RESIZING, resized), (WRITTEN, written))
+
+
 def _own(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """What does the function's work with symbolic sizes, where PyTorch's C++ code wants plain ones."""
     if type(function) not in (_BUILT_IN, FunctionType):
         return None
-    return recurrent if function in KINDS else resized if function in RESIZING else None
+    return next((form for functions, form in _FORMS if function in functions), None)
 
 
 def _in_python(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
