@@ -110,3 +110,23 @@ def test_an_iterator_that_has_ended_is_still_of_its_kind(make):
 
     found = dovetail.compile(walked, backend="eager", fullgraph=True)(torch.ones(2))[1]
     assert type(found) is type(make()) and list(found) == []
+
+
+class Lengths:
+    kept = 3
+    def __getattr__(self, name): return len(name)
+
+
+@pytest.mark.parametrize("name", ("extra", "kept"))
+def test_an_attribute_can_be_deleted_once(name):
+    held = Lengths()
+
+    @dovetail.compile(backend="eager")
+    def program(x):
+        delattr(held, name)
+        return x + 1
+
+    setattr(held, name, 5)
+    program(torch.ones(2))
+    with pytest.raises(AttributeError):
+        program(torch.ones(2))

@@ -69,6 +69,8 @@ class ObjectValue(Value):
     def del_instance_attr(self, s: Any, name: str) -> bool:
         if self.instance_attr(s, name) is None:
             return False
+        if self.source is not None and name not in self.written and name in real_dict(self.real):
+            s.guard(OwnDict(self.source), GuardKind.CONTAINS, (name, True))  # reading it may find the class's
         self.attrs[name] = MISSING
         self.written[name] = None
         s.effects.touch(self)
