@@ -128,6 +128,11 @@ def _unique_rows(
     """The whole is computed on a CPU, whatever is asked for."""
     count = symint(sizes, sizes.late_symbol("unique"))
     at = axis(dim, x.dim())
+    empty = [d for d, n in enumerate(x.shape) if n == 0]
+    if empty not in ([], [at]):
+        several = "Number of zero sized dimensions is more than one, so unique cannot be applied "
+        other = "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied"
+        raise RuntimeError(several if at in empty else other)
     rest = [d for d in range(x.dim()) if d != at]
     inner = contiguous((count, *(x.shape[d] for d in rest)))
     strides, shape = list(inner[1:]), list(x.shape)
