@@ -654,6 +654,11 @@ def excess(dim: Dim) -> Dim | None:
     return None
 
 
+def has_remainder(dim: Dim) -> bool:
+    """Is what a division leaves one of its terms?"""
+    return any(isinstance(atom, Mod) for monomial, _ in _terms(dim) for atom in monomial)
+
+
 def divides(dim: Dim) -> bool:
     """May there be a division by 0 in it?"""
     atoms = [a for m, _ in _terms(dim) for a in m if isinstance(a, Binary)]

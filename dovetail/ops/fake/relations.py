@@ -50,6 +50,11 @@ def surely_less(a: Any, b: Any) -> bool:
     return bool(a < b) if sizes is None else sizes.known(AT_LEAST, dim_of(b) - dim_of(a) - 1) is True
 
 
+def expected(condition: Any) -> bool:
+    """Does it hold? A late size is relied on to be such that it does."""
+    return condition.node.expect_true("", 0) if isinstance(condition, torch.SymBool) else bool(condition)
+
+
 def general(value: Any) -> int:
     """The value in this call, were no symbol less than 2: what decides the order of strides."""
     if type(value) is int or not is_size(value):

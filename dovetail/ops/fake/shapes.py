@@ -15,7 +15,7 @@ from dovetail.ir import dims
 from dovetail.ir.reshape import chunks
 from dovetail.ops.fake.layout import contiguous, elementwise_strides, in_rows, is_one
 from dovetail.ops.fake.number import needed
-from dovetail.ops.fake.relations import all_same, hint, plain, rewrapped, same, sizes_behind
+from dovetail.ops.fake.relations import all_same, expected, hint, plain, rewrapped, same, sizes_behind
 from dovetail.ops.fake.spec import Spec
 from dovetail.ops.fake.symint import dim_of
 
@@ -257,7 +257,7 @@ def _select(x: torch.Tensor, dim: int, index: Any) -> Any:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     d = axis(dim, x.dim())
     size = x.shape[d]
-    if not (-size <= index and index < size):
+    if not (expected(-size <= index) and expected(index < size)):
         raise IndexError(f"select(): index {index} out of range for tensor of size {list(x.shape)} at dimension {dim}")
     at = index + size if index < 0 else index
     sizes, strides = list(x.shape), list(x.stride())

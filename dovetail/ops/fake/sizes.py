@@ -284,8 +284,7 @@ def _is_small(dim: Dim) -> bool:
     assert not isinstance(dim, int)
     terms = dict(dim.terms)
     constant = terms.pop((), 0)
-    remainder = any(isinstance(atom, dims.Mod) for monomial in terms for atom in monomial)
-    return abs(constant) <= 1 and len({c > 0 for c in terms.values()}) == 1 and not remainder
+    return abs(constant) <= 1 and len({c > 0 for c in terms.values()}) == 1 and not dims.has_remainder(dim)
 
 
 def _halves(dim: Dim) -> tuple[Dim, Dim]:

@@ -185,7 +185,8 @@ class SizeNode(_Node):
         if not isinstance(other, SizeNode):
             raise needed()
         left, right = (other.dim, self.dim) if swapped else (self.dim, other.dim)
-        alike = not any(isinstance(side, int) and side in (0, 1) for side in (left, right))
+        small = any(isinstance(side, int) and side in (0, 1) for side in (left, right))
+        alike = not small or dims.has_remainder(left - right)
         return TruthNode(self.sizes, (sign, left - right - offset), alike)
 
     def eq(self, other: Any) -> TruthNode:
@@ -275,7 +276,7 @@ class TruthNode(_Node):
     __slots__ = ("claim", "alike")
 
     def __init__(self, sizes: Sizes, claim: Any, alike: bool | None = None) -> None:
-        """`alike`: are the two sides expected to be equal? So they are unless one is 0 or 1."""
+        """`alike`: are the two sides expected to be equal? So they are unless a size, not a remainder, is 0 or 1."""
         self.sizes, self.claim, self.alike = sizes, claim, alike
 
     def __str__(self) -> str:
