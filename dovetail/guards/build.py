@@ -78,7 +78,7 @@ def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.S
     below = _write_all(guards, writer, taken, held, namespace)
     scope.update(writer.names)
     checks = [*(f"    {line}" for line in writer.lines), "except Exception:", "    return _MISS"]
-    body = ["try:", *checks, *writer.forget(captured.freed), *writer.reused(residual.body, captured.freed)]
+    body = ["try:", *checks, *writer.forget(captured.freed), *writer.reused(residual.body, frozenset(captured.freed))]
     call, text = residual.function(body, _identifier(fn, scope), scope)
     call.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
     check = _failure_finder(guards, below, residual, namespace, taken)

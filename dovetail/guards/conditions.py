@@ -90,8 +90,9 @@ class Writer:
 
         Of what is shown once the graph has run, only items: an attribute may be something else by then.
         """
-        every = {s.expr(): name for s, name in self._loaded.items() if s not in freed}
-        items = {s.expr(): name for s, name in self._loaded.items() if isinstance(s, Item)}
+        texts = [(source, source.expr(), name) for source, name in self._loaded.items()]
+        every = {text: name for source, text, name in texts if source not in freed}
+        items = {text: name for source, text, name in texts if isinstance(source, Item)}
         loaded: dict[str, str] = {}  # the residual's own locals for paths to inputs, and their whole texts
         found = []
         for line in lines:
