@@ -548,8 +548,8 @@ VIEWS = frozenset((type({}.keys()), type({}.values()), type({}.items())))
 OPAQUE = (property, functools.cached_property, staticmethod, classmethod, torch.Generator)
 
 WRAPPERS: dict[type, Wrapper] = {
-    **dict.fromkeys((int, float, complex, str, bytes), _wrap_late),
-    **dict.fromkeys((range, torch.dtype, torch.device), _wrap_const),
+    **dict.fromkeys((int, float, complex, str, bytes, range), _wrap_late),
+    **dict.fromkeys((torch.dtype, torch.device), _wrap_const),
     **dict.fromkeys((torch.layout, torch.memory_format, torch.finfo, torch.iinfo), _wrap_identity_const),
     **dict.fromkeys((type(...), type(NotImplemented), types.CodeType), _wrap_identity_const),
     **dict.fromkeys((bool, type(None)), _wrap_singleton),
