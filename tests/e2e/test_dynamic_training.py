@@ -71,6 +71,17 @@ def test_recurrent_layers(kind: type[nn.Module], name: str) -> None:
     assert entries(ours) == 2
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_a_batch_of_one_shows_nothing(batch_first: bool) -> None:
+    layer = nn.LSTM(5, 7, batch_first=batch_first)
+    ours = dovetail.compile(layer)
+    with torch.no_grad():
+        for size in ((7, 3), (1, 1), (2, 5)):
+            x = R(*size, 5)
+            torch.testing.assert_close(ours(x)[0], layer(x)[0])
+    assert entries(ours) == 2
+
+
 @pytest.mark.parametrize("kind", [nn.LSTM])
 def test_dropout_between_recurrent_layers_draws_what_eager_draws(kind: type[nn.Module]) -> None:
     layer = kind(5, 7, num_layers=2, dropout=0.5)

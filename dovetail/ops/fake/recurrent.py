@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ops.fake.layout import in_rows
 from dovetail.ops.fake.number import needed
 from dovetail.ops.fake.symint import dim_of
 from dovetail.ops.recurrent import KINDS
@@ -58,8 +59,8 @@ def _by_layers(
     x: torch.Tensor, states: Tensors, weights: Tensors, dropout: float, batch_first: bool, has_biases: bool,
     layers: int, train: bool, bidirectional: bool,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    h, c = (state.contiguous().unbind(0) for state in states)
-    x = x.contiguous()
+    x, h, c = map(_in_rows, (x, *states))
+    h, c = h.unbind(0), c.unbind(0)
     ends: list[Any] = []
     for layer in range(layers):
         found = []
@@ -75,6 +76,11 @@ def _by_layers(
         if dropout and train and layer < layers - 1:
             x = torch.dropout(x, dropout, True)
     return x, *(torch.stack([end[which] for end in ends]) for which in range(2))
+
+
+def _in_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor made contiguous, without a look at whether a size is 1."""
+    return tensor if in_rows(tensor) else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _weights(weights: Tensors, k: int, has_biases: bool) -> list[torch.Tensor]:
