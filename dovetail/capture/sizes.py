@@ -355,7 +355,7 @@ def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: 
     given = [getattr(function, "__self__", None), *args, *kwargs.values()]
     found = [n for value in given for n in _sizes_in(value) if is_size(n)]
     involved = {symbol for n in found for symbol in dims.symbols(dim_of(n))}
-    if not found:
+    if not found or OF_AUTOGRAD in str(error):
         return error
     if any(map(s.table.sizes.is_late, map(dim_of, found))):
         raise _refused(s, function, error) from error
@@ -371,6 +371,9 @@ def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: 
     operation = getattr(function, "__name__", str(function))
     reason = f"{operation} takes no symbolic sizes ({str(error).splitlines()[0]})  # {s.user_line()}"
     raise Constants(_names(s, involved), reason)
+
+
+OF_AUTOGRAD = "modified inplace"  # in what is refused at any size
 
 
 def _refused(s: Any, function: Any, error: Exception) -> Unsupported:

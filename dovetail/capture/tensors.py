@@ -274,7 +274,7 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
         if isinstance(error, NumberNeeded):
             sizes.retry_as_constants(s, function, args, kwargs, error)
         raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
-    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
+    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError) as error:
         error = sizes.retry_as_constants(s, function, args, kwargs, error)
         name = getattr(function, "__name__", str(function))
         if isinstance(error, NoShapeRule) or isinstance(error, NotImplementedError) and isinstance(function, OPERATORS):

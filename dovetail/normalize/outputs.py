@@ -23,8 +23,8 @@ from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.layout import is_one, overlaps_itself
 from dovetail.ops.fake.needed import sizes_in
-from dovetail.ops.fake.relations import all_same, dim_or_node, same
-from dovetail.ops.fake.symint import dim_of, is_size, symint
+from dovetail.ops.fake.relations import all_same, dim_or_node, is_late, same
+from dovetail.ops.fake.symint import dim_of, symint
 from dovetail.ops.schema import IDENTITY, facts
 
 aten = torch.ops.aten
@@ -33,11 +33,6 @@ _SET = torch._C._autograd._unsafe_set_version_counter
 
 
 NO_TENSOR = torch.empty(0)  # in the place of a result that is none
-
-
-def is_late(value: Any) -> bool:
-    """Is it a size that the graph finds out?"""
-    return is_size(value) and value.node.sizes.is_late(dim_of(value))
 
 
 def strided_from(tensor: torch.Tensor, sizes: Any, strides: Any, begin: int) -> torch.Tensor:

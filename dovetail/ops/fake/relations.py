@@ -50,6 +50,11 @@ def surely_less(a: Any, b: Any) -> bool:
     return bool(a < b) if sizes is None else sizes.known(AT_LEAST, dim_of(b) - dim_of(a) - 1) is True
 
 
+def is_late(value: Any) -> bool:
+    """Is it a size that is only known when the program runs?"""
+    return is_size(value) and value.node.sizes.is_late(dim_of(value))
+
+
 def expected(condition: Any) -> bool:
     """Does it hold? A late size is relied on to be such that it does."""
     return condition.node.expect_true("", 0) if isinstance(condition, torch.SymBool) else bool(condition)

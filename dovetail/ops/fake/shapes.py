@@ -15,7 +15,7 @@ from dovetail.ir import dims
 from dovetail.ir.reshape import chunks
 from dovetail.ops.fake.layout import contiguous, elementwise_strides, in_rows, is_one
 from dovetail.ops.fake.number import needed
-from dovetail.ops.fake.relations import all_same, expected, hint, plain, rewrapped, same, sizes_behind
+from dovetail.ops.fake.relations import all_same, expected, hint, is_late, plain, rewrapped, same, sizes_behind
 from dovetail.ops.fake.spec import Spec
 from dovetail.ops.fake.symint import dim_of
 
@@ -277,7 +277,10 @@ def _split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
     whole = x.shape[d]
     if isinstance(size, int) and size == 0 or size < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
-    count = max(-(-hint(whole) // hint(size)), 1)
+    if is_late(whole) or is_late(size):
+        count = max(int((whole + size - 1) // size), 1)  # nobody knows how many
+    else:
+        count = max(-(-hint(whole) // hint(size)), 1)
     last = whole - size * (count - 1)
     if not (last <= size and (count == 1 or last > 0)):
         raise needed()
