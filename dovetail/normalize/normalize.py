@@ -95,8 +95,8 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
             env[node] = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
             if not any(isinstance(env[used], torch.Tensor) for used in node.all_input_nodes):
                 recorder.adopt(env[node])
-            if node.target in _ADDING_IN_PLACE and recorder.maker(env[node]) is torch.ops.aten.add.Tensor:
-                torch._C._increment_version([env[node]])
+            if node.target in _ADDING_IN_PLACE and (before := recorder.added_to(env[node])) is not None:
+                torch._C._increment_version([env[node]] * (before + 1))
         elif node.op == "call_method":
             env[node] = called(methodcaller, (node.target, *_values(node.args, env)), _values(node.kwargs, env))
         elif node.op == "get_attr":

@@ -284,10 +284,12 @@ class Recorder(FakeMode):
             raise InternalError("normalize", f"{tensor} does not come from this graph")
         return self.handles[id(self.constant(tensor, fresh=False))]
 
-    def maker(self, tensor: Any) -> Any:
-        """The operator whose result the tensor is."""
+    def added_to(self, tensor: Any) -> int | None:
+        """How often what it was added to had been written to, if the tensor is a sum."""
         made = self.handle(tensor).made
-        return None if made is None else made.target
+        if made is None or made.target is not aten.add.Tensor:
+            return None
+        return max((h.counter._version for h in self.handles.values() if h.node is made.args[0]), default=0)
 
     def stem(self, handle: Handle) -> Handle:
         """The one nearest to this tensor that has all of the memory: the base, or what is detached from it."""

@@ -111,6 +111,9 @@ PROGRAMS = {
     "a product that adds in place": ("torch.randn(3, 1, 4).expand(3, 2, 4)", "return F.linear(x, m.weight, m.bias)"),
     "as_strided of too little, unread": ("torch.randn(1)", "(x * 2).as_strided((2, 2), (2, 1)); return x * 3"),
     "as_strided of too little": ("torch.randn(1)", "return (x * 2).as_strided((2, 2), (2, 1)) * 3"),
+    "a product with a column": (
+        "torch.randn(4, 4)[..., 2]", "return F.linear(x, m.weight, m.bias), F.linear(x, m.weight)",
+    ),
     "a product with what does not fit, unread": (PLAIN, "torch.addmm(m.weight, x[:1], m.weight); return x * 2"),
     "a write before what only the kernel refuses": (PLAIN, "x.add_(1); torch.rand_like(m.position); return x * 2"),
     "random numbers into what is transposed next": (PLAIN, "x.normal_(); x.t_(); return x * 2"),

@@ -29,8 +29,9 @@ REFUSED = re.compile(
 #: A write that changes no version counter: see docs/numerics.md on what a backward pass computes again. To a tensor
 #: that is the `.data` of another, any write is one.
 UNNOTICED = re.compile(r"^ +see\(lambda: .*(\.data\.|\.numpy\().*\n", re.MULTILINE)
-GIVEN_ANOTHER = re.compile(r"^ +[\w.]+\.data = .*\n", re.MULTILINE)
 UNCOUNTED = re.compile(r"= \w+\.data$", re.MULTILINE)
+#: So is one of the program's own, if a graph ends before it.
+BETWEEN = re.compile(r"^( +)[\w.]+\.data(\.\w+_\(|\[.*\] = | = ).*\n", re.MULTILINE)
 GRADIENTS = re.compile(r"\.backward\(|autograd\.grad\(")
 
 
@@ -127,7 +128,8 @@ def check(source: str, backend: str = "dovetail") -> Outcome:
             found = compare(compiled, eager)
             if found is None and modes[0] != modes[1]:
                 found = "grad mode", f"the call leaves gradients {'on' if modes[1] else 'off'}", 0
-            rest = "" if found is None else without_unnoticed(source, found[0], found[2])
+            ended = any(record.captured is not None and record.captured.breaks for record in records)
+            rest = "" if found is None else without_unnoticed(source, found[0], found[2], ended)
             if rest:
                 return check(rest, backend)
             if found is not None:
@@ -139,13 +141,16 @@ def check(source: str, backend: str = "dovetail") -> Outcome:
     return outcome
 
 
-def without_unnoticed(source: str, kind: str, line: int) -> str:
-    """The program without writes that PyTorch does not notice, if its gradients may differ for their sake."""
+def without_unnoticed(source: str, kind: str, line: int, ended: bool) -> str:
+    """The program without writes that PyTorch does not notice, if its gradients may differ for their sake.
+
+    `ended`: is it several graphs?
+    """
     lines = re.findall(r"^ +see\(.*\n", source, re.MULTILINE)
     if line == 0 or kind not in ("grad", "values") or not GRADIENTS.search(lines[line - 1]):
         return ""
     every = UNCOUNTED.search(source) is not None
-    rest = GIVEN_ANOTHER.sub("", source)
+    rest = BETWEEN.sub(r"\1pass\n", source) if ended else source
     for each in lines:
         if UNNOTICED.match(each) or every and not GRADIENTS.search(each):
             rest = rest.replace(each, "", 1)
