@@ -188,6 +188,8 @@ def expand(x: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) -> 
             if d < new:
                 raise RuntimeError("expand: -1 is not allowed in a leading, non-existing dimension")
             wanted = own
+        if is_late(wanted) and not expected(wanted >= 0):
+            raise RuntimeError(f"expand: the expanded size {wanted} is negative")
         shape[d], strides[d] = wanted, stride
         if same(own, wanted):
             continue
