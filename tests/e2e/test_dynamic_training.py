@@ -102,3 +102,13 @@ def test_no_steps_are_refused(kind: type[nn.Module]) -> None:
         ours(R(steps, 2, 5))
     with pytest.raises(RuntimeError, match="sequence length to be larger than 0"):
         ours(R(0, 2, 5))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy_of_probabilities(reduction: str) -> None:
+    fn = lambda x: F.binary_cross_entropy(x.sigmoid(), torch.ones_like(x) / 3, reduction=reduction)
+    ours = dovetail.compile(fn)
+    for size in SIZES:
+        x = R(*size)
+        torch.testing.assert_close(gradients(ours, x, []), gradients(fn, x, []))
+    assert entries(ours) == 2

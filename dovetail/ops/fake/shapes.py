@@ -416,7 +416,21 @@ def _like(
     return Spec(sizes, strides, dtype or x.dtype, torch.device(device) if device is not None else x.device)
 
 
+def _cross_entropy(x: torch.Tensor, target: torch.Tensor, weight: Any = None, reduction: int = 1) -> Any:
+    """Of probabilities and targets of the same sizes."""
+    if not all_same(x.shape, target.shape):
+        return NotImplemented
+    sizes = () if reduction else tuple(x.shape)
+    return Spec(sizes, contiguous(sizes), x.dtype, x.device)
+
+
+def _cross_entropy_backward(gradient: Any, x: torch.Tensor, target: torch.Tensor, *_: Any) -> Any:
+    return Spec(tuple(x.shape), contiguous(x.shape), x.dtype, x.device)
+
+
 RULES: dict[Any, Callable[..., Any]] = {
+    aten.binary_cross_entropy.default: _cross_entropy,
+    aten.binary_cross_entropy_backward.default: _cross_entropy_backward,
     **dict.fromkeys(
         (aten.clone.default, aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default,
          aten.full_like.default, aten.rand_like.default, aten.randn_like.default, aten._to_copy.default), _like,
