@@ -52,8 +52,19 @@ def _linear(x: Any, weight: Any, bias: Any, *more: Any) -> Any:
     return torch.nn.functional.linear(x, weight, bias)
 
 
+#: A call through the dispatcher counts how these fill their results; PyTorch's functions do not.
+_FILLED = {
+    getattr(packet, overload): function
+    for function in (torch.rand, torch.randn, torch.randint, torch.randperm)
+    for packet in (getattr(aten, function.__name__),)
+    for overload in packet.overloads()
+    if not any(part in overload for part in ("out", "names"))
+}  # fmt: skip
+
+
 #: What to call in an operator's place.
 CALLEES: dict[Any, Callable[..., Any]] = {
+    **_FILLED,
     aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward,
     **({torch.ops.mkldnn._linear_pointwise.default: _linear} if torch.backends.mkldnn.is_available() else {}),

@@ -143,3 +143,16 @@ def test_a_generator_that_is_an_argument():
         return x + torch.rand(5, generator=generator)
 
     same(fn, True, "dovetail", OWN)
+
+
+@pytest.mark.parametrize("make", (
+    lambda: torch.rand(3), lambda: torch.randn(2, 3), lambda: torch.randint(5, (4,)), lambda: torch.randperm(6),
+    lambda: torch.rand(3, generator=torch.Generator()), lambda: torch.empty(3).uniform_(),
+))  # fmt: skip
+def test_version_counters(make):
+    torch.manual_seed(0)
+    found = dovetail.compile(make)()
+    torch.manual_seed(0)
+    expected = make()
+    assert found._version == expected._version
+    torch.testing.assert_close(found, expected)
