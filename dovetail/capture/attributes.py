@@ -90,7 +90,8 @@ def _no_attribute(s: Any, value: Value, name: str) -> Any:
             s.guard(value.source, GuardKind.HAS_ATTR, (name, False))
         elif value.cls.__dictoffset__:
             s.guard(OwnDict(value.source), GuardKind.CONTAINS, (name, False))
-    error = ExceptionValue(AttributeError, [Const(f"{value.cls.__name__!r} object has no attribute {name!r}")])
+    cls = types.FunctionType if value.cls is types.MethodType else value.cls  # a method passes the question on
+    error = ExceptionValue(AttributeError, [Const(f"{cls.__name__!r} object has no attribute {name!r}")])
     error.attrs = {"name": Const(name), "obj": value}
     raise s.raising(error)
 

@@ -130,3 +130,23 @@ def test_an_attribute_can_be_deleted_once(name):
     program(torch.ones(2))
     with pytest.raises(AttributeError):
         program(torch.ones(2))
+
+
+def message(step):
+    try:
+        step()
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+ERRORS = {
+    "too small in place": lambda x: message(lambda: x.add_(torch.ones(2, 4))),
+    "too small with a number": lambda x: message(lambda: x.lerp_(torch.ones(3, 4), 0.5)),
+    "no attribute of a method": lambda x: message(lambda: Two().__getitem__.missing),
+    "no attribute of a function": lambda x: message(lambda: message.missing),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_messages_are_eagers(name):
+    assert dovetail.compile(ERRORS[name], backend="eager")(torch.ones(4)) == ERRORS[name](torch.ones(4))

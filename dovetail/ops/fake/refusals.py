@@ -58,6 +58,8 @@ def check(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], takes_indice
         chosen(*args[:4])
     if func._schema.is_mutable and _iterates(func):
         _check_places(func, args, kwargs)
+        if _broadcasts(func):
+            _check_result(args[0], [t for t in (*args[1:], *kwargs.values()) if isinstance(t, torch.Tensor)])
         if func._schema.name in _ARITHMETIC:
             _check_conversion(args)
 
@@ -67,6 +69,26 @@ def _iterates(func: Any) -> bool:
     """Does the operator look whether memory that it writes to overlaps?"""
     named = func.namespace == "aten" and _name(func) in _LOOKING
     return named or func in _ITERATING or torch.Tag.pointwise in func.tags and _name(func) not in ("fill_", "zero_")
+
+
+@cache
+def _broadcasts(func: Any) -> bool:
+    """Is the result written to the first operand, with which the others are broadcast?"""
+    name = _name(func)
+    tagged = torch.Tag.pointwise in func.tags or name == "masked_fill_"
+    return tagged and name.endswith("_") and not name.startswith("_")
+
+
+def _check_result(own: torch.Tensor, others: list[torch.Tensor]) -> None:
+    shapes = [tuple(t.shape) for t in (own, *others)]
+    if any(type(n) is not int for shape in shapes for n in shape) or all(shape == shapes[0] for shape in shapes):
+        return
+    try:
+        whole = tuple(torch.broadcast_shapes(*shapes))
+    except RuntimeError:
+        return  # refused anyway
+    if whole != shapes[0]:
+        raise RuntimeError(f"output with shape {list(shapes[0])} doesn't match the broadcast shape {list(whole)}")
 
 
 def _name(func: Any) -> str:

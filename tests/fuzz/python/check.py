@@ -122,7 +122,9 @@ class _Lines(logging.Handler):
 
 
 def compare(ours: Seen, theirs: Seen) -> tuple[str, str] | None:
-    """(kind, words) of the first difference between two calls."""
+    """(kind, words) of the first difference between two calls. How deep Python goes before it gives up is no one's."""
+    if "RecursionError" in (ours.raised, theirs.raised):
+        return None
     if ours.raised != theirs.raised:
         return f"raises {ours.raised or 'nothing'}", f"raises {_error(ours)}, eager {_error(theirs)}"
     found = difference(ours.walk, theirs.walk)
