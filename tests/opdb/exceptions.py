@@ -21,7 +21,9 @@ class Reason:
 
 _SIZE = Reason("the size of the result depends on values", frozenset({"data-dependent-shape", "data-dependent-output"}))
 _VALUE = Reason("the result is a Python value that depends on a tensor", frozenset({"data-dependent-value"}))
-_DECIDES = Reason("its own code decides by the values of a tensor", frozenset({"data-dependent-value"}))
+_DECIDES = Reason(
+    "its own code decides by the values of a tensor", frozenset({"data-dependent-value", "data-dependent-size"})
+)
 _MEMORY = Reason("resizes the memory of its argument", frozenset({"metadata-mutation"}))
 _SHAPE = Reason("changes the shape of the caller's tensor in place", frozenset({"metadata-mutation"}), "in place$")
 _LAYOUT = Reason("sparse tensors have no strides and are part of no graph", frozenset({"sparse-tensor"}))
