@@ -86,3 +86,25 @@ BETWEEN = UNNOTICED.replace("    return {made}", "    y = {made}\n    x.data = x
 def test_gradients_after_a_write_that_nobody_notices(made, different, program):
     """Those of a program that is wrong without the write are different all the same."""
     assert bool(check(program.format(made=made), "dovetail").difference) is different
+
+
+SHARED = """
+import torch
+
+
+def make_inputs():
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    return [x, y], []
+
+
+def program(x, y):
+    return torch.stack([x, y])
+
+
+def afterwards(see, args, kept, out, x, y):
+    see(lambda: torch.autograd.grad(out[0].sum(), args))
+"""
+
+
+def test_the_memory_of_gradients_is_the_engines_business():
+    assert not check(SHARED, "aot_eager").difference

@@ -43,17 +43,18 @@ class Universe:
 
     def seen(self, value: Any, made: Any = ()) -> list[dict[str, Any]]:
         """`made` are gradients and the like: how PyTorch's engine came by them is its own business."""
-        theirs = [self.look(t) for t in tensors(made)]
+        theirs = [self.look(t, False) for t in tensors(made)]
         return [*(self.look(t) for t in tensors(value)), *({**seen, **ENGINES} for seen in theirs)]
 
-    def look(self, tensor: torch.Tensor) -> dict[str, Any]:
+    def look(self, tensor: torch.Tensor, memory: bool = True) -> dict[str, Any]:
+        """`memory`: is the one that the tensor lies in counted?"""
         history = _asked(tensor, "grad_fn")  # PyTorch refuses to rebuild that of some views
         leaf = not isinstance(history, str) and tensor.is_leaf
         grad = tensor.grad if leaf or not isinstance(history, str) and tensor.retains_grad else None
         base = tensor._base
         return {
             "object": self.number(tensor), "class": type(tensor).__name__, "dtype": tensor.dtype,
-            "shape": tuple(tensor.shape), "strides": steps(tensor), "memory": self.memory(tensor),
+            "shape": tuple(tensor.shape), "strides": steps(tensor), "memory": self.memory(tensor) if memory else None,
             "requires_grad": tensor.requires_grad, "is_leaf": leaf,
             "grad_fn": history if isinstance(history, str) else history is not None, "is_view": tensor._is_view(),
             "base": self.numbers.get(id(base)) if base is not None else None, "version": tensor._version,
