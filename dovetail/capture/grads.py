@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 
 from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value
 from dovetail.capture.values.containers import TupleValue
@@ -101,16 +102,26 @@ def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
 
 
 def note_views(s: Any, node: Any, result: Any, read: list[Any]) -> None:
-    """Remember who computes with a history from a view from outside: that brings the view's own up to date.
+    """See to it that the histories of views that the node reads are brought up to date, as computing with them does.
 
-    What gives the view itself (`x.to(x.dtype)`) computes nothing.
+    `read` are fakes. Of a view from outside it is remembered who computes with its history (what gives the view itself,
+    as `x.to(x.dtype)` does, computes nothing); where the time counts the node stays, though nobody needs its result.
     """
-    results = result if isinstance(result, (tuple, list)) else (result,)
-    made = {id(each) for each in results if getattr(each, "requires_grad", False)}
-    for value in map(s.by_fake.get, map(id, read if torch.is_grad_enabled() else ())):
-        if isinstance(value, TensorValue) and value.origin is not None and value.fake.requires_grad:
-            if value.source is not None and value.origin._is_view() and made - {id(value.fake)}:
-                s.gradients.readers.append((node, value.source))
+    if any(_renewed_by_now(s, fake) for fake in read):
+        node.meta["renews"] = True
+    elif s.graph is s.root and torch.is_grad_enabled():
+        made = {id(each) for each in pytree.tree_leaves(result) if getattr(each, "requires_grad", False)}
+        for value in map(s.by_fake.get, map(id, read)):
+            if isinstance(value, TensorValue) and value.origin is not None and value.fake.requires_grad:
+                if value.source is not None and value.origin._is_view() and made - {id(value.fake)}:
+                    s.gradients.readers.append((node, value.source))
+
+
+def _renewed_by_now(s: Any, fake: torch.Tensor) -> bool:
+    """May what the program has done before give this view another history than what it does later?"""
+    if fake._is_view() and fake.requires_grad:
+        return bool(fake._version) or s.gradients.written
+    return s.gradients.begun and any(value.origin._is_view() for value in _from_outside(s, [fake]))
 
 
 def renewed(s: Any, text: Callable[[Source], str]) -> list[str]:

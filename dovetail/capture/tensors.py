@@ -238,6 +238,7 @@ def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Valu
         )  # fmt: skip
     if name in ("detach_", "requires_grad_"):
         grads.rely_on_no_view(s, receiver)
+        s.gradients.begun |= name == "requires_grad_"
     takes = number_places(name)
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
@@ -304,9 +305,7 @@ def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, 
     if changed:
         node.meta["mutates"] = True
         grads.rely_on_own_memory(s, changed)
-    elif any(fake._is_view() and fake.requires_grad and (version or s.gradients.written) for fake, version in versions):
-        node.meta["renews"] = True
-    elif s.graph is s.root:
+    else:
         grads.note_views(s, node, result, [fake for fake, _ in versions])
     return tensor_result(s, node, result)
 

@@ -175,3 +175,22 @@ def test_a_view_is_out_of_date_by_a_write_under_another_name(made, backend):
         backend,
     )
     assert found.raised and not found.difference, found.difference
+
+
+@pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
+@pytest.mark.parametrize("body", [
+    "y.add_(1); x.requires_grad_(); y.sin(); x.detach_()",
+    "y.add_(1); x.requires_grad = True; v = y[:1]; v.sin(); x.detach_(); return v",
+    "y.add_(1); x.requires_grad_(); Squared.apply(y); x.detach_()",
+    "y.add_(m.bias); Squared.apply(z); z.mul_(2); return z",
+    "y.add_(m.bias); Product.apply(m.bias, z, 3.0); z.mul_(2); return z",
+    "y.add_(m.bias); checkpoint(torch.sin, z, use_reentrant=False); z.mul_(2); return z",
+])  # fmt: skip
+def test_a_view_is_brought_up_to_date_by_what_nobody_needs(body, backend):
+    found = check(
+        f"{LIBRARY}{CALLERS}\nfrom torch.utils.checkpoint import checkpoint\n\n"
+        "def make_inputs():\n    x = torch.randn(4)\n    return [x, x[:], x[:], Module()], []\n\n\n"
+        f"def program(x, y, z, m):\n    {body}\n\n\ndef afterwards(see, args, kept, out, x, y, z, m):\n    pass\n",
+        backend,
+    )
+    assert not found.difference, found.difference

@@ -41,18 +41,14 @@ def _apply(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return _in_transform(s, cls, inputs)
     tensors = [a.fake for a in inputs if isinstance(a, TensorValue)]
-    if torch.is_grad_enabled() and (any(t.requires_grad for t in tensors) or _may_begin(s)):
+    # A tensor may require gradients by now as a view of one that the program has told to.
+    if torch.is_grad_enabled() and (any(t.requires_grad for t in tensors) or s.gradients.begun):
         return _tracked(s, cls, inputs)
     result, context = _forward(s, cls, inputs, [False for _ in inputs])
     for value in _noted(s, context, "dirty_tensors"):
         if isinstance(value, TensorValue):  # `apply` counts a write of its own
             s.torch_call(torch.autograd.graph.increment_version, [value], {})
     return result
-
-
-def _may_begin(s: Any) -> bool:
-    """Could a tensor require gradients by now as a view of one that the program has told to?"""
-    return any(n.op == "call_method" and n.target == "requires_grad_" for n in s.root.nodes)
 
 
 def _forward(s: Any, cls: Value, inputs: Args, needed: Any) -> tuple[Value, ObjectValue]:

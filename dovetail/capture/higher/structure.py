@@ -11,6 +11,7 @@ import torch
 import torch.fx
 import torch.utils._pytree as pytree
 
+from dovetail.capture import grads
 from dovetail.capture.higher.subgraph import Region
 from dovetail.capture.tensors import run_native, to_graph
 from dovetail.capture.values.base import Value
@@ -65,6 +66,8 @@ def inside(region: Region, native: Any) -> Value:
 
 def result(s: Any, node: torch.fx.Node, native: Any) -> Value:
     """The value of a node that gives nested containers."""
+    read = [n.meta.get("fake") for n in node.all_input_nodes]
+    grads.note_views(s, node, native, [f for f in read if isinstance(f, torch.Tensor) and not f.is_inference()])
     if isinstance(native, dict):
         node.meta["fake"] = native
         value = DictValue(type(native))
