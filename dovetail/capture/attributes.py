@@ -549,14 +549,9 @@ def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
     value.set_instance_attr(s, name, new)
 
 
-def _set_requires_grad(s: Any, value: TensorValue, new: Value) -> bool:
-    s.torch_method("requires_grad_", [value, new], {})
-    return True
-
-
 #: Attributes of tensors that native code stores; False: not this way.
 TENSOR_STORES: dict[str, Callable[[Any, TensorValue, Value], bool]] = {
-    "requires_grad": _set_requires_grad,
+    "requires_grad": lambda s, value, new: s.torch_method("requires_grad_", [value, new], {}) is not None,
     "data": lambda s, value, new: value is new,  # what `module.to(...)` does where nothing has to move
 }
 
