@@ -108,3 +108,30 @@ def afterwards(see, args, kept, out, x, y):
 
 def test_the_memory_of_gradients_is_the_engines_business():
     assert not check(SHARED, "aot_eager").difference
+
+
+RESHAPED = """
+import torch
+
+
+def make_inputs():
+    return [torch.ones((), requires_grad=True)], []
+
+
+def program(x):
+    y = x.sin()
+    with torch.no_grad():
+        x.unsqueeze_(0)
+    return {}
+
+
+def afterwards(see, args, kept, out, x):
+    see(lambda: out[0].sum().backward())
+"""
+
+
+@pytest.mark.parametrize("result,kind", [
+    ("x * 2", ""), ("x * 3 - x.detach() if torch.compiler.is_compiling() else x * 2", "grad"),
+])  # fmt: skip
+def test_the_gradient_of_a_leaf_that_was_reshaped(result, kind):
+    assert check(RESHAPED.format(result), "aot_eager").kind == kind
