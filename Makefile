@@ -33,7 +33,7 @@ demo: $(READY)
 	$(BIN)/python -m benchmarks.demo $(if $(PEER),--peer) $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 $(ARGS)
 
 # The constraints without PyTorch's version; numpy's and the rest hold for every Python.
 TORCH ?= 2.15.0

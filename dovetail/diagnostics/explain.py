@@ -72,7 +72,8 @@ class ExplainOutput:
         lines.append("Out Guards:")
         for number, guard in enumerate(self.out_guards, 1):
             lines += [f"  Guard {number}:", *(f"    {line}" for line in guard_lines(guard))]
-        lines.append("Symbolic Sizes:" if self.sizes else "Symbolic Sizes: none")
+        if self.sizes:
+            lines.append("Symbolic Sizes:")
         for number, text in enumerate(self.sizes, 1):
             lines += [f"  Graph {number}:", *(f"    {line}" for line in text.splitlines())]
         lines += ["Compile Times:", *(f"  {line}" for line in self.compile_times.splitlines())]
