@@ -355,7 +355,7 @@ def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: 
     given = [getattr(function, "__self__", None), *args, *kwargs.values()]
     found = [n for value in given for n in _sizes_in(value) if is_size(n)]
     involved = {symbol for n in found for symbol in dims.symbols(dim_of(n))}
-    if not found or OF_AUTOGRAD in str(error):
+    if not found or any(words in str(error) for words in OF_AUTOGRAD):
         return error
     if any(map(s.table.sizes.is_late, map(dim_of, found))):
         raise _refused(s, function, error) from error
@@ -369,11 +369,14 @@ def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: 
     for marked in (k for k in known if k.marked):
         raise SpecializedDimension(marked.source.name(), marked.size, s.user_line())
     operation = getattr(function, "__name__", str(function))
+    if not involved:  # all of them are constant by now
+        raise Unsupported("no-shape-rule", f"the result of {operation} cannot be predicted: {error}", "", s.stack())
     reason = f"{operation} takes no symbolic sizes ({str(error).splitlines()[0]})  # {s.user_line()}"
     raise Constants(_names(s, involved), reason)
 
 
-OF_AUTOGRAD = "modified inplace"  # in what is refused at any size
+LEAF = "leaf Variable that requires grad"
+OF_AUTOGRAD = ("modified inplace", LEAF)  # in what is refused at any size
 
 
 def _refused(s: Any, function: Any, error: Exception) -> Unsupported:

@@ -284,13 +284,12 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
             return s.unsupported("data-dependent-value", f"{name} reads the values of a tensor of the graph")
         if any(word in str(error) for word in NO_MEMORY):
             return s.unsupported("no-shape-rule", f"{name} needs more than metadata: {error}")
-        if LEAF in str(error):
+        if sizes.LEAF in str(error):
             grads.rely_on_leaves(s, [getattr(function, "__self__", None), *args, *kwargs.values()])
         return s.throw_native(error)
 
 
 #: In messages that only tensors without memory cause.
-LEAF = "leaf Variable that requires grad"
 READS = "data is not allocated yet"
 NO_MEMORY = (" meta ", "'Meta'", "FakeTensor", "Could not run ")
 

@@ -257,3 +257,22 @@ def test_strides_in_the_same_order_are_one_graph() -> None:
     for step in (10, 20, 30, 40):
         compiled(torch.randn(400).as_strided((4, 8), (step, 1)))
     assert len(graphs) == 2
+
+
+@pytest.mark.parametrize("before", [
+    lambda x: None, lambda x: torch._check(x.shape[0] == 5), lambda x: x[0] if x.shape[0] == 5 else x + torch.ones(5),
+])  # fmt: skip
+@pytest.mark.parametrize("write", [lambda x: x.add_(1), lambda x: x[0].mul_(2), lambda x: x[x > 0].zero_()])
+def test_a_leaf_may_not_be_written_to_at_any_size(before, write) -> None:
+    """Also where the program has left only one size possible."""
+
+    def program(x):
+        before(x)
+        try:
+            return write(x)
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+
+    x = torch.ones(5, requires_grad=True)
+    ours, theirs = dovetail.compile(program, dynamic=True, backend="aot_eager")(x), program(x)
+    assert ours == theirs if isinstance(theirs, str) else torch.equal(ours, theirs)
