@@ -106,8 +106,6 @@ class Quantized(Function):
 FUNCTIONS = {
     "a mask": lambda x, y: Rectified.apply(x) * y,
     "between operators": lambda x, y: Rectified.apply(x.sin() * y).cos(),
-    "kept": lambda x, y: [t * x for t in Kept.apply(x, y, 2)],
-    "one of two results": lambda x, y: Kept.apply(x, y, 3)[0],
     "around": lambda x, y: Around.apply(x * y),
     "flat": lambda x, y: Flat.apply(x[:, None] * y),
     "random": lambda x, y: Noisy.apply(x * y)[0],
@@ -316,6 +314,9 @@ class Uncertain(Function):
 
 LEFT = {
     "counts": lambda x, y: Counting.apply(x) * y,
+    "kept": lambda x, y: [t * x for t in Kept.apply(x, y, 2)],
+    "one of two results": lambda x, y: Kept.apply(x, y, 3)[0],
+    "the result without one of its inputs": lambda x, y: Kept.apply(x, y, 2.0)[1] * x,
     "told that there is none": lambda x, y: Lazy.apply(x, y)[1],
     "view": lambda x, y: Same.apply(x) * y,
     "view of an input": lambda x, y: [Same.apply(x), Same.apply(y) * 2],

@@ -60,6 +60,8 @@ def both(
     makers = makers_of(forward.nodes)
     if not all(made_inside(r.node, makers) for r in results):  # a view of an input has the function's own history
         return None
+    if len({_computed_from(r.node, inputs) for r in results}) > 1:  # a backward gives zeros where a graph gives None
+        return None
     backward = Region(s, "backward")
     try:
         gradients = _traced(s, backward, cls, inputs, results, context)
@@ -78,6 +80,18 @@ def both(
         len(results), isinstance(result, TupleValue), tuple(k for k, r in enumerate(results) if r in constant),
     )  # fmt: skip
     return Both(made, around, [n.meta.get("fake") for n in read])
+
+
+def _computed_from(result: Any, inputs: list[Value]) -> frozenset[Any]:
+    """The differentiated inputs that the result depends on."""
+    wanted = {v.node for v in inputs if isinstance(v, TensorValue) and v.fake.requires_grad}
+    seen, todo = {result}, [result]
+    while todo:
+        for node in todo.pop().all_input_nodes:
+            if node not in seen:
+                seen.add(node)
+                todo.append(node)
+    return frozenset(wanted & seen)
 
 
 def _traced(
