@@ -130,21 +130,23 @@ class SizeNode(_Node):
         return self._binary(operator.mul, other)
 
     def floordiv(self, other: Any) -> SizeNode:
-        if isinstance(other, SizeNode) and isinstance(other.dim, int) and other.dim < 0:
-            return SizeNode(self.sizes, self.sizes.resolve(dims.floordiv(-self.dim, -other.dim)))
-        self._divides(other)
-        return self._binary(dims.floordiv, other)
+        return self._divided(other, dims.floordiv, lambda a, b: dims.floordiv(-a, -b))
 
     int_floordiv = floordiv
 
     def mod(self, other: Any) -> SizeNode:
-        if isinstance(other, SizeNode) and isinstance(other.dim, int) and other.dim < 0:
-            return SizeNode(self.sizes, self.sizes.resolve(-dims.mod(-self.dim, -other.dim)))
-        self._divides(other)
-        return self._binary(dims.mod, other)
+        return self._divided(other, dims.mod, lambda a, b: -dims.mod(-a, -b))
+
+    def _divided(
+        self, divisor: Any, function: Callable[[Dim, Dim], Dim], by_negative: Callable[[Dim, Dim], Dim]
+    ) -> SizeNode:
+        """The algebra divides by positive numbers only."""
+        if isinstance(divisor, SizeNode) and isinstance(divisor.dim, int) and divisor.dim < 0:
+            return self._binary(by_negative, divisor)
+        self._divides(divisor)
+        return self._binary(function, divisor)
 
     def _divides(self, divisor: Any) -> None:
-        """The algebra divides by positive numbers only."""
         if not isinstance(divisor, SizeNode) or not self.sizes.holds(AT_LEAST, divisor.dim - 1):
             raise needed()
 
