@@ -117,6 +117,10 @@ CASES = {
 
 #: What generates text: models with a place for every token of prompt and answer.
 GENERATORS = {
-    "gpt2": ("GPT-2 style, 6 layers, 256 wide", _language("gpt2", positions=512)),
-    "llama": ("Llama style, 4 layers, 256 wide", _language("llama")),
+    "gpt2-small": (
+        "GPT-2 small: 12 layers, 768 wide",
+        _language("gpt2", layers=12, width=768, heads=12, vocabulary=50257, positions=1024),
+    ),
+    "gpt2": ("GPT-2 style: 6 layers, 256 wide", _language("gpt2", positions=512)),
+    "llama": ("Llama style: 4 layers, 256 wide", _language("llama")),
 }
