@@ -56,6 +56,23 @@ def preserved(session: Any) -> Iterator[None]:
         torch._C._set_grad_enabled(mode)
 
 
+def set_grad_mode(s: Any, mode: bool) -> None:
+    if mode != torch.is_grad_enabled():
+        s.changed_state.add("grad_mode")
+        torch._C._set_grad_enabled(mode)
+        s.state_node(torch._C._set_grad_enabled, mode)
+
+
+@contextmanager
+def without_gradients(s: Any) -> Iterator[None]:
+    mode = torch.is_grad_enabled()
+    set_grad_mode(s, False)
+    try:
+        yield
+    finally:
+        set_grad_mode(s, mode)
+
+
 def enter_autocast(s: Any, manager: Any, arguments: tuple[Any, ...], outside: bool) -> None:
     s.changed_state.update(("autocast_cpu", "autocast_cuda"))
     node = s.state_node(autocast_mode._enter_autocast, *arguments)

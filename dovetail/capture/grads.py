@@ -121,7 +121,7 @@ def _renewed_by_now(s: Any, fake: torch.Tensor) -> bool:
     """May what the program has done before give this view another history than what it does later?"""
     if fake._is_view() and fake.requires_grad:
         return bool(fake._version) or s.gradients.written
-    return s.gradients.begun and any(value.origin._is_view() for value in _from_outside(s, [fake]))
+    return s.gradients.turned and any(value.origin._is_view() for value in _from_outside(s, [fake]))
 
 
 def renewed(s: Any, text: Callable[[Source], str]) -> list[str]:

@@ -238,7 +238,7 @@ def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Valu
         )  # fmt: skip
     if name in ("detach_", "requires_grad_"):
         grads.rely_on_no_view(s, receiver)
-        s.gradients.begun |= name == "requires_grad_"
+        s.gradients.turned |= name == "requires_grad_" or receiver.origin is not None
     takes = number_places(name)
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}

@@ -278,3 +278,61 @@ def test_forward_mode_inside(backend):
         return torch.func.jvp(lambda x, y: Forwards.apply(x.sin(), y), (x, y), (y, x))
 
     same(program, fn, backend, fullgraph=False)
+
+
+class Closing(Function):
+    """Its forward uses a tensor that `apply` is not given: that has no part in the result's history."""
+
+    factor = torch.nn.Parameter(torch.randn(3))
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * Closing.factor, torch.is_grad_enabled()
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        return grad
+
+
+class Shown(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 3
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "eager"])
+def test_forward_runs_without_gradients_though_no_input_requires_them(backend):
+    same(lambda call: [call(torch.randn(3)), torch.is_grad_enabled()], lambda x: Closing.apply(x.sin()), backend)
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "eager"])
+def test_gradients_are_on_again_after_a_forward_that_raises(backend):
+    def fn(x):
+        try:
+            Refusing.apply(x)
+        except ValueError:
+            return x * Closing.factor
+
+    same(lambda call: call(torch.randn(3)), fn, backend)
+
+
+class Refusing(Function):
+    @staticmethod
+    def forward(ctx, x):
+        raise ValueError("refused")
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "eager"])
+def test_a_view_by_a_function_gets_no_history_by_a_write(backend):
+    def program(call):
+        shown = call(torch.randn(3))
+        with pytest.raises(RuntimeError, match="is being modified inplace"):
+            shown.add_(leaf(3))
+        return shown
+
+    same(program, Shown.apply, backend, fullgraph=False)
+    same(lambda call: call(torch.randn(3), leaf(3)), lambda x, y: Shown.apply(x).add_(y), backend, fullgraph=False)

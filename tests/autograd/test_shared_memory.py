@@ -183,6 +183,7 @@ def test_a_view_is_out_of_date_by_a_write_under_another_name(made, backend):
     "y.add_(1); x.requires_grad = True; v = y[:1]; v.sin(); x.detach_(); return v",
     "y.add_(1); x.requires_grad_(); Squared.apply(y); x.detach_()",
     "y.add_(m.bias); Squared.apply(z); z.mul_(2); return z",
+    "m.weight.detach_(); y.add_(m.bias); z.sin(); z.mul_(2); return z",
     "y.add_(m.bias); Product.apply(m.bias, z, 3.0); z.mul_(2); return z",
     "y.add_(m.bias); checkpoint(torch.sin, z, use_reentrant=False); z.mul_(2); return z",
 ])  # fmt: skip
@@ -191,6 +192,29 @@ def test_a_view_is_brought_up_to_date_by_what_nobody_needs(body, backend):
         f"{LIBRARY}{CALLERS}\nfrom torch.utils.checkpoint import checkpoint\n\n"
         "def make_inputs():\n    x = torch.randn(4)\n    return [x, x[:], x[:], Module()], []\n\n\n"
         f"def program(x, y, z, m):\n    {body}\n\n\ndef afterwards(see, args, kept, out, x, y, z, m):\n    pass\n",
+        backend,
+    )
+    assert not found.difference, found.difference
+
+
+@pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
+def test_a_view_is_not_brought_up_to_date_after_detach(backend):
+    """PyTorch refuses to bring this one up to date, but not once nothing is left that has a history."""
+    found = check(
+        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    x = {LEAF}\n    return [x, x[:1]], []\n\n\n"
+        "def program(x, y):\n    with torch.no_grad(): z = y[:1]; y.mul_(2)\n    x.detach_(); z.sin()\n"
+        "\n\ndef afterwards(see, args, kept, out, x, y):\n    pass\n",
+        backend,
+    )
+    assert not found.raised and not found.difference, found.difference
+
+
+@pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
+def test_a_view_by_a_users_function_is_out_of_date_by_a_write(backend):
+    found = check(
+        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    return [torch.randn(4)], []\n\n\n"
+        "def program(x):\n    y = x.detach(); z = Viewed.apply(y); z.requires_grad_(); return z.view(-1), y\n\n\n"
+        "def afterwards(see, args, kept, out, x):\n    see(lambda: out[1].add_(1))\n    see(lambda: total(out[0]))\n",
         backend,
     )
     assert not found.difference, found.difference

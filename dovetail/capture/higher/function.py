@@ -14,6 +14,7 @@ import torch
 import torch.fx
 from torch.autograd.function import FunctionCtx
 
+from dovetail.capture.contexts import without_gradients
 from dovetail.capture.higher import structure
 from dovetail.capture.higher.backward import Both, both
 from dovetail.capture.higher.subgraph import Region
@@ -42,13 +43,21 @@ def _apply(s: Any, args: Args, kwargs: Kwargs) -> Value:
         return _in_transform(s, cls, inputs)
     tensors = [a.fake for a in inputs if isinstance(a, TensorValue)]
     # A tensor may require gradients by now as a view of one that the program has told to.
-    if torch.is_grad_enabled() and (any(t.requires_grad for t in tensors) or s.gradients.begun):
+    if torch.is_grad_enabled() and (any(t.requires_grad for t in tensors) or s.gradients.turned):
         return _tracked(s, cls, inputs)
-    result, context = _forward(s, cls, inputs, [False for _ in inputs])
+    with without_gradients(s):
+        result, context = _forward(s, cls, inputs, [False for _ in inputs])
     for value in _noted(s, context, "dirty_tensors"):
         if isinstance(value, TensorValue):  # `apply` counts a write of its own
             s.torch_call(torch.autograd.graph.increment_version, [value], {})
+    if any(v.fake.requires_grad for v in _tensors(s, result)):
+        s.unsupported("autograd-function", f"{cls.describe()} gives a tensor with a history of its own")
     return result
+
+
+def _tensors(s: Any, result: Value) -> list[TensorValue]:
+    found = result.all(s) if isinstance(result, TupleValue) else [result]
+    return [v for v in found if isinstance(v, TensorValue)]
 
 
 def _forward(s: Any, cls: Value, inputs: Args, needed: Any) -> tuple[Value, ObjectValue]:

@@ -13,7 +13,7 @@ import torch.overrides
 
 from dovetail.capture import late, state
 from dovetail.capture.calls import fold
-from dovetail.capture.contexts import enter_autocast, exit_autocast
+from dovetail.capture.contexts import enter_autocast, exit_autocast, set_grad_mode
 from dovetail.capture.known.constructors import element_type
 from dovetail.capture.known.table import INLINE, KNOWN, known
 from dovetail.capture.scalars import varies
@@ -170,10 +170,7 @@ def _set_grad_enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
             torch._C._set_grad_enabled(mode)
         except TypeError as error:
             return s.throw_native(error)
-    if mode != torch.is_grad_enabled():
-        s.changed_state.add("grad_mode")
-        torch._C._set_grad_enabled(mode)
-        s.state_node(torch._C._set_grad_enabled, mode)
+    set_grad_mode(s, mode)
     return NONE
 
 
