@@ -638,6 +638,28 @@ def factors(dim: Dim) -> list[Dim]:
     return list(map(_atom_dim, dict.fromkeys(dim.terms[0][0])))
 
 
+def common_factors(dim: Poly) -> tuple[list[Dim], Dim]:
+    """Atoms that every term of `dim` has, and what they multiply."""
+    first, *others = (monomial for monomial, _ in dim.terms)
+    shared: list[Atom] = []
+    for atom in first if others else ():
+        if all(m.count(atom) > shared.count(atom) for m in others):
+            shared.append(atom)
+    rest = {_remove(monomial, tuple(shared)): c for monomial, c in dim.terms}
+    return list(map(_atom_dim, shared)), _from_terms(rest) if shared else dim  # type: ignore[arg-type]
+
+
+def multiples(dim: Poly, of: Poly) -> Iterator[Dim]:
+    """Nonnegative factors, other than 1, by which `of` has a term in common with `dim`."""
+    monomial, coefficient = of.terms[0]
+    for mine, c in dim.terms:
+        left, times = _remove(mine, monomial), c // coefficient
+        if left is not None and times > 0 and (left or times > 1):
+            factor = _monomial_dim(left) * times
+            if known_nonnegative(factor):
+                yield factor
+
+
 def quotient(dim: Poly) -> Dim | None:
     """a - n*b where `dim` is a // b - n: both are nonnegative or none is."""
     terms = dict(dim.terms)

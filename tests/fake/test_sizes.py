@@ -11,6 +11,7 @@ import pytest
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
+from dovetail.ops.fake.symint import SizeNode
 
 SMALL = range(8)
 
@@ -37,6 +38,11 @@ def environments(sizes: Sizes, symbols: list[Symbol]) -> list[dict[Symbol, int]]
     return [env for env in every if all(true(f.sign, dims.evaluate(f.dim, env)) for f in sizes.facts)]
 
 
+def same(sizes: Sizes, left: Dim, right: Dim) -> bool:
+    """As a program asks."""
+    return SizeNode(sizes, left).eq(SizeNode(sizes, right)).bool_()
+
+
 @pytest.mark.parametrize("start", range(0, 200, 50))
 def test_answers_hold_wherever_the_facts_do(start: int) -> None:
     for seed in range(start, start + 50):
@@ -48,6 +54,9 @@ def test_answers_hold_wherever_the_facts_do(start: int) -> None:
             dim = expression(rng, made, rng.randrange(3))
             if rng.random() < 0.15:
                 asked.append((EQUAL, dim - sizes.value(dim), True))
+            elif rng.random() < 0.3:
+                other = expression(rng, made, rng.randrange(2)) if rng.random() < 0.5 else sizes.hint(dim)
+                asked.append((EQUAL, dim - other, same(sizes, dim, other)))
             else:
                 sign = rng.choice((EQUAL, UNEQUAL, AT_LEAST))
                 asked.append((sign, dim, sizes.holds(sign, dim)))
@@ -76,6 +85,10 @@ ASKED: list[tuple[Any, list[str]]] = [
     (lambda s, n, m: (s.holds(AT_LEAST, n - 3), s.holds(AT_LEAST, n - 2), s.holds(EQUAL, n - 1)), ["n >= 3"]),
     (lambda s, n, m: (s.holds(EQUAL, m - n - 2), s.holds(EQUAL, m * 2 - n * 2 - 4)), ["n + 2 == m"]),
     (lambda s, n, m: s.holds(AT_LEAST, n + m), []),
+    (lambda s, n, m: (s.holds(AT_LEAST, n - 4), s.holds(AT_LEAST, 4 - n), s.holds(EQUAL, m * n - 24)),
+     ["n >= 4", "n <= 4", "n == 4", "m == 6"]),
+    (lambda s, n, m: (s.holds(AT_LEAST, m - n), s.holds(AT_LEAST, m * n - n * n), s.holds(AT_LEAST, m * 3 - n * 3)),
+     ["m >= n"]),
 ]  # fmt: skip
 
 
@@ -85,3 +98,30 @@ def test_facts_are_few_and_plain(ask: Any, facts: list[str]) -> None:
     n, m = sizes.symbol("n", 4), sizes.symbol("m", 6)
     ask(sizes, n, m)
     assert [str(f) for f in sizes.facts] == facts
+
+
+def test_what_is_compared_with_a_number_is_that_number() -> None:
+    """The difference may be written in a way that does not show it."""
+    sizes = Sizes()
+    n = sizes.symbol("n", 4)
+    length = dims.minimum(n - 2, 1) - dims.minimum(n - 2, 0)
+    assert same(sizes, length, 1)
+    assert sizes.resolve(length) == 1
+
+
+def test_what_only_the_program_checks_settles_nothing_that_guards_are_about() -> None:
+    sizes = Sizes()
+    n, late = sizes.symbol("n", 4), sizes.late_symbol("a mask")
+    assert sizes.expect(AT_LEAST, 1 - late, True)
+    assert sizes.expect(EQUAL, n - late, True)
+    assert sizes.known(AT_LEAST, 1 - n) is None
+
+
+def test_a_size_that_the_program_finds_out_is_not_expected_to_be_what_it_cannot_be() -> None:
+    sizes = Sizes()
+    n, late = sizes.symbol("n", 4), sizes.late_symbol("a mask")
+    assert same(sizes, n, late)
+    sizes = Sizes()
+    n, late = sizes.symbol("n", 4), sizes.late_symbol("a mask")
+    sizes.expect(AT_LEAST, 1 - late, True)
+    assert not same(sizes, n, late)

@@ -34,9 +34,14 @@ class Command:
     backend: Callable[[int], str]
     start: str
 
+    def text(self, seed: int) -> str:
+        with warnings.catch_warnings():  # shapes are found by running the steps, and PyTorch has something to say
+            warnings.simplefilter("ignore")
+            return self.generate(seed)
+
     def run(self, seed: int, backend: str = "") -> Outcome:
         """The outcome of one program; a timeout counts as a difference."""
-        source = self.generate(seed)
+        source = self.text(seed)
         try:
             return self.check(source, backend or self.backend(seed))
         except TimedOut:
@@ -55,7 +60,7 @@ class Command:
             except Exception:  # the reduction has taken something away that the checker needs
                 return False
 
-        return reduced(self.generate(seed), fails)
+        return reduced(self.text(seed), fails)
 
     def _reduced(self, job: tuple[int, Outcome, str]) -> str:
         return self.small(*job)
@@ -78,7 +83,7 @@ class Command:
 
     def one(self, seed: int, options: Any) -> int:
         outcome = self.run(seed, options.backend)
-        text = self.generate(seed)
+        text = self.text(seed)
         if outcome.difference and options.reduce:
             text = self.small(seed, outcome, options.backend)
             print(text)

@@ -92,6 +92,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "routing": (routed, MASKS),
     "random numbers in order": (drawn, MASKS),
     "one after the other": (lambda x, m: (y := x[m])[y[:, 0] > 0].sum(0), MASKS),
+    "a single row, repeated": (lambda x, m: x * x[:1].narrow(0, 0, x[:1][m[1:2]].shape[0]), MASKS[:1] + MASKS[3:]),
     "zeros": (lambda x, n: torch.zeros(n.item()) + 1, NUMBERS),
     "the first rows": (lambda x, n: x[: n.item()].cos() * 2, NUMBERS),
     "the last rows": (lambda x, n: x[n.item() :] * 2, NUMBERS),

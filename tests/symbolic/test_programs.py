@@ -89,6 +89,13 @@ RELIED: dict[str, tuple[Any, ...]] = {
     "parts of three": (lambda x: x.split(3, 1)[-1] * 2, "b t 8", ["t <= 6", "t >= 4"], (0, 5), (3, 7)),
     "squeeze": (lambda x: x.squeeze(1) + 1, "b t 8", ["t != 1"], (1, 0), (2, 1)),
     "at most one, repeated": (lambda x: x[None].diagonal() * x.sum((1, 2)), "b t 8", ["b >= 1"], (3, 5), (0, 5)),
+    "a row of the last part, repeated": (
+        lambda x: (y := x.chunk(3, 1)[-1].flatten(1, 2), y + y[:, :1])[1], "b t 8", ["t >= 2*((t + 2) // 3) + 1"],
+        (0, 9), (3, 4),
+    ),
+    "as many parts as there are rows": (
+        lambda x: (y := x.split(1)[-1], y * y.transpose(0, 1))[1], "b t 8", ["b <= 4", "b >= 4", "b == 4"], (4, 8), (5, 6),
+    ),
     "what is repeated": (lambda x: x[:, :1].expand(x.shape[0], x.shape[1], 8) + x, "b t 8", ["t >= 1"], (0, 1), (1, 0)),
 }  # fmt: skip
 

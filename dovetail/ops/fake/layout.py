@@ -11,10 +11,10 @@ from dovetail.ir import dims
 from dovetail.ops.fake.relations import (
     all_same,
     general,
-    hint,
     rewrapped,
     same,
     sizes_behind,
+    stretched,
     surely_less,
 )  # fmt: skip
 from dovetail.ops.fake.symint import dim_of
@@ -47,9 +47,9 @@ def broadcast(shapes: Sequence[Sizes]) -> Sizes:
                 result[-k] = size
             elif isinstance(size, int) and size == 1 or same(size, sofar):
                 continue
-            elif hint(sofar) == 1 and sofar == 1:
+            elif stretched(sofar, size):
                 result[-k] = size
-            elif not (hint(size) == 1 and size == 1) and size != sofar:
+            elif not stretched(size, sofar) and size != sofar:
                 raise RuntimeError(
                     f"The size of tensor a ({sofar}) must match the size of tensor b ({size}) "
                     f"at non-singleton dimension {rank - k}"

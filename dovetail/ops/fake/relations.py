@@ -34,8 +34,12 @@ def same(a: Any, b: Any) -> bool:
     sizes = sizes_behind((a, b))
     if sizes is None:
         return bool(a == b)
-    difference = dim_of(a) - dim_of(b)
-    return difference == 0 if isinstance(difference, int) else sizes.known(EQUAL, difference) is True
+    left, right = dim_of(a), dim_of(b)
+    difference = left - right
+    if isinstance(difference, int) or sizes.known(EQUAL, difference) is not True:
+        return difference == 0
+    sizes.equate(left, right)
+    return True
 
 
 def all_same(a: Sequence[Any], b: Sequence[Any]) -> bool:
@@ -58,6 +62,14 @@ def is_late(value: Any) -> bool:
 def expected(condition: Any) -> bool:
     """Does it hold? A late size is relied on to be such that it does."""
     return condition.node.expect_true("", 0) if isinstance(condition, torch.SymBool) else bool(condition)
+
+
+def stretched(size: Any, other: Any) -> bool:
+    """Is the size 1, and therefore like the other, from which it may differ? Relies on the answer."""
+    if not is_late(size):
+        return hint(size) == 1 and bool(size == 1)
+    sizes = size.node.sizes
+    return not sizes.likely(EQUAL, dim_of(size) - dim_of(other), True) and expected(size == 1)
 
 
 def general(value: Any) -> int:

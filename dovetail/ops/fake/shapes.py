@@ -15,7 +15,17 @@ from dovetail.ir import dims
 from dovetail.ir.reshape import chunks
 from dovetail.ops.fake.layout import contiguous, elementwise_strides, in_rows, is_one
 from dovetail.ops.fake.number import needed
-from dovetail.ops.fake.relations import all_same, expected, hint, is_late, plain, rewrapped, same, sizes_behind
+from dovetail.ops.fake.relations import (
+    all_same,
+    expected,
+    hint,
+    is_late,
+    plain,
+    rewrapped,
+    same,
+    sizes_behind,
+    stretched,
+)
 from dovetail.ops.fake.spec import Spec
 from dovetail.ops.fake.symint import dim_of
 
@@ -193,7 +203,7 @@ def expand(x: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) -> 
         shape[d], strides[d] = wanted, stride
         if same(own, wanted):
             continue
-        if is_one(own) or hint(own) == 1 and own == 1:
+        if is_one(own) or stretched(own, wanted):
             strides[d] = 0
         elif own != wanted:
             raise RuntimeError(

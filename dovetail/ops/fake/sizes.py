@@ -61,7 +61,7 @@ class Sizes:
         self._resolved: dict[Dim, Dim] = {}  # answers given since the last fact
         self._raised: dict[Dim, Dim] = {}
         self._known: dict[tuple[str, Dim], bool | None] = {}
-        self._bounds: list[Dim] | None = None  # what is relied on to be at least 0
+        self._bounds: list[tuple[Dim, bool]] | None = None  # what is relied on to be at least 0; with late sizes?
         self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
         self.late: dict[Symbol, str] = {}  # with the operators that they come from
         self.places: dict[Symbol, str] = {}  # the user's lines that those are at
@@ -116,8 +116,13 @@ class Sizes:
         if sign == AT_LEAST:
             return value >= 0
         alike = not _is_small(dim) if alike is None and self.is_late(dim) else alike
-        equal = bool(alike) if self.is_late(dim) else value == 0
+        equal = bool(alike) and self._may_be_zero(dim) if self.is_late(dim) else value == 0
         return equal == (sign == EQUAL)
+
+    def _may_be_zero(self, dim: Dim) -> bool:
+        """Do the facts allow it, the other symbols being what they are in this call?"""
+        given = {s: hint for s, hint in self.hints.items() if s not in self.late}
+        return self.known(EQUAL, dims.substitute(dim, given)) is not False
 
     def holds(self, sign: str, dim: Dim, alike: bool | None = None) -> bool:
         """Is `dim sign 0` true? Relies on the answer where nothing known settles it."""
@@ -180,10 +185,16 @@ class Sizes:
         if raised is not dim and dims.known_nonnegative(raised):
             return True
         if self._bounds is None:
-            resolved = [self.resolve(fact.dim) for fact in self.facts if fact.sign == AT_LEAST]
-            self._bounds = [self.raised(d) for d in resolved if not isinstance(d, int)]
-        mine = dims.symbols(raised)
-        return any(mine & dims.symbols(b) and dims.known_nonnegative(raised - b) for b in self._bounds)
+            resolved = [(self.resolve(f.dim), self.is_late(f.dim)) for f in self.facts if f.sign == AT_LEAST]
+            self._bounds = [(self.raised(d), late) for d, late in resolved if not isinstance(d, int)]
+        mine, late = dims.symbols(raised), self.is_late(dim)
+        for bound, checked in self._bounds:  # what only the program checks says nothing of sizes that guards are about
+            if late >= checked and mine & dims.symbols(bound):
+                for times in (1, *dims.multiples(raised, bound)):
+                    if dims.known_nonnegative(raised - bound * times):
+                        return True
+        factors, rest = dims.common_factors(dim)
+        return bool(factors) and all(map(self._nonnegative, (*factors, rest)))
 
     def _unequal(self, dim: Dim) -> bool:
         known = [self.resolve(f.dim) for f in self.facts if f.sign == UNEQUAL]
@@ -196,14 +207,31 @@ class Sizes:
             if not isinstance(each[1], int) and self.known(*each) is None:
                 self._rely(*each)
         if simpler is None:
-            self.facts.append(Fact(sign, dim, self.where()))
-            if sign == AT_LEAST:
-                self._raise_low(dim)
-            self._forget()
-        if sign == EQUAL:
-            if simpler is None:
-                self._solve(dim)
+            self._add(sign, dim)
+            if sign == AT_LEAST and self._nonnegative(-dim):  # bounded from both sides
+                self._add(EQUAL, dim if dim.terms[0][1] > 0 else -dim)  # type: ignore[union-attr]
+        elif sign == EQUAL:
             self._equate(dim)
+
+    def _add(self, sign: str, dim: Dim) -> None:
+        self.facts.append(Fact(sign, dim, self.where()))
+        if sign == AT_LEAST:
+            self._raise_low(dim)
+        self._forget()
+        if sign == EQUAL:
+            self._solve(dim)
+            self._equate(dim)
+
+    def equate(self, left: Dim, right: Dim) -> None:
+        """They are equal, which was learned: what is compared with a constant is written as one from now on.
+
+        The difference of two expressions may be written such that neither can be told from it.
+        """
+        left, right = self.resolve(left), self.resolve(right)
+        if isinstance(left, int) != isinstance(right, int):
+            number, dim = (left, right) if isinstance(left, int) else (right, left)
+            self.constants[dim] = number
+            self._forget()
 
     def _equate(self, dim: Dim) -> None:
         """What varies in `dim`, which is 0, is a constant from now on."""
@@ -255,6 +283,8 @@ class Sizes:
                 rest = dim - dims.of_symbol(symbol) * step
                 found = {symbol: rest * -step}
                 self.solved = {s: dims.substitute(d, found) for s, d in self.solved.items()} | found
+                written = ((dims.substitute(d, found), n) for d, n in self.constants.items())
+                self.constants = {d: n for d, n in written if not isinstance(d, int)}
                 return
 
     def _raise_low(self, dim: Dim) -> None:

@@ -189,7 +189,7 @@ class SizeNode(_Node):
         left, right = (other.dim, self.dim) if swapped else (self.dim, other.dim)
         small = any(isinstance(side, int) and side in (0, 1) for side in (left, right))
         alike = not small or dims.has_remainder(left - right)
-        return TruthNode(self.sizes, (sign, left - right - offset), alike)
+        return TruthNode(self.sizes, (sign, left - right - offset), alike, (left, right))
 
     def eq(self, other: Any) -> TruthNode:
         return self._compare(EQUAL, other, False)
@@ -275,11 +275,13 @@ class SizeNode(_Node):
 class TruthNode(_Node):
     """A statement about sizes: known, `(sign, dim)` for `dim sign 0`, or `("and" | "or", left, right)`."""
 
-    __slots__ = ("claim", "alike")
+    __slots__ = ("claim", "alike", "sides")
 
-    def __init__(self, sizes: Sizes, claim: Any, alike: bool | None = None) -> None:
+    def __init__(
+        self, sizes: Sizes, claim: Any, alike: bool | None = None, sides: tuple[Dim, Dim] | None = None
+    ) -> None:
         """`alike`: are the two sides expected to be equal? So they are unless a size, not a remainder, is 0 or 1."""
-        self.sizes, self.claim, self.alike = sizes, claim, alike
+        self.sizes, self.claim, self.alike, self.sides = sizes, claim, alike, sides
 
     def __str__(self) -> str:
         return str(self.claim)
@@ -312,14 +314,19 @@ class TruthNode(_Node):
         return self.bool_()
 
     def bool_(self) -> bool:
-        return _decide(self.sizes, self.claim, self.alike)
+        return self._learned(_decide(self.sizes, self.claim, self.alike))
+
+    def _learned(self, answer: bool) -> bool:
+        if self.sides is not None and self.claim[0] == (EQUAL if answer else UNEQUAL):
+            self.sizes.equate(*self.sides)
+        return answer
 
     def expect_true(self, file: str, line: int) -> bool:
         """What a check states about late sizes is relied on, however unlikely."""
         claim = self.claim
         plain = not isinstance(claim, bool) and claim[0] not in ("and", "or") and _known(self.sizes, claim) is None
         if plain and self.sizes.is_late(self.sizes.resolve(claim[1])):
-            return self.sizes.expect(claim[0], self.sizes.resolve(claim[1]), True)
+            return self._learned(self.sizes.expect(claim[0], self.sizes.resolve(claim[1]), True))
         return self.bool_()
 
     expect_size = expect_true
