@@ -94,7 +94,8 @@ RELIED: dict[str, tuple[Any, ...]] = {
         (0, 9), (3, 4),
     ),
     "as many parts as there are rows": (
-        lambda x: (y := x.split(1)[-1], y * y.transpose(0, 1))[1], "b t 8", ["b <= 4", "b >= 4", "b == 4"], (4, 8), (5, 6),
+        lambda x: (y := x.split(1)[-1], y * y.transpose(0, 1))[1], "b t 8", ["b <= 4", "b >= 4", "b == 4"],
+        (4, 8), (5, 6),
     ),
     "what is repeated": (lambda x: x[:, :1].expand(x.shape[0], x.shape[1], 8) + x, "b t 8", ["t >= 1"], (0, 1), (1, 0)),
 }  # fmt: skip

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.ir import dims
+from dovetail.ir import dimforms, dims
 from dovetail.ir.dims import Dim, Symbol
 
 EQUAL, UNEQUAL, AT_LEAST = "==", "!=", ">="
@@ -190,10 +190,10 @@ class Sizes:
         mine, late = dims.symbols(raised), self.is_late(dim)
         for bound, checked in self._bounds:  # what only the program checks says nothing of sizes that guards are about
             if late >= checked and mine & dims.symbols(bound):
-                for times in (1, *dims.multiples(raised, bound)):
+                for times in (1, *dimforms.multiples(raised, bound)):
                     if dims.known_nonnegative(raised - bound * times):
                         return True
-        factors, rest = dims.common_factors(dim)
+        factors, rest = dimforms.common_factors(dim)
         return bool(factors) and all(map(self._nonnegative, (*factors, rest)))
 
     def _unequal(self, dim: Dim) -> bool:
@@ -249,23 +249,23 @@ class Sizes:
     def _simpler(self, sign: str, dim: Dim) -> list[tuple[str, Dim]] | None:
         """The same said by simpler statements together; None where there are none."""
         assert not isinstance(dim, int)
-        factor, constant = dims.content(dim)
+        factor, constant = dimforms.content(dim)
         if factor > 1 and (sign == AT_LEAST or constant % factor == 0):
             return [(sign, dims.floordiv(dim - constant, factor) + constant // factor)]
         if sign == UNEQUAL and (self._nonnegative(dim) or self._nonnegative(-dim)):
             return [(AT_LEAST, dim - 1 if self._nonnegative(dim) else -dim - 1)]
         if sign != AT_LEAST and dim.terms[0][1] < 0:
             return [(sign, -dim)]
-        factors = dims.factors(dim + 1 if sign == AT_LEAST else dim)
+        factors = dimforms.factors(dim + 1 if sign == AT_LEAST else dim)
         if sign == AT_LEAST and len(factors) > 1 and all(map(self._nonnegative, factors)):
             return [(AT_LEAST, each - 1) for each in factors]  # a product of at least 1
-        below = dims.excess(-dim) if sign == AT_LEAST else None  # -max(below, 0) is at least 0
+        below = dimforms.excess(-dim) if sign == AT_LEAST else None  # -max(below, 0) is at least 0
         if below is not None:
             return [(AT_LEAST, -below)]
-        quotient = dims.quotient(dim) if sign == AT_LEAST else None
+        quotient = dimforms.quotient(dim) if sign == AT_LEAST else None
         if quotient is not None:
             return [(AT_LEAST, quotient)]
-        over = dims.excess(factors[0]) if len(factors) == 1 else None  # max(over, 0) is 0, or at least 1
+        over = dimforms.excess(factors[0]) if len(factors) == 1 else None  # max(over, 0) is 0, or at least 1
         if over is not None and sign != UNEQUAL:
             return [(AT_LEAST, -over if sign == EQUAL else over - 1)]
         return None
@@ -314,7 +314,7 @@ def _is_small(dim: Dim) -> bool:
     assert not isinstance(dim, int)
     terms = dict(dim.terms)
     constant = terms.pop((), 0)
-    return abs(constant) <= 1 and len({c > 0 for c in terms.values()}) == 1 and not dims.has_remainder(dim)
+    return abs(constant) <= 1 and len({c > 0 for c in terms.values()}) == 1 and not dimforms.has_remainder(dim)
 
 
 def _halves(dim: Dim) -> tuple[Dim, Dim]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir import dims
+from dovetail.ir import dimforms, dims
 from dovetail.ir.dims import Dim
 from dovetail.ops.fake.number import SYMBOLIC, NumberNode, needed
 from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
@@ -188,7 +188,7 @@ class SizeNode(_Node):
             raise needed()
         left, right = (other.dim, self.dim) if swapped else (self.dim, other.dim)
         small = any(isinstance(side, int) and side in (0, 1) for side in (left, right))
-        alike = not small or dims.has_remainder(left - right)
+        alike = not small or dimforms.has_remainder(left - right)
         return TruthNode(self.sizes, (sign, left - right - offset), alike, (left, right))
 
     def eq(self, other: Any) -> TruthNode:
