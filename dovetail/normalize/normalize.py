@@ -15,6 +15,7 @@ import torch.fx
 from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph, subprograms
 from dovetail.normalize.control import CONTROL
+from dovetail.normalize.masks import without_idle_mask
 from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
@@ -91,6 +92,8 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
             env[node] = next(given)
         elif node.op == "call_function":
             args, kwargs = _values(node.args, env), _values(node.kwargs, env)
+            if node.target is torch.nn.functional.scaled_dot_product_attention:
+                args, kwargs = without_idle_mask(recorder, args, kwargs)
             control = CONTROL.get(node.target)
             env[node] = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
             if not any(isinstance(env[used], torch.Tensor) for used in node.all_input_nodes):

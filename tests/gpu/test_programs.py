@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import dovetail
+from dovetail.runtime import program
 from dovetail.schedule import recording
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -176,3 +179,53 @@ def test_addresses_at_no_multiple_of_sixteen():
     compiled, x = dovetail.compile(lambda x: x.sin() + 1), _randn(1001)
     for start in (0, 1, 2, 1, 0):
         torch.testing.assert_close(compiled(x[start:]), x[start:].sin() + 1)
+
+
+class _Residual(torch.nn.Module):
+    """Convolutions of all kinds, each followed by something that keeps the layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 16, 7, stride=2, padding=3)
+        self.narrow = torch.nn.Conv2d(16, 8, 1, bias=False)
+        self.each = torch.nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.wide = torch.nn.Conv2d(8, 16, 3, padding=1)
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(n) for n in (16, 8, 16))
+
+    def forward(self, x):
+        x = F.max_pool2d(self.norms[0](self.first(x)).relu(), 3, 2, 1)
+        y = self.each(self.norms[1](self.narrow(x)).relu())
+        return F.adaptive_avg_pool2d((x + self.norms[2](self.wide(y))).relu(), 1).flatten(1)
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_layouts_of_convolutions(train, dtype, monkeypatch):
+    """What libraries return is laid out as predicted; otherwise it would be copied in each call."""
+    copied, expected = [], program.expect_layout
+
+    def watched(tensor, sizes, strides, operator):
+        found = expected(tensor, sizes, strides, operator)
+        copied.extend([] if found is tensor else [operator])
+        return found
+
+    monkeypatch.setattr(program, "expect_layout", watched)
+    model = _Residual().cuda().to(dtype).train(train)
+    reference = copy.deepcopy(model)
+    compiled, x = dovetail.compile(model), _randn(4, 3, 64, 64, dtype=dtype)
+    for _ in range(2):
+        found, wanted = (fn(x) for fn in (compiled, reference))
+        torch.testing.assert_close(found, wanted, rtol=3e-2, atol=3e-2)
+        if train:
+            found.sum().backward()
+            wanted.sum().backward()
+    assert not copied
+    if train:
+        for ours, eager in zip(model.parameters(), reference.parameters(), strict=True):
+            assert ours.grad.stride() == eager.grad.stride()
+
+
+def test_weights_without_rounding():
+    """`numerics="eager"` lets convolutions compute as eager's do."""
+    model, x = torch.nn.Conv2d(8, 8, 3).cuda(), _randn(2, 8, 32, 32)
+    assert torch.equal(dovetail.compile(model, options={"numerics": "eager"})(x), model(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import textwrap
 
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from dovetail.normalize.normalize import record
+from dovetail.normalize.passes.biases import add_biases_apart
 from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.common import merge_common
 from dovetail.normalize.passes.dead import remove_dead
@@ -17,6 +19,7 @@ from dovetail.normalize.passes.fold import fold
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.normalize.text import aten_text
 from dovetail.ops.fake import to_fake
+from dovetail.options import Options
 from tests.normalize.harness import check, graph_of
 
 X = torch.randn(4, 8)
@@ -195,7 +198,8 @@ def test_channels_last():
         %clone_1 = aten.clone(%convolution_1, memory_format=contiguous_format)
         %view = aten.view(%clone_1, [2, 144])
         return (%view)"""
-    assert after(fn, IMAGE, KERNEL, SQUARE, passes=(prefer_channels_last,)) == lines(expected)
+    apply = functools.partial(prefer_channels_last, options=Options())
+    assert after(fn, IMAGE, KERNEL, SQUARE, passes=(apply,)) == lines(expected)
 
 
 def test_numbers_from_the_cpu():
@@ -250,3 +254,24 @@ NETWORKS = {
 def test_networks_return_what_eager_returns(case, last):
     x = IMAGE.contiguous(memory_format=torch.channels_last) if last else IMAGE
     check(NETWORKS[case], x, KERNEL, SQUARE, exact=False)
+
+
+def test_biases_on_a_gpu():
+    """A bias is left to the kernel that reads the product, if a kernel does."""
+    left, right, bias = (torch.empty(sizes, device="meta") for sizes in ((4, 8), (8, 8), (8,)))
+
+    linear = torch.addmm
+    fn = lambda x, w, b: (linear(b, x, w).view(2, 2, 8).relu(), linear(b, x, w).softmax(1), linear(b, x, w, beta=2).exp())
+    expected = """
+        %mm_default = aten.mm(%x0, %x1)
+        %add_tensor = aten.add.Tensor(%mm_default, %x2)
+        %view = aten.view(%add_tensor, [2, 2, 8])
+        %relu = aten.relu(%view)
+        %addmm_1 = aten.addmm(%x2, %x0, %x1)
+        %_softmax = aten._softmax(%addmm_1, 1, False)
+        %addmm_2 = aten.addmm(%x2, %x0, %x1, beta=2)
+        %exp = aten.exp(%addmm_2)
+        return (%relu, %_softmax, %exp)"""
+    assert after(fn, left, right, bias, passes=(add_biases_apart,)) == lines(expected)
+    halves = (t.half() for t in (left, right, bias))
+    assert "aten.addmm" in after(lambda x, w, b: linear(b, x, w).relu(), *halves, passes=(add_biases_apart,))[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.normalize.passes.biases import add_biases_apart
 from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.common import merge_common
 from dovetail.normalize.passes.dead import remove_dead
@@ -20,4 +21,5 @@ def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
     merge_common(aten)
     remove_dead(aten)
     upload_together(aten)
-    return prefer_channels_last(aten)
+    add_biases_apart(aten)
+    return prefer_channels_last(aten, options)

@@ -10,9 +10,8 @@ machine), and what follows keeps the layout, so that one copy at the entry serve
 that need the old layout get a copy back, and outputs have eager's strides. Nothing is changed in a graph
 that looks at strides itself, nor, on the CPU, in one whose weights outweigh its images: there oneDNN spends its time
 on reordering weights, and does that faster for NCHW (ResNet-50, 2 threads: at 128 pixels 74 ms against 90, at 224
-pixels 314 against 243). On a GPU, cuDNN's kernels for half types read channels_last and would reorder every image;
-for float32 it chooses other kernels then, with less accurate products than eager's (ResNet-50, H200: errors of 2e-2
-against 2e-5).
+pixels 314 against 243). On a GPU, cuDNN's kernels for half types and, where it may round products to TF32, for
+float32 read channels_last and would reorder images: ResNet-50's inference spent a sixth of its time on that on an H200.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from dovetail.ops.fake.images import suggests_channels_last
 from dovetail.ops.fake.layout import is_one
 from dovetail.ops.fake.relations import all_same, hint, same
 from dovetail.ops.fake.tensor import run
+from dovetail.options import Options
 
 aten = torch.ops.aten
 
@@ -49,13 +49,13 @@ _LIKE = {aten.native_group_norm_backward.default: (0, 1), aten.nll_loss2d_backwa
 _NEEDS_VIEW = frozenset({aten.view.default, aten._unsafe_view.default, aten.view.dtype})
 
 
-def prefer_channels_last(graph: AtenGraph) -> AtenGraph:
+def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
     """In place on the graph; returns it unchanged when no convolution would gain."""
     nodes = [n for n in graph.graph.nodes if n.op == "call_function"]
     looks = any(n.target in _LOOKS_AT_STRIDES or isinstance(n.target, Subprogram) for n in nodes)
-    if looks or not _images_outweigh(list(filter(_gains, nodes))):
-        return graph
-    _Layout(graph).apply(nodes)
+    gaining = [n for n in nodes if _gains(n, options)]
+    if not looks and _images_outweigh(gaining):
+        _Layout(graph).apply(nodes, set(gaining))
     return graph
 
 
@@ -73,18 +73,31 @@ def _elements(node: torch.fx.Node) -> int:
     return hint(node.meta["val"].numel())
 
 
-#: Dtypes of convolutions that gain, by device.
-_DTYPES = {"cpu": (torch.float32,), "cuda": (torch.float16, torch.bfloat16)}
+def _dtypes(device: torch.device, options: Options) -> tuple[torch.dtype, ...]:
+    """Of the convolutions that gain."""
+    if device.type == "cpu":
+        return (torch.float32,)
+    if device.type != "cuda":
+        return ()
+    rounded = torch.backends.cudnn.allow_tf32 and options.numerics != "eager"
+    return (torch.float16, torch.bfloat16, torch.float32) if rounded else (torch.float16, torch.bfloat16)
 
 
-def _gains(node: torch.fx.Node) -> bool:
+def _gains(node: torch.fx.Node, options: Options) -> bool:
     """A 2-d convolution of an image that has channels and pixels to reorder."""
     if node.target not in _IMAGES or node.args[_TRANSPOSED[node.target]]:
         return False
     image = node.args[_WEIGHT[node.target] - 1].meta["val"]
-    if image.dim() != 4 or image.dtype not in _DTYPES.get(image.device.type, ()):
+    if image.dim() != 4 or image.dtype not in _dtypes(image.device, options):
         return False
     return all(not isinstance(s, int) or s > 1 for s in image.shape[1:])
+
+
+def _reordered(node: torch.fx.Node) -> tuple[int, ...]:
+    """The arguments that get the layout: on a GPU the weight too, which cuDNN's callers would copy one by one."""
+    weight = _WEIGHT[node.target]
+    return (*_IMAGES[node.target], weight) if node.args[weight].meta["val"].device.type == "cuda" else _IMAGES[
+        node.target]
 
 
 class _Layout:
@@ -96,10 +109,10 @@ class _Layout:
         self.copies: dict[tuple[torch.fx.Node, Any], torch.fx.Node] = {}
         self.changed: set[torch.fx.Node] = set()
 
-    def apply(self, nodes: list[torch.fx.Node]) -> None:
+    def apply(self, nodes: list[torch.fx.Node], gaining: set[torch.fx.Node]) -> None:
         with torch.no_grad(), FakeMode():
             for node in nodes:
-                for k in _IMAGES[node.target] if _gains(node) else ():
+                for k in _reordered(node) if node in gaining else ():
                     image = self.copy(node.args[k], torch.channels_last, node)
                     if image is not node.args[k]:
                         node.update_arg(k, image)

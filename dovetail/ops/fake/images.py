@@ -92,16 +92,14 @@ def _convolution(
     x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int,
 ) -> Any:
-    """Forward, 2-d and 3-d, on the CPU: PyTorch says which of its kernels would run, and with which format."""
+    """Forward, 2-d and 3-d: PyTorch says which of its kernels would run, and with which format."""
     rank = x.dim()
-    if rank not in (4, 5) or w.dim() != rank or x.device.type != "cpu" or x.dtype is not torch.float32:
+    if rank not in (4, 5) or w.dim() != rank or x.dtype not in _CONVOLVED.get(x.device.type, ()):
         return NotImplemented
     channels, features = (w.shape[0], w.shape[1] * groups) if transposed else (w.shape[1] * groups, w.shape[0])
     if x.shape[1] != channels or x.dtype != w.dtype or x.layout is not torch.strided or empty(x.shape):
         return NotImplemented
-    stride, padding, dilation, extra = (
-        list(v) * (rank - 2) if len(v) == 1 else list(v) for v in (stride, padding, dilation, output_padding)
-    )
+    stride, padding, dilation, extra = _each_dimension(rank - 2, stride, padding, dilation, output_padding)
     spatial: list[Any] = []
     for k in range(rank - 2):
         reach = dilation[k] * (w.shape[k + 2] - 1)
@@ -111,10 +109,40 @@ def _convolution(
             spatial.append((x.shape[k + 2] + 2 * padding[k] - reach - 1) // stride[k] + 1)
     if any(s <= 0 for s in spatial):
         return NotImplemented
-    x_, w_ = typical(x), typical(w)
-    backend = torch._C._select_conv_backend(x_, w_, bias, stride, padding, dilation, transposed, extra, groups, None)
-    last = torch._C._conv_determine_backend_memory_format(x_, w_, backend) is not torch.contiguous_format
+    last = _computed_last(x, w, bias, stride, padding, dilation, transposed, extra, groups, None)
     return image((x.shape[0], features, *spatial), x, last)
+
+
+def _each_dimension(count: int, *numbers: Any) -> list[list[Any]]:
+    """One number counts for all dimensions of an image."""
+    return [list(v) * count if len(v) == 1 else list(v) for v in numbers]
+
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+#: What each device convolves by kernels of several memory formats.
+_CONVOLVED = {"cpu": (torch.float32,), "cuda": _FLOATS}
+
+
+def _computed_last(x: torch.Tensor, w: torch.Tensor, *rest: Any) -> bool:
+    """Does the kernel that a convolution is given to compute with the channels last?"""
+    x, w = typical(x), typical(w)
+    backend = torch._C._select_conv_backend(x, w, *rest)
+    return bool(torch._C._conv_determine_backend_memory_format(x, w, backend) is not torch.contiguous_format)
+
+
+def _convolution_backward(
+    gradient: torch.Tensor, x: torch.Tensor, w: torch.Tensor, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, mask: Any,
+) -> Any:
+    """On a GPU: gradients of image and weight in the format that both are computed in."""
+    alike = x.dtype == w.dtype == gradient.dtype and x.dtype in _FLOATS
+    if x.device.type != "cuda" or x.dim() not in (4, 5) or w.dim() != x.dim() or not alike or empty(x.shape):
+        return NotImplemented
+    stride, padding, dilation, extra = _each_dimension(x.dim() - 2, stride, padding, dilation, output_padding)
+    last = _computed_last(x, w, None, stride, padding, dilation, transposed, extra, groups, bias_sizes)
+    features = w.shape[1] * groups if transposed else w.shape[0]
+    found = image(tuple(x.shape), x, last), image(tuple(w.shape), w, last), fresh((features,), (1,), w)
+    return tuple(value if wanted else None for value, wanted in zip(found, mask, strict=True))
 
 
 def typical(x: torch.Tensor) -> torch.Tensor:
@@ -242,6 +270,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten._batch_norm_with_update_functional.default: _batch_norm_update,
     aten.native_group_norm.default: _group_norm,
     aten.convolution.default: _convolution,
+    aten.convolution_backward.default: _convolution_backward,
     aten.replication_pad2d.default: _replication_pad2d,
     aten.roll.default: _roll,
     aten.cat.default: _cat,
