@@ -260,8 +260,8 @@ def test_biases_on_a_gpu():
     """A bias is left to the kernel that reads the product, if a kernel does."""
     left, right, bias = (torch.empty(sizes, device="meta") for sizes in ((4, 8), (8, 8), (8,)))
 
-    linear = torch.addmm
-    fn = lambda x, w, b: (linear(b, x, w).view(2, 2, 8).relu(), linear(b, x, w).softmax(1), linear(b, x, w, beta=2).exp())
+    plus = torch.addmm
+    fn = lambda x, w, b: (plus(b, x, w).view(2, 2, 8).relu(), plus(b, x, w).softmax(1), plus(b, x, w, beta=2).exp())
     expected = """
         %mm_default = aten.mm(%x0, %x1)
         %add_tensor = aten.add.Tensor(%mm_default, %x2)
@@ -274,4 +274,4 @@ def test_biases_on_a_gpu():
         return (%relu, %_softmax, %exp)"""
     assert after(fn, left, right, bias, passes=(add_biases_apart,)) == lines(expected)
     halves = (t.half() for t in (left, right, bias))
-    assert "aten.addmm" in after(lambda x, w, b: linear(b, x, w).relu(), *halves, passes=(add_biases_apart,))[0]
+    assert "aten.addmm" in after(lambda x, w, b: plus(b, x, w).relu(), *halves, passes=(add_biases_apart,))[0]
