@@ -30,6 +30,7 @@ from dovetail.entered import HOOKS, Entered
 from dovetail.errors import InternalError, Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, REPEATED, UNDONE, Captured, Continuation, varying_names
+from dovetail.ir.literals import error_in_words, in_words
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake.late import discovering
 from dovetail.options import Options
@@ -151,7 +152,7 @@ class Request:
                 record.captured, record.sizes = entry.captured, guards.sizes_report(entry.captured)
             return entry
         except BaseException as error:
-            record.outcome = f"failed in {events.current}: {type(error).__name__}: {error}"
+            record.outcome = f"failed in {events.current}: {error_in_words(error)}"
             _note_failure(error, events.current, record, self.failures)
             raise
         finally:
@@ -249,7 +250,7 @@ def _table(graph: torch.fx.GraphModule) -> str:
 
 
 def _sizes(value: Any) -> str:
-    return str(tuple(value.shape)) if isinstance(value, torch.Tensor) else repr(value)
+    return str(tuple(value.shape)) if isinstance(value, torch.Tensor) else in_words(value)
 
 
 def _log_recompile(record: CompileRecord) -> None:

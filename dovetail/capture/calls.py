@@ -39,6 +39,7 @@ from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
 from dovetail.capture.wrap import function_parts
 from dovetail.ir import marks
+from dovetail.ir.literals import in_words
 
 DEPTH_LIMIT = 120
 
@@ -270,7 +271,7 @@ def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Valu
     except NotNative:
         if _may_refuse(real) and _known(args[0]):
             return NOT_IMPLEMENTED  # an operator of a number or string does not know the other operand
-        name = getattr(real, "__qualname__", repr(real))
+        name = getattr(real, "__qualname__", None) or in_words(real)
         return s.unsupported(
             "native-call-on-traced-value",
             f"{name} is native code and got a value that exists only in the graph, or an object that may change",

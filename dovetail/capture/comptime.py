@@ -14,6 +14,7 @@ from dovetail.capture.values.containers import SequenceValue
 from dovetail.capture.values.objects import Lazy
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.graphtext import graph_text
+from dovetail.ir.literals import in_words
 
 
 def shown(value: Any) -> str:
@@ -25,10 +26,10 @@ def shown(value: Any) -> str:
     if isinstance(value, Lazy):
         return f"{type(value.real).__name__} not looked at yet ({value.source.name()})"
     if isinstance(value, Const):
-        return repr(value.value)
+        return in_words(value.value, 200)
     if isinstance(value, SequenceValue):
         return f"{value.cls.__name__} of {len(value.items)}: [{', '.join(map(shown, value.items[:20]))}]"
-    return value.describe() if isinstance(value, Value) else repr(value)
+    return value.describe() if isinstance(value, Value) else in_words(value)
 
 
 class ComptimeVar:
@@ -137,7 +138,7 @@ class ComptimeContext:
     def print_guards(self, *, file: TextIO | None = None) -> None:
         for guard in self._s.guards:
             where = "process-wide state" if guard.source is None else guard.source.name()
-            print(f"{guard.kind.name} {where}: {guard.payload!r}", file=file)
+            print(f"{guard.kind.name} {where}: {in_words(guard.payload, 200)}", file=file)
 
     def sleep(self, sec: float) -> None:
         time.sleep(sec)

@@ -19,6 +19,7 @@ from dovetail.capture.torchtable import storage_of
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Source
 
 Node = torch.fx.Node
@@ -126,7 +127,8 @@ def _from_outside(
                 return None
             number, factor = added
             changed = changed.add(number, alpha=factor)
-            template = f"{template}.add({number!r}, alpha={factor!r})" if factor != 1 else f"({template} + {number!r})"
+            text = literal(number)
+            template = f"{template}.add({text}, alpha={literal(factor)})" if factor != 1 else f"({template} + {text})"
         found = changed.item()
     return Const(found) if source is None else ScalarValue(s, found, Computed(f"{template}.item()", (source,)))
 

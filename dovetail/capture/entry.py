@@ -46,6 +46,7 @@ from dovetail.ir import marks
 from dovetail.ir.captured import Break, Captured, GraphInput
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.late import LateGraphModule
+from dovetail.ir.literals import in_words
 from dovetail.ir.source import Arg, Bound, Cell, object_of
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake import FakeMode, to_fake
@@ -215,7 +216,8 @@ def _refuse_generators(target: Target) -> None:
 def _escaped(raised: Raised) -> Unsupported:
     """The program raises for these arguments: eager runs it, so that the user sees the real error."""
     error = raised.value
-    words = [str(a.value) if hasattr(a, "value") else "..." for a in getattr(error, "args", ())]
+    given = [getattr(a, "value", ...) for a in getattr(error, "args", ())]
+    words = [v if isinstance(v, str) else "..." if v is ... else in_words(v) for v in given]
     return Unsupported(
         "user-exception", f"the code raises {error.cls.__name__}: {', '.join(words)}",
         "Run it without compiling to see the full error.", raised.stack,

@@ -14,6 +14,7 @@ from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import Claim, GraphNumber
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.literals import has_text
 
 LONGEST_LIST = 64
 
@@ -109,7 +110,14 @@ def _plain(value: Any) -> bool:
 
 
 def _constant(value: Any) -> bool:
-    return isinstance(value, Const) and value.cls in (int, float)
+    return isinstance(value, Const) and value.cls in (int, float) and has_text(value.value)
+
+
+def in_graph(s: Any, number: Any) -> Any:
+    """`number`, if a graph can hold it: graphs are text that PyTorch writes."""
+    if not has_text(number):
+        s.unsupported("graph-argument", "an integer of so many digits cannot be part of a graph")
+    return number
 
 
 def _argument(value: Any) -> Any:

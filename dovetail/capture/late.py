@@ -17,6 +17,7 @@ import torch
 import torch.fx
 
 from dovetail.capture import sizes
+from dovetail.capture.graphnumbers import in_graph
 from dovetail.capture.overrides import PLAIN
 from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import Const, Value, boolean
@@ -102,7 +103,7 @@ def number(s: Any, dim: Dim) -> Value:
 def node_of(s: Any, dim: Dim) -> Any:
     """The graph's node, or int, for a Dim."""
     if isinstance(dim, int):
-        return dim
+        return in_graph(s, dim)
     known = s.table.nodes.get(dim)
     if known is not None:
         return known
@@ -125,7 +126,7 @@ def _sum(s: Any, dim: Any, part: Callable[[Dim], Any]) -> Node:
 
     total: Any = None
     for monomial, coefficient in dim.terms:
-        term: Any = coefficient if coefficient != 1 or not monomial else None
+        term: Any = in_graph(s, coefficient) if coefficient != 1 or not monomial else None
         for atom in monomial:
             if isinstance(atom, dims.Symbol):
                 factor = part(dims.of_symbol(atom))

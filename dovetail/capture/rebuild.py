@@ -55,6 +55,7 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import Continuation
+from dovetail.ir.literals import literal
 from dovetail.ir.source import Attr, Computed, Source
 
 LITERALS = (int, str, bytes, bool, type(None))
@@ -141,10 +142,8 @@ class Rebuilder:
 
     def const(self, value: Const) -> str:
         obj = value.value
-        if type(obj) in LITERALS:
-            return repr(obj)
-        if type(obj) is float and math.isfinite(obj):
-            return repr(obj)
+        if type(obj) in LITERALS or type(obj) is float and math.isfinite(obj):
+            return literal(obj)
         return self.known(obj)
 
     def tensor(self, value: TensorValue) -> str:

@@ -15,6 +15,7 @@ from dovetail.capture import late, overrides, scalars, sizes
 from dovetail.capture.values.base import ELLIPSIS, Const, Value
 from dovetail.capture.values.containers import SliceValue, TupleValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Source
 
 
@@ -107,7 +108,7 @@ def _text(place: Value, operands: list[Source]) -> str:
     for number in _numbers(place):
         if scalars.varies(number):
             operands.append(number.source)
-        texts.append("{}" if scalars.varies(number) else "" if number.cls is type(None) else str(number.value))
+        texts.append("{}" if scalars.varies(number) else "" if number.cls is type(None) else literal(number.value))
     return ":".join(texts)
 
 

@@ -18,6 +18,7 @@ from dovetail.capture import graphnumbers, late, sizes, tensornumbers
 from dovetail.capture.values.base import Const, LateConst, Value, boolean
 from dovetail.capture.values.scalar import Claim, GraphNumber, ScalarValue, TensorNumber
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Source
 
 NUMBERS = (int, float)
@@ -269,7 +270,7 @@ def constant(s: Any, value: Any) -> str:
     number = value.value
     if type(number) is float and not math.isfinite(number):
         return s.bind(number, repr(number)).expr()
-    shown = repr(number)
+    shown = literal(number)
     return f"({shown})" if shown[0] == "-" else shown
 
 

@@ -24,6 +24,7 @@ from dovetail.ir import dims
 from dovetail.ir.captured import GraphInput, Origin
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.guard import Follows, Guard, GuardKind, TensorFacts
+from dovetail.ir.literals import literal
 from dovetail.ir.sizesource import NAMES, size_of, source_of, too_long
 from dovetail.ir.source import Attr, Computed, Item, Source
 from dovetail.ir.varying import Varying, marks_of
@@ -336,7 +337,7 @@ def _items(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, DictValue) and value.unread is not None:
         return []  # asking would rely on what it holds
     if isinstance(value, DictValue):
-        return [(f"[{key!r}]", item) for key, (_, item) in value.entries.items() if type(key) in (int, str)]
+        return [(f"[{literal(key)}]", item) for key, (_, item) in value.entries.items() if type(key) in (int, str)]
     return [(f"[{k}]", item) for k, item in enumerate(value.head)] if value.span is None else []
 
 

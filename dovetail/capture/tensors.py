@@ -369,7 +369,7 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
                 node = sizes.size_node(s, dim, placeholder_of)
                 return node, value.real if numbers else node.meta["fake"]
         plain = value.value.item() if isinstance(value.value, numpy.generic) else value.value
-        return plain, plain
+        return graphnumbers.in_graph(s, plain), plain
     if isinstance(value, GraphNumber) and (numbers or value.dim is not None) and s.graph is s.root:
         return value.node, value.kind(1) if numbers else value.node.meta["fake"]
     if isinstance(value, SequenceValue):

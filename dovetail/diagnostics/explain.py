@@ -13,6 +13,7 @@ from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.times import stage_lines
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.captured import Break
+from dovetail.ir.literals import in_words
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,10 @@ def summaries(stack: Sequence[Location]) -> tuple[traceback.FrameSummary, ...]:
 
 def guard_lines(guard: Any) -> list[str]:
     name = "process-wide state" if guard.source is None else guard.source.name()
-    payload = repr(guard.payload)
     return [
         f"Name: {name!r}",
         f"Create Function: {guard.kind.name}",
-        f"Expected: {payload if len(payload) <= 200 else payload[:197] + '...'}",
+        f"Expected: {in_words(guard.payload, 200)}",
         f"User Line: {guard.user_line}",
     ]
 

@@ -15,6 +15,7 @@ from dovetail.guards import state, tensor
 from dovetail.guards.holding import Weak
 from dovetail.guards.values import same_entries, same_value
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
+from dovetail.ir.literals import literal
 from dovetail.ir.settings import SETTINGS
 from dovetail.ir.source import Attr, Computed, Item, Keyed, Source
 
@@ -142,7 +143,7 @@ def _equal(v: str, guard: Guard, writer: Writer) -> list[str]:
         return _id(v, guard, writer)
     kind = type(constant)
     if kind in _LITERAL or kind is float and isfinite(constant) and constant != 0.0:
-        return [f"{v} == {constant!r}", f"type({v}) is {kind.__name__}"]
+        return [f"{v} == {literal(constant)}", f"type({v}) is {kind.__name__}"]
     if kind is torch.device:
         return [f"{v} == {writer.constant(constant, 'device')}", f"type({v}) is {writer.constant(kind, 'Device')}"]
     return [f"{writer.constant(same_value, 'same_value')}({v}, {writer.constant(constant, 'constant')})"]
@@ -174,7 +175,7 @@ def _has_attr(v: str, guard: Guard, writer: Writer) -> list[str]:
 
 def _contains(v: str, guard: Guard, writer: Writer) -> list[str]:
     key, present = guard.payload
-    text = repr(key) if type(key) in _LITERAL else writer.constant(key, "key")
+    text = literal(key) if type(key) in _LITERAL else writer.constant(key, "key")
     return [f"{text} {'in' if present else 'not in'} {v}"]
 
 

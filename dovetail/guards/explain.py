@@ -13,6 +13,7 @@ from dovetail.guards import state, tensor
 from dovetail.guards.conditions import Writer, write
 from dovetail.guards.signature import Residual
 from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.literals import error_in_words, in_words
 from dovetail.ir.settings import SETTINGS
 from dovetail.ir.sizesource import shown
 from dovetail.ir.source import Source
@@ -122,7 +123,7 @@ def _failure(guard: Guard, value: Callable[[Source], Any]) -> Failure:
         else:
             text = WORDS[guard.kind](name, guard.payload, found)
     except Exception as error:  # reading the user's own data: whatever it raises is the answer
-        text = f"{name} cannot be read: {type(error).__name__}: {error}"
+        text = f"{name} cannot be read: {error_in_words(error)}"
     return Failure(guard, text, guard.user_line, changed)
 
 
@@ -147,8 +148,7 @@ def _numbers(guard: Guard) -> tuple[str, ...]:
 def _short(value: Any) -> str:
     if type(value) is tuple and any(isinstance(v, torch.Tensor) for v in value):
         return f"{len(value)} tensors"
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return in_words(value)
 
 
 def _other_object(name: str, payload: Any, value: Any) -> str:
@@ -167,7 +167,7 @@ WORDS: dict[GuardKind, Callable[[str, Any, Any], str]] = {
     GuardKind.LENGTH: lambda n, p, v: f"len({n}) == {p} (actual {len(v)})",
     GuardKind.KEYS: lambda n, p, v: f"keys of {n} are {_short(p)} (actual {_short(tuple(v))})",
     GuardKind.HAS_ATTR: lambda n, p, v: f"hasattr({n}, {p[0]!r}) is {p[1]} (actual {not p[1]})",
-    GuardKind.CONTAINS: lambda n, p, v: f"({p[0]!r} in {n}) is {p[1]} (actual {not p[1]})",
+    GuardKind.CONTAINS: lambda n, p, v: f"({_short(p[0])} in {n}) is {p[1]} (actual {not p[1]})",
     GuardKind.HAS_KEY: lambda n, p, v: f"({p[0].name()} in {n}) is {p[1]} (actual {not p[1]})",
     GuardKind.ALIAS: lambda n, p, v: f"{n} is {p.name()} (now different objects)",
     GuardKind.DISTINCT: lambda n, p, v: f"{n} and {_names(p)} are different objects (now some are the same)",

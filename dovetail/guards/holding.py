@@ -16,6 +16,7 @@ import torch
 from dovetail.guards.slots import anchored
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.literals import in_words
 
 
 class Weak(weakref.ref):  # type: ignore[type-arg]
@@ -24,7 +25,7 @@ class Weak(weakref.ref):  # type: ignore[type-arg]
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return repr(self())
+        return in_words(self())
 
 
 class Held:

@@ -22,6 +22,7 @@ from math import gcd
 from typing import Any, Union
 
 from dovetail.ir.intern import InternTable
+from dovetail.ir.literals import integer
 
 Dim = Union[int, "Poly"]
 Bound = int | None  # None: unbounded on that side
@@ -168,13 +169,15 @@ class Poly:
 
 def term_text(factors: list[str], coefficient: int) -> str:
     if not factors:
-        return str(coefficient)
+        return integer(coefficient)
     product = "*".join(factors)
-    return product if coefficient == 1 else f"{coefficient}*{product}"
+    return product if coefficient == 1 else f"{integer(coefficient)}*{product}"
 
 
 def _paren(dim: Dim) -> str:
-    return str(dim) if isinstance(dim, int) and dim >= 0 or _sole_atom(dim) is not None else f"({dim})"
+    if isinstance(dim, int):
+        return integer(dim) if dim >= 0 else f"({integer(dim)})"
+    return str(dim) if _sole_atom(dim) is not None else f"({dim})"
 
 
 def _atom_symbols(atom: Atom) -> frozenset[Symbol]:

@@ -6,12 +6,13 @@ import ast
 from collections.abc import Callable, Mapping
 
 from dovetail.ir.dims import Atom, Binary, Dim, Value, floordiv, maximum, minimum, mod, term_text
+from dovetail.ir.literals import integer
 
 
 def text(dim: Dim, of_value: Callable[[Value], str]) -> str:
     """`str(dim)` with each Value written by `of_value`."""
     if isinstance(dim, int):
-        return str(dim)
+        return integer(dim)
     terms = (term_text([_atom_text(a, of_value) for a in m], c) for m, c in dim.terms)
     return " + ".join(terms).replace("+ -", "- ")
 

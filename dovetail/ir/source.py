@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dovetail.ir.literals import literal
+
 
 def _remembered(compute: Callable[[Any], int]) -> Callable[[Any], int]:
     def hashed(self: Any) -> int:
@@ -120,10 +122,10 @@ class Item(Source):
     key: Any
 
     def expr(self) -> str:
-        return f"{self.base.expr()}[{self.key!r}]"
+        return f"{self.base.expr()}[{literal(self.key)}]"
 
     def name(self) -> str:
-        return f"{self.base.name()}[{self.key!r}]"
+        return f"{self.base.name()}[{literal(self.key)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class Got(Item):
     """The entry of a dictionary whose class does something about missing keys: looking for one must not."""
 
     def expr(self) -> str:
-        return f"dict.get({self.base.expr()}, {self.key!r})"
+        return f"dict.get({self.base.expr()}, {literal(self.key)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +214,10 @@ class RawItem(Source):
     kind: str
 
     def expr(self) -> str:
-        return f"{self.kind}.__getitem__({self.base.expr()}, {self.key!r})"
+        return f"{self.kind}.__getitem__({self.base.expr()}, {literal(self.key)})"
 
     def name(self) -> str:
-        return f"{self.base.name()}[{self.key!r}]"
+        return f"{self.base.name()}[{literal(self.key)}]"
 
 
 @dataclass(frozen=True, slots=True)

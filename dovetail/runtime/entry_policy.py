@@ -18,6 +18,7 @@ from typing import Any
 
 from dovetail.errors import DovetailError, GraphBreakError, InternalError, Unsupported
 from dovetail.ir.checks import OtherSizes
+from dovetail.ir.literals import error_in_words
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class EagerlyAfter:
                 self.give_up()
                 self.needed = None
             return result
-        shown = f"its graph raises {type(error).__name__}: {error}"
+        shown = f"its graph raises {error_in_words(error)}"
         warnings.warn(f"dovetail runs {self.where} eagerly, since {shown}", stacklevel=3)
         return result
 
@@ -104,7 +105,7 @@ def _as_graph_break(error: Unsupported) -> GraphBreakError:
 
 def _as_internal(error: Exception) -> InternalError:
     stage = getattr(error, "_dovetail_stage", "compiling")
-    return InternalError(stage, f"{type(error).__name__}: {error}")
+    return InternalError(stage, error_in_words(error))
 
 
 def _raise_as_eager(call: Fallback) -> None:

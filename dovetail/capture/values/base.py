@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.literals import in_words
 from dovetail.ir.source import Source
 
 
@@ -120,7 +121,7 @@ class Const(Value):
         return s.wrap(own[name], None) if own and name in own else None
 
     def __repr__(self) -> str:
-        return f"<Const {self.value!r}>"
+        return f"<Const {in_words(self.value)}>"
 
 
 class LateConst(Const):
@@ -147,7 +148,7 @@ class LateConst(Const):
         return super().instance_attr(s, name) if self.cls.__dictoffset__ else None
 
     def __repr__(self) -> str:
-        return f"<LateConst {self.real!r}>"
+        return f"<LateConst {in_words(self.real)}>"
 
 
 def is_singleton(value: Any, obj: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import torch.fx
 
 from dovetail.capture.values.base import LateConst, NotNative, Value
+from dovetail.ir.literals import in_words
 from dovetail.ir.source import Source
 
 
@@ -27,7 +28,7 @@ class ScalarValue(LateConst):
             super().__init__(s, real, source)
 
     def __repr__(self) -> str:
-        return f"<ScalarValue {self.real!r}>"
+        return f"<ScalarValue {in_words(self.real)}>"
 
 
 class GraphNumber(Value):
