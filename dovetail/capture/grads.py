@@ -273,11 +273,14 @@ def _assign(s: Any, args: list[Value], kwargs: dict[str, Value], leaves: list[Te
 
 
 def _laid_out(s: Any, leaf: torch.Tensor, found: TensorValue, own: bool) -> Value:
-    """The gradient with the leaf's strides, as the engine leaves it: what is nobody else's is taken as it is."""
+    """The gradient with the leaf's strides, as the engine leaves it: what is nobody else's is taken as it is.
+
+    The engine leaves no view, which could not be detached in place.
+    """
     strides = leaf.stride() if torch.empty_like(leaf).stride() == leaf.stride() else None  # dense
     same = found.fake.stride() == strides if strides is not None else found.fake.is_contiguous()
     if own and same:
-        return found
+        return s.torch_method("detach", [found], {}) if found.fake._is_view() else found
     if strides is None:
         return s.torch_method("clone", [found], {"memory_format": Const(torch.contiguous_format)})
     made = s.torch_call(

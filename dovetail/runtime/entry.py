@@ -25,6 +25,7 @@ from dovetail.ir.varying import Varying, facts
 from dovetail.runtime.collection import paused_collection
 from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
 from dovetail.runtime.forking import ForkGuard
+from dovetail.runtime.saving import hooks_aside
 from dovetail.runtime.stance import RUN_ONLY, Stances
 from dovetail.runtime.undisturbed import put_back, surroundings
 from dovetail.runtime.unseen import unseen
@@ -173,7 +174,7 @@ class Dispatcher:
 
     def compile_and_call(self, tried: tuple[Entry, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compile for a call that none of `tried` fits, unless another thread has added an entry since."""
-        with _COMPILING, paused_collection():
+        with _COMPILING, paused_collection(), hooks_aside():
             added = any(entry not in tried for entry in self.entries)
             entry = self._compile(args, kwargs) if not added and self._may_compile(args, kwargs) else None
             left = surroundings()

@@ -314,3 +314,20 @@ def test_running_statistics_of_any_layout(backend):
     same(program, lambda *args: torch._native_batch_norm_legit(*args, False, 0.1, 1e-5)[0], backend)
     same(program, lambda x, w, b, mean, var: F.batch_norm(x, mean, var, w, b, False), backend)
     same(program, lambda x, w, b, mean, var: F.batch_norm(x, mean, var, w, b, True), backend, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "eager"])
+def test_gradients_of_a_backward_pass_inside_can_be_detached_in_place(backend):
+    weight = leaf(5, 4)
+
+    def fn(x):
+        F.linear(x, weight).tanh().sum().backward()
+
+    def program(call):
+        weight.grad = None
+        for _ in range(2):
+            call(torch.randn(3, 4))
+            weight.grad.detach_().mul_(0.5)
+        return weight.grad
+
+    same(program, fn, backend)

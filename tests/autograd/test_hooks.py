@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 import pytest
@@ -261,6 +262,34 @@ def test_saved_tensor_hooks_around(backend):
         return out, x.grad, w.grad, bool(packed)
 
     same(program, lambda x, w: torch.tanh(x @ w), backend)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_saved_tensor_hooks_see_what_is_saved_alone(inside, backend):
+    """Nothing that compiling computes; that would be in the graph."""
+    packed = []
+
+    def pack(t):
+        packed.append(type(t))
+        return t.detach().numpy() * 2
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda a: torch.from_numpy(a) / 2)
+
+    def fn(x, w):
+        with hooks if inside else contextlib.nullcontext():
+            y = x * w
+        return y + 1
+
+    def program(call):
+        x, w = leaf(3, 4), leaf(3, 4)
+        packed.clear()
+        with contextlib.nullcontext() if inside else hooks:
+            out = call(x, w)
+        out.sum().backward()
+        return out, x.grad, w.grad, len(packed)
+
+    same(program, fn, backend, fullgraph=False)
+    assert set(packed) == {torch.Tensor}
 
 
 def test_save_on_cpu_and_disabled_saving(backend):
