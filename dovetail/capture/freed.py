@@ -43,7 +43,7 @@ class Gradients:
         self.freed: list[Freed] = []
         self.readers: list[tuple[Any, Source]] = []
         self.written = False  # has something from outside changed, which views may be views of though nobody knows?
-        self.turned = False  # has the program told a tensor to require gradients or not, which views may be views of?
+        self.turned = False  # does something from outside require gradients, or not, which views may be views of?
         self.opaque: set[type] = set()  # autograd functions whose backward is not traced
         self.from_outside = False  # has a backward pass gone through what was computed before the graph?
         self._alone: dict[int, tuple[Any, int]] = {}  # references to a value that only capture's tables refer to

@@ -93,6 +93,7 @@ def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
     """What was changed gets a history; PyTorch refuses that, or passes it on, where the real tensor is a view."""
     s.gradients.written |= bool(_from_outside(s, changed))
     for value in _from_outside(s, [t for t in changed if t.requires_grad]):
+        s.gradients.turned = True
         if value.source is not None:
             s.guard(Computed("{}._is_view()", (value.source,)), GuardKind.ID, value.origin._is_view())
         if value.origin._is_view():

@@ -182,6 +182,7 @@ def test_a_view_is_out_of_date_by_a_write_under_another_name(made, backend):
     "y.add_(1); x.requires_grad_(); y.sin(); x.detach_()",
     "y.add_(1); x.requires_grad = True; v = y[:1]; v.sin(); x.detach_(); return v",
     "y.add_(1); x.requires_grad_(); Squared.apply(y); x.detach_()",
+    "x.add_(m.bias); y.t(); y.sigmoid_(); return y",
     "y.add_(m.bias); Squared.apply(z); z.mul_(2); return z",
     "m.weight.detach_(); y.add_(m.bias); z.sin(); z.mul_(2); return z",
     "y.add_(m.bias); Product.apply(m.bias, z, 3.0); z.mul_(2); return z",
