@@ -22,7 +22,7 @@ from dovetail.normalize.record import Recorder
 from dovetail.ops import higher
 from dovetail.ops.engine import calls_engine
 from dovetail.ops.fake import to_fake
-from dovetail.ops.fake.retry import called
+from dovetail.ops.fake.retry import called, methodcaller
 from dovetail.options import Options
 
 
@@ -118,10 +118,6 @@ def _callee(node: torch.fx.Node) -> Any:
 
 #: These add to what they have made in place, or not if they see a tensor subclass, as fakes are.
 _ADDING_IN_PLACE = frozenset((torch.nn.functional.linear,))
-
-
-def methodcaller(name: str, receiver: Any, *args: Any, **kwargs: Any) -> Any:
-    return getattr(receiver, name)(*args, **kwargs)
 
 
 def _values(argument: Any, env: dict[torch.fx.Node, Any]) -> Any:

@@ -65,7 +65,8 @@ def arange(emit: Emitter, out: Spec, start: Any, end: Any = None, step: Any = 1,
 
     def at(indices: Indices) -> Expr:
         position = build.index(_first(indices), torch.float64)
-        return build.add(const(start, torch.float64), build.mul(position, const(step, torch.float64)))
+        first = build.index(start, torch.float64) if isinstance(start, dims.Poly) else const(start, torch.float64)
+        return build.add(first, build.mul(position, const(step, torch.float64)))
 
     return emit.expression(out, at)
 

@@ -10,6 +10,7 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ops.fake import full, late, metas, refusals, shapes, trials
+from dovetail.ops.fake.creation import placed
 from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.rules import IN_PLACE, RULES, elementwise, in_place, is_elementwise
 from dovetail.ops.fake.spec import Spec
@@ -153,10 +154,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
     """An explicit device, else that of the first tensor that is no CPU scalar, else the default."""
     if kwargs.get("device") is not None:
-        device = torch.device(kwargs["device"])
-        if device.type == "cuda" and device.index is None:
-            return torch.device("cuda", torch.cuda.current_device())
-        return device
+        return placed(kwargs["device"])
     tensors = _tensors(args) + _tensors(list(kwargs.values()))
     for t in tensors:
         if t.dim() or t.device.type != "cpu":

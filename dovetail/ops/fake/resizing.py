@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from dovetail.ops.fake.layout import channels_last, contiguous, in_channels, in_rows
 from dovetail.ops.fake.number import needed
 from dovetail.ops.fake.relations import hint
+from dovetail.ops.fake.spec import Spec
 
 aten = torch.ops.aten
 #: Factors with larger denominators are left alone: the product could be rounded to another integer.
@@ -98,6 +100,27 @@ RESIZING[torch.nn.functional.interpolate] = _interpolate
 RESIZING[torch.nn.functional.max_pool1d] = _max_pool1d
 
 
-def resized(function: Any, args: Any, kwargs: Any) -> Any:
-    """`function(*args, **kwargs)`, which is in RESIZING; NumberNeeded where it is to be tried as it is."""
-    return RESIZING[function](*args, **kwargs)
+def _interpolated(image: torch.Tensor, sizes: Any, *_: Any) -> Any:
+    """Of linear interpolation in any dimension: the decompositions compute with plain sizes."""
+    return _laid_out(image, (*image.shape[:2], *sizes))
+
+
+def _interpolated_backward(gradient: torch.Tensor, sizes: Any, image: Any, *_: Any) -> Any:
+    return _laid_out(gradient, tuple(image))
+
+
+def _laid_out(like: torch.Tensor, sizes: tuple[Any, ...]) -> Any:
+    if in_rows(like):
+        strides = contiguous(sizes)
+    elif like.dim() > 3 and in_channels(like):
+        strides = channels_last(sizes)
+    else:
+        return NotImplemented
+    return Spec(sizes, strides, like.dtype, like.device)
+
+
+RULES: dict[Any, Callable[..., Any]] = {
+    getattr(aten, f"upsample_{name}{suffix}").default: rule
+    for name in ("linear1d", "bilinear2d", "trilinear3d")
+    for suffix, rule in (("", _interpolated), ("_backward", _interpolated_backward))
+}

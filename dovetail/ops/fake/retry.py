@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -19,9 +20,9 @@ from dovetail.ops.fake.infer import takes_sizes
 from dovetail.ops.fake.needed import sizes_in
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.recurrent import recurrent
-from dovetail.ops.fake.resizing import RESIZING, resized
+from dovetail.ops.fake.resizing import RESIZING
 from dovetail.ops.fake.symint import dim_of, is_size
-from dovetail.ops.fake.written import WRITTEN, written
+from dovetail.ops.fake.written import FUNCTIONS, METHODS
 from dovetail.ops.recurrent import KINDS
 
 _BUILT_IN = type(torch.lstm)  # other callables may hash what they are bound to
@@ -35,10 +36,10 @@ _WANTS_PLAIN = (
 
 def symbolically(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """`function(*args, **kwargs)`, where that relies on no size that PyTorch's C++ code alone asks for."""
-    own = _own(function)
-    if own is not None and takes_sizes(args, kwargs):
+    own, given = _own(function, args)
+    if own is not None and takes_sizes(given, kwargs):
         with suppress(NumberNeeded):
-            return own(function, args, kwargs)
+            return own(*given, **kwargs)
     try:
         return function(*args, **kwargs)
     except (NumberNeeded, RuntimeError) as error:
@@ -59,14 +60,26 @@ def symbolically(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-_FORMS = ((KINDS, recurrent), (RESIZING, resized), (WRITTEN, written))
+def methodcaller(name: str, receiver: Any, *args: Any, **kwargs: Any) -> Any:
+    return getattr(receiver, name)(*args, **kwargs)
 
 
-def _own(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """What does the function's work with symbolic sizes, where PyTorch's C++ code wants plain ones."""
+def _own(function: Callable[..., Any], args: Any) -> tuple[Callable[..., Any] | None, Any]:
+    """What does the function's work with symbolic sizes, where PyTorch's C++ code wants plain ones; its arguments."""
     if type(function) not in (_BUILT_IN, FunctionType):
-        return None
-    return next((form for functions, form in _FORMS if function in functions), None)
+        return None, args
+    if function is methodcaller:
+        return METHODS.get(args[0]), args[1:]
+    receiver = getattr(function, "__self__", None)
+    if isinstance(receiver, torch.Tensor):
+        return METHODS.get(function.__name__), (receiver, *args)
+    if function in KINDS:
+        return partial(_recurrent, function), args
+    return RESIZING.get(function) or FUNCTIONS.get(function), args
+
+
+def _recurrent(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return recurrent(function, args, kwargs)
 
 
 def _in_python(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -13,6 +13,7 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.reshape import chunks
+from dovetail.ops.fake import creation, resizing
 from dovetail.ops.fake.layout import contiguous, elementwise_strides, in_rows, is_one
 from dovetail.ops.fake.number import needed
 from dovetail.ops.fake.relations import (
@@ -439,6 +440,8 @@ def _cross_entropy_backward(gradient: Any, x: torch.Tensor, target: torch.Tensor
 
 
 RULES: dict[Any, Callable[..., Any]] = {
+    **creation.RULES,
+    **resizing.RULES,
     aten.binary_cross_entropy.default: _cross_entropy,
     aten.binary_cross_entropy_backward.default: _cross_entropy_backward,
     **dict.fromkeys(

@@ -1,0 +1,56 @@
+"""Functions of PyTorch, NumPy and Python that take sizes, or compute with them on the way: two compilations serve any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dovetail
+
+SIZES = ((6, 8), (8, 10), (9, 12), (10, 14), (7, 16), (12, 3))
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a range downwards": lambda x: torch.arange(x.shape[0], -x.shape[0], -1.0) * 2,
+    "a range in steps of two": lambda x: torch.arange(0, x.shape[0], 2.0) * 3,
+    "a range in halves": lambda x: torch.arange(x.shape[1], 0, -0.5, dtype=torch.float64),
+    "a range from a fraction": lambda x: torch.arange(0.5, x.shape[1]),
+    "linspace": lambda x: torch.linspace(-1, 1, x.shape[0]) + torch.linspace(0.0, 3.0, x.shape[1])[:, None],
+    "take_along_dim": lambda x: torch.take_along_dim(x, x.argsort(1), 1) + x.take_along_dim(x[:1].argsort(1), 1),
+    "fill_diagonal_": lambda x: (x + 1).fill_diagonal_(3.0),
+    "multi_dot": lambda x: torch.linalg.multi_dot([x, x.t(), x, x.t()]),
+    "lines": lambda x: F.interpolate(x[None], size=x.shape[1] * 2, mode="linear"),
+    "images": lambda x: F.interpolate(x[None, None], size=(x.shape[1], 5), mode="bilinear", align_corners=True),
+    "volumes": lambda x: F.interpolate(x[None, None, ..., None], size=(3, x.shape[0] + 1, 2), mode="trilinear"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "dovetail"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_two_compilations_serve_any_size(name: str, backend: str, grad: bool) -> None:
+    fn = FUNCTIONS[name]
+    ours = dovetail.compile(fn, backend=backend, fullgraph=True)
+    for rows, columns in SIZES:
+        x = torch.randn(rows, columns, requires_grad=grad)
+        found, wanted = ours(x), fn(x)
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+        if grad and wanted.requires_grad:
+            parts = (torch.autograd.grad(y.square().sum(), x)[0] for y in (found, wanted))
+            torch.testing.assert_close(*parts, rtol=1e-3, atol=1e-3)
+    assert len(ours._dovetail_dispatcher.entries) == 2
+
+
+def test_errors_are_eagers() -> None:
+    for fn, words in (
+        (lambda x: torch.arange(x.shape[0], 0, 1.0), "inconsistent with step sign"),
+        (lambda x: torch.linspace(0, 1, x.shape[0] - 9), "number of steps must be non-negative"),
+        (lambda x: torch.take_along_dim(x, torch.zeros(x.shape[0] + 2, 1, dtype=torch.long), 1), "must match"),
+    ):
+        with pytest.raises(RuntimeError, match=words):
+            fn(torch.ones(4, 4))
+        with pytest.raises(RuntimeError, match=words):
+            dovetail.compile(fn, dynamic=True)(torch.ones(4, 4))
