@@ -1,4 +1,4 @@
-"""Functions of PyTorch, NumPy and Python that take sizes, or compute with them on the way: two compilations serve any."""
+"""Functions that take sizes, or compute with them on the way: two compilations serve any size."""
 
 from __future__ import annotations
 

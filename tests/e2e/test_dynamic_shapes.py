@@ -272,3 +272,36 @@ def test_kronecker_products_of_any_size() -> None:
     assert count(torch.kron, matrices) == 2
     assert count(torch.kron, [(torch.randn(n), torch.randn(2, n, m)) for n, m in SIZES]) == 2
     assert count(torch.kron, [(torch.randn(n, m, 2), torch.randn(n)) for n, m in SIZES]) == 2
+
+
+WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "rows moved down": lambda x: x[1:].copy_(x[:-1]),
+    "rows added to the next": lambda x: x[1:].add_(x[:-1]),
+    "a store": lambda x: x.__setitem__(slice(1, None), x[:-1]),
+    "columns moved": lambda x: x[:, 1:].copy_(x[:, :-1]),
+    "the same rows": lambda x: x[1:].add_(x[1:]),
+    "the other half": lambda x: x[: x.shape[0] // 2].add_(x[x.shape[0] // 2 :][: x.shape[0] // 2]),
+    "every other row": lambda x: x[1::2].add_(x[: x.shape[0] - 1 : 2]),
+    "a transposed matrix": lambda x: x[:, : x.shape[0]].add_(x[:, : x.shape[0]].t()),
+    "its own memory": lambda x: (y := x.clone(), y[1:].mul_(y[:-1]), y)[2],
+}  # fmt: skip
+
+
+#: Where PyTorch does not see the overlap, what comes out depends on the order in which it goes through the elements.
+ORDERED = ("columns moved", "a transposed matrix")
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "dovetail"])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_a_part_of_what_is_read(name: str, backend: str) -> None:
+    ours = dovetail.compile(WRITES[name], backend=backend, dynamic=True)
+    for rows, columns in ((6, 6), (4, 7), (4, 4), (1, 5), (1, 1), (2, 1), (2, 2), (0, 3), (8, 8)):
+        found = []
+        for fn in (ours, WRITES[name]):
+            x = torch.arange(float(rows * columns)).reshape(rows, columns)
+            try:
+                fn(x)
+                found.append(x.shape if name in ORDERED else x.tolist())
+            except RuntimeError as error:
+                found.append(str(error))
+        assert found[0] == found[1], (rows, columns)

@@ -11,6 +11,7 @@ from dovetail.ir import dims
 from dovetail.ops.fake.relations import (
     all_same,
     general,
+    hint,
     rewrapped,
     same,
     sizes_behind,
@@ -127,6 +128,22 @@ def dense_order(sizes: Any, strides: Any) -> tuple[int, ...] | None:
             return None
         expected = expected * sizes[d]
     return tuple(order)
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Does the tensor fill memory without gaps or repetitions? Relies on the answer."""
+    if not tensor._has_symbolic_sizes_strides:
+        return bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
+    if dense_order(tensor.shape, tensor.stride()) is not None:
+        return True
+    expected: Any = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True), key=lambda pair: hint(pair[0])):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected = expected * size
+    return True
 
 
 def is_one(size: Any) -> bool:

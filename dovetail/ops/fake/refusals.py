@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake.relations import empty, same
+from dovetail.ops.fake.layout import is_dense
+from dovetail.ops.fake.relations import all_same, empty, never_more, same
 
 aten = torch.ops.aten
 
@@ -128,18 +129,19 @@ def _partly(written: torch.Tensor, read: torch.Tensor) -> bool:
     (first, end), (start, stop) = (
         (t.storage_offset() * t.itemsize, (t.storage_offset() + t.numel()) * t.itemsize) for t in (written, read)
     )
-    if not (isinstance(first, int) and isinstance(end, int) and first < stop and start < end):
+    if never_more(stop, first) or never_more(end, start):
         return False
-    same = (first, end) == (start, stop) and written.stride() == read.stride()
-    return not same and _dense(written) and _dense(read)
+    alike = all_same(written.stride(), read.stride())
+    if alike and all_same((first, end), (start, stop)):
+        return False
+    if any(n == 0 for n in (*written.shape, *read.shape)) or not (first < stop and start < end):
+        return False
+    same_place = (first, end) == (start, stop) and (alike or written.stride() == read.stride())
+    return not same_place and is_dense(written) and is_dense(read)
 
 
 def _base(tensor: torch.Tensor) -> Any:
     return tensor._base if tensor._is_view() else tensor
-
-
-def _dense(tensor: torch.Tensor) -> bool:
-    return bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
 
 
 def _check_conversion(args: tuple[Any, ...]) -> None:

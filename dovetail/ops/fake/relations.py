@@ -54,6 +54,14 @@ def surely_less(a: Any, b: Any) -> bool:
     return bool(a < b) if sizes is None else sizes.known(AT_LEAST, dim_of(b) - dim_of(a) - 1) is True
 
 
+def never_more(a: Any, b: Any) -> bool:
+    """At most as large in every call?"""
+    if type(a) is int and type(b) is int:
+        return a <= b
+    sizes = sizes_behind((a, b))
+    return bool(a <= b) if sizes is None else sizes.known(AT_LEAST, dim_of(b) - dim_of(a)) is True
+
+
 def is_late(value: Any) -> bool:
     """Is it a size that is only known when the program runs?"""
     return is_size(value) and value.node.sizes.is_late(dim_of(value))
