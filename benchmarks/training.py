@@ -77,3 +77,9 @@ def classes(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 def maps(model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
     """Binary cross entropy of one probability a pixel and class."""
     return nn.functional.binary_cross_entropy(model(images), targets)
+
+
+def tags(model: nn.Module, tokens: Tensor) -> Tensor:
+    """Cross entropy of a tag a token; an encoder's hidden states `(N, length, width)` are the scores of the tags."""
+    scores = model(tokens).last_hidden_state
+    return nn.functional.cross_entropy(scores.flatten(0, 1), tokens.flatten() % scores.shape[-1])

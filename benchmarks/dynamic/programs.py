@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..models import densenet, lstm, pointwise, unet
 from ..registry import spread_norms
-from ..training import Loss, TrainingStep, classes, maps, next_token, next_token_of_logits
+from ..training import Loss, TrainingStep, classes, maps, next_token, next_token_of_logits, tags
 
 Sizes = tuple[int, ...]
 
@@ -106,6 +106,7 @@ CASES = {
     "train-gpt2": Case(
         "GPT-2 style, training", _language("gpt2"), _tokens, ((0, 1),), _TEXT, (4, 64), next_token
     ),
+    "train-bert": Case("BERT style, training", _language("bert"), _tokens, ((0, 1),), _TEXT, (4, 64), tags),
     "train-densenet121": Case(
         "DenseNet-121, training", densenet.densenet121, _labelled, (_MAPS, _BATCH), _PICTURE, (2, 96, 96), classes
     ),
