@@ -10,12 +10,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.normalize import record
 from dovetail.normalize.passes.biases import add_biases_apart
 from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.common import merge_common
 from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.passes.fold import fold
+from dovetail.normalize.passes.pools import write_out_pools
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.normalize.text import aten_text
 from dovetail.ops.fake import to_fake
@@ -275,3 +277,39 @@ def test_biases_on_a_gpu():
     assert after(fn, left, right, bias, passes=(add_biases_apart,)) == lines(expected)
     halves = (t.half() for t in (left, right, bias))
     assert "aten.addmm" in after(lambda x, w, b: plus(b, x, w).relu(), *halves, passes=(add_biases_apart,))[0]
+
+
+def test_max_pools_on_a_gpu():
+    image = torch.empty(2, 3, 5, 4, device="meta")
+    expected = """
+        %constant_pad_nd_default = aten.constant_pad_nd(%x0, [0, 0, 1, 1], -inf)
+        %slice_tensor = aten.slice.Tensor(%constant_pad_nd_default, 2, 0, 5, 2)
+        %slice_tensor_1 = aten.slice.Tensor(%slice_tensor, 3, 0, 4, 1)
+        %slice_tensor_2 = aten.slice.Tensor(%constant_pad_nd_default, 2, 1, 6, 2)
+        %slice_tensor_3 = aten.slice.Tensor(%slice_tensor_2, 3, 0, 4, 1)
+        %maximum_default = aten.maximum(%slice_tensor_1, %slice_tensor_3)
+        return (%maximum_default)"""
+    pool = lambda x: F.max_pool2d(x, (2, 1), (2, 1), (1, 0))
+    assert after(pool, image, passes=(write_out_pools, remove_dead)) == lines(expected)
+    for kept in (
+        lambda x: F.max_pool2d(x, 2, return_indices=True),
+        lambda x: F.max_pool2d(x, 5, padding=2),
+        lambda x: F.max_pool2d(x, 2, ceil_mode=True),
+        lambda x: F.max_pool2d(x[0], 2),
+    ):
+        assert "max_pool2d" in "".join(after(kept, image, passes=(write_out_pools, remove_dead)))
+
+
+@pytest.mark.parametrize("window", [{}, {"stride": 1}, {"padding": 1}, {"dilation": 2}, {"stride": (2, 1)}])
+def test_what_max_pools_become(window):
+    """Values, with NaN among them, and layouts are eager's."""
+    x = torch.randn(2, 3, 9, 8)
+    x[0, 0, 4, 4] = torch.nan
+    for image in (x, x.contiguous(memory_format=torch.channels_last)):
+        graph = record(graph_of(lambda y: F.max_pool2d(y, 3, **window), 1), [to_fake(image.to("meta"))])
+        write_out_pools(graph)
+        remove_dead(graph)
+        assert not any(n.target is torch.ops.aten.max_pool2d_with_indices.default for n in graph.graph.nodes)
+        (found,), wanted = interpreter(graph)(image), F.max_pool2d(image, 3, **window)
+        torch.testing.assert_close(found, wanted, equal_nan=True, rtol=0, atol=0)
+        assert found.stride() == wanted.stride()

@@ -10,6 +10,7 @@ from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.passes.fold import fold
 from dovetail.normalize.passes.logs import expose_logs as expose_logs
 from dovetail.normalize.passes.norms import expose_norms as expose_norms
+from dovetail.normalize.passes.pools import write_out_pools
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.options import Options
 
@@ -22,4 +23,7 @@ def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
     remove_dead(aten)
     upload_together(aten)
     add_biases_apart(aten)
-    return prefer_channels_last(aten, options)
+    prefer_channels_last(aten, options)
+    write_out_pools(aten)
+    remove_dead(aten)
+    return aten
