@@ -377,21 +377,22 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     static = [s.bound[i.source.index] for i in inputs if i.static]
     loading = Loading([i.source for i in inputs if not i.static and isinstance(i.fake, torch.Tensor)])
     arguments = [_argument(rebuilder, loading, i) for i in inputs if not i.static] + (["*P"] if static else [])
-    call = renewed(s, rebuilder.entry)
+    first, call = renewed(s, rebuilder.entry), []
     if len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs:
-        call.append(f"_o = graph({', '.join(arguments)})")
-    repeated = repeatable(s.graph) if call else Repeatable.NEVER
+        call = [f"_o = graph({', '.join(arguments)})"]
+    repeated = repeatable(s.graph) if first or call else Repeatable.NEVER
     if repeated is Repeatable.UNDONE and not all(f.unseen for f in s.gradients.freed):
         repeated = Repeatable.NEVER  # gradients that the caller may see are let go before the graph runs
     guarded = repeated is not Repeatable.NEVER
     gone, free, restored = freed.lines(s, loading.text, [*rebuilder.lines, *ending.lines], guarded)
     if guarded:
-        call = guarded_call("; ".join(call), s.header, restored, repeated, s.blocks)
+        first = guarded_call(first, s.header, [], Repeatable.ALWAYS, s.blocks)
+        call = guarded_call(call, s.header, restored, repeated, s.blocks)
         s.names.update(freed.NAMES, **NOBODY)
-    elif call:
-        call = leaving_call("; ".join(call), s.blocks)
+    else:
+        first, call = [], leaving_call([*first, *call], s.blocks)
     s.names.update({LEAVE: leave} if s.blocks else {})
-    body = "\n    ".join([*rebuilder.prelude, *loading.lines, *free, *call, *rebuilder.lines, *ending.lines])
+    body = "\n    ".join([*rebuilder.prelude, *loading.lines, *first, *free, *call, *rebuilder.lines, *ending.lines])
     residual = f"def residual({s.header}):\n    {body}\n"
     unmade = s.options.backend == "dovetail"  # which runs the graph itself only where it cannot compile it
     module = (LateGraphModule if unmade else torch.fx.GraphModule)(s.subgraphs, s.graph)

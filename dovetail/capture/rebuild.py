@@ -471,7 +471,9 @@ MAKERS: dict[type, Callable[[Rebuilder, ObjectValue], str]] = {functools.partial
 
 
 def _inference_mode(rebuilder: Rebuilder, value: ObjectValue) -> str:
-    return rebuilder.start(value, f"{rebuilder.known(value.cls)}({rebuilder.expr(value.attrs['mode'])})")
+    text = rebuilder.start(value, f"{rebuilder.known(value.cls)}({rebuilder.expr(value.attrs['mode'])})")
+    rebuilder.attributes(value, text)  # what leaving undoes
+    return text
 
 
 MAKERS[torch.inference_mode] = _inference_mode

@@ -84,25 +84,29 @@ def _name(node: torch.fx.Node) -> str:
 
 
 def guarded_call(
-    text: str, header: str, before: list[str], repeated: Repeatable, blocks: list[Source]
+    lines: list[str], header: str, before: list[str], repeated: Repeatable, blocks: list[Source]
 ) -> list[str]:
-    """Lines that run the graph, and go on in plain Python if it raises. No handler runs then: errors have no context.
+    """These lines, which run the graph, and others that go on in plain Python if it raises.
 
-    `header` are the parameters of the residual; `before` is done before the program is repeated. `blocks`: as below.
-    Where nothing is raised this costs nothing.
+    No handler runs then: errors have no context. `header` are the parameters of the residual; `before` is done before
+    the program is repeated. `blocks`: as below. Where nothing is raised this costs nothing.
     """
+    if not lines:
+        return []
     kept = [] if repeated is Repeatable.ALWAYS else [f"        if not {UNDONE}(_e): {_left(blocks)}"]
     return [
-        "while True:", "    try:", f"        {text}", "        break", "    except Exception as _e:",
-        *kept, "        _failed = _e",
+        "while True:", "    try:", *(f"        {line}" for line in lines), "        break",
+        "    except Exception as _e:", *kept, "        _failed = _e",
         *(f"    {line}" for line in before),
         f"    return {AGAIN}({', '.join(['_failed', *_passed_on(header)])})",
     ]  # fmt: skip
 
 
-def leaving_call(text: str, blocks: list[Source]) -> list[str]:
-    """Lines that run a graph whose error leaves as it is: out of the `with` blocks, too, that it begins in."""
-    return ["try:", f"    {text}", f"except BaseException as _e: {_left(blocks)}"] if blocks else [text]
+def leaving_call(lines: list[str], blocks: list[Source]) -> list[str]:
+    """The same for a graph whose error leaves as it is: out of the `with` blocks, too, that it begins in."""
+    if not lines or not blocks:
+        return lines
+    return ["try:", *(f"    {line}" for line in lines), f"except BaseException as _e: {_left(blocks)}"]
 
 
 def _left(blocks: list[Source]) -> str:

@@ -211,6 +211,17 @@ def test_a_view_is_not_brought_up_to_date_after_detach(backend):
 
 
 @pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
+def test_what_is_written_before_a_view_that_cannot_be_brought_up_to_date_is_written(backend):
+    found = check(
+        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    x = {INNER}\n    return [x, x[1:], torch.randn(4)], []\n\n\n"
+        "def program(x, y, w):\n    with torch.no_grad(): z = x[:1]\n    y.copy_(y); w[0] = 1.5; z.sin()\n\n\n"
+        "def afterwards(see, args, kept, out, x, y, w):\n    pass\n",
+        backend,
+    )
+    assert found.raised and not found.difference, found.difference
+
+
+@pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
 def test_a_view_by_a_users_function_is_out_of_date_by_a_write(backend):
     found = check(
         f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    return [torch.randn(4)], []\n\n\n"

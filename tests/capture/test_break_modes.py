@@ -38,6 +38,21 @@ def inference(x):
     return v, z, torch.is_inference_mode_enabled()
 
 
+def inference_as_it_is(x):
+    with torch.no_grad(), torch.inference_mode(torch.is_inference_mode_enabled()):
+        y = x + 1
+        inside = torch.is_grad_enabled()
+        v = y.sum().item()
+        z = y * 2
+        torch.set_grad_enabled(False)
+    return v, z, z.requires_grad, inside, torch.is_grad_enabled()
+
+
+def inference_again(x):
+    with torch.inference_mode():
+        return inference_as_it_is(x)
+
+
 def device(x):
     with torch.device("meta"):
         v = x.sum().item()
@@ -109,7 +124,8 @@ def recorded(x):
 
 
 PROGRAMS = [
-    context_variable, context_variable_left_set, inference, device, default_dtype, random_state, autocast_twice,
+    context_variable, context_variable_left_set, inference, inference_as_it_is, inference_again,
+    device, default_dtype, random_state, autocast_twice,
     autocast_left_by_an_error, autocast_left_on, decorated, recorded,
 ]  # fmt: skip
 
@@ -133,6 +149,23 @@ def test_mode(program):
     first = compiled._dovetail_dispatcher
     assert first.entries[0].captured.breaks
     assert not any(part.eager for part in (first, *first.compiler.rests.values()))
+
+
+def inference_off_whole(x):
+    with torch.no_grad():
+        with torch.inference_mode(False):
+            y = x * 2
+            torch.set_grad_enabled(False)
+        inside = torch.is_grad_enabled()
+    return y, y.requires_grad, inside
+
+
+@pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
+def test_inference_mode_switched_off_where_it_is_off(backend):
+    x = torch.randn(3, requires_grad=True)
+    got = dovetail.compile(inference_off_whole, backend=backend, fullgraph=True)(x)
+    assert got[1:] == inference_off_whole(x)[1:] == (True, False)
+    assert got[0].requires_grad
 
 
 def raises_without_grad(x):

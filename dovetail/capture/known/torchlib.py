@@ -192,7 +192,10 @@ def _enter_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
             "inference-mode-inside", "the code switches inference mode inside the compiled function",
             "Use torch.no_grad there, or call the compiled function under torch.inference_mode.",
         )
-    manager.attrs["previous"] = boolean(torch.is_grad_enabled())  # type: ignore[attr-defined]
+    context = ObjectValue(torch.autograd.grad_mode.set_grad_enabled)  # the program is in this mode, but for gradients
+    s.set_attr(context, "prev", boolean(torch.is_grad_enabled()))
+    s.set_attr(manager, "_inference_mode_context", context)
+    set_grad_mode(s, not mode)
     return NONE
 
 
@@ -200,6 +203,8 @@ def _enter_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _exit_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if args[0].source is not None:
         s.unsupported("inference-mode-inside", "the code leaves an inference mode that was entered before this graph")
+    context = s.get_attr(args[0], "_inference_mode_context")
+    set_grad_mode(s, s.get_attr(context, "prev").native())
     return NONE
 
 
