@@ -7,6 +7,8 @@ import dis
 import functools
 import importlib
 import inspect
+import os
+import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
@@ -27,7 +29,7 @@ from dovetail.diagnostics.events import CompileRecord, Events
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
 from dovetail.entered import HOOKS, Entered
-from dovetail.errors import InternalError, Unsupported
+from dovetail.errors import Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, REPEATED, UNDONE, Captured, Continuation, varying_names
 from dovetail.ir.literals import error_in_words, in_words
@@ -185,7 +187,7 @@ def _compile_entry(
             with discovering(captured.sizes if captured.sizes is not None and captured.sizes.late else None):
                 graph = backend(captured.graph, fakes, options, events)
             if graph is captured.graph and not captured.repeatable:
-                raise InternalError("backend", "a graph that is not compiled would find out too late about a size")
+                raise Unsupported("data-dependent-size", "a graph that is not compiled would find out too late")
         except Exception as error:
             options = _with_fewer_sizes(fn, captured, options, events, error)
             return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs)
@@ -211,20 +213,29 @@ def _compile_entry(
 
 def _with_fewer_sizes(fn: Any, captured: Captured, options: Options, events: Events, error: Exception) -> Options:
     """The options to compile with after all. A mistake of ours with sizes costs compilations, not the program."""
-    if captured.sizes is not None and captured.sizes.late and options.capture_dynamic_output_shape_ops:
-        events.open.clear()
-        events.artifact("dynamic", lambda: f"sizes are not found out inside the graph: {error}")
-        return replace(options, capture_dynamic_output_shape_ops=False)
-    if not captured.symbols or isinstance(error, Unsupported) or options.dynamic is False:
+    late = captured.sizes is not None and captured.sizes.late and options.capture_dynamic_output_shape_ops
+    if not late and (not captured.symbols or isinstance(error, Unsupported) or options.dynamic is False):
         raise error
-    name, place = describe(fn)
-    warnings.warn(
-        f"dovetail compiles {name} ({place}) for constant sizes, since {events.current} failed with symbolic ones: "
-        f"{type(error).__name__}: {error}. Please report it.",
-        stacklevel=9,
-    )
+    what = f"{events.current} failed with {'sizes that are found out' if late else 'symbolic ones'}"
+    told = f"{what}: {type(error).__name__}: {error}{_place(error)}"
     events.open.clear()
-    return replace(options, dynamic=False)
+    if isinstance(error, Unsupported):
+        events.artifact("dynamic", lambda: f"sizes are not found out inside the graph: {told}")
+    else:
+        name, place = describe(fn)
+        aim = "without them" if late else "for constant sizes"
+        warnings.warn(f"dovetail compiles {name} ({place}) {aim}, since {told}. Please report it.", stacklevel=9)
+    return replace(options, **({"capture_dynamic_output_shape_ops": False} if late else {"dynamic": False}))
+
+
+def _place(error: Exception) -> str:
+    """Which line of ours raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if frame.filename.startswith(_HERE)]
+    return f" (dovetail/{ours[-1].filename[len(_HERE):]}:{ours[-1].lineno} in {ours[-1].name})" if ours else ""
+
+
+_HERE = os.path.dirname(__file__) + os.sep
 
 
 #: How each built-in backend compiles a captured graph: `(graph, fakes, options, events) -> callable`.

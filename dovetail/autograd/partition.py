@@ -55,7 +55,7 @@ def partition(joint: JointGraph) -> Pair:
 
 
 def _depends(nodes: list[Node], tangents: list[Node], gradients: Any) -> tuple[int, ...]:
-    """For each gradient, the tangents that it is computed from as bits.
+    """For each gradient, the tangents that it is computed from as bits; all where it is one whatever they are.
 
     Raises NotDifferentiable for a tangent that none is computed from: its result requires gradients in eager, which
     with none of the inputs as its source a custom function cannot bring about.
@@ -65,9 +65,10 @@ def _depends(nodes: list[Node], tangents: list[Node], gradients: Any) -> tuple[i
         if node.op == "call_function":
             bits[node] = functools.reduce(operator.or_, (bits.get(n, 0) for n in node.all_input_nodes), 0)
     found = tuple(bits.get(g, 0) if isinstance(g, Node) else 0 for g in gradients)
-    if functools.reduce(operator.or_, found, 0) != (1 << len(tangents)) - 1:
+    every = (1 << len(tangents)) - 1
+    if functools.reduce(operator.or_, found, 0) != every:
         raise NotDifferentiable("a result that requires gradients has no input as its source")
-    return found
+    return tuple(b or every if isinstance(g, Node) else b for b, g in zip(found, gradients, strict=True))
 
 
 def _exposed(nodes: list[Node], reachable: list[Any], backward: Set[Node]) -> set[Node]:

@@ -218,9 +218,20 @@ def test_a_mistake_with_symbolic_sizes_costs_compilations_only(monkeypatch: pyte
     monkeypatch.setattr(pipeline, "schedule", refuse)
     ours = dovetail.compile(lambda x: x * 2)
     ours(torch.randn(3))
-    with pytest.warns(UserWarning, match="for constant sizes, since schedule failed.*a mistake"):
+    with pytest.warns(UserWarning, match=r"constant sizes, since schedule failed.*a mistake \(dovetail/pipeline.py:"):
         torch.testing.assert_close(ours(torch.ones(4)), torch.full((4,), 2.0))
     assert entries(ours) == 2
+
+
+def test_so_does_one_with_sizes_that_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(aten: Any) -> Any:
+        assert in_stages(aten) is None, "a mistake"
+
+    in_stages = pipeline.in_stages
+    monkeypatch.setattr(pipeline, "in_stages", refuse)
+    x, fn = torch.randn(5), lambda x: x[x > 0] * 2
+    with pytest.warns(UserWarning, match="without them, since .* failed with sizes that are found out.*a mistake"):
+        torch.testing.assert_close(dovetail.compile(fn)(x), fn(x))
 
 
 def test_a_view_beyond_the_end_of_memory_of_any_size_is_refused() -> None:

@@ -381,6 +381,15 @@ def test_tangents_of_any_layout():
         torch.testing.assert_close(found, tangent * x.cos())
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "dovetail"])
+def test_a_gradient_may_be_the_same_whatever_comes_back(backend: str):
+    """That of what `cat` skips is empty."""
+    fn = lambda x, y: torch.cat([x, y * 2])
+    given = torch.randn(0, requires_grad=True), torch.randn(3, requires_grad=True)
+    found = torch.autograd.grad(dovetail.compile(fn, backend=backend)(*given).sum(), given, allow_unused=True)
+    torch.testing.assert_close(found, torch.autograd.grad(fn(*given).sum(), given, allow_unused=True))
+
+
 def test_an_unused_result_counts_as_zero():
     x = leaf(4)
     a, _ = dovetail.compile(lambda t: (t.sin(), t.cos()), fullgraph=True)(x)
