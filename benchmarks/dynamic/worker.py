@@ -41,7 +41,7 @@ def sequence(name: str, contender: str, seed: str = "0") -> dict[str, Any]:
     run, errors, spent = None, [], []
     for sizes, inputs in zip(sequence, given, strict=True):
         start = time.perf_counter()
-        run = run or CONTENDERS[contender].compile(program)
+        run = CONTENDERS[contender].compile(program) if run is None else run
         got = measure.outcome(run, inputs)
         spent.append(time.perf_counter() - start)
         exact = measure.reference(program, inputs)
