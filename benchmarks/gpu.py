@@ -1,9 +1,10 @@
 """What a CUDA device makes of it: `python -m benchmarks.gpu [--peer] [--only REGEX] [--json FILE]`.
 
 Each program runs eagerly, compiled by Dovetail and, with `--peer`, by torch.compile in its default mode and with
-`mode="reduce-overhead"`, on the same inputs in one process. Times are medians of single calls between CUDA events, in
-milliseconds; cold is the first two calls, in seconds; memory the peak of what PyTorch allocates during a warm call and
-what the pools of CUDA graphs keep besides, in MiB; the error is the largest difference from eager's result.
+`mode="reduce-overhead"`, each time in a fresh process with empty caches, with the same weights and inputs. Times are
+medians of single calls between CUDA events, in milliseconds. Cold is the import of the compiler and the first two
+calls, in seconds. Memory is what PyTorch holds at most during warm calls, the pools of CUDA graphs and free blocks
+between used ones included, in MiB. The error is the largest difference from eager's result, of a million elements.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
+import importlib
 import json
+import multiprocessing
+import os
 import re
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +31,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-import dovetail
-
+from .collect import as_installed
 from .models import densenet, pointwise, resnet, unet
 
 Program = Callable[[], Any]
@@ -128,7 +132,7 @@ CASES: dict[str, Callable[[], tuple[Any, Callable[[Any], Program]]]] = {
 
 CONTENDERS: dict[str, Callable[[Any], Any]] = {
     "eager": lambda fn: fn,
-    "Dovetail": dovetail.compile,
+    "Dovetail": lambda fn: importlib.import_module("dovetail").compile(fn),
     "torch.compile": torch.compile,
     "reduce-overhead": lambda fn: torch.compile(fn, mode="reduce-overhead"),
 }
@@ -151,42 +155,66 @@ def median(program: Program, calls: int = 30) -> float:
 
 
 def peak(program: Program) -> float:
-    """MiB at most during one call, with what lies free in the pools of CUDA graphs."""
+    """MiB that PyTorch holds at most during a few calls."""
     gc.collect()
+    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    program()
+    for _ in range(3):
+        program()
     torch.cuda.synchronize()
-    pools = [s for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) != (0, 0)]
-    return (torch.cuda.max_memory_allocated() + sum(s["total_size"] - s["allocated_size"] for s in pools)) / 2**20
+    return torch.cuda.max_memory_reserved() / 2**20
 
 
 def measure(case: str, names: list[str]) -> dict[str, dict[str, float]]:
-    """Every contender on one program."""
-    torch.manual_seed(0)
-    target, make = CASES[case]()
+    """Every contender on one program; what fails has no figures."""
     found: dict[str, dict[str, float]] = {}
     expected = None
     for name in names:
-        program = make(CONTENDERS[name](target) if target is not None else CONTENDERS[name])
-        start = time.perf_counter()
-        first = program().float().cpu()
-        program()
-        torch.cuda.synchronize()
-        cold = time.perf_counter() - start
+        figures, first = _apart(case, name)
+        if first is None:
+            continue
         expected = first if expected is None else expected
-        error = (first - expected).abs().max().item()
-        found[name] = {"ms": median(program), "cold": cold, "mib": peak(program), "error": error}
-        del program
-        gc.collect()
-        torch.cuda.empty_cache()
+        found[name] = figures | {"error": (first - expected).abs().max().item()}
     return found
+
+
+def _apart(case: str, name: str) -> tuple[dict[str, float], Tensor | None]:
+    """Figures and the first result, from a process that has imported PyTorch and nothing else, and has no caches."""
+    context = multiprocessing.get_context("fork")  # this process must not touch the device
+    with tempfile.TemporaryDirectory(prefix="bench") as caches:
+        answers = context.Queue()
+        child = context.Process(target=_measured, args=(case, name, caches, answers))
+        child.start()
+        while child.is_alive() and answers.empty():
+            time.sleep(0.05)
+        figures, first = ({}, None) if answers.empty() else answers.get()
+        child.join()
+    return figures, first if first is None else torch.from_numpy(first)
+
+
+def _measured(case: str, name: str, caches: str, answers: Any) -> None:
+    for variable in ("DOVETAIL_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        os.environ[variable] = f"{caches}/{variable}"
+    torch.manual_seed(0)
+    target, make = CASES[case]()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    program = make(CONTENDERS[name](target) if target is not None else CONTENDERS[name])
+    first = program().float().cpu()
+    program()
+    torch.cuda.synchronize()
+    cold = time.perf_counter() - start
+    some = first.detach().flatten()[:: max(1, first.numel() // 10**6)].numpy()
+    answers.put(({"ms": median(program), "cold": cold, "mib": peak(program)}, some))
 
 
 def table(results: dict[str, dict[str, dict[str, float]]], names: list[str]) -> Table:
     made = Table("program", *(f"{name}: ms (cold s, MiB)" for name in names), "largest difference from eager")
     for case, row in results.items():
-        cells = [f"{row[n]['ms']:.2f} ({row[n]['cold']:.1f}, {row[n]['mib']:.0f})" for n in names]
-        made.add_row(case, *cells, f"{row['Dovetail']['error']:.1e}")
+        cells = [
+            f"{row[n]['ms']:.2f} ({row[n]['cold']:.1f}, {row[n]['mib']:.0f})" if n in row else "failed" for n in names
+        ]
+        made.add_row(case, *cells, f"{row['Dovetail']['error']:.1e}" if "Dovetail" in row else "")
     return made
 
 
@@ -196,15 +224,16 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a regular expression for programs' names")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("this PyTorch sees no CUDA device")
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        if not pool.apply(torch.cuda.is_available):
+            parser.error("this PyTorch sees no CUDA device")
     names = list(CONTENDERS) if options.peer else ["eager", "Dovetail"]
     results = {}
+    as_installed()
     for case in CASES:
         if re.search(options.only, case):
             results[case] = measure(case, names)
             print(case, {n: round(r["ms"], 3) for n, r in results[case].items()}, flush=True)
-            torch.cuda.empty_cache()
     Console(width=200).print(table(results, names))
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
