@@ -96,8 +96,7 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
                 args, kwargs = without_idle_mask(recorder, args, kwargs)
             control = CONTROL.get(node.target)
             env[node] = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
-            if not any(isinstance(env[used], torch.Tensor) for used in node.all_input_nodes):
-                recorder.adopt(env[node])
+            recorder.adopt(env[node], [env[used] for used in node.all_input_nodes])
             if node.target in _ADDING_IN_PLACE and (before := recorder.added_to(env[node])) is not None:
                 torch._C._increment_version([env[node]] * (before + 1))
         elif node.op == "call_method":

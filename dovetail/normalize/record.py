@@ -147,10 +147,15 @@ class Recorder(FakeMode):
         self.handles[id(result)] = Handle(result, handle.base, self.node_of(handle), handle.base.version, handle, view)
         return result
 
-    def adopt(self, made: Any) -> None:
-        """What `torch.zeros` gives is detached from what its operator gave, which nobody sees: it is that itself."""
+    def adopt(self, made: Any, given: list[Any]) -> None:
+        """What `torch.zeros_like` gives is detached from what its operator gave, which nobody sees: it is that itself.
+
+        `given` to the function is what somebody does see.
+        """
         handle = self.handles.get(id(made))
         if handle is None or handle.parent is None or handle.parent.parent is not None:
+            return
+        if handle.parent.tensor.requires_grad or any(handle.parent.tensor is each for each in given):
             return
         base, view = handle.base, handle.view
         if base.fresh and not base.version and view is not None and view.operator._schema.name in IDENTITY:

@@ -101,6 +101,12 @@ PROGRAMS = {
     "parts of zeros that are reshaped in place": (
         PLAIN, "y = torch.zeros(4); z = y.chunk(2); y.unsqueeze_(0); return *z, y", "out[0].add_(1)",
     ),
+    "a view of random numbers that are reshaped in place": (
+        PLAIN, "y = torch.rand_like(x); z = y.t(); y.unsqueeze_(0); return z, y", "out[0].add_(1)",
+    ),
+    "zeros like a tensor, reshaped in place": (
+        LEAF, "y = torch.zeros_like(x); z = y[0]; y.unsqueeze_(0); return z, y, y.detach()", "out[0].add_(x[0])",
+    ),
     "parts of ones that are transposed in place": (
         PLAIN, "y = torch.ones(4); z = y[:2]; y.t_(); y.add_(1); return z, y, y.view(2, 2)", "out[1].add_(1)",
     ),
