@@ -81,7 +81,7 @@ def as_input(real: torch.Tensor, layout: Any = None) -> Any:
 
 def rely_on_leaves(s: Any, given: list[Any]) -> None:
     """PyTorch refuses to write to a leaf, and the fakes of some tensors that are none are leaves."""
-    for value in _from_outside(s, given):
+    for value in _from_outside(s, pytree.tree_leaves(given)):
         if value.origin._is_view():  # asking it more would bring its history up to date
             _history(s, "has")
         _rely_on_leaf(s, value)

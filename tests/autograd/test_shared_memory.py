@@ -44,6 +44,9 @@ PROGRAMS = {
                                                 "    return y, y[0]", "total(*out).backward()"),
     "a view of zeros gets a history": (LEAF, "y = torch.zeros(3, 4); return y.unsqueeze(0)", "out[0].add_(x)",
                                        "total(*out).backward()"),
+    "a view in a list, in a block that ends the graph": (
+        f"({INNER}).view(3, 4)", "with torch.autograd.graph.save_on_cpu(): torch._foreach_copy_([x], [x])",
+    ),
     "one tensor twice in a list": (PLAIN, "y = x * 1; torch._foreach_add_([y, y, x], 1); return y"),
     "lists of each other": (PLAIN, "y = x * 1; torch._foreach_add_([x, y], [y, x]); return y"),
     "a buffer written to and replaced": (PLAIN, "m.ema.lerp_(x.mean(0), 0.1); m.ema = m.ema * 0.9; return m.ema"),
