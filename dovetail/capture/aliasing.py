@@ -44,6 +44,23 @@ def rely_on_separate_changes(s: Any) -> None:
             apart[kind] = apart[kind] if len(apart[kind]) > len(others) else {value.source, *others}
 
 
+def rely_on_separate_keys(s: Any) -> None:
+    """Objects that were keys by their identity are as many objects in every call. Tensors: see `keyed_tensors`."""
+    alike: dict[type, list[Value]] = defaultdict(list)
+    for value in s.keyed.values():
+        if not isinstance(value, TensorValue):
+            alike[type(value.real)].append(value)
+    for values in alike.values():
+        first, *others = sorted(values, key=lambda v: isinstance(v.source, Bound))
+        if others and not isinstance(first.source, Bound):
+            s.guard(first.source, GuardKind.DISTINCT, tuple(v.source for v in others))
+
+
+def keyed_tensors(s: Any) -> list[Any]:
+    """The paths to the tensors that were keys."""
+    return [v.source for v in s.keyed.values() if isinstance(v, TensorValue) and not isinstance(v.source, Bound)]
+
+
 def _could_be_one(left: Any, right: Any) -> bool:
     """May the two sources lead to one object in another call? Bound ones are known for good."""
     if left is right or left.source is None or right.source is None:

@@ -15,7 +15,7 @@ import torch.fx
 
 from dovetail.bytecode.decode import flags
 from dovetail.capture import freed, late
-from dovetail.capture.aliasing import rely_on_separate_changes
+from dovetail.capture.aliasing import keyed_tensors, rely_on_separate_changes, rely_on_separate_keys
 from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
 from dovetail.capture.changing import CODE
@@ -399,6 +399,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
     _distinct(s, inputs)
     rely_on_separate_changes(s)
+    rely_on_separate_keys(s)
     forget_offsets(s)
     metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes), **s.metrics}
     equal = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}  # which implies the type
@@ -451,5 +452,6 @@ def _distinct(s: Session, inputs: tuple[Any, ...]) -> None:
     """Distinct inputs must stay distinct objects."""
     tensors = [i for i in inputs if isinstance(i.fake, torch.Tensor)]
     sources = [object_of(i.source) for i in tensors if not isinstance(object_of(i.source), Bound)]
+    sources = list(dict.fromkeys([*sources, *map(object_of, keyed_tensors(s))]))
     if len(sources) > 1:
         s.guard(sources[0], GuardKind.DISTINCT, tuple(sources[1:]))

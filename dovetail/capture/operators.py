@@ -11,7 +11,6 @@ import operator
 import warnings
 from collections import deque
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -280,6 +279,10 @@ def same(s: Any, left: Value, right: Value) -> bool:
             return True
     if isinstance(left, NamespaceValue) and isinstance(right, NamespaceValue):
         return same(s, left.base, right.base)
+    if isinstance(left, SequenceValue) and left.real is not MISSING and left.real is getattr(right, "real", MISSING):
+        if left.source is not None and right.source is not None:  # a tuple is a value for each path
+            s.guard(left.source, GuardKind.ALIAS, right.source)
+            return True
     rely_on_difference(s, left, right)
     return False
 
@@ -558,40 +561,3 @@ def del_item(s: Any, container: Value, index: Value) -> None:
         if method is None:
             s.throw(TypeError, f"{container.cls.__name__!r} object doesn't support item deletion")
         s.call(method, index)
-
-
-def hashable(s: Any, value: Value) -> Any:
-    """The native dictionary key of a value; raises in the traced program if it has no hash."""
-    if isinstance(value, FunctionValue) and value.source is not None:
-        s.guard(value.source, GuardKind.ID, value.real)
-    if isinstance(value, Const):
-        return value.value
-    if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
-        s.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
-    if isinstance(value, ObjectValue) and type(s.static(value.cls, "__hash__")).__name__ == "function":
-        if not isinstance(value, TensorValue):
-            return UserKey.of(s, value)
-    return value.key()
-
-
-class UserKey:
-    """The key of an object whose class defines `__hash__`; equality asks its `__eq__`."""
-
-    __slots__ = ("session", "value", "hash")
-
-    def __init__(self, session: Any, value: Value, number: int) -> None:
-        self.session, self.value, self.hash = session, value, number
-
-    @classmethod
-    def of(cls, s: Any, value: Value) -> Any:
-        return cls(s, value, s.call_method(value, "__hash__").native())
-
-    def __hash__(self) -> int:
-        return self.hash
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, UserKey):
-            return equal(self.session, self.value, other.value)
-        if type(type(other).__eq__) is FunctionType:
-            raise NotNative(self.value)  # what it holds is not guarded
-        return False

@@ -18,6 +18,7 @@ from dovetail.capture import (
     calls,
     changing,
     classes,
+    hashing,
     iteration,
     late,
     operators,
@@ -73,6 +74,7 @@ class Session:
         self.bound: list[Any] = []
         self.bound_index: dict[int, int] = {}
         self.cache: dict[int, Value] = {}
+        self.keyed: dict[int, Value] = {}  # what was a key by its identity
         self.namespaces: dict[int, Any] = {}  # the id of an object's own dictionary → its value
         self.keep: list[Any] = []
         self.by_fake: dict[int, Value] = {}
@@ -312,7 +314,7 @@ class Session:
     get_item = operators.get_item
     set_item = operators.set_item
     del_item = operators.del_item
-    hashable = operators.hashable
+    hashable = hashing.hashable
     to_string = texts.to_string
     iterate = iteration.iterate
     unpack = iteration.unpack

@@ -22,7 +22,8 @@ import numpy
 import torch
 
 from dovetail.capture.arrays import wrap_array, wrap_number
-from dovetail.capture.keyed import KEYED, look_up, read_keyed
+from dovetail.capture.hashing import identified
+from dovetail.capture.keyed import KEYED, KeyAt, KeyedItem, look_up, read_keyed
 from dovetail.capture.known.table import KNOWN
 from dovetail.capture.scalars import from_outside, varies_inside
 from dovetail.capture.sizes import size_value
@@ -351,11 +352,11 @@ def _read_dict(s: Any, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]
     s.guard(source if plain_keys else RawView(source, "dict.keys"), GuardKind.KEYS, keys)
     reach = _item_source(s, type(obj), dict)
     entries = {}
-    for key in keys:
+    for k, key in enumerate(keys):
         literal = isinstance(key, (str, int, float, bool, type(None), bytes))
         item = reach(source, key) if literal else KeyedItem(source, s.bind(key).index)
-        known = wrap(s, key, None)
-        entries[_entry_key(s, key, known)] = (known, Lazy(dict.__getitem__(obj, key), item))
+        known, own = _entry_key(s, key, KeyAt(source, k))
+        entries[own] = (known, Lazy(dict.__getitem__(obj, key), item))
     return entries
 
 
@@ -363,23 +364,24 @@ def _keys(obj: Any) -> tuple[Any, ...]:
     return tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
 
 
-def _entry_key(s: Any, key: Any, known: Value) -> Any:
-    """A key whose class compares in Python is compared as the values that the code makes are."""
-    return s.hashable(known) if type(known) is ObjectValue and type(type(key).__hash__) is types.FunctionType else key
+def _entry_key(s: Any, key: Any, place: Source | None) -> tuple[Value, Any]:
+    """A key that a guard of the whole covers, and what it is as a key.
+
+    One that compares in Python may be an equal object in another call, so it is read from its place.
+    """
+    another = compares(key)
+    known = wrap(s, key, place if another else None)
+    if not another:
+        identified(s, known)
+    return known, s.hashable(known)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedItem(Source):
-    """`base[K[index]]`: an entry whose key has no literal form."""
-
-    base: Source
-    index: int
-
-    def expr(self) -> str:
-        return f"{self.base.expr()}[K[{self.index}]]"
-
-    def name(self) -> str:
-        return f"{self.base.name()}[...]"
+def compares(key: Any) -> bool:
+    """Is it an object whose class says in Python what is equal to it, or are there such in the tuple?"""
+    cls = type(key)
+    if isinstance(key, tuple):
+        return any(map(compares, key))
+    return type(cls.__hash__) is types.FunctionType and cls not in WRAPPERS and _wrapper_for(cls) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +409,11 @@ def _wrap_set(s: Any, obj: Any, source: Source | None) -> Value:
 def _read_set(s: Any, obj: Any, source: Source | None) -> SetEntries:
     if source is not None:
         s.guard(source, GuardKind.EQUAL, type(obj)(obj))
-    items = [(item, wrap(s, item, None)) for item in obj]
-    entries = {_entry_key(s, item, known): known for item, known in items}
+    items = tuple(obj)
+    if source is not None and any(map(compares, items)):
+        s.guard(source, GuardKind.KEYS, items)
+    places = [None if source is None else KeyAt(source, k) for k in range(len(items))]
+    entries = {own: known for known, own in map(functools.partial(_entry_key, s), items, places)}
     return SetEntries(entries, obj if isinstance(obj, frozenset) else None)
 
 

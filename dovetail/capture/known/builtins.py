@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import indexed, scalars
+from dovetail.capture import hashing, indexed, scalars
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.awaited import OPERATOR, of_attribute, of_next, of_setter, within
 from dovetail.capture.breaks.remainders import advance_or, discard, exists, fetch_or
@@ -138,6 +138,7 @@ def _hash(s: Any, args: Args, kwargs: Kwargs) -> Value:
     method = s.static(args[0].cls, "__hash__")
     if type(method) is type(_hash):
         return s.call(s.find_special(args[0], "__hash__"))
+    hashing.identified(s, args[0])
     return Const(hash(s.hashable(args[0])))
 
 

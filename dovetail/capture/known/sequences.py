@@ -307,4 +307,4 @@ if "__radd__" in torch.Size.__dict__:
     methods(torch.Size, "__radd__")(lambda s, v, other: TupleValue([*other.all(s), *v.all(s)], torch.Size))
 for _cls in (list, deque):
     methods(_cls, "__reversed__")(backwards)
-known(tuple.__hash__)(lambda s, args, kwargs: Const(hash(s.hashable(args[0]))))
+known(tuple.__hash__)(lambda s, args, kwargs: s.call(s.wrap(hash, None), TupleValue(args[0].all(s))))

@@ -66,6 +66,17 @@ class FunctionValue(ObjectValue):
         return s.call_function(self, args, kwargs)
 
 
+class MethodKey(tuple):  # type: ignore[type-arg]
+    """The native keys of a function and of what is bound to it, as the key of the method."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is MethodKey and tuple.__eq__(self, other)
+
+    __hash__ = tuple.__hash__
+
+
 class MethodValue(Value):
     """`function` with its first argument bound."""
 
@@ -84,7 +95,7 @@ class MethodValue(Value):
         return function.__get__(receiver, type(receiver))
 
     def key(self) -> Any:
-        return ("method", self.function.key(), self.receiver.key())
+        return MethodKey((self.function.key(), self.receiver.key()))
 
     def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.function.call(s, [self.receiver, *args], kwargs)

@@ -1,0 +1,84 @@
+"""What values are as keys of dictionaries and members of sets.
+
+A key that compares by identity is the object outside, and the entry relies on which of those objects are one
+(`aliasing.rely_on_separate_keys`). A number is its value, which is guarded. A class that defines `__hash__` is asked.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, NoneType
+from typing import Any
+
+from dovetail.capture.values.base import MISSING, Const, NotNative, Value
+from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
+from dovetail.capture.values.containers import DictValue, ListValue, SetValue, TupleValue
+from dovetail.capture.values.objects import ModuleValue, ObjectValue
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Bound
+
+
+def hashable(s: Any, value: Value) -> Any:
+    """The native dictionary key of a value; raises in the traced program if it has no hash."""
+    if isinstance(value, FunctionValue) and value.source is not None:
+        s.guard(value.source, GuardKind.ID, value.real)
+    if isinstance(value, Const):
+        return value.value
+    if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
+        s.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+    if isinstance(value, MethodValue):
+        bound = _identity(s, value.receiver)  # methods are equal where this is one object, whatever its class says
+        return MethodKey((hashable(s, value.function), bound if isinstance(value.receiver, Const) else id(bound)))
+    if isinstance(value, ObjectValue) and type(s.static(value.cls, "__hash__")).__name__ == "function":
+        if not isinstance(value, TensorValue):
+            return UserKey.of(s, value)
+    if isinstance(value, TupleValue):
+        return tuple(hashable(s, item) for item in value.all(s))
+    return _identity(s, value)
+
+
+def _identity(s: Any, value: Value) -> Any:
+    if value.source is not None and is_object(value):
+        s.keyed[id(value)] = value
+    return value.key()
+
+
+def is_object(value: Any) -> bool:
+    """Is it an object from outside that is not known by its identity?"""
+    if isinstance(value, TensorValue):
+        return value.origin is not None
+    return isinstance(value, ObjectValue) and not isinstance(value, ModuleValue) and value.real is not MISSING
+
+
+def identified(s: Any, value: Value) -> None:
+    """The entry relies on which objects there are in a key: its hash is made of their addresses."""
+    if isinstance(value, TupleValue):
+        for item in value.all(s):
+            identified(s, item)
+    elif isinstance(value, MethodValue):
+        identified(s, value.receiver)
+    elif is_object(value) and not isinstance(value, TensorValue) and not isinstance(value.source, (Bound, NoneType)):
+        s.guard(value.source, GuardKind.ID, value.real)  # type: ignore[attr-defined]
+
+
+class UserKey:
+    """The key of an object whose class defines `__hash__`; equality asks its `__eq__`."""
+
+    __slots__ = ("session", "value", "hash")
+
+    def __init__(self, session: Any, value: Value, number: int) -> None:
+        self.session, self.value, self.hash = session, value, number
+
+    @classmethod
+    def of(cls, s: Any, value: Value) -> Any:
+        return cls(s, value, s.call_method(value, "__hash__").native())
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, UserKey):
+            return bool(self.session.equal(self.value, other.value))
+        if type(type(other).__eq__) is FunctionType:
+            raise NotNative(self.value)  # what it holds is not guarded
+        return False

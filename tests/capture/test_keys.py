@@ -1,0 +1,107 @@
+"""What is a key by identity, by value or by its class's word stays right when other objects are given."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+
+import pytest
+import torch
+
+import dovetail
+from tests.capture.harness import compare
+
+
+class Plain:
+    def method(self): pass
+
+
+class Valued:
+    def __init__(self): self.value = 1
+    def __eq__(self, other): return type(other) is Valued and self.value == other.value
+    def __hash__(self): return hash(self.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    name: int
+    more: int = dataclasses.field(compare=False)
+
+
+def both(x, a, b):
+    table = {a: 1}
+    table[b] = 4
+    return x + table[a], len({a, b}), len(dict.fromkeys([a, b])), {a} == {b}, len({a} & {b})
+
+
+def inside(x, a, b): return x + len({(a, 1), (b, 1)}), {frozenset([a]): 3}.get(frozenset([b]), 7), (a, 2) in [(b, 2)]
+def asked(x, a, b): return x + {a: 1}.get(b, 5), b in {a}, b in {a: 1}, [a].count(b), a == b
+
+
+MADE = {
+    "object": Plain, "value": Valued, "tensor": lambda: torch.ones(1),
+    "parameter": lambda: torch.nn.Parameter(torch.ones(1)),
+    "method": lambda: Plain().method, "method of a value": lambda: Valued().__eq__, "native": lambda: Plain().__init__,
+    "function": lambda: lambda: 1, "class": lambda: type("Made", (), {}), "partial": lambda: functools.partial(max, 1),
+    "tuple": lambda: (Plain(), 1), "frozenset": lambda: frozenset([Plain()]), "error": lambda: ValueError(1),
+    "stream": io.StringIO, "module": lambda: torch.nn.Linear(1, 1), "nothing": object,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("fn", (both, inside, asked), ids=lambda fn: fn.__name__)
+def test_one_object_or_two(fn, kind):
+    first, second, third = (MADE[kind]() for _ in range(3))
+    x = torch.ones(1)
+    for calls in (
+        ((first, second), (second, first), (first, first), (first, third)),
+        ((first, first), (second, second), (first, second), (second, second)),
+    ):
+        compiled = dovetail.compile(fn, backend="eager")
+        for a, b in calls:
+            compare(compiled(x, a, b), fn(x, a, b))
+
+
+def of_table(x, key, table): return x + table.get(key, 0), key in table, len(table)
+def read(x, table): return x + sum(key.more for key in table), Key(1, 9) in table
+def hashed(x, key): return x + hash(key) % 1000
+
+
+@pytest.mark.parametrize("kind", (dict.fromkeys, set))
+def test_equal_keys_that_hold_other_things(kind):
+    compiled = dovetail.compile(read, backend="eager")
+    for keys in ([Key(1, 2)], [Key(1, 3)], [Key(2, 4)], [Key(1, 4)]):
+        compare(compiled(torch.ones(1), kind(keys)), read(torch.ones(1), kind(keys)))
+
+
+@pytest.mark.parametrize("make", (Plain, lambda: Key(1, 2), lambda: (1.5, Plain()), lambda: (Key(3, 4), "a")))
+def test_tables_from_outside(make):
+    a, b, c = make(), make(), make()
+    compiled = dovetail.compile(of_table, backend="eager")
+    for key, table in ((a, {a: 1}), (b, {a: 1, b: 3}), (a, {a: 1, b: 3}), (c, {a: 1, b: 3}), (b, {b: 1})):
+        compare(compiled(torch.ones(1), key, table), of_table(torch.ones(1), key, table))
+
+
+@pytest.mark.parametrize("fn", (hashed, lambda x, key: x + {(1.5, 2): 1, 3: 4}.get(key, 7)))
+def test_values_in_tuples(fn):
+    compiled, one, two = dovetail.compile(fn, backend="eager"), Plain(), Plain()
+    for key in ((1.5, 2), (2.5, 2), (1.5, 2), (1, 2), (one, 2.5), (two, 2.5), one, two, 1.5, (3, ("a", (None, 2.5)))):
+        compare(compiled(torch.ones(1), key), fn(torch.ones(1), key))
+
+
+def test_a_tuple_given_twice():
+    fn, given = lambda x, a, b: (x + (a in [b]), (a, 1).count(b), a is b), (Plain(), 1.5)
+    compiled = dovetail.compile(fn, backend="eager")
+    for a, b in ((given, given), (given, (given[0], 1.5)), ((), ()), (given, given)):
+        compare(compiled(torch.ones(1), a, b), fn(torch.ones(1), a, b))
+
+
+def test_keys_that_have_no_hash():
+    class Unhashable:
+        __eq__ = object.__ne__
+
+    for fn in (lambda x: {([],): x}, lambda x: {(1, {}), x}, lambda x: {(Unhashable(), 1): x}):
+        for call in (fn, dovetail.compile(fn, backend="eager")):
+            with pytest.raises(TypeError, match="unhashable type"):
+                call(torch.ones(1))
