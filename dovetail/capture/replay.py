@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from dovetail.capture.frame import GeneratorValue
+from dovetail.capture.hashing import UserKey
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.callables import CellValue
@@ -121,6 +122,8 @@ def write_dict(rebuilder: Rebuilder, value: DictValue) -> list[str]:
     base, before = rebuilder.known(kind), list(kind.keys(value.real))
     if value.unread is not None:
         return [_change(rebuilder, f"{base}.", target, k, v) for k, v in value.added]
+    if any(name != "__setitem__" for name, _ in value.entries.log):
+        return _write_moved(rebuilder, value, f"{base}.", target)
     now = list(value.entries)[: len(before)]
     grown = now == before and [*map(type, now)] == [*map(type, before)]  # none removed or moved: what was unread stays
     pairs = [
@@ -130,6 +133,24 @@ def write_dict(rebuilder: Rebuilder, value: DictValue) -> list[str]:
     ]
     clear = [] if grown else [f"{base}.clear({target})"]
     return [*clear, *(f"{base}.__setitem__({target}, {k}, {v})" for k, v in pairs)]
+
+
+LONGEST = 256  # changes of keys that are made again one by one
+
+
+def _write_moved(rebuilder: Rebuilder, value: DictValue, base: str, target: str) -> list[str]:
+    """Keys were taken out: whoever walks the dictionary sees when. What is unread has been there all the time."""
+    texts = {id(k): rebuilder.expr(v) for k, v in value.entries.values() if type(v) is not Lazy}
+    if len(value.entries.log) > LONGEST or any(type(n) is UserKey for n in value.entries):
+        kept = [(k, rebuilder.local(rebuilder.expr(v))) for k, v in value.entries.values() if type(v) is Lazy]
+        texts |= {id(k): text for k, text in kept}
+        log: list[Any] = [("clear", ())]
+    else:
+        log = value.entries.log
+    calls = [(f"{base}{name}", [rebuilder.expr(k) for k in keys], name == "__setitem__") for name, keys in log]
+    made = [f"{name}({', '.join([target, *keys, *(['None'] if store else [])])})" for name, keys, store in calls]
+    stores = [(rebuilder.expr(k), texts[id(k)]) for k, _ in value.entries.values() if id(k) in texts]
+    return [*made, *(f"{base}__setitem__({target}, {key}, {text})" for key, text in stores)]
 
 
 def _change(rebuilder: Rebuilder, base: str, target: str, key: Value, new: Any) -> str:

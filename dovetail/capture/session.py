@@ -106,8 +106,7 @@ class Session:
         self.replaced: list[Member] = []  # those that the traced code assigns
         self.metrics = {"frames": 0, "instructions": 0}
         self.root_globals, self.header = root_globals, ""  # of the residual
-        self.tick = 0  # instructions executed
-        self.stop = -1  # the one to end at; see breaks.stop
+        self.tick, self.stop = 0, -1  # instructions executed; the one to end at, see breaks.stop
         self.ending: Any = None
         self.breaks = False  # may a graph end before the program does?
         self.blocks: list[Source] = []  # exits of the `with` blocks that a continuation begins in, outermost first

@@ -106,7 +106,10 @@ def _popitem(s: Any, v: Any, last: Value = YES) -> Value:
         return native_call(s, OrderedDict().popitem if issubclass(v.cls, OrderedDict) else {}.popitem)
     native_key = (list(v.entries) if at_end else list(v.entries)[::-1])[-1]
     pair = (v.entries[native_key][0], v.get(s, native_key))
-    del v.entries[native_key]
+    if issubclass(v.cls, OrderedDict):
+        del v.entries[native_key]
+    else:
+        v.entries.popitem()
     v.mark(s)
     return TupleValue(pair)
 
@@ -136,10 +139,9 @@ def _dict_copy(s: Any, v: Any) -> Value:
 @methods(OrderedDict, "move_to_end")
 def _move_to_end(s: Any, v: Any, key: Value, last: Value = YES) -> None:
     native_key = s.hashable(key)
-    entry = v.entries.pop(native_key, None)
-    if entry is None:
+    if native_key not in v.entries:
         s.throw(KeyError, key)
-    v.entries = {**v.entries, native_key: entry} if s.truth(last) else {native_key: entry, **v.entries}
+    v.entries.move(native_key, last, s.truth(last))
     v.mark(s)
 
 

@@ -193,6 +193,43 @@ def copied(s: Any, value: SequenceValue, kind: Callable[[list[Any]], SequenceVal
     return made
 
 
+class Entries(dict[Any, tuple[Value, Any]]):
+    """Native key → (key, value), with what was done to the keys: whoever walks the dictionary sees how it came about.
+
+    `log` has a dictionary's methods and the keys that they are given.
+    """
+
+    __slots__ = ("log",)
+
+    def __init__(self, entries: Mapping[Any, tuple[Value, Any]] = MappingProxyType({})) -> None:
+        super().__init__(entries)
+        self.log: list[tuple[str, tuple[Value, ...]]] = []
+
+    def __setitem__(self, key: Any, entry: tuple[Value, Any]) -> None:
+        if key not in self:
+            self.log.append(("__setitem__", (entry[0],)))
+        super().__setitem__(key, entry)
+
+    def __delitem__(self, key: Any) -> None:
+        self.log.append(("__delitem__", (self[key][0],)))
+        super().__delitem__(key)
+
+    def popitem(self) -> tuple[Any, tuple[Value, Any]]:
+        self.log.append(("popitem", ()))
+        return super().popitem()
+
+    def clear(self) -> None:
+        self.log.append(("clear", ()))
+        super().clear()
+
+    def move(self, key: Any, last: Value, at_end: bool) -> None:
+        """An OrderedDict's `move_to_end`."""
+        entry, others = self[key], [(k, v) for k, v in self.items() if k != key]
+        super().clear()
+        super().update([*others, (key, entry)] if at_end else [(key, entry), *others])
+        self.log.append(("move_to_end", (entry[0], last)))
+
+
 class DictValue(ObjectValue):
     """`entries` maps a key's native form to (key, value), in insertion order.
 
@@ -210,14 +247,14 @@ class DictValue(ObjectValue):
         self.added: list[tuple[Value, Value]] = []
         self.look_up: Callable[[Any], tuple[Value, Any] | None] | None = None
         self.found: dict[Any, tuple[Value, Any] | None] = {}
-        self._entries: dict[Any, tuple[Value, Any]] = {}
+        self._entries = Entries()
         self.changed = False
         self.default_factory: Value | None = None
 
     @property
-    def entries(self) -> dict[Any, tuple[Value, Any]]:
+    def entries(self) -> Entries:
         if self.unread is not None:
-            self._entries = self.unread()
+            self._entries = Entries(self.unread())
             self.unread = None
             for key, value in self.added:
                 if value is MISSING:
@@ -227,8 +264,8 @@ class DictValue(ObjectValue):
         return self._entries
 
     @entries.setter
-    def entries(self, entries: dict[Any, tuple[Value, Any]]) -> None:
-        self.unread, self._entries = None, entries
+    def entries(self, entries: Mapping[Any, tuple[Value, Any]]) -> None:
+        self.unread, self._entries = None, Entries(entries)
 
     @staticmethod
     def _store(entries: dict[Any, tuple[Value, Any]], native_key: Any, key: Value, value: Value) -> None:

@@ -63,6 +63,13 @@ def _moved() -> Any:
     return iterator
 
 
+def _mutated() -> Any:
+    made = OrderedDict(a=1)
+    iterator = iter(made)
+    made["b"] = 2
+    return iterator
+
+
 def _empty() -> Any:
     return iter(())
 
@@ -186,13 +193,13 @@ class ConstIterator(IteratorValue):
 
 
 class DequeIterator(IteratorValue):
-    """Walks a deque, which nobody may add to or take from on the way."""
+    """Walks a deque, which nobody may add to or take from on the way; backwards, not before the end."""
 
-    __slots__ = ("back", "base", "cls", "index", "moves")
+    __slots__ = ("back", "base", "cls", "index", "moves", "size")
 
     def __init__(self, base: Any, back: bool = False) -> None:
         super().__init__()
-        self.base, self.index, self.moves, self.back = base, 0, base.moves, back
+        self.base, self.index, self.moves, self.back, self.size = base, 0, base.moves, back, -1
         self.cls = type(reversed(deque()) if back else iter(deque()))
 
     @property
@@ -201,15 +208,19 @@ class DequeIterator(IteratorValue):
 
     def step(self, s: Any) -> Value | None:
         if self.moves != self.base.moves:
-            return s.throw(RuntimeError, "deque mutated during iteration")
-        if self.index >= len(self.base.items):
+            return None if self._ended() else s.throw(RuntimeError, "deque mutated during iteration")
+        self.size = len(self.base.items)
+        if self.index >= self.size:
             return None
         self.index += 1
         return self.base.at(s, len(self.base.items) - self.index if self.back else self.index - 1)
 
+    def _ended(self) -> bool:
+        return self.back and self.index == self.size
+
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.moves != self.base.moves:
-            return _moved, []
+            return (_back_past, [ListValue([], deque), Const(0)]) if self._ended() else (_moved, [])
         return _back_past if self.back else _from, [self.base, Const(self.index)]
 
 
@@ -232,42 +243,53 @@ class NativeIterator(IteratorValue):
 
 
 class DictIterator(IteratorValue):
-    """Walks a dictionary or a view of one (`given`); a change of size on the way is an error, as in Python."""
+    """Walks a dictionary or a view of one (`given`); a change of size on the way is an error, as in Python.
 
-    __slots__ = ("given", "base", "pick", "keys", "size", "index", "before", "back", "cls")
+    An OrderedDict's iterator minds any change of keys, unless it has come to the end.
+    """
+
+    __slots__ = ("given", "base", "pick", "table", "keys", "size", "index", "done", "back", "cls", "ordered")
 
     def __init__(self, given: Any, base: Any, kind: str, pick: Callable[[Any, Any, Any], Value], back: bool) -> None:
         super().__init__()
         self.given, self.base, self.pick, self.back = given, base, pick, back
         walk = reversed if back else iter
-        self.keys, self.size, self.index = walk(base.entries), len(base.entries), 0
-        plain: Any = OrderedDict() if issubclass(base.cls, OrderedDict) else {}
-        self.cls = type(walk(getattr(plain, kind)()))
-        self.before = list(base.entries)
+        self.table, self.ordered = base.entries, issubclass(base.cls, OrderedDict)
+        self.keys, self.size, self.index, self.done = walk(self.table), len(self.table), 0, len(self.table.log)
+        self.cls = type(walk(getattr(OrderedDict() if self.ordered else {}, kind)()))
 
     @property
     def walked(self) -> Any:  # type: ignore[override]
         return self.base
 
     def step(self, s: Any) -> Value | None:
+        if self.ordered and self._changes():
+            return None if self.index >= self.size else s.throw(RuntimeError, "OrderedDict mutated during iteration")
         try:
             key = next(self.keys, _END)
         except RuntimeError as error:
             return s.throw(RuntimeError, str(error))
-        if self.base.real is not MISSING:
+        if self.base.real is not MISSING or self.table is not self.base.entries:
             self._same_order(s)
         self.index += 1
         return None if key is _END else self.pick(s, self.base, key)
 
+    def _changes(self) -> set[str]:
+        """What has been done to the keys on the way."""
+        made = {name for name, _ in self.table.log[self.done :]}
+        return made if self.table is self.base.entries else {*made, "clear"}
+
     def _same_order(self, s: Any) -> None:
         """Only of a dictionary that has lived through all changes in here is it known where its iterator stands."""
-        if self.base.changed and list(self.base.entries) != self.before:
+        if self._changes() - {"__setitem__"}:
             raise Unsupported(
                 "dictionary-order", "keys of a dictionary are exchanged while it is walked", stack=s.stack(),
                 places=NOWHERE,
             )
 
     def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        if self.ordered and self._changes() and self.index < self.size:
+            return _mutated, []
         if self.size != len(self.base.entries):
             return _changed, [Const(False)]
         self._same_order(s)
