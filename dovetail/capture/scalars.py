@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -51,6 +51,21 @@ TEXTS: frozenset[Any] = frozenset(
 )  # fmt: skip
 
 
+class Kind(NamedTuple):
+    """What is done with another kind of number that varies, in place of the functions below."""
+
+    binary: Callable[..., Any]
+    compare: Callable[..., Any]
+    call: Callable[..., Any]
+
+
+KINDS: dict[type, Kind] = {}  # by the class of their values
+
+
+def _kind(*values: Any) -> Kind | None:
+    return next((KINDS[type(v)] for v in values if type(v) in KINDS and not v.seen), None)
+
+
 def varies(value: Any) -> bool:
     """Is this a number, or a text, that nothing relies on yet and that differs from call to call?"""
     return isinstance(value, ScalarValue) and not value.seen
@@ -82,6 +97,9 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
         return graphnumbers.binary(s, name, left, right)
     if isinstance(left, TensorNumber) or isinstance(right, TensorNumber):
         return tensornumbers.binary(s, name, left, right)
+    kind = _kind(left, right)
+    if kind is not None:
+        return kind.binary(s, name, left, right)
     name = name if name in SIGNS else name[1:]
     made = sizes.binary(s, name, left, right)
     if made is not None:
@@ -116,6 +134,9 @@ def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, r
         return graphnumbers.needed(s) if both else None
     if not (varies(left) or varies(right)):
         return None
+    kind = _kind(left, right)
+    if kind is not None:
+        return kind.compare(s, sign, function, left, right)
     known = sizes.compare(s, sign, left, right)
     if known is not None:
         return boolean(known)
@@ -150,6 +171,9 @@ def call(s: Any, function: Any, args: list[Value]) -> Value | None:
     """`function(*args)` for a native function of numbers."""
     if any(isinstance(a, TensorNumber) for a in args):
         return tensornumbers.call(s, function, args)
+    kind = _kind(*args)
+    if kind is not None:
+        return kind.call(s, function, args)
     made = graphnumbers.call(s, function, args) or sizes.call(s, function, args)
     if made is not None:
         return made

@@ -20,7 +20,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
 
-from dovetail.capture import counters, grads, graphnumbers, late, overrides, sizes, tensornumbers
+from dovetail.capture import counters, grads, graphnumbers, late, numpynumbers, overrides, sizes, tensornumbers
 from dovetail.capture.offsets import refuse_outside
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
@@ -360,6 +360,7 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     if isinstance(value, TensorValue):
         return reachable(s, value).node, value.fake
     if isinstance(value, Const):
+        value = numpynumbers.plain(value)
         if varies(value) and value.cls is not str:
             plain = type(value) is not sizes.SizeValue and s.graph is s.root
             if plain and numbers and is_representable(s, value):

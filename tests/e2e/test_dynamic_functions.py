@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,13 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "lines": lambda x: F.interpolate(x[None], size=x.shape[1] * 2, mode="linear"),
     "images": lambda x: F.interpolate(x[None, None], size=(x.shape[1], 5), mode="bilinear", align_corners=True),
     "volumes": lambda x: F.interpolate(x[None, None, ..., None], size=(3, x.shape[0] + 1, 2), mode="trilinear"),
+    "np.prod as a size": lambda x: x.reshape(np.prod(x.shape)) * 2,
+    "np.prod of some sizes": lambda x: x[None].view(-1, int(np.prod(x.shape[1:]))) + np.prod(x.shape, ),
+    "np.prod and arithmetic": lambda x: x.expand(3, *x.shape).reshape(3 * np.prod(x.shape) // 3, -1) * 2,
+    "np.sum, np.max and np.min": lambda x: x * np.sum(x.shape) + int(np.max(x.shape)) - np.min([*x.shape]),
+    "np.sqrt": lambda x: x / np.sqrt(x.shape[0]) + x * (1 / np.sqrt(x.shape[1])),
+    "np.ceil": lambda x: x[: int(np.ceil(x.shape[0] / 2))] * np.log(x.shape[1]),
+    "np.int64": lambda x: x[:, : np.int64(x.shape[1]) // 2] + float(np.float64(x.shape[0])),
 }  # fmt: skip
 
 
@@ -54,3 +62,13 @@ def test_errors_are_eagers() -> None:
             fn(torch.ones(4, 4))
         with pytest.raises(RuntimeError, match=words):
             dovetail.compile(fn, dynamic=True)(torch.ones(4, 4))
+
+
+def test_numpy_numbers_stay_numpys() -> None:
+    fn = lambda x: (np.prod(x.shape), np.sqrt(x.shape[0]), np.prod(x.shape) > 5, f"{np.prod(x.shape)}", x + 1)
+    ours = dovetail.compile(fn, backend="eager")
+    for rows, columns in SIZES:
+        x = torch.randn(rows, columns)
+        (*found, _), (*wanted, _) = ours(x), fn(x)
+        assert found == wanted and list(map(type, found)) == list(map(type, wanted))
+    assert len(ours._dovetail_dispatcher.entries) == 2

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.capture import numpynumbers
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import FOLDED_METHOD_TYPES, KNOWN
 from dovetail.capture.values.base import Value
@@ -18,6 +19,9 @@ NUMBERS = (bool, int, float, complex, np.generic)
 
 def of_numbers(function: Any) -> Any:
     def handler(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        made = numpynumbers.computed(s, function, args, kwargs)
+        if made is not None:
+            return made
         result = fold(s, function, args, kwargs)
         if not isinstance(getattr(result, "value", None), NUMBERS):
             s.unsupported(

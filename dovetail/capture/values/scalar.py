@@ -31,6 +31,16 @@ class ScalarValue(LateConst):
         return f"<ScalarValue {in_words(self.real)}>"
 
 
+class NumpyNumber(ScalarValue):
+    """One of NumPy's numbers, made of such numbers; `plain` is the same as Python's. See `numpynumbers.py`."""
+
+    __slots__ = ("plain",)
+
+    def __init__(self, s: Any, real: Any, source: Source, plain: Value) -> None:
+        super().__init__(s, real, source, True)
+        self.plain = plain
+
+
 class GraphNumber(Value):
     """A number that the graph computes from a tensor (`t.item()`); its value is not known while capturing.
 

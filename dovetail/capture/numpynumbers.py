@@ -1,0 +1,114 @@
+"""NumPy's numbers made of sizes and numbers that vary: `np.prod(x.shape)`, `np.sqrt(n)`, and arithmetic on them.
+
+Each has the same number as Python's beside it (`NumpyNumber.plain`), which operations on tensors, `int()` and the like
+are given. What is not known here asks for the value, as for any number.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from dovetail.capture import scalars
+from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.containers import SequenceValue
+from dovetail.capture.values.scalar import NumpyNumber
+
+_KINDS: dict[type, type] = {np.int64: int, np.float64: float}
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+    "floordiv": operator.floordiv, "mod": operator.mod,
+}  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """The same number as Python's."""
+    return value.plain if isinstance(value, NumpyNumber) and not value.seen else value
+
+
+def _made(s: Any, kind: type, number: Any) -> Value | None:
+    """`number` as a NumPy number of this kind; None where it does not vary or is of another kind."""
+    if kind not in _KINDS or not scalars.varies(number) or number.cls is not _KINDS[kind]:
+        return None
+    return NumpyNumber(s, kind(number.real), scalars.source_of(s, "{}({})", [s.bind(kind), number]), number)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Const) and value.cls in (int, float, *_KINDS)
+
+
+def binary(s: Any, name: str, left: Any, right: Any) -> Value | None:
+    """`left op right`, of which one is such a number."""
+    name = name if name in _OPERATORS else name[1:]
+    if name not in _OPERATORS or not (_is_number(left) and _is_number(right)):
+        return None
+    found = scalars.binary(s, name, *(Const(v.value.item()) if v.cls in _KINDS and not scalars.varies(v) else plain(v)
+                                      for v in (left, right)))  # fmt: skip
+    with np.errstate(all="ignore"):
+        wanted = _OPERATORS[name](*(v.real if scalars.varies(v) else v.value for v in (left, right)))
+    same = found is not None and scalars.varies(found) and wanted == found.real  # type: ignore[attr-defined]
+    return _made(s, type(wanted), found) if same else None
+
+
+def compare(s: Any, sign: str, function: Any, left: Any, right: Any) -> Value | None:
+    if not (_is_number(left) and _is_number(right)):
+        return None
+    found = scalars.compare(s, sign, function, plain(left), plain(right))
+    return None if found is None else Const(np.bool_(found.native()))
+
+
+def call(s: Any, function: Any, args: list[Any]) -> Value | None:
+    """Of Python's functions: those that give Python's numbers for NumPy's."""
+    given = [plain(a) for a in args]
+    if function in _PYTHONS and given[0].cls is _PYTHONS[function]:
+        return given[0]  # type: ignore[no-any-return]
+    return None if function in _OWN else scalars.call(s, function, given)
+
+
+_PYTHONS: dict[Any, type] = {int: int, float: float, operator.index: int}
+_OWN = (abs, round, min, max)  # these give NumPy's
+
+
+def computed(s: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Value | None:
+    """`function(*args, **kwargs)` of NumPy, where sizes or numbers that vary take part; None where it is not known."""
+    if kwargs or len(args) != 1:
+        return None
+    (value,) = args
+    if function in _REDUCTIONS and isinstance(value, SequenceValue):
+        items = [plain(v) for v in value.all(s)]
+        if not items or not all(isinstance(v, Const) and v.cls is int for v in items):
+            return None
+        return _made(s, np.int64, _REDUCTIONS[function](s, items)) if any(map(scalars.varies, items)) else None
+    value = plain(value)
+    if not scalars.varies(value) or value.cls not in _KINDS.values():
+        return None
+    if function in _KINDS:
+        same = value.cls is _KINDS[function]
+        return _made(s, function, value if same else scalars.call(s, _KINDS[function], [value]))
+    if not isinstance(function, np.ufunc) or function.nin != 1 or function.nout != 1:
+        return None
+    with np.errstate(all="ignore"):
+        found = function(value.real)
+    if type(found) not in _KINDS:
+        return None
+    parts = [s.bind(_KINDS[type(found)]), s.bind(function), value]
+    return _made(s, type(found), scalars.computed(s, "{}({}({}))", parts, found.item(), False))
+
+
+def _product(s: Any, items: list[Any]) -> Any:
+    return reduce(lambda a, b: scalars.binary(s, "mul", a, b) or Const(a.value * b.value), items)
+
+
+def _extreme(function: Any) -> Callable[[Any, list[Any]], Any]:
+    return lambda s, items: scalars.call(s, function, items) if len(items) > 1 else items[0]
+
+
+_REDUCTIONS: dict[Any, Callable[[Any, list[Any]], Any]] = {
+    np.prod: _product, np.sum: lambda s, items: scalars.added(s, items, Const(0)), np.max: _extreme(max),
+    np.min: _extreme(min),
+}  # fmt: skip
+scalars.KINDS[NumpyNumber] = scalars.Kind(binary, compare, call)
