@@ -58,7 +58,6 @@ class SizeTable:
     nodes: dict[Dim, Any] = field(default_factory=dict)  # placeholders of sizes
     seen: dict[str, int] = field(default_factory=dict)  # all sizes of tensors from outside
     numbers: dict[Source, Dim] = field(default_factory=dict)
-    shut: int = 0  # graphs around that take no integers
     late: dict[Symbol, tuple[Any, int | None]] = field(default_factory=dict)  # the node that tells it, and where
     refused: int = 0  # who is at work does not know late sizes
     repeatable: bool = True  # has nothing been done that shows when the graph finds that a late size is another one?
@@ -272,7 +271,7 @@ def is_late_size(value: Any) -> bool:
 
 def as_argument(s: Any, value: Any) -> Dim | None:
     """A number that varies as a size, where an operation takes none; None if it cannot be one."""
-    dim = as_dim(s, value) if value.cls is int and not s.table.shut else None
+    dim = as_dim(s, value) if value.cls is int else None
     return None if isinstance(dim, int) else dim
 
 

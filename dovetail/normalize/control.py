@@ -20,6 +20,7 @@ from dovetail.ir.checks import assumed
 from dovetail.normalize.record import Recorder
 from dovetail.ops import higher
 from dovetail.ops.fake import to_fake
+from dovetail.ops.fake.relations import dim_or_node
 from dovetail.ops.fake.tensor import run
 
 aten = torch.ops.aten
@@ -28,7 +29,9 @@ Record = Callable[[Any, Sequence[Any]], AtenGraph]
 
 def _inner(recorder: Recorder, record: Record, module: Any, tensors: Sequence[Any]) -> AtenGraph:
     """The graph of `module` for such tensors as the nodes of `tensors` give."""
-    fakes = [recorder.node_of(recorder.handle(t)).meta["val"] for t in tensors]
+    fakes = [
+        recorder.node_of(recorder.handle(t)).meta["val"] if isinstance(t, torch.Tensor) else t for t in tensors
+    ]
     with _disable_current_modes():  # else this graph's operators would be recorded outside as well
         return record(module, fakes)
 
@@ -48,7 +51,7 @@ def _call(recorder: Recorder, call: Subprogram, args: tuple[Any, ...], vals: lis
     def node(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return recorder.node_of(recorder.handle(value))
-        return [node(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return [node(v) for v in value] if isinstance(value, (list, tuple)) else dim_or_node(value)
 
     results = [to_fake(v) if isinstance(v, torch.Tensor) else v for v in vals]
     recorder.bind(recorder.create(call, tuple(map(node, args)), {}, results), results)
@@ -77,7 +80,7 @@ def _choose(callables: Any, pred: torch.Tensor, true_inputs: Any, false_inputs: 
 
 
 def _check_alone(recorder: Recorder, written: list[Any], tensors: list[Any]) -> None:
-    bases = {id(t): recorder.handle(t).base for t in tensors}
+    bases = {id(t): recorder.handle(t).base for t in tensors if isinstance(t, torch.Tensor)}
     for target in written:
         if any(base is bases[id(target)] for other, base in bases.items() if other != id(target)):
             raise _refused("a branch writes to a tensor that shares memory with another one that it uses")

@@ -261,3 +261,30 @@ REFUSED = {
 @pytest.mark.parametrize("code, program", [(code, p) for code, programs in REFUSED.items() for p in programs])
 def test_what_is_refused(code, program):
     assert refused(program, torch.rand(4, 4)) == code
+
+
+SIZED = {
+    "cond": lambda f, x: f.cond(
+        x.sum() > 0, lambda: x * x.shape[0] + torch.arange(x.shape[1]),
+        lambda: x[: x.shape[0] // 2 + 1].sum() + torch.zeros(x.shape),
+    ),
+    "operands": lambda f, x: f.cond(x.sum() > 0, lambda y: y[1:] * y.shape[1], lambda y: y[:-1] + x.shape[0], (x,)),
+    "while_loop": lambda f, x: f.while_loop(
+        lambda i, y: i < 3, lambda i, y: (i + 1, y * x.shape[0] + torch.ones(x.shape[1])), (torch.tensor(0), x),
+    ),
+    "map": lambda f, x: f.map(lambda row: row / row.shape[0] + x.shape[1], x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", SIZED)
+def test_sizes_inside_may_vary(name, backend, grad):
+    compiled = dovetail.compile(functools.partial(SIZED[name], Ours), backend=backend, fullgraph=True)
+    for rows, columns, sign in ((4, 6, 1), (6, 8, -1), (7, 10, 1), (2, 4, -1), (1, 2, 1), (5, 5, 1)):
+        x = (torch.rand(rows, columns) * sign).requires_grad_(grad and name != "while_loop")
+        found, wanted = compiled(x), SIZED[name](Plain, x)
+        same(found, wanted)
+        if x.requires_grad:
+            same(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (found, wanted)))
+    assert len(compiled._dovetail_dispatcher.entries) <= 3

@@ -32,7 +32,7 @@ class Body:
     """A function that may run any number of times, traced: `graph` and `lifted` go into the node."""
 
     def __init__(self, s: Any, name: str, what: str, call: Callable[[Region], Value]) -> None:
-        self.region = Region(s, name, takes_sizes=False)
+        self.region = Region(s, name)
         with self.region as region:
             output, _ = structure.pair(s, call(region))
             region.refuse_changes(what)

@@ -22,12 +22,11 @@ from dovetail.capture.values.tensor import TensorValue
 class Region:
     """A graph inside the session's current one, which is the current one until the block ends.
 
-    `graph` stands for the finished module in arguments of nodes outside. `takes_sizes`: may parameters be integers that
-    differ from call to call?
+    `graph` stands for the finished module in arguments of nodes outside.
     """
 
-    def __init__(self, s: Any, name: str, takes_sizes: bool = True) -> None:
-        self.s, self.name, self.takes_sizes = s, name, takes_sizes
+    def __init__(self, s: Any, name: str) -> None:
+        self.s, self.name = s, name
         self.nodes = torch.fx.Graph()
         self.modules: dict[str, Any] = {}
         self.last: torch.fx.Node | None = None
@@ -40,7 +39,6 @@ class Region:
         self.grad_mode = torch.is_grad_enabled()
         s.graph, s.subgraphs = self.nodes, self.modules
         s.open_graphs.append(self.nodes)
-        s.table.shut += not self.takes_sizes
         s.effects.watchers.append(self)
         self.started = serial()
         return self
@@ -49,7 +47,6 @@ class Region:
         s = self.s
         s.graph, s.subgraphs = self.outer
         s.open_graphs.remove(self.nodes)
-        s.table.shut -= not self.takes_sizes
         s.effects.watchers.remove(self)
         s.by_fake.update({fake: value for fake, value in self.hidden.items() if value is not None})
         if kind is not None:  # the program may go on without this graph
