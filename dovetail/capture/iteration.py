@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from dovetail.capture.ranges import RangeIterator, SizeRange
 from dovetail.capture.values.base import Const, Raised, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue, ViewValue
@@ -78,6 +79,8 @@ class _Listed(dict[Any, Value]):
 
 
 def _walk_native(s: Any, value: Value) -> Value:
+    if isinstance(value, SizeRange) and not value.seen:
+        return RangeIterator(s, value)
     native = value.native()
     try:
         items = iter(native)

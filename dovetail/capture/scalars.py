@@ -143,7 +143,7 @@ def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, r
     texts = _text(left) and _text(right)
     if not texts and not (_number(left) and _number(right)):
         return boolean(sign == "!=") if sign in ("==", "!=") and _literal(left) and _literal(right) else None
-    return outcome(s, f"({{}} {sign} {{}})", [left, right], function(_real(left), _real(right)))
+    return outcome(s, f"({{}} {sign} {{}})", [left, right], function(number_of(left), number_of(right)))
 
 
 def contains(s: Any, keys: Iterable[Any], item: Any) -> bool | None:
@@ -195,7 +195,7 @@ def added(s: Any, values: list[Any], start: Any) -> Value:
         return whole
     if any(map(varies, numbers)):
         template = f"{{}}(({'{}, ' * len(values)}), {{}})"
-        made = computed(s, template, [s.bind(sum), *numbers], sum(map(_real, values), _real(start)), False)
+        made = computed(s, template, [s.bind(sum), *numbers], sum(map(number_of, values), number_of(start)), False)
         if made is not None:
             return made
     return Const(sum((v.value for v in values), start.value))
@@ -216,7 +216,7 @@ def joined(s: Any, parts: list[Value]) -> Value | None:
     """Texts in one."""
     if not any(map(is_open, parts)) or not all(isinstance(p, Const) for p in parts):
         return None
-    whole = "".join(_real(p) for p in parts)
+    whole = "".join(number_of(p) for p in parts)
     return computed(s, f"''.join(({' '.join('{},' for _ in parts)}))", parts, whole, True)
 
 
@@ -233,7 +233,8 @@ def is_representable(s: Any, value: ScalarValue) -> bool:
 # ---------------------------------------------------------------- making them
 
 
-def _real(value: Any) -> Any:
+def number_of(value: Any) -> Any:
+    """Its value in the call that is captured."""
     return value.real if isinstance(value, LateConst) else value.value
 
 
@@ -251,7 +252,7 @@ def _literal(value: Any) -> bool:
 
 def _result(function: Any, args: list[Any]) -> Any:
     try:
-        return function(*map(_real, args))
+        return function(*map(number_of, args))
     except (ArithmeticError, ValueError, TypeError):
         return None
 

@@ -52,6 +52,43 @@ def test_two_compilations_serve_any_size(name: str, backend: str, grad: bool) ->
     assert len(ours._dovetail_dispatcher.entries) == 2
 
 
+RANGES = {
+    "parts": (lambda x: torch.cat([x[k : k + 5] * (k + 1) for k in range(0, x.shape[0], 5)]), (11, 12, 15), (16, 20)),
+    "from the second": (lambda x: [x[:k].sum() for k in range(2, x.shape[0], 4)], (7, 8, 10), (11, 14)),
+    "none": (lambda x: [x[k] for k in range(x.shape[0], 6)], (6, 7, 12), (13, 9)),
+    "to another size": (lambda x: [x[k] for k in range(x.shape[0] - 3, x.shape[0])], (7, 8, 12), (13, 9)),
+    "with prints": (lambda x: [(print(end=""), x[k] + k)[1] for k in range(0, x.shape[0], 8)], (9, 12, 16), (10, 11)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+@pytest.mark.parametrize("name", RANGES)
+def test_a_loop_relies_on_how_often_it_runs(name: str, backend: str) -> None:
+    fn, first, second = RANGES[name]
+    ours = dovetail.compile(fn, backend=backend)
+    for rows in (*first, *second):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(ours(x), fn(x))
+    wanted = {"parts": 3, "from the second": 3}.get(name, 2)
+    assert len(ours._dovetail_dispatcher.entries) == wanted
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+def test_breaks_in_such_a_loop(backend: str) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        total = x.sum()
+        for start in range(0, x.shape[0], 4):
+            total = total + x[start : start + 4].cumsum(0)[-1].sum() * float(total.detach() > start)
+        for start in reversed(range(0, x.shape[0], 5)):
+            total = total * 2 + x[start, 0] + len(range(x.shape[0]))
+        return total
+
+    ours = dovetail.compile(fn, backend=backend)
+    for rows in (9, 10, 11, 12, 5, 13, 4):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(ours(x), fn(x))
+
+
 def test_errors_are_eagers() -> None:
     for fn, words in (
         (lambda x: torch.arange(x.shape[0], 0, 1.0), "inconsistent with step sign"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import hashing, indexed, scalars
+from dovetail.capture import hashing, indexed, ranges, scalars
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.awaited import OPERATOR, of_attribute, of_next, of_setter, within
 from dovetail.capture.breaks.remainders import advance_or, discard, exists, fetch_or
@@ -348,7 +348,7 @@ def _range(s: Any, args: Args, kwargs: Kwargs) -> Value:
         if isinstance(arg, TensorValue):
             s.torch_method("item", [arg], {})
     args = [s.call(s.find_special(a, "__index__")) if isinstance(a, ObjectValue) else a for a in args]
-    return fold(s, range, args, kwargs)
+    return ranges.between(s, args) or fold(s, range, args, kwargs)
 
 
 # ---------------------------------------------------------------- iteration

@@ -1,0 +1,73 @@
+"""Ranges between sizes that vary: a loop relies on how often it runs, and its items are sizes again.
+
+    for start in range(0, n, 128):      ->      relies on 128*(k - 1) < n <= 128*k, where it runs k times
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dovetail.capture import scalars, sizes
+from dovetail.capture.values.base import Const, LateConst, Value
+from dovetail.capture.values.iterators import ConstIterator, _from
+from dovetail.ops.fake.sizes import AT_LEAST, EQUAL
+
+
+class SizeRange(LateConst):
+    """A range; who asks for it relies on its bounds."""
+
+    __slots__ = ("bounds", "step")
+
+    def __init__(self, s: Any, bounds: list[Any], step: int) -> None:
+        self.s, self.bounds, self.step, self.seen = s, bounds, step, False
+        self.real = range(*(scalars.number_of(b) for b in bounds), step)
+        self.source = scalars.source_of(s, "{}({}, {}, {})", [s.bind(range), *bounds, Const(step)])
+
+    @property
+    def value(self) -> range:  # type: ignore[override]
+        if not self.seen:
+            self.seen = True
+            for bound in self.bounds:
+                bound.value  # noqa: B018 it is relied on from now on
+        return self.real  # type: ignore[no-any-return]
+
+
+def between(s: Any, args: list[Any]) -> Value | None:
+    """`range(*args)` where a bound is a size that varies; None where only constants will do."""
+    if not 1 <= len(args) <= 3:
+        return None
+    first, last, step = (Const(0), *args, Const(1)) if len(args) == 1 else (*args, Const(1))[:3]
+    if not any(map(sizes.is_open_size, (first, last))) or any(map(sizes.is_late_size, (first, last))):
+        return None
+    if not isinstance(step, Const) or sizes.is_open_size(step) or step.cls is not int or step.value <= 0:
+        return None
+    known = None not in (sizes.as_dim(s, first), sizes.as_dim(s, last))
+    return SizeRange(s, [first, last], step.value) if known else None
+
+
+class RangeIterator(ConstIterator):
+    """Walks such a range."""
+
+    __slots__ = ()
+
+    def __init__(self, s: Any, base: SizeRange) -> None:
+        super().__init__(s, base.real)
+        self.base = base
+        self.walk = self.items(s)
+
+    def items(self, s: Any) -> Iterator[Value]:
+        base: Any = self.base
+        first, last = (sizes.as_dim(s, bound) for bound in base.bounds)
+        times, table = len(base.real), s.table.sizes
+        if base.step == 1 and times:
+            table.holds(EQUAL, last - first - times)
+        else:
+            table.holds(AT_LEAST, first + times * base.step - last)
+            if times:
+                table.holds(AT_LEAST, last - first - (times - 1) * base.step - 1)
+        return (sizes.size_value(s, first + k * base.step) for k in range(times))
+
+    def parts(self, s: Any) -> Any:
+        base: Any = self.base
+        return _from, [base, Const(min(self.index, len(base.real)))]
