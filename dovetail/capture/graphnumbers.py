@@ -22,6 +22,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
     "floordiv": operator.floordiv, "mod": operator.mod,
 }  # fmt: skip
+DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.pos}
 
 #: Native functions of one number, and the type that they give; None: the argument's.
@@ -65,6 +66,11 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
     if function is None or not all(isinstance(v, GraphNumber) or _constant(v) for v in (left, right)):
         return None
     kind = float if function is operator.truediv or float in (left.cls, right.cls) else int
+    if isinstance(right, Const) and right.value == 0 and function in DIVISIONS:
+        try:
+            function(left.cls(1), right.value)
+        except ZeroDivisionError as error:  # a graph without a use for the quotient would not compute it
+            return s.throw_native(error)  # type: ignore[no-any-return]
     return _number(s, s.graph.call_function(function, (_argument(left), _argument(right))), kind)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from types import FunctionType, NoneType
 from typing import Any
 
+from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
-from dovetail.capture.values.containers import DictValue, ListValue, SetValue, TupleValue
+from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -24,7 +25,9 @@ def hashable(s: Any, value: Value) -> Any:
         s.guard(value.source, GuardKind.ID, value.real)
     if isinstance(value, Const):
         return value.value
-    if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
+    if isinstance(value, NumberValue):
+        raise NotNative(value)  # it differs from call to call
+    if isinstance(value, (ListValue, DictValue, SetValue, SliceValue)) and value.cls.__hash__ is None:
         s.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
     if isinstance(value, MethodValue):
         bound = _identity(s, value.receiver)  # methods are equal where this is one object, whatever its class says

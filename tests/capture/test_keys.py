@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import io
+import operator
+import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -105,3 +108,35 @@ def test_keys_that_have_no_hash():
         for call in (fn, dovetail.compile(fn, backend="eager")):
             with pytest.raises(TypeError, match="unhashable type"):
                 call(torch.ones(1))
+
+
+def test_numbers_of_numpy():
+    compiled, x = dovetail.compile(both, backend="eager"), torch.ones(1)
+    with pytest.warns(UserWarning, match="native-value"):
+        for given in ((1, 1), (2, 2), (3, 4), (4, 4), (1, 4)):
+            a, b = map(np.float64, given)
+            compare(compiled(x, a, b), both(x, a, b))
+
+
+@pytest.mark.parametrize("other", ({1: 2}, [1], (1, 2), {1, 2}, {1: 2}.keys(), frozenset([1]), slice(1)))
+@pytest.mark.parametrize("compared", (operator.eq, operator.le, operator.lt, operator.ne, lambda a, b: {b: a}))
+def test_sets_compare_with_sets(compared, other):
+    compiled = dovetail.compile(lambda x, a, b: (x, compared(a, b)), backend="eager")
+    for a, b in (({1}, other), (other, {1}), ({1: 2}.keys(), other)):
+        try:
+            expected = compared(a, b)
+        except TypeError as error:
+            with pytest.raises(TypeError, match=re.escape(str(error))):
+                compiled(torch.ones(1), a, b)
+        else:
+            compare(compiled(torch.ones(1), a, b)[1], expected)
+
+
+@pytest.mark.parametrize("divide", (operator.truediv, operator.floordiv, operator.mod))
+def test_a_quotient_that_nobody_uses(divide):
+    def fn(x):
+        divide(x.argmax().item(), 0)
+        return x
+
+    with pytest.raises(ZeroDivisionError):
+        dovetail.compile(fn, backend="eager")(torch.ones(3))

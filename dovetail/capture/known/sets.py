@@ -74,8 +74,15 @@ def _symmetric(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
     return _difference(a, b) + _difference(b, a)
 
 
-def _relation(test: Callable[[Any, Any], bool]) -> Method:
-    return lambda s, v, other: boolean(test(set(_entries(s, v)), set(_entries(s, other))))
+def _relation(test: Callable[[Any, Any], bool], operator: bool) -> Method:
+    """An operator compares with sets alone, a method with anything."""
+
+    def related(s: Any, v: Any, other: Value) -> Value:
+        if operator and not issubclass(other.cls, SETS):
+            return NOT_IMPLEMENTED
+        return boolean(test(set(_entries(s, v)), set(_entries(s, other))))
+
+    return related
 
 
 ALGEBRA = {
@@ -90,6 +97,7 @@ RELATIONS = {
 }  # fmt: skip
 
 VIEWS = tuple(type(getattr({}, kind)()) for kind in ("keys", "values", "items"))
+SETS = (set, frozenset, VIEWS[0], VIEWS[2])  # what operators compare with
 for _cls in (set, frozenset):
     for _operator, (_choose, _name, _in_place, _update) in ALGEBRA.items():
         methods(_cls, _operator)(_set_algebra(_choose, _name, True, False))
@@ -98,7 +106,7 @@ for _cls in (set, frozenset):
             methods(set, _in_place)(_set_algebra(_choose, _update, True, True))
             methods(set, _update)(_set_algebra(_choose, _update, False, True))
     for _name, _test in RELATIONS.items():
-        methods(_cls, _name)(_relation(_test))
+        methods(_cls, _name)(_relation(_test, _name[0] == "_"))
     methods(_cls, "__contains__")(lambda s, v, key: boolean(s.hashable(key) in v.entries))
     methods(_cls, "__len__")(lambda s, v: Const(len(v.entries)))
     methods(_cls, "__iter__")(lambda s, v: SetIterator(v, v.ordered(s)))
@@ -107,7 +115,7 @@ for _cls in (VIEWS[0], VIEWS[2]):
     for _operator, (_choose, _name, _in_place, _update) in ALGEBRA.items():
         methods(_cls, _operator)(_set_algebra(_choose, _name, False, False))
     for _name in ("__eq__", "__le__", "__ge__", "isdisjoint"):
-        methods(_cls, _name)(_relation(RELATIONS[_name]))
+        methods(_cls, _name)(_relation(RELATIONS[_name], _name[0] == "_"))
 
 
 @methods(set, "__init__")
@@ -158,7 +166,7 @@ def _set_clear(s: Any, v: Any) -> None:
 
 
 def _differs(s: Any, v: Any, other: Value) -> Value:
-    if not isinstance(other, (SetValue, ViewValue)):
+    if not issubclass(other.cls, SETS):
         return NOT_IMPLEMENTED
     return boolean(set(_entries(s, v)) != set(_entries(s, other)))
 
