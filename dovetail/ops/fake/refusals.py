@@ -34,6 +34,12 @@ _SHARED = {
     "masked_fill_": COMPLEX | REAL,
 }
 _REREADING = frozenset("bernoulli_ fill_ ldexp_ masked_scatter_ rrelu_with_noise_".split())
+#: Operators that exchange a part of a tensor, and what gives that part.
+_PARTS = {
+    aten.select_scatter.default: aten.select.int,
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.diagonal_scatter.default: aten.diagonal.default,
+}
 _PUTTING = frozenset((aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default))
 #: In-place operators whose result is converted to the type of what they write to, if that can hold it.
 _ARITHMETIC = frozenset(
@@ -54,6 +60,9 @@ def check(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], takes_indice
         _check_values(args[0], args[1], args[2])
     if func is aten.topk.default:
         _check_most(*args[:3])
+    part = _PARTS.get(func)
+    if part is not None:
+        _check_part(part, *args, **kwargs)
     chosen = _CHOSEN.get(func._schema.name)
     if chosen is not None and len(args) > 3:
         chosen(*args[:4])
@@ -78,6 +87,18 @@ def _broadcasts(func: Any) -> bool:
     name = _name(func)
     tagged = torch.Tag.pointwise in func.tags or name == "masked_fill_"
     return tagged and name.endswith("_") and not name.startswith("_")
+
+
+def _check_part(view: Any, own: torch.Tensor, source: torch.Tensor, *place: Any, **named: Any) -> None:
+    if any(type(n) not in (int, type(None)) for n in (*own.shape, *source.shape, *place, *named.values())):
+        return  # sizes that vary
+    with torch._C._DisableTorchDispatch():
+        part = view(torch.empty(own.shape, device="meta"), *place, **named)
+    if part.shape != source.shape:
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {list(source.shape)}, "
+            f"slice size = {list(part.shape)}"
+        )
 
 
 def _check_result(own: torch.Tensor, others: list[torch.Tensor]) -> None:
