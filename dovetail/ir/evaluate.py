@@ -259,7 +259,7 @@ class _GroupRun:
 
     def op(self, op: Op) -> torch.Tensor:
         args = [self.expr(a) for a in op.args]
-        if op.name == "cast":
+        if op.name in ("cast", "rounded"):
             return args[0].to(op.dtype)
         if op.name == "bitcast":
             return args[0].contiguous().view(op.dtype)

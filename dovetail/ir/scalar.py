@@ -107,6 +107,7 @@ _ROWS: tuple[ScalarOp, ...] = (
     # selection and conversion
     ScalarOp("where", 3, "any", "same", torch.where),  # (bool, T, T) -> T
     ScalarOp("cast", 1, "any", "given", None),  # type: ignore[arg-type]  # Tensor.to; see evaluate
+    ScalarOp("rounded", 1, "any", "given", None),  # type: ignore[arg-type]  # a cast that the program asks for
     ScalarOp("bitcast", 1, "any", "given", None),  # type: ignore[arg-type]  # Tensor.view(dtype)
 )
 

@@ -102,6 +102,13 @@ def cast(x: Expr, dtype: torch.dtype) -> Expr:
     return Op("cast", (cast(x, by_way_of) if by_way_of else x,), dtype)
 
 
+def rounded(x: Expr, dtype: torch.dtype) -> Expr:
+    """The same where the program itself asks for the dtype: what a shorter float loses stays lost."""
+    made = cast(x, dtype)
+    loses = isinstance(made, Op) and made.name == "cast" and dtype in HALF and made.args[0].dtype in FLOATS
+    return Op("rounded", made.args, dtype) if loses else made
+
+
 #: Floats reach short integers through a longer one, as in C10: what lies outside wraps around.
 _THROUGH = {torch.uint8: torch.int64, torch.int8: torch.int32, torch.int16: torch.int32}
 

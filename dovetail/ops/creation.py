@@ -128,7 +128,7 @@ def to_copy(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) ->
     """A copy in another dtype or memory format; to another device it stays a library call."""
     if self.device != out.device or self.dtype not in build.SUPPORTED or out.dtype not in build.SUPPORTED:
         return NotImplemented
-    return emit.pointwise(out, self.at)
+    return emit.pointwise(out, lambda indices: build.rounded(self.at(indices), out.dtype))
 
 
 @ROWS("aten::copy")
@@ -136,4 +136,4 @@ def copy(emit: Emitter, out: Spec, self: Value, src: Value, non_blocking: bool =
     """`src` broadcast to the shape, layout and dtype of `self`."""
     if src.device != out.device or src.dtype not in build.SUPPORTED or out.dtype not in build.SUPPORTED:
         return NotImplemented
-    return emit.pointwise(out, lambda indices: src.broadcast(indices))
+    return emit.pointwise(out, lambda indices: build.rounded(src.broadcast(indices), out.dtype))

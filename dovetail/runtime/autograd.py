@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ops.fake.layout import contiguous
 from dovetail.ops.fake.relations import all_same
 from dovetail.runtime.batches import is_batched, one_by_one
+from dovetail.runtime.listening import computed_from, refuse
 from dovetail.runtime.replay import Replay
 
 Call = Callable[..., Any]
@@ -111,6 +113,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     changing = [k for k, layout in zip(places, layouts, strict=True) if _changes(layout)]
     laid_out = [(layout, _is_contiguous(layout)) for layout in layouts]
     last = -pair.sizes or None
+    later = computed_from(pair, places)
     forward, backward, replay = compiled.forward, compiled.backward, compiled.replay
 
     class CompiledFunction(_Passing):
@@ -127,6 +130,8 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
                 ctx.numbers += found[last:]
             if changing:
                 ctx.layouts = [_now(*layout, results[k]) for layout, k in zip(laid_out, places, strict=True)]
+            if later:
+                ctx.watched = [(k, weakref.ref(results[k])) for k in later]
             if replay is not None:
                 ctx.inputs, ctx.versions, ctx.state = replay.kept(inputs), replay.versions(inputs), state
             return results
@@ -136,6 +141,8 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             given = [gradients[k] for k in places]
             if all(g is None for g in given):
                 return (None,) * len(pair.depends)
+            if later:
+                refuse(ctx.watched, later, gradients)
             if torch.is_grad_enabled():
                 return _again(ctx, replay, given)
             box = list(ctx.saved_tensors)

@@ -3,8 +3,8 @@
 before:  cast_f32(cast_bf16(x))          where(index(i) < 0, index(i) + 64, index(i))     t[value(index(i)), j]
 after:   x                               index(i)                                         t[i, j]
 
-The first keeps what rounding would lose and is left alone when rounding must follow eager's; the
-others are exact. A check whose condition is known to hold disappears with its group.
+The first keeps what rounding would lose and is left alone when rounding must follow eager's, or the program asked for
+it (`rounded`); the others are exact. A check whose condition is known to hold disappears with its group.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import dovetail
 from tests.autograd.comparing import BACKENDS, leaf, same
 
 
@@ -342,3 +343,46 @@ def test_a_function_from_outside_as_a_hook_of_what_is_computed(backend):
         return x.grad
 
     same(program, hooked, backend, fullgraph=False)
+
+
+@pytest.mark.parametrize("listen", [lambda t: t.retain_grad(), lambda t: t.register_hook(lambda g: g * 10)])
+def test_hooks_on_results_that_others_are_computed_from(listen):
+    """What flows from one to the other would not be seen: an error, no wrong gradient."""
+
+    def fn(x):
+        features = x * 2
+        return features, features.sin()
+
+    x = torch.randn(4, requires_grad=True)
+    features, scores = dovetail.compile(fn)(x)
+    listen(features)
+    with pytest.raises(RuntimeError, match="result 1 is computed from it"):
+        (features.sum() + scores.sum()).backward()
+
+    features, scores = dovetail.compile(fn)(x)
+    listen(features)
+    features.sum().backward()  # nothing comes by way of the scores
+    listened = x.grad.clone()
+    x.grad = None
+    features, scores = fn(x)
+    listen(features)
+    features.sum().backward()
+    torch.testing.assert_close(listened, x.grad)
+
+
+def test_hooks_on_results_on_either_side_of_a_break():
+    def fn(x):
+        features = x * 2
+        dovetail.graph_break()
+        return features, features.sin()
+
+    grads = []
+    x = torch.randn(4, requires_grad=True)
+    for call in (fn, dovetail.compile(fn)):
+        x.grad = None
+        features, scores = call(x)
+        features.retain_grad()
+        features.register_hook(lambda g: g * 10)
+        (features.sum() + scores.sum()).backward()
+        grads.append((features.grad, x.grad))
+    torch.testing.assert_close(grads[1], grads[0])

@@ -156,7 +156,7 @@ class Reference:
             return torch.where(mask, flat[torch.where(mask, places, 0)], torch.zeros((), dtype=expr.dtype))
         assert isinstance(expr, Op)
         args = [self.value(a) for a in expr.args]
-        if expr.name == "cast":
+        if expr.name in ("cast", "rounded"):
             return args[0].to(expr.dtype)
         if expr.name == "bitcast":
             return args[0].view(expr.dtype)

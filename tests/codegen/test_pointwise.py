@@ -122,7 +122,8 @@ DOMAINS = {
     "any": (*FLOATS, *INTS, torch.bool),
 }  # fmt: skip
 CASES = [
-    (name, dtype) for name, row in SCALAR_OPS.items() if name not in ELEMENTARY | {"cast", "bitcast", "where"}
+    (name, dtype) for name, row in SCALAR_OPS.items()
+    if name not in ELEMENTARY | {"cast", "rounded", "bitcast", "where"}
     for dtype in DOMAINS[row.domain]
 ]  # fmt: skip
 

@@ -185,7 +185,7 @@ def emit(w: Lanes, name: str, dtype: torch.dtype, operand: torch.dtype, args: tu
     """The operator `name` on arguments of dtype `operand`; `dtype` is the result's."""
     if name == "where":
         return w.select(*args)
-    if name == "cast":
+    if name in ("cast", "rounded"):
         return casts.cast(w, args[0], operand, dtype)
     if name == "bitcast":
         return casts.bitcast(w, args[0], operand, dtype)

@@ -116,7 +116,7 @@ def operator(name: str, dtype: torch.dtype, operand: torch.dtype, args: list[str
     """The operator on arguments of type `operand` (`where`: of its branches), giving `dtype`."""
     if name in _INFIX:
         return f"({args[0]} {_INFIX[name]} {args[1]})"
-    if name == "cast":
+    if name in ("cast", "rounded"):
         return cast(args[0], operand, dtype)
     if name == "bitcast":
         return f"{args[0]}.to({types.name(dtype)}, bitcast=True)"
