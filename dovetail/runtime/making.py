@@ -120,7 +120,8 @@ def _older(version: int, late: int) -> int:
 
 
 def _order(returned: Sequence[Returned]) -> list[int]:
-    """Positions of outputs, each after the one that it is made of."""
+    """Positions of outputs, each after the one that it is made of, and older ones first: a view that was read when its
+    counter said more gets another history again where it says less."""
     order: dict[int, None] = {}
 
     def place(k: int) -> None:
@@ -129,6 +130,6 @@ def _order(returned: Sequence[Returned]) -> list[int]:
                 place(returned[k].value)
             order[k] = None
 
-    for k in range(len(returned)):
+    for k in sorted(range(len(returned)), key=lambda k: -returned[k].late):
         place(k)
     return list(order)

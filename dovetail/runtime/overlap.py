@@ -40,6 +40,8 @@ def protect(call: Call, eager: Call, written: Sequence[int], inputs: Sequence[An
         return eager
     fixed = [(t.data_ptr(), span(t)) for t in constants]
     spans = [span(t) if fits else None for t, fits in zip(inputs, known, strict=True)]
+    if all(spans[k] == 0 for k in written):
+        return call
     if None in spans:
         return _by_metadata(call, eager, frozenset(written), fixed)
     return _by_address(call, eager, frozenset(written), spans, fixed)

@@ -149,6 +149,15 @@ PROGRAMS = {
     "views of an input before and after a write": (
         PLAIN, "y = x.view(-1); x.add_(1); return y, x.t()", "x.requires_grad_()",
     ),
+    "a hook on an input that was read before and after a write": (
+        f"{LEAF}[1:]", "y = x.view(-1); x.detach().add_(1); return x[0], y", "x.register_hook(lambda g: g * 3)",
+        "total(*out).backward()",
+    ),
+    "a hook on a result that was read before and after a write": (
+        LEAF, "y = (x * 2)[1:]; z = y.view(-1); y.detach().add_(1); return y[0], y, z",
+        "out[1].register_hook(lambda g: g * 3)", "total(*out).backward()",
+    ),
+    "rows without elements are written to": ("torch.randn(2, 0)", "for row in x: row.mul_(0.5)"),
     "a view that is reshaped after a write": (
         PLAIN, "y = x * 2; z = y.view(-1); y.add_(1); z.unsqueeze_(0); return y, z", "out[0].requires_grad_()",
     ),
@@ -166,7 +175,7 @@ def test_like_eager(name, backend):
     made, body, *after = PROGRAMS[name]
     lines = "\n".join(f"    see(lambda: {line})" for line in after) or "    pass"
     found = check(
-        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    x = {made}\n    return [x, Module()], [x]\n\n\n"
+        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    x = {made}\n    return [x, Module()], [x, x._base]\n\n\n"
         f"def program(x, m):\n    {body}\n\n\ndef afterwards(see, args, kept, out, x, m):\n{lines}\n",
         backend,
     )
