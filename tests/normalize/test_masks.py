@@ -62,19 +62,24 @@ def test_kept(name):
     torch.testing.assert_close(dovetail.compile(fn)(Q), fn(Q), equal_nan=True)
 
 
+def outcome(fn):
+    try:
+        return fn(Q)
+    except RuntimeError as error:
+        return str(error)
+
+
 def test_sizes_that_eager_refuses():
     fn = attention(lambda: torch.ones(4, 5, dtype=torch.bool))
-    with pytest.raises(RuntimeError) as eager:
-        fn(Q)
-    with pytest.raises(RuntimeError) as ours:
-        dovetail.compile(fn)(Q)
-    assert str(ours.value) == str(eager.value)
+    assert isinstance(outcome(fn), str)
+    assert outcome(dovetail.compile(fn)) == outcome(fn)
 
 
 def test_masks_beside_a_causal_one():
-    assert masked(IDLE["filled"], is_causal=True)
+    """Newer versions of PyTorch refuse the two together."""
     fn = attention(IDLE["filled"], is_causal=True)
-    torch.testing.assert_close(dovetail.compile(fn)(Q), fn(Q))
+    ours, eager = outcome(dovetail.compile(fn)), outcome(fn)
+    assert ours == eager if isinstance(eager, str) else torch.allclose(ours, eager)
 
 
 def test_a_mask_that_learns():
