@@ -94,10 +94,7 @@ def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
     s.gradients.written |= bool(_from_outside(s, changed))
     for value in _from_outside(s, [t for t in changed if t.requires_grad]):
         s.gradients.turned = True
-        if value.source is not None:
-            s.guard(Computed("{}._is_view()", (value.source,)), GuardKind.ID, value.origin._is_view())
-        if value.origin._is_view():
-            _history(s, "gets")
+        _rely_on_no_view_outside(s, value, "gets")
         if value.source is not None and value.origin.requires_grad and torch.is_grad_enabled():
             _rely_on_leaf(s, value)
 
@@ -108,6 +105,7 @@ def note_views(s: Any, node: Any, result: Any, read: list[Any]) -> None:
     `read` are fakes. Of a view from outside it is remembered who computes with its history (what gives the view itself,
     as `x.to(x.dtype)` does, computes nothing); where the time counts the node stays, though nobody needs its result.
     """
+    _rely_on_first_histories(s, result, read)
     if any(_renewed_by_now(s, fake) for fake in read):
         node.meta["renews"] = True
     elif s.graph is s.root and torch.is_grad_enabled():
@@ -138,6 +136,25 @@ def rely_on_no_view(s: Any, value: TensorValue) -> None:
     """PyTorch refuses to cut a view from what it is a view of; the fake of a view from outside is none."""
     if value.origin is not None and value.origin._is_view() and value.fake.requires_grad:
         _history(s, "has")
+
+
+def _rely_on_first_histories(s: Any, result: Any, read: list[Any]) -> None:
+    """A graph computes with the histories that its inputs have when it begins; a view gets another by being read after
+    a write under another name, `x.detach().add_(1)`, and hooks on it are hooks on that one."""
+    given = _from_outside(s, [fake for fake in read if fake.requires_grad])
+    written = [value for value in given if value.fake._version and value.origin.requires_grad]
+    if not written or not torch.is_grad_enabled():
+        return
+    if any(getattr(each, "requires_grad", False) for each in pytree.tree_leaves(result)):
+        for value in written:
+            _rely_on_no_view_outside(s, value, "has")
+
+
+def _rely_on_no_view_outside(s: Any, value: TensorValue, how: str) -> None:
+    if value.source is not None:
+        s.guard(Computed("{}._is_view()", (value.source,)), GuardKind.ID, value.origin._is_view())
+    if value.origin._is_view():
+        _history(s, how)
 
 
 def _from_outside(s: Any, fakes: list[Any]) -> list[Any]:

@@ -153,6 +153,13 @@ PROGRAMS = {
         f"{LEAF}[1:]", "y = x.view(-1); x.detach().add_(1); return x[0], y", "x.register_hook(lambda g: g * 3)",
         "total(*out).backward()",
     ),
+    "a hook on an input that is read after a write": (
+        f"{LEAF}[1:]", "x.detach().add_(1); return x.sin()", "x.register_hook(lambda g: g * 3)",
+        "total(out[0]).backward()",
+    ),
+    "a hook on an input that is read after a write, for nothing": (
+        f"{LEAF}[1:]", "x.detach().add_(1); x.sin()", "x.register_hook(lambda g: g * 3)", "total(x).backward()",
+    ),
     "a hook on a result that was read before and after a write": (
         LEAF, "y = (x * 2)[1:]; z = y.view(-1); y.detach().add_(1); return y[0], y, z",
         "out[1].register_hook(lambda g: g * 3)", "total(*out).backward()",
