@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -350,3 +351,30 @@ def test_sizes_that_are_often_other_ones_end_the_graph_after_all() -> None:
         same(compiled(given, mask), fn(given, mask))
     (entry,) = compiled._dovetail_dispatcher.entries
     assert entry.captured.breaks
+
+
+@pytest.mark.parametrize("shape", [(1,), (0, 3), (1, 1)])
+def test_a_shape_states_how_many_elements_there_are(shape: tuple[int, ...]) -> None:
+    """However few: eager mode refuses all else, and so does the compiled program."""
+    compiled = dovetail.compile(lambda x: x[x > 0].reshape(shape) * 2, fullgraph=True)
+    fits, other = torch.ones(math.prod(shape)), torch.ones(2)
+    for _ in range(2):
+        same(compiled(fits), torch.ones(shape) * 2)
+        with pytest.raises(RuntimeError, match="is invalid for input of size 2"):
+            compiled(other)
+
+
+@pytest.mark.filterwarnings("error:dovetail compiles")
+def test_a_shape_that_is_made_of_how_many_elements_there_are() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        found = torch.where(x)[1]
+        rows = found.reshape(4, found.shape[0] // 4)
+        rows.repeat(1, 2)[2 * rows.shape[1] - 1]
+        return rows
+
+    compiled = dovetail.compile(fn, dynamic=True)
+    for columns in (0, 1, 0):
+        x = torch.ones(8, columns)
+        same(compiled(x), fn(x))
+    with pytest.raises(IndexError):
+        compiled(torch.ones(8, 2))

@@ -69,7 +69,7 @@ def inferred(sizes: Sequence[Any], elements: Any) -> tuple[Any, ...]:
     if any(isinstance(n, int) and n < -1 for n in sizes):
         raise RuntimeError(f"invalid shape dimension {min(n for n in sizes if isinstance(n, int))}")
     if not open_:
-        if not same(known, elements) and known != elements:
+        if not same(known, elements) and not expected(known == elements):
             raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {elements}")
         return tuple(shape)
     if not known > 0:
@@ -77,7 +77,7 @@ def inferred(sizes: Sequence[Any], elements: Any) -> tuple[Any, ...]:
             f"cannot reshape tensor of {elements} elements into shape {list(sizes)} because the unspecified dimension "
             "size -1 can be any value and is ambiguous"
         )
-    if not same(elements % known, 0) and elements % known != 0:
+    if not same(elements % known, 0) and not expected(elements % known == 0):
         raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {elements}")
     shape[open_[0]] = elements // known
     return tuple(shape)
