@@ -125,13 +125,3 @@ def test_a_size_that_the_program_finds_out_is_not_expected_to_be_what_it_cannot_
     n, late = sizes.symbol("n", 4), sizes.late_symbol("a mask")
     sizes.expect(AT_LEAST, 1 - late, True)
     assert not same(sizes, n, late)
-
-
-def test_a_symbol_that_comes_to_be_a_number_is_one_in_all_that_is_made_of_it() -> None:
-    sizes = Sizes()
-    n, m = sizes.symbol("n", 2), sizes.symbol("m", 0)
-    assert sizes.holds(EQUAL, dims.floordiv(n, 2) * m)
-    assert sizes.holds(EQUAL, n - 2)
-    assert sizes.resolve(m) == 0
-    assert sizes.resolve(dims.maximum(m - 3, 0) + 5) == 5
-    assert sizes.resolve(dims.maximum(m + n, 3)) == 3
