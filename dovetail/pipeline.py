@@ -46,6 +46,7 @@ from dovetail.runtime import program as program_runtime
 from dovetail.runtime import staged as staged_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable, unless_hooked
 from dovetail.runtime.gpu.graphs import Recorder
+from dovetail.runtime.listening import views_too
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
 from dovetail.runtime.overlap import protect, several_in_one_place
 from dovetail.runtime.replay import Replay
@@ -153,6 +154,7 @@ def _train(
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
     call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten, fakes, results_of(joint.aten))
+    call = views_too(call, joint, pair)
     call = unless_hooked(call, graph.forward, pair)
     return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
 

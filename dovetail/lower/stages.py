@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.errors import Unsupported
 from dovetail.ir import dims
 from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.ir.binding import bind
@@ -42,7 +43,12 @@ class _Stages:
     def __init__(self, aten: AtenGraph, finders: list[Node]) -> None:
         self.aten, self.finders = aten, set(finders)
         self.nodes = list(aten.graph.nodes)
-        self.sizes = next(_node(s).sizes for n in finders for s in _raw(n.meta["val"]))
+        found = [_node(s).sizes for n in finders for s in _raw(n.meta["val"])]
+        if not found:
+            raise Unsupported(
+                "data-dependent-size", f"{finders[0].target} finds out a size that PyTorch's code took to be a constant"
+            )
+        self.sizes = found[0]
         self.level: dict[Node, int] = {}
         self.symbol_level: dict[Symbol, int] = {}
         self.wanted: dict[int, dict[Node, None]] = {}  # what each part gives

@@ -356,7 +356,7 @@ def test_hooks_on_results_that_others_are_computed_from(listen):
     x = torch.randn(4, requires_grad=True)
     features, scores = dovetail.compile(fn)(x)
     listen(features)
-    with pytest.raises(RuntimeError, match="result 1 is computed from it"):
+    with pytest.raises(RuntimeError, match=r"of shape \(4,\), has a hook"):
         (features.sum() + scores.sum()).backward()
 
     features, scores = dovetail.compile(fn)(x)
@@ -386,3 +386,14 @@ def test_hooks_on_results_on_either_side_of_a_break():
         (features.sum() + scores.sum()).backward()
         grads.append((features.grad, x.grad))
     torch.testing.assert_close(grads[1], grads[0])
+
+
+def test_hooks_on_views_of_results_that_others_are_computed_from():
+    def fn(x):
+        features = (x * 2)[1:]
+        return features.relu(), features
+
+    scores, features = dovetail.compile(fn)(torch.randn(4, requires_grad=True))
+    features.register_hook(lambda g: g * 3)
+    with pytest.raises(RuntimeError, match=r"of shape \(3,\), has a hook"):
+        (scores.sum() + features.sum()).backward()

@@ -21,6 +21,8 @@ _DATA_DEPENDENT = {
     torch.Tag.dynamic_output_shape: ("data-dependent-output", "the size of its result depends on values"),
     torch.Tag.data_dependent_output: ("data-dependent-value", "its result is a Python value that depends on a tensor"),
 }
+#: Operators without a tag that newer versions of PyTorch give them.
+_UNTAGGED = {torch.ops.aten._unique.default: torch.Tag.dynamic_output_shape}
 _META = torch.device("meta")
 _REMEDY = "keep the value in a tensor (torch.where, masks), or move this step out of the compiled function"
 
@@ -96,7 +98,7 @@ def _has_size(value: Any) -> bool:
 
 def refuse_data_dependent(func: Any) -> None:
     for tag, (code, why) in _DATA_DEPENDENT.items():
-        if tag in func.tags:
+        if tag in func.tags or _UNTAGGED.get(func) is tag:
             raise Unsupported(code, f"{func} cannot be part of a graph: {why}", _REMEDY)
 
 
