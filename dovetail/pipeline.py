@@ -24,6 +24,7 @@ from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.ir.aten import AtenGraph, results_of, subprograms
 from dovetail.ir.captured import REPEATED, Captured, Continuation
+from dovetail.ir.checks import OtherSizes, assumed
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable
 from dovetail.ir.kernel import Kernel
@@ -126,7 +127,18 @@ def _compile(
     call = recounted(call, aten, builder is build)
     call = call if plain else handed_out(call, again, aten.returned, (), fakes, results_of(aten))
     call = spent(call, used) if used else call
-    return protect(call, graph.forward, written, fakes, list(aten.constants.values()))
+    return protect(call, _uncompiled(graph), written, fakes, list(aten.constants.values()))
+
+
+def _uncompiled(graph: torch.fx.GraphModule) -> Compiled:
+    """The graph, where the program must not run; what runs its code in plain Python, if it may find out too late that
+    sizes are not what it was made for."""
+    late = any(n.target is assumed and not n.args[1] for n in graph.graph.nodes)
+    return _elsewhere if late and graph.meta.get(REPEATED) else graph.forward
+
+
+def _elsewhere(*inputs: Any) -> Any:
+    raise OtherSizes("tensors that do not overlap, without hooks", undone=True)
 
 
 def _again(graph: torch.fx.GraphModule) -> Compiled:
@@ -155,8 +167,8 @@ def _train(
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
     call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten, fakes, results_of(joint.aten))
     call = views_too(call, joint, pair)
-    call = unless_hooked(call, graph.forward, pair)
-    return protect(call, graph.forward, written, fakes, list(joint.aten.constants.values()))
+    call = unless_hooked(call, _uncompiled(graph), pair)
+    return protect(call, _uncompiled(graph), written, fakes, list(joint.aten.constants.values()))
 
 
 def _operators(
