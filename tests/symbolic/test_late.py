@@ -385,6 +385,7 @@ def test_inputs_that_overlap():
 
     def fn(x, y, rows, place):
         row = rows[2]
+        row.squeeze_()
         rows[place] = row
         x.add_(y)
         return row @ x
