@@ -449,9 +449,10 @@ GRAPH_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
 
 
 def _graph_attribute(s: Any, value: TensorValue, name: str) -> Value:
+    read = [] if value.fake.is_inference() else [(value.fake, value.fake._version)]
     result = run_native(s, getattr, [value.fake, name], {})
     node = s.graph.create_node("call_function", getattr, (reachable(s, value).node, name))
-    return _record(s, node, result, [])
+    return _record(s, node, result, read)
 
 
 def _metadata(name: str) -> Callable[[Any, TensorValue], Value]:

@@ -247,6 +247,19 @@ def test_what_is_written_before_a_view_that_cannot_be_brought_up_to_date_is_writ
 
 
 @pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
+@pytest.mark.parametrize("read", ["T", "mT", "H", "t()"])
+def test_reading_a_view_that_cannot_be_brought_up_to_date_raises(read, backend):
+    found = check(
+        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n"
+        "    x = torch.randn(2, 4).requires_grad_() * 2\n    return [x[:]], []\n\n\n"
+        f"def program(x):\n    z = Viewed.apply(x); x.relu_(); y = x.sin(); z.{read}; return y\n\n\n"
+        "def afterwards(see, args, kept, out, x):\n    pass\n",
+        backend,
+    )
+    assert found.raised and not found.difference, found.difference
+
+
+@pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
 def test_a_view_by_a_users_function_is_out_of_date_by_a_write(backend):
     found = check(
         f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    return [torch.randn(4)], []\n\n\n"
