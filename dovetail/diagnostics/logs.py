@@ -97,17 +97,24 @@ class _Stream(logging.StreamHandler[Any]):
         super().emit(record)
 
 
+@functools.cache
+def _logger(name: str) -> logging.Logger:
+    """Asked for once: `getLogger` takes a lock of the process, which Ctrl-C at that moment leaves taken, and every
+    compilation asks whether its logs are on."""
+    return logging.getLogger(f"{_ROOT}.{name}")
+
+
 def is_on(name: str) -> bool:
-    return logging.getLogger(f"{_ROOT}.{name}").getEffectiveLevel() <= logging.INFO
+    return _logger(name).getEffectiveLevel() <= logging.INFO
 
 
 def log(name: str, message: str) -> None:
-    logging.getLogger(f"{_ROOT}.{name}").info("%s", message)
+    _logger(name).info("%s", message)
 
 
 def detail(name: str, message: str) -> None:
     """For those who asked for `+name`."""
-    logging.getLogger(f"{_ROOT}.{name}").debug("%s", message)
+    _logger(name).debug("%s", message)
 
 
 class LogSink:
