@@ -167,8 +167,9 @@ def _train(
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
     call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten, fakes, results_of(joint.aten))
     call = views_too(call, joint, pair)
-    call = unless_hooked(call, _uncompiled(graph), pair)
-    return protect(call, _uncompiled(graph), written, fakes, list(joint.aten.constants.values()))
+    uncompiled = _uncompiled(graph)
+    call = unless_hooked(call, uncompiled, pair)
+    return protect(call, uncompiled, written, fakes, list(joint.aten.constants.values()))
 
 
 def _operators(

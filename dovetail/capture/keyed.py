@@ -36,20 +36,6 @@ class KeyAt(Source):
         return f"the key {self.place} of {self.base.name()}"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedItem(Source):
-    """`base[K[index]]`: an entry whose key has no literal form."""
-
-    base: Source
-    index: int
-
-    def expr(self) -> str:
-        return f"{self.base.expr()}[K[{self.index}]]"
-
-    def name(self) -> str:
-        return f"{self.base.name()}[...]"
-
-
 def look_up(s: Any, obj: Any, source: Source, key: Any) -> tuple[Value, Any] | None:
     """The entry outside under the native key, a tensor or a literal; None if there is none."""
     if not isinstance(key, TensorValue):

@@ -23,7 +23,7 @@ import torch
 
 from dovetail.capture.arrays import wrap_array, wrap_number
 from dovetail.capture.hashing import identified
-from dovetail.capture.keyed import KEYED, KeyAt, KeyedItem, look_up, read_keyed
+from dovetail.capture.keyed import KEYED, KeyAt, look_up, read_keyed
 from dovetail.capture.known.table import KNOWN
 from dovetail.capture.scalars import from_outside, varies_inside
 from dovetail.capture.sizes import size_value
@@ -354,7 +354,7 @@ def _read_dict(s: Any, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]
     entries = {}
     for k, key in enumerate(keys):
         literal = isinstance(key, (str, int, float, bool, type(None), bytes))
-        item = reach(source, key) if literal else KeyedItem(source, s.bind(key).index)
+        item = reach(source, key) if literal else At(source, s.bind(key))
         known, own = _entry_key(s, key, KeyAt(source, k))
         entries[own] = (known, Lazy(dict.__getitem__(obj, key), item))
     return entries

@@ -240,7 +240,8 @@ class Keyed(Source):
 
 @dataclass(frozen=True, slots=True)
 class At(Keyed):
-    """The item of `base`, a dictionary or a sequence, under a number or text that differs from call to call."""
+    """The item of `base`, a dictionary or a sequence, under a number or text that differs from call to call, or under a
+    key without a literal form."""
 
     mapping: bool = False
 

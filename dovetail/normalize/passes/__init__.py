@@ -25,5 +25,4 @@ def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
     add_biases_apart(aten)
     prefer_channels_last(aten, options)
     write_out_pools(aten)
-    remove_dead(aten)
     return aten

@@ -19,6 +19,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.passes.writer import Writer
 from dovetail.ops.fake import FakeMode
 
@@ -31,8 +32,9 @@ LARGEST = 16
 
 def write_out_pools(graph: AtenGraph) -> None:
     """In place on the graph."""
+    pools = [n for n in graph.graph.nodes if n.op == "call_function" and n.target is _POOL]
     with torch.no_grad(), FakeMode():
-        for node in [n for n in graph.graph.nodes if n.op == "call_function" and n.target is _POOL]:
+        for node in pools:
             results = list(node.users)
             if not results or any(user.target is not operator.getitem or user.args[1] for user in results):
                 continue
@@ -40,6 +42,8 @@ def write_out_pools(graph: AtenGraph) -> None:
             if made is not None and made.meta["val"].stride() == results[0].meta["val"].stride():
                 for result in results:
                     result.replace_all_uses_with(made)
+    if pools:
+        remove_dead(graph)
 
 
 def _maximum(write: Writer, pool: Node) -> Node | None:
