@@ -176,16 +176,24 @@ PROGRAMS = {
 }  # fmt: skip
 
 
+def compared(x, inputs, body, backend, after=(), kept="", before=""):
+    """What `check` finds of a program of tensors `x`, `y`, ... and modules `m`; `x` is made first, of it `inputs`."""
+    letters = iter("xyz")
+    names = ", ".join("m" if made == "Module()" else next(letters) for made in inputs)
+    lines = "\n".join(f"    see(lambda: {line})" for line in after) or "    pass"
+    return check(
+        f"{LIBRARY}{CALLERS}\n{before}\n"
+        f"def make_inputs():\n    x = {x}\n    return [{', '.join(inputs)}], [{kept}]\n\n\n"
+        f"def program({names}):\n    {body}\n\n\ndef afterwards(see, args, kept, out, {names}):\n{lines}\n",
+        backend,
+    )
+
+
 @pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_like_eager(name, backend):
     made, body, *after = PROGRAMS[name]
-    lines = "\n".join(f"    see(lambda: {line})" for line in after) or "    pass"
-    found = check(
-        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    x = {made}\n    return [x, Module()], [x, x._base]\n\n\n"
-        f"def program(x, m):\n    {body}\n\n\ndef afterwards(see, args, kept, out, x, m):\n{lines}\n",
-        backend,
-    )
+    found = compared(made, ["x", "Module()"], body, backend, after, "x, x._base")
     assert not found.difference, found.difference
 
 
@@ -193,12 +201,8 @@ def test_like_eager(name, backend):
 @pytest.mark.parametrize("made", ["x[:1]", "x.detach().requires_grad_()"])
 def test_a_view_is_out_of_date_by_a_write_under_another_name(made, backend):
     """Nobody needs what is computed of it, but PyTorch refuses that."""
-    found = check(
-        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    x = {LEAF}\n    return [x, {made}], []\n\n\n"
-        "def program(x, y):\n    with torch.no_grad():\n        z = y[:1]\n        x.mul_(2)\n    z + 1\n\n\n"
-        "def afterwards(see, args, kept, out, x, y):\n    pass\n",
-        backend,
-    )
+    body = "with torch.no_grad():\n        z = y[:1]\n        x.mul_(2)\n    z + 1"
+    found = compared(LEAF, ["x", made], body, backend)
     assert found.raised and not found.difference, found.difference
 
 
@@ -214,57 +218,38 @@ def test_a_view_is_out_of_date_by_a_write_under_another_name(made, backend):
     "y.add_(m.bias); checkpoint(torch.sin, z, use_reentrant=False); z.mul_(2); return z",
 ])  # fmt: skip
 def test_a_view_is_brought_up_to_date_by_what_nobody_needs(body, backend):
-    found = check(
-        f"{LIBRARY}{CALLERS}\nfrom torch.utils.checkpoint import checkpoint\n\n"
-        "def make_inputs():\n    x = torch.randn(4)\n    return [x, x[:], x[:], Module()], []\n\n\n"
-        f"def program(x, y, z, m):\n    {body}\n\n\ndef afterwards(see, args, kept, out, x, y, z, m):\n    pass\n",
-        backend,
-    )
+    found = compared(
+        "torch.randn(4)", ["x", "x[:]", "x[:]", "Module()"], body, backend,
+        before="from torch.utils.checkpoint import checkpoint",
+    )  # fmt: skip
     assert not found.difference, found.difference
 
 
 @pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
 def test_a_view_is_not_brought_up_to_date_after_detach(backend):
     """PyTorch refuses to bring this one up to date, but not once nothing is left that has a history."""
-    found = check(
-        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    x = {LEAF}\n    return [x, x[:1]], []\n\n\n"
-        "def program(x, y):\n    with torch.no_grad(): z = y[:1]; y.mul_(2)\n    x.detach_(); z.sin()\n"
-        "\n\ndef afterwards(see, args, kept, out, x, y):\n    pass\n",
-        backend,
-    )
+    body = "with torch.no_grad(): z = y[:1]; y.mul_(2)\n    x.detach_(); z.sin()"
+    found = compared(LEAF, ["x", "x[:1]"], body, backend)
     assert not found.raised and not found.difference, found.difference
 
 
 @pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
 def test_what_is_written_before_a_view_that_cannot_be_brought_up_to_date_is_written(backend):
-    found = check(
-        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    x = {INNER}\n    return [x, x[1:], torch.randn(4)], []\n\n\n"
-        "def program(x, y, w):\n    with torch.no_grad(): z = x[:1]\n    y.copy_(y); w[0] = 1.5; z.sin()\n\n\n"
-        "def afterwards(see, args, kept, out, x, y, w):\n    pass\n",
-        backend,
-    )
+    body = "with torch.no_grad(): v = x[:1]\n    y.copy_(y); z[0] = 1.5; v.sin()"
+    found = compared(INNER, ["x", "x[1:]", "torch.randn(4)"], body, backend)
     assert found.raised and not found.difference, found.difference
 
 
 @pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
 @pytest.mark.parametrize("read", ["T", "mT", "H", "t()"])
 def test_reading_a_view_that_cannot_be_brought_up_to_date_raises(read, backend):
-    found = check(
-        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n"
-        "    x = torch.randn(2, 4).requires_grad_() * 2\n    return [x[:]], []\n\n\n"
-        f"def program(x):\n    z = Viewed.apply(x); x.relu_(); y = x.sin(); z.{read}; return y\n\n\n"
-        "def afterwards(see, args, kept, out, x):\n    pass\n",
-        backend,
-    )
+    body = f"z = Viewed.apply(x); x.relu_(); y = x.sin(); z.{read}; return y"
+    found = compared("torch.randn(2, 4).requires_grad_() * 2", ["x[:]"], body, backend)
     assert found.raised and not found.difference, found.difference
 
 
 @pytest.mark.parametrize("backend", ["dovetail", "aot_eager", "eager"])
 def test_a_view_by_a_users_function_is_out_of_date_by_a_write(backend):
-    found = check(
-        f"{LIBRARY}{CALLERS}\n\ndef make_inputs():\n    return [torch.randn(4)], []\n\n\n"
-        "def program(x):\n    y = x.detach(); z = Viewed.apply(y); z.requires_grad_(); return z.view(-1), y\n\n\n"
-        "def afterwards(see, args, kept, out, x):\n    see(lambda: out[1].add_(1))\n    see(lambda: total(out[0]))\n",
-        backend,
-    )
+    body = "y = x.detach(); z = Viewed.apply(y); z.requires_grad_(); return z.view(-1), y"
+    found = compared("torch.randn(4)", ["x"], body, backend, ["out[1].add_(1)", "total(out[0])"])
     assert not found.difference, found.difference
