@@ -18,12 +18,14 @@ import multiprocessing
 import os
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
@@ -174,13 +176,13 @@ def measure(case: str, names: list[str]) -> dict[str, dict[str, float]]:
         if first is None:
             continue
         expected = first if expected is None else expected
-        found[name] = figures | {"error": (first - expected).abs().max().item()}
+        found[name] = figures | {"error": float(np.abs(first - expected).max())}
     return found
 
 
-def _apart(case: str, name: str) -> tuple[dict[str, float], Tensor | None]:
+def _apart(case: str, name: str) -> tuple[dict[str, float], np.ndarray[Any, Any] | None]:
     """Figures and the first result, from a process that has imported PyTorch and nothing else, and has no caches."""
-    context = multiprocessing.get_context("fork")  # this process must not touch the device
+    context = multiprocessing.get_context("fork")  # this process must not touch the device, nor start OpenMP's threads
     with tempfile.TemporaryDirectory(prefix="bench") as caches:
         answers = context.Queue()
         child = context.Process(target=_measured, args=(case, name, caches, answers))
@@ -189,7 +191,9 @@ def _apart(case: str, name: str) -> tuple[dict[str, float], Tensor | None]:
             time.sleep(0.05)
         figures, first = ({}, None) if answers.empty() else answers.get()
         child.join()
-    return figures, first if first is None else torch.from_numpy(first)
+    if child.exitcode:
+        print(f"{case}, {name}: the process ended with {child.exitcode}", file=sys.stderr, flush=True)
+    return figures, first
 
 
 def _measured(case: str, name: str, caches: str, answers: Any) -> None:
