@@ -19,6 +19,7 @@ from dovetail.normalize.masks import without_idle_mask
 from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
+from dovetail.normalize.turned import turned, turns
 from dovetail.ops import higher
 from dovetail.ops.engine import calls_engine
 from dovetail.ops.fake import to_fake
@@ -90,17 +91,9 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
         recorder.stack = node.meta.get("stack")
         if node.op == "placeholder":
             env[node] = next(given)
-        elif node.op == "call_function":
+        elif node.op in ("call_function", "call_method"):
             args, kwargs = _values(node.args, env), _values(node.kwargs, env)
-            if node.target is torch.nn.functional.scaled_dot_product_attention:
-                args, kwargs = without_idle_mask(recorder, args, kwargs)
-            control = CONTROL.get(node.target)
-            env[node] = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
-            recorder.adopt(env[node], [env[used] for used in node.all_input_nodes])
-            if node.target in _ADDING_IN_PLACE and (before := recorder.added_to(env[node])) is not None:
-                torch._C._increment_version([env[node]] * (before + 1))
-        elif node.op == "call_method":
-            env[node] = called(methodcaller, (node.target, *_values(node.args, env)), _values(node.kwargs, env))
+            env[node] = (turned if turns(node, args) else _run_node)(recorder, node, args, kwargs, env)
         elif node.op == "get_attr":
             env[node] = _attribute(graph_module, node.target)
         elif node.op == "output":
@@ -108,6 +101,21 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
         else:
             raise InternalError("normalize", f"node {node.name} is a {node.op}")
     raise InternalError("normalize", "the graph has no output")
+
+
+def _run_node(
+    recorder: Recorder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], env: dict[Any, Any]
+) -> Any:
+    if node.op == "call_method":
+        return called(methodcaller, (node.target, *args), kwargs)
+    if node.target is torch.nn.functional.scaled_dot_product_attention:
+        args, kwargs = without_idle_mask(recorder, args, kwargs)
+    control = CONTROL.get(node.target)
+    result = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
+    recorder.adopt(result, [env[used] for used in node.all_input_nodes])
+    if node.target in _ADDING_IN_PLACE and (before := recorder.added_to(result)) is not None:
+        torch._C._increment_version([result] * (before + 1))
+    return result
 
 
 def _callee(node: torch.fx.Node) -> Any:

@@ -9,6 +9,7 @@ from tests.fuzz.aliasing.grammar import CALLERS, LIBRARY
 
 LEAF = "torch.randn(3, 4).requires_grad_()"
 PLAIN = "torch.randn(3, 4)"
+SQUARE = "torch.randn(4, 4).requires_grad_()"
 INNER = "torch.randn(3, 4, requires_grad=True) * 2"
 
 #: name -> (what makes x, the program's body, lines of the caller's)
@@ -28,6 +29,17 @@ PROGRAMS = {
     "a detached tensor gets a history": (LEAF, "y = x.detach(); y.mul_(x); return y[0]", "total(out[0]).backward()"),
     "reshaped in place": (LEAF, "y = x * 2; z = y[0]; y.unsqueeze_(0); return y, z, y.view(-1)", "out[1].add_(1)",
                           "total(*out).backward()"),
+    "a view transposed in place, then written to": (
+        SQUARE, "y = x * 2; v = y.t(); v.transpose_(0, 1); v += y; return v[1], y", "total(*out).backward()",
+    ),
+    "a view of another shape before, its base written to": (
+        SQUARE, "y = x * 2; v = y.t(); z = v[0]; v.unsqueeze_(0); v.squeeze_(0); v.t_(); y.mul_(3); return v[1], z, v",
+        "total(*out).backward()",
+    ),
+    "a part of several transposed in place": (
+        SQUARE, "y = x * 2; a, b = [y.t(), y.t()]; a.swapaxes_(0, 1); b.mul_(y.t()); a.as_strided_((2, 2), (1, 2))\n"
+        "    a.mul_(2); return a, b", "total(*out).backward()",
+    ),
     "a detached view reshaped in place": (PLAIN, "y = x.t().detach(); y.unsqueeze_(0); return y, y[0]"),
     "an input reshaped in place": (PLAIN, "for row in x.unbind(0): row.add_(1)\n    x.unsqueeze_(0); return x * 2"),
     "an expanded input": ("torch.randn(4).expand(3, 4)", "for row in x: row.add_(1)\n    return x * 2"),
