@@ -58,7 +58,8 @@ class Handle:
     `made` is the node whose `val` is `tensor` itself, whatever the value is now; `counter` a tensor that has eager's
     version counter. `parent` is where the value comes from; `caller` the tensor that the view was asked of, which is
     another one for as_strided: it reads all memory, but its gradient is that of its caller's elements. `since` is what
-    the caller's version counter said when the view was made: PyTorch compares that with what it says later.
+    the caller's version counter said when the view was made: PyTorch compares that with what it says later. `became`:
+    the tensor, which is no view, has been given another shape in place since; this is what it was.
     """
 
     tensor: Any
@@ -72,6 +73,7 @@ class Handle:
     made: torch.fx.Node | None = field(default=None, init=False)
     counter: Any = field(default=None, init=False)
     since: int = field(default=0, init=False)
+    became: Handle | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.counter = self.tensor

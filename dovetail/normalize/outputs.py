@@ -10,6 +10,7 @@ the real tensor by eager's own operators, so that all its relations are PyTorch'
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch.fx
 
 from dovetail.ir import dims
 from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
-from dovetail.normalize.alias import Base, Handle
+from dovetail.normalize.alias import Base, Handle, View
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.layout import is_one, overlaps_itself
@@ -90,9 +91,26 @@ def _detached_above(handle: Handle) -> Handle | None:
     above = handle.caller
     while above is not None and above.view is not None:
         if above.view.operator is aten.detach.default:
+            while above.became is not None:
+                above = above.became
             return above
         above = above.caller
     return None
+
+
+def _above(handle: Handle) -> Iterator[Handle]:
+    """The handle, what it is a view of, and so on; what has another shape by now is a view of what it became."""
+    below = None
+    while handle.caller is not None:
+        if handle.became is None or handle.became is below:
+            yield handle
+            below, handle = handle, handle.caller
+        else:
+            was = handle.tensor
+            view = View(aten.as_strided.default, (was.size(), was.stride(), was.storage_offset()), {}, None)
+            yield Handle(was, handle.base, handle.node, handle.version, handle.became, view, asked=handle.became)
+            below, handle = None, handle.became
+    yield handle
 
 
 def _way(handle: Handle) -> int:
@@ -178,12 +196,12 @@ class Results:
         apart = overlaps_itself(tensor) or tensor._is_view() and _unrecorded(handle) is torch.is_grad_enabled()
         if base.fresh and id(base) not in shared and not apart:
             return Returned("result", self.result(handle, tensor))
-        above, last = [], handle
-        while last.caller is not None:
-            above.append(last)
-            last = last.caller
-            if id(last.tensor) in outputs and last.parent is not None:
+        above: list[Handle] = []
+        for last in _above(handle):
+            if above and id(last.tensor) in outputs and last.parent is not None:
                 return Returned("output", outputs[id(last.tensor)], *self.steps(above))
+            above.append(last)
+        last = above.pop()
         steps = self.steps(above)
         if not base.fresh:
             name = base.first.name

@@ -265,7 +265,9 @@ class Recorder(FakeMode):
             kept = tensor.requires_grad or handle.view.grad  # its history, and the mode that the view was made in
             with torch.set_grad_enabled(torch.is_grad_enabled() or kept):
                 self.bind_view(_out_of_place(func), (before, *args[1:]), kwargs, tensor)
-            self.handles[id(tensor)].since = handle.since
+            made = self.handles[id(tensor)]
+            made.since = handle.since
+            handle.became = None if tensor._is_view() else made
         return tensor
 
     def reshape_base(self, old: Handle, node: Node, tensor: Any) -> None:

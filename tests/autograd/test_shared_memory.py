@@ -40,6 +40,14 @@ PROGRAMS = {
         SQUARE, "y = x * 2; a, b = [y.t(), y.t()]; a.swapaxes_(0, 1); b.mul_(y.t()); a.as_strided_((2, 2), (1, 2))\n"
         "    a.mul_(2); return a, b", "total(*out).backward()",
     ),
+    "a detached tensor reshaped in place, and a view of what it was": (
+        PLAIN, "v = x.data; z = v[0]; w = v[1:]; v.t_(); v.unsqueeze_(0); v.detach().add_(1); return z, v, w, v[0]",
+        "out[0].add_(1)",
+    ),
+    "views of what a detached tensor was": (PLAIN, "v = x.data[1:]; v = v.detach(); z = v[0]; w = v[:, 1:]; v.t_()\n"
+                                            "    v.add_(1); return z, w", "out[1].mul_(2)"),
+    "a view of what a detached tensor was": (PLAIN, "v = (x * 2).detach(); z = v[0]; v.unsqueeze_(0); return z",
+                                             "out[0].add_(1)"),
     "a detached view reshaped in place": (PLAIN, "y = x.t().detach(); y.unsqueeze_(0); return y, y[0]"),
     "an input reshaped in place": (PLAIN, "for row in x.unbind(0): row.add_(1)\n    x.unsqueeze_(0); return x * 2"),
     "an expanded input": ("torch.randn(4).expand(3, 4)", "for row in x: row.add_(1)\n    return x * 2"),
