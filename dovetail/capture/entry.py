@@ -71,7 +71,7 @@ class Target:
 @dataclass
 class Aside:
     """What the attempts at one capture share: what varies, results of functions marked as constant, autograd functions
-    whose backward cannot be traced, and who watches.
+    whose backward cannot be traced, and who watches. `reshapes`: the graph ends where a tensor gets another shape.
 
     Only the first attempt runs what the program asks for with comptime; the others repeat a part of it.
     """
@@ -81,6 +81,7 @@ class Aside:
     opaque: set[type] = field(default_factory=set)
     watch: Watch | None = None
     comptime: bool = True
+    reshapes: bool = False
     compiling: Compiling = field(default_factory=Compiling)
 
 
@@ -114,6 +115,7 @@ def capture_with_breaks(
     except Unsupported as error:
         if error.code == "user-exception" or error.strict:
             raise
+        aside.reshapes = error.code == "metadata-mutation"
         for tick in _break_places(error):
             if watch is not None:
                 watch.again(f"the graph ends at instruction {tick}: [{error.code}] {error.reason}")
@@ -174,6 +176,7 @@ def _attempt(
     session.stop, session.breaks = stop or -1, stop >= 0
     session.constants, session.watch, session.comptime = aside.constants, aside.watch, aside.comptime
     session.compiling, session.gradients.opaque = aside.compiling, aside.opaque
+    session.gradients.reshapes = aside.reshapes
     aside.comptime = False
     if rest is None:
         _refuse_disabled(target)

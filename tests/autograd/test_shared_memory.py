@@ -40,6 +40,14 @@ PROGRAMS = {
         SQUARE, "y = x * 2; a, b = [y.t(), y.t()]; a.swapaxes_(0, 1); b.mul_(y.t()); a.as_strided_((2, 2), (1, 2))\n"
         "    a.mul_(2); return a, b", "total(*out).backward()",
     ),
+    "a leaf reshaped in place while a result of it is alive": (
+        LEAF, "v = x.exp()\n    with torch.no_grad(): x.unsqueeze_(0)\n    return x.expand_as(x),",
+        "torch.autograd.grad(total(*out), x)",
+    ),
+    "a leaf reshaped in place after a result of it": (
+        LEAF, "x.exp()\n    with torch.no_grad(): x.unsqueeze_(0)\n    return x.expand_as(x),",
+        "torch.autograd.grad(total(*out), x)",
+    ),
     "a detached tensor reshaped in place, and a view of what it was": (
         PLAIN, "v = x.data; z = v[0]; w = v[1:]; v.t_(); v.unsqueeze_(0); v.detach().add_(1); return z, v, w, v[0]",
         "out[0].add_(1)",

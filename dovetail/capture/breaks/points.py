@@ -11,6 +11,7 @@ from dovetail.capture.sizes import varying_parts
 from dovetail.capture.values.base import NULL
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.objects import Handling, Lazy
+from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
 
 PUSH_NULL = "NULL"  # in what is pushed
@@ -23,7 +24,8 @@ def point(rebuilder: Any, frame: Any, index: int, values: list[Any], pushed: lis
     region = frame.code.region(frame.at)
     if region is not None:  # what it waits for may raise
         wanted |= live(frame.code, region.target)
-    wanted |= {n for n, value in frame.locals.items() if _ends_with_its_frame(value)}
+    reshapes = rebuilder.s.gradients.reshapes
+    wanted |= {n for n, v in frame.locals.items() if _ends_with_its_frame(v) or reshapes and _has_history(v)}
     names = [n for n in frame.code.fast_names if n in wanted and frame.locals.get(n) is not None]
     cells = [n for n in names if isinstance(frame.locals[n], CellValue)]
     plain = [n for n in names if n not in cells]
@@ -46,6 +48,10 @@ def _ends_with_its_frame(value: Any) -> bool:
     if isinstance(value, Lazy):
         return isinstance(value.real, GeneratorType)
     return isinstance(value, GeneratorValue) and value.state == "waiting"
+
+
+def _has_history(value: Any) -> bool:
+    return isinstance(value, TensorValue) and value.fake.grad_fn is not None
 
 
 def _awaited(frame: Any) -> list[str]:
