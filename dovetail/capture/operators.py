@@ -473,10 +473,21 @@ def as_index(s: Any, index: Value, words: str = "list indices must be integers o
         return operator.index(index.value)
     if isinstance(index, TensorValue):
         return s.unsupported("tensor-index", "a tensor is used as the index of a Python sequence")
-    method = s.find_special(index, "__index__")
+    return int(indexed_by(s, index, words).native())
+
+
+NO_INTEGER = "{!r} object cannot be interpreted as an integer"
+
+
+def indexed_by(s: Any, value: Value, words: str = NO_INTEGER) -> Value:
+    """What an object's `__index__` gives."""
+    method = s.find_special(value, "__index__")
     if method is None:
-        return s.throw(TypeError, words.format(index.cls.__name__))
-    return int(s.call(method).native())
+        return s.throw(TypeError, words.format(value.cls.__name__))
+    found = s.call(method)
+    if not issubclass(found.cls, int):
+        s.throw(TypeError, f"__index__ returned non-int (type {found.cls.__name__})")
+    return found  # type: ignore[no-any-return]
 
 
 def dict_item(s: Any, container: DictValue, index: Value) -> Value:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import hashing, indexed, ranges, scalars
+from dovetail.capture import hashing, indexed, scalars
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.awaited import OPERATOR, of_attribute, of_next, of_setter, within
 from dovetail.capture.breaks.remainders import advance_or, discard, exists, fetch_or
@@ -22,6 +21,7 @@ from dovetail.capture.handlers.stack import super_parts
 from dovetail.capture.iteration import backwards, set_entries
 from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
+from dovetail.capture.operators import NO_INTEGER, as_index
 from dovetail.capture.sizes import is_late_size
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import (
@@ -342,15 +342,6 @@ def _slice(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return SliceValue(*args, *[NONE] * (3 - len(args)))
 
 
-@known(range)
-def _range(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    for arg in args:
-        if isinstance(arg, TensorValue):
-            s.torch_method("item", [arg], {})
-    args = [s.call(s.find_special(a, "__index__")) if isinstance(a, ObjectValue) else a for a in args]
-    return ranges.between(s, args) or fold(s, range, args, kwargs)
-
-
 # ---------------------------------------------------------------- iteration
 
 
@@ -391,7 +382,7 @@ def _exhausted(s: Any, iterator: Value) -> Any:
 def _enumerate(s: Any, args: Args, kwargs: Kwargs) -> Value:
     iterator = s.iterate(args[0])
     start = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
-    return Enumerating(iterator, start.native(), TupleValue)
+    return Enumerating(iterator, as_index(s, start, NO_INTEGER), TupleValue)
 
 
 @known(zip)
@@ -498,44 +489,6 @@ class _Ordered:
 
     def __lt__(self, other: _Ordered) -> bool:
         return self.s.truth(self.s.compare("<", self.value, other.value))
-
-
-@known(divmod)
-def _divmod(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    for value, other, name in ((*args, "__divmod__"), (*args[::-1], "__rdivmod__")):
-        if type(s.static(value.cls, name)) is type(_divmod) and not isinstance(value, TensorValue):
-            result = s.call(s.find_special(value, name), other)
-            if not (isinstance(result, Const) and result.value is NotImplemented):
-                return result
-    if any(isinstance(a, TensorValue) for a in args):
-        names = " and ".join(repr(a.cls.__name__) for a in args)
-        s.throw(TypeError, f"unsupported operand type(s) for divmod(): {names}")
-    return TupleValue([s.binary("floordiv", *args), s.binary("mod", *args)])
-
-
-@known(pow)
-def _pow(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.binary("pow", *args) if len(args) == 2 else _special_or_fold(s, pow, "__pow__", args)
-
-
-@known(abs)
-def _abs(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], TensorValue):
-        return s.torch_call(operator.abs, args, {})
-    return _special_or_fold(s, abs, "__abs__", args)
-
-
-@known(round)
-def _round(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], TensorValue) and not hasattr(torch.Tensor, "__round__"):
-        s.throw(TypeError, f"type {args[0].cls.__name__} doesn't define __round__ method")
-    return _special_or_fold(s, round, "__round__", args)
-
-
-def _special_or_fold(s: Any, function: Any, special: str, args: Args) -> Value:
-    if isinstance(args[0], ObjectValue):
-        return s.call(s.find_special(args[0], special), *args[1:])
-    return fold(s, function, args, {})
 
 
 # ---------------------------------------------------------------- generators

@@ -53,7 +53,6 @@ KNOWN[operator.is_not] = lambda s, args, kwargs: boolean(not s.same(*args))
 KNOWN[operator.getitem] = lambda s, args, kwargs: s.get_item(*args)
 KNOWN[operator.setitem] = lambda s, args, kwargs: s.set_item(*args) or NONE
 KNOWN[operator.delitem] = lambda s, args, kwargs: s.del_item(*args) or NONE
-KNOWN[operator.abs] = KNOWN[abs]
 KNOWN[operator.itemgetter] = lambda s, args, kwargs: fold(s, operator.itemgetter, args, kwargs)
 KNOWN[operator.attrgetter] = lambda s, args, kwargs: fold(s, operator.attrgetter, args, kwargs)
 KNOWN[operator.methodcaller] = lambda s, args, kwargs: fold(s, operator.methodcaller, args, kwargs)

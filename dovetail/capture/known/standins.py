@@ -76,8 +76,8 @@ def accumulate(iterable, func=operator.add, *, initial=None):
 
 
 @standin(itertools.repeat)
-def repeat(value, times=None):
-    if times is None:
+def repeat(value, times=_MISSING):
+    if times is _MISSING:
         while True:
             yield value
     for _ in range(times):
@@ -288,11 +288,6 @@ def re_finditer(pattern, string, flags=0):
 @standin(operator.concat)
 def concat(a, b):
     return a + b
-
-
-@standin(operator.index)
-def index(a):
-    return a if type(a) is int else a.__index__()
 
 
 @standin(operator.itemgetter.__call__)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+import numpy
 import torch
 
 NODE = re.compile(r"grad_fn=<\w+>")
@@ -84,6 +85,11 @@ def _tensor(walk: Walk, place: str, value: torch.Tensor) -> None:
         walk.add(f"{place} values", ("values", value.detach().clone()))
         if value.__dict__:
             walk.visit(f"{place}.__dict__", dict(value.__dict__))
+
+
+def _array(walk: Walk, place: str, value: numpy.ndarray) -> None:
+    if walk.numbered(place, value, ("array", str(value.dtype), value.shape)):
+        walk.add(f"{place} values", repr(value.tolist()))
 
 
 def _sequence(walk: Walk, place: str, value: Any) -> None:
@@ -181,6 +187,7 @@ DESCRIBERS: dict[type, Callable[[Walk, str, Any], None]] = {
     dict: _dict, OrderedDict: _dict,
     set: _set, frozenset: _set, types.FunctionType: _function, types.MethodType: _method, type: _class,
     BaseException: _exception, functools.partial: _partial, types.ModuleType: _plain,
+    numpy.generic: _plain, numpy.ndarray: _array,
     types.BuiltinFunctionType: _native, types.MethodWrapperType: _native,
     **dict.fromkeys((int, str, bool, bytes, complex, type(None), torch.dtype, torch.device, slice, range), _plain),
 }  # fmt: skip

@@ -1,0 +1,77 @@
+"""Expressions that end well or raise, called with one value after the other: as plain Python every time.
+
+Each line is an expression of a tensor `x` and a value `a`, and the values that `a` has in calls of one compiled
+function.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+import torch
+
+from dovetail.request import Request
+from dovetail.runtime.entry import wrap_function
+from tests.fuzz.python.observe import Walk, difference
+
+
+class Plain:
+    pass
+
+
+class Index:
+    def __init__(self, n):
+        self.n = n
+
+    def __index__(self):
+        return self.n
+
+
+MODULES = {name: import_module(name) for name in "collections copy itertools math numpy operator".split()}
+WIDTH = 48  # of the column of expressions
+CASES = """
+list(range(a))                                  Plain() | Index(2) | Index("x") | 3
+operator.index(a)                               Plain() | Index(2) | Index("x") | 3 | 2.5
+[1, 2, 3][a]                                    Plain() | Index(2) | Index("x") | 1
+[round(a), 1][1]                                Plain() | 2.5
+abs(a)                                          Plain() | -2.5
+pow(a, 2, 3)                                    Plain() | 2
+list(enumerate("ab", a))                        2 | 2.5 | True
+list(itertools.repeat(1, a))                    2 | None | 3
+"""
+
+
+def outcome(function, x, value):
+    walk = Walk()
+    try:
+        walk.root("result", function(x, value))
+    except Exception as error:
+        walk.root("error", (type(error), str(error)))
+    return walk
+
+
+def codes(records):
+    captured = [found for r in records if (found := getattr(r, "captured", None)) is not None]
+    return [b.code for c in captured for b in c.breaks]
+
+
+def cases():
+    found = {}
+    for line in CASES.strip().splitlines():
+        text, values = line[:WIDTH].strip(), line[WIDTH:].split(" | ")
+        assert text not in found, text
+        found[text] = values
+    return found
+
+
+@pytest.mark.parametrize(("text", "values"), cases().items())
+def test_as_plain_python(text, values):
+    space = {**MODULES, **globals()}
+    function = eval(f"lambda x, a: (x + 1, {text})[1]", space)
+    records = []
+    compiled = wrap_function(function, Request(False, None, "eager", "default", {}, records, []))
+    for value in values:
+        ours, theirs = (outcome(f, torch.ones(2), eval(value, space)) for f in (compiled, function))
+        assert difference(ours, theirs) is None, value
+    assert "internal-error" not in codes(records)
