@@ -72,7 +72,7 @@ SETTINGS: dict[str, Setting] = {
     for s in (
         Setting("recompile_limit", 8, (int,), "Entries a function may have; further misses run eagerly."),
         Setting("suppress_errors", False, (bool,), "Run eagerly, with a warning, what cannot be compiled."),
-        Setting("fallback_random", False, (bool,), "Random numbers equal to eager's, value by value."),
+        Setting("fallback_random", False, (bool,), "Random numbers equal to eager's, value by value, on GPUs too."),
         Setting("numerics", "default", (str,), "'eager' rounds at the same points as eager.", ("default", "eager")),
         Setting("compile_debug", False, (bool,), "Write every stage's text to a folder for each compilation."),
         Setting("debug_dir", "dovetail_debug", (str,), "The folder that compile_debug writes to."),

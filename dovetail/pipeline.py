@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.autograd import draws, partition, repeatable
+from dovetail.autograd import draws, partition, unrepeatable
 from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
 from dovetail.codegen import cpu, gpu, host, staged
 from dovetail.codegen.library import HAS_OUT
@@ -162,9 +162,10 @@ def _train(
     backward = builder(pair.backward, None, options, events, "backward ")
     if forward is None or backward is None:
         return graph
-    replay = Replay(graph.forward, joint) if repeatable(joint) else None
+    once = unrepeatable(joint)
+    replay = None if once else Replay(graph.forward, joint)
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
-    call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward)))
+    call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward), once))
     call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten, fakes, results_of(joint.aten))
     call = views_too(call, joint, pair)
     uncompiled = _uncompiled(graph)

@@ -184,7 +184,8 @@ def _missing(node: Node, known: dict[Node, Node], order: dict[Node, int]) -> lis
     return sorted(found, key=order.__getitem__)
 
 
-def draws(aten: AtenGraph) -> bool:
-    """Does the graph draw random numbers?"""
+def draws(aten: AtenGraph) -> frozenset[torch.device]:
+    """The devices on which the graph draws random numbers."""
     calls = (n for n in aten.graph.nodes if n.op == "call_function" and n.target is not operator.getitem)
-    return any(facts(n.target).random for n in calls)
+    results = (n.meta["val"] for n in calls if facts(n.target).random)
+    return frozenset((r[0] if isinstance(r, (tuple, list)) else r).device for r in results)

@@ -1,7 +1,8 @@
-"""Can the forward half run once more when the call has written to its inputs already?
+"""Can the forward half run once more, in eager, when the call has been made already?
 
-It can where nothing that has a gradient depends on what those inputs were before: the running statistics of a batch
-norm in training, counters, memory that is written to before it is read.
+It can where it draws no numbers but eager's, and, if the call has written to its inputs, where nothing that has a
+gradient depends on what those inputs were before: the running statistics of a batch norm in training, counters, memory
+that is written to before it is read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.joint import JointGraph
+from dovetail.ops.draws import draw
 
 Node = torch.fx.Node
 aten = torch.ops.aten
@@ -23,7 +25,15 @@ _ASIDE: dict[Any, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
 }
 
 
-def repeatable(joint: JointGraph) -> bool:
+def unrepeatable(joint: JointGraph) -> str:
+    """Why it cannot; empty if it can."""
+    if any(n.op == "call_function" and n.target is draw for n in joint.aten.graph.nodes):
+        return "draws random numbers in its kernels (config.fallback_random leaves that to PyTorch)"
+    return "" if _independent(joint) else "writes to its inputs, and computes from what they were before,"
+
+
+def _independent(joint: JointGraph) -> bool:
+    """Do gradients depend on nothing that the call has written to?"""
     inputs = [n for n in joint.aten.graph.nodes if n.op == "placeholder" and n.name not in joint.aten.constants]
     written = {inputs[k] for k, _ in (*joint.aten.mutated, *joint.rewritten)}
     if not written:

@@ -20,8 +20,8 @@ import torch
 class ScalarOp:
     """`result`: "same" as the arguments, "bool", or "given" by the Op (casts).
 
-    `domain`: the argument dtypes accepted: "float", "int" (bool excluded), "bool", "bits"
-    (int or bool), "number" (int or float) or "any".
+    `domain`: the argument dtypes accepted: "float", "int" (bool excluded), "long" (int64), "bool",
+    "bits" (int or bool), "number" (int or float) or "any".
     """
 
     name: str
@@ -38,6 +38,30 @@ def _floor_divide(a: Any, b: Any) -> Any:
 def _trunc_divide(a: Any, b: Any) -> Any:
     return torch.div(a, b, rounding_mode="trunc")
 
+
+def philox(seed: Any, place: Any) -> Any:
+    """Word `place` of the stream of random 32-bit words that `seed` names, in [0, 2**32).
+
+    Four words share a block of Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011):
+    the seed is its key, `place // 4` its counter.
+    """
+    word, block = 0xFFFFFFFF, place >> 2
+    first, second = seed & word, (seed >> 32) & word
+    a, b = block & word, (block >> 32) & word
+    c = d = torch.zeros_like(block)
+    for _ in range(PHILOX_ROUNDS):
+        left, right = a * PHILOX_FACTORS[0], c * PHILOX_FACTORS[1]
+        a, b, c, d = (
+            ((right >> 32) & word) ^ b ^ first, right & word, ((left >> 32) & word) ^ d ^ second, left & word,
+        )  # fmt: skip
+        first, second = (first + PHILOX_STEPS[0]) & word, (second + PHILOX_STEPS[1]) & word
+    odd, high = (place & 1) != 0, (place & 2) != 0
+    return torch.where(odd, torch.where(high, d, b), torch.where(high, c, a))
+
+
+PHILOX_ROUNDS = 10
+PHILOX_FACTORS = (0xD2511F53, 0xCD9E8D57)
+PHILOX_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 _ROWS: tuple[ScalarOp, ...] = (
     # arithmetic; integers wrap around
@@ -104,6 +128,8 @@ _ROWS: tuple[ScalarOp, ...] = (
     ScalarOp("not", 1, "bits", "same", torch.bitwise_not),
     ScalarOp("shl", 2, "int", "same", torch.bitwise_left_shift),
     ScalarOp("shr", 2, "int", "same", torch.bitwise_right_shift),  # arithmetic for signed types
+    # random numbers: (seed, place)
+    ScalarOp("philox", 2, "long", "same", philox),
     # selection and conversion
     ScalarOp("where", 3, "any", "same", torch.where),  # (bool, T, T) -> T
     ScalarOp("cast", 1, "any", "given", None),  # type: ignore[arg-type]  # Tensor.to; see evaluate

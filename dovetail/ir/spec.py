@@ -46,7 +46,7 @@ _BOOL = frozenset({torch.bool})
 
 #: Which dtypes each domain of `ir/scalar.py` admits. Half types only pass through selection and conversion.
 DOMAINS: dict[str, frozenset[torch.dtype]] = {
-    "float": _FLOATS, "int": _INTS, "bool": _BOOL, "bits": _INTS | _BOOL,
+    "float": _FLOATS, "int": _INTS, "long": frozenset((torch.int64,)), "bool": _BOOL, "bits": _INTS | _BOOL,
     "number": _INTS | _FLOATS, "any": _INTS | _FLOATS | _HALF | _BOOL,
 }
 

@@ -47,7 +47,7 @@ def normalize_joint(
     expose_norms(joint.aten)
     if options.numerics != "eager":
         expose_logs(joint.aten)
-    simplify(joint.aten, options)
+    simplify(joint.aten, options, joint.backward)
     return joint
 
 

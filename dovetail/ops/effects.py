@@ -25,11 +25,15 @@ _CHOOSY = frozenset(
     scatter_reduce take put one_hot repeat_interleave max_unpool2d max_unpool3d""".split()
 )
 
+#: Operators of Dovetail's own that do nothing but compute.
+_COMPUTING = frozenset(("dovetail::draw",))
+
 
 def may_refuse(operator: Any) -> bool:
     """May the operator raise for what its arguments hold?"""
     name = operator._schema.name.partition("::")[2]
-    return name in _CHECKS or name in _CHOOSY or operator.namespace != "aten"
+    computes = operator.namespace == "aten" or operator._schema.name in _COMPUTING
+    return name in _CHECKS or name in _CHOOSY or not computes
 
 
 def has_effect(node: torch.fx.Node) -> bool:
@@ -40,5 +44,5 @@ def has_effect(node: torch.fx.Node) -> bool:
         return True  # others mention the sizes without reading the result
     known = facts(node.target)
     namespace, _, name = node.target._schema.name.partition("::")  # type: ignore[union-attr]
-    foreign = namespace not in ("aten", "prims")
+    foreign = namespace not in ("aten", "prims") and node.target._schema.name not in _COMPUTING  # type: ignore[union-attr]
     return bool(known.written) or known.random or foreign or not known.returned or name in _CHECKS

@@ -7,6 +7,7 @@ from dovetail.ops import (
     arithmetic,
     comparison,
     creation,
+    draws,
     elementary,
     gradients,
     indexing,
@@ -22,7 +23,7 @@ from dovetail.ops import (
 from dovetail.ops.registry import Lowering, Rows
 
 _MODULES = (
-    activation, arithmetic, comparison, creation, elementary, gradients, indexing, losses, movement,
+    activation, arithmetic, comparison, creation, draws, elementary, gradients, indexing, losses, movement,
     norm_gradients, normalization, products, reduction, softmax, views,
 )
 
@@ -53,8 +54,10 @@ TAKES_SIZES = TAKES_NUMBERS | frozenset(
     constant_pad_nd repeat slice_scatter select_scatter slice_backward select_backward embedding_dense_backward
     native_group_norm native_layer_norm native_layer_norm_backward eye triu tril broadcast_to unflatten unsafe_split
     unsafe_split_with_sizes _efficientzerotensor""".split()
-)
+) | frozenset(draws.ROWS)
 
 #: Operators that cost little next to reading their operands: a backward pass may compute them again.
-CHEAP = frozenset(name for module in (activation, arithmetic, comparison, creation, elementary) for name in module.ROWS)
+CHEAP = frozenset(
+    name for module in (activation, arithmetic, comparison, creation, draws, elementary) for name in module.ROWS
+)
 CHEAP |= {"aten::clone"}

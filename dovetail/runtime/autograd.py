@@ -31,13 +31,14 @@ _without_autocast = torch._C._DisableAutocast  # casts are part of the graphs
 class CompiledPair:
     """`forward` takes the inputs and gives results and saved values; `backward` takes a list of saved values,
     tangents and numbers, which it empties, and gives gradients. `replay` does what `forward` does in eager; None if
-    that is impossible later. `random`: it draws random numbers.
+    that is impossible later, for the reason `once`. `random`: the devices on which it draws random numbers.
     """
 
     forward: Call
     backward: Callable[[list[Any]], Sequence[Any]]
     replay: Replay | None
-    random: bool
+    random: frozenset[torch.device] = frozenset()
+    once: str = ""
 
 
 def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Call:
@@ -119,7 +120,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     class CompiledFunction(_Passing):
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> Any:
-            state = torch.get_rng_state() if replay is not None and compiled.random else None
+            state = _random_states(compiled.random) if replay is not None else {}
             found = forward(*inputs)
             results = found[:count]
             ctx.save_for_backward(*[inputs[k] for k in kept], *found[count:last])
@@ -144,7 +145,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             if later:
                 refuse(ctx.watched, later, gradients)
             if torch.is_grad_enabled():
-                return _again(ctx, replay, given)
+                return _again(ctx, replay, given, compiled.once)
             box = list(ctx.saved_tensors)
             if box and not torch._C._autograd._get_current_graph_task_keep_graph():
                 _forget(ctx)
@@ -205,13 +206,13 @@ def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) 
 # ---------------------------------------------------------------- gradients of gradients
 
 
-def _again(ctx: Any, replay: Replay | None, given: list[Any]) -> tuple[Any, ...]:
+def _again(ctx: Any, replay: Replay | None, given: list[Any], once: str) -> tuple[Any, ...]:
     """Gradients that can be differentiated in turn."""
     saved = ctx.saved_tensors  # raises if the graph is gone
     if replay is None:
         raise RuntimeError(
-            "a compiled function that writes to its inputs, and computes from what they were before, cannot be "
-            "differentiated twice; leave it out of dovetail.compile, or use backend='eager' for it"
+            f"a compiled function that {once} cannot be differentiated twice; leave it out of dovetail.compile, or use "
+            "backend='eager' for it"
         )
     inputs = ctx.inputs
     if replay.versions(inputs) != ctx.versions:
@@ -219,13 +220,24 @@ def _again(ctx: Any, replay: Replay | None, given: list[Any]) -> tuple[Any, ...]
             "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
             "of a compiled function was changed before it was differentiated twice"
         )
-    with torch.random.fork_rng(enabled=ctx.state is not None):
-        if ctx.state is not None:
-            torch.set_rng_state(ctx.state)
+    devices = [device for device in ctx.state if device.type != "cpu"]
+    with torch.random.fork_rng(devices, enabled=bool(ctx.state), device_type="cuda"):
+        for device, state in ctx.state.items():
+            if device.type == "cpu":
+                torch.set_rng_state(state)
+            else:
+                torch.cuda.set_rng_state(state, device)
         found = replay.gradients(inputs, ctx.needs_input_grad, given)
     if saved and not torch._C._autograd._get_current_graph_task_keep_graph():
         _forget(ctx)
     return tuple(found)
+
+
+def _random_states(devices: frozenset[torch.device]) -> dict[torch.device, torch.Tensor]:
+    """What random numbers are drawn from. While a CUDA graph is recorded, a device has no state to be kept."""
+    recording = any(d.type != "cpu" for d in devices) and torch.cuda.is_current_stream_capturing()
+    known = [d for d in devices if d.type == "cpu" or d.type == "cuda" and not recording]
+    return {d: torch.get_rng_state() if d.type == "cpu" else torch.cuda.get_rng_state(d) for d in known}
 
 
 def _forget(ctx: Any) -> None:

@@ -10,7 +10,7 @@ EXPENSIVE: dict[str, int] = {
     "div": 4, "sqrt": 6, "rsqrt": 8, "floordiv": 10, "truncdiv": 10, "remainder": 10, "fmod": 10,
     "exp": 10, "exp2": 10, "expm1": 14, "log": 12, "log2": 12, "log10": 12, "log1p": 14, "pow": 30,
     "sin": 14, "cos": 14, "tan": 20, "asin": 20, "acos": 20, "atan": 20, "atan2": 24, "sinh": 20,
-    "cosh": 20, "tanh": 16, "asinh": 24, "acosh": 24, "atanh": 24, "erf": 16, "erfc": 20,
+    "cosh": 20, "tanh": 16, "asinh": 24, "acosh": 24, "atanh": 24, "erf": 16, "erfc": 20, "philox": 50,
 }
 
 #: At most this much is computed twice rather than kept in memory.

@@ -119,7 +119,7 @@ def _samples(dtype: torch.dtype) -> torch.Tensor:
 
 DOMAINS = {
     "float": FLOATS, "int": INTS, "bool": (torch.bool,), "bits": (*INTS, torch.bool), "number": (*FLOATS, *INTS),
-    "any": (*FLOATS, *INTS, torch.bool),
+    "any": (*FLOATS, *INTS, torch.bool), "long": (torch.int64,),
 }  # fmt: skip
 CASES = [
     (name, dtype) for name, row in SCALAR_OPS.items()

@@ -14,7 +14,7 @@ import dovetail
 from dovetail.errors import Unsupported
 from tests.opdb.compare import Mismatch, one, widened
 from tests.opdb.entries import DEVICE, Case, Entry, copied, database, has_matrix, spread
-from tests.opdb.stages import SEED, Outcome, TimedOut, _line, limited
+from tests.opdb.stages import DRAWN, SEED, Outcome, TimedOut, _line, limited
 
 #: All samples of an entry with the first that it supports; a few with each of the others.
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.complex64)
@@ -78,10 +78,10 @@ def _run(case: Case) -> Outcome:
     right = Outcome(case.label, "pass")
     try:
         try:
-            got = _gradients(_spread(dovetail.compile(call, fullgraph=True)), _leaves(case))
+            got = _gradients(_spread(dovetail.compile(call, fullgraph=True, options=DRAWN)), _leaves(case))
         except Unsupported as error:
             right = Outcome(case.label, "break", "capture", _line(error), error.code)
-            got = _gradients(_spread(dovetail.compile(call)), _leaves(case))
+            got = _gradients(_spread(dovetail.compile(call, options=DRAWN)), _leaves(case))
         _compare(got, want, case)
         return right
     except TimedOut:

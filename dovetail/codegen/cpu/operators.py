@@ -10,6 +10,7 @@ from dovetail.codegen.cpu import casts
 from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.lanes import Lanes
 from dovetail.codegen.cpu.types import Type, type_of
+from dovetail.ir.scalar import PHILOX_FACTORS, PHILOX_ROUNDS, PHILOX_STEPS
 
 Row = Callable[[Lanes, Type, tuple[Val, ...]], Val]
 
@@ -167,6 +168,34 @@ def _nextafter(w: Lanes, t: Type, args: tuple[Val, ...]) -> Val:
     return w.select(w.compare("fcmp uno", a, b), w.number(float("nan"), t.register), result)
 
 
+def _philox(w: Lanes, t: Type, args: tuple[Val, ...]) -> Val:
+    """As `ir/scalar.py` has it: 32-bit words in 64-bit registers, so that one product gives both of its halves."""
+    seed, place = args
+    word, half, zero = w.const(0xFFFFFFFF, t.register), w.const(32, t.register), w.const(0, t.register)
+
+    def low(x: Val) -> Val:
+        return w.binary("and", x, word)
+
+    def high(x: Val) -> Val:
+        return w.binary("lshr", x, half)
+
+    block = w.binary("ashr", place, w.const(2, t.register))
+    first, second = low(seed), high(seed)
+    a, b, c, d = low(block), high(block), zero, zero
+    for _ in range(PHILOX_ROUNDS):
+        left, right = (w.binary("mul", x, w.const(f, t.register)) for x, f in zip((a, c), PHILOX_FACTORS, strict=True))
+        a, b, c, d = (
+            w.binary("xor", w.binary("xor", high(right), b), first), low(right),
+            w.binary("xor", w.binary("xor", high(left), d), second), low(left),
+        )  # fmt: skip
+        first, second = (
+            low(w.binary("add", x, w.const(step, t.register)))
+            for x, step in zip((first, second), PHILOX_STEPS, strict=True)
+        )
+    bits = [w.compare("icmp ne", w.binary("and", place, w.const(k, t.register)), zero) for k in (1, 2)]
+    return w.select(bits[0], w.select(bits[1], d, b), w.select(bits[1], c, a))
+
+
 ROWS: dict[str, Row] = {
     "add": _arithmetic("add"), "sub": _arithmetic("sub"), "mul": _arithmetic("mul"), "div": _div,
     "floordiv": _floordiv, "truncdiv": _truncdiv, "remainder": _remainder, "fmod": _fmod,
@@ -178,6 +207,7 @@ ROWS: dict[str, Row] = {
     "eq": _comparison("eq"), "ne": _comparison("ne"), "lt": _comparison("lt"), "le": _comparison("le"),
     "gt": _comparison("gt"), "ge": _comparison("ge"),
     "and": _bits("and"), "or": _bits("or"), "xor": _bits("xor"), "not": _not, "shl": _shl, "shr": _shr,
+    "philox": _philox,
 }  # fmt: skip
 
 

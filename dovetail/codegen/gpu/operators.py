@@ -38,6 +38,21 @@ def _remainder(a, b):
     rest = libdevice.fmod(a, b)
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 """,
+    "_philox": """
+@triton.jit
+def _philox(seed, place):
+    block = place >> 2
+    a, b = block.to(tl.uint32), (block >> 32).to(tl.uint32)
+    c, d = a * 0, a * 0
+    key, other = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    for _ in tl.static_range(10):
+        left, right = a.to(tl.uint64) * 0xD2511F53, c.to(tl.uint64) * 0xCD9E8D57
+        a, c = (right >> 32).to(tl.uint32) ^ b ^ key, (left >> 32).to(tl.uint32) ^ d ^ other
+        b, d = right.to(tl.uint32), left.to(tl.uint32)
+        key, other = key + 0x9E3779B9, other + 0xBB67AE85
+    even, odd = tl.where((place & 2) == 0, a, c), tl.where((place & 2) == 0, b, d)
+    return tl.where((place & 1) == 0, even, odd).to(tl.int64)
+""",
     "_sum": """
 @triton.jit
 def _sum(a, b):
@@ -95,7 +110,7 @@ _CALLS = {
     "floor": "tl.floor({})", "ceil": "tl.ceil({})", "div": "tl.div_rn({}, {})", "sqrt": "tl.sqrt_rn({})",
     "min": "_min({}, {})", "max": "_max({}, {})", "isnan": "({} != {})", "floordiv": "_floordiv({}, {})",
     "truncdiv": "_truncdiv({}, {})", "trunc": "libdevice.trunc({})", "round": "libdevice.rint({})",
-    "rsqrt": "libdevice.rsqrt({})", "fmod": "libdevice.fmod({}, {})",
+    "rsqrt": "libdevice.rsqrt({})", "fmod": "libdevice.fmod({}, {})", "philox": "_philox({}, {})",
 }  # fmt: skip
 
 _DOUBLE = {"div": "{} / {}", "sqrt": "tl.sqrt({})"}  # already rounded correctly

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
+import torch.fx
+
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.biases import add_biases_apart
 from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.common import merge_common
 from dovetail.normalize.passes.dead import remove_dead
+from dovetail.normalize.passes.draws import draw_in_kernels
 from dovetail.normalize.passes.fold import fold
 from dovetail.normalize.passes.logs import expose_logs as expose_logs
 from dovetail.normalize.passes.norms import expose_norms as expose_norms
@@ -15,8 +20,8 @@ from dovetail.normalize.passes.uploads import upload_together
 from dovetail.options import Options
 
 
-def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
-    """The same meaning in fewer operators."""
+def simplify(aten: AtenGraph, options: Options, late: Set[torch.fx.Node] = frozenset()) -> AtenGraph:
+    """The same meaning in fewer operators. `late`: those of a backward half."""
     remove_dead(aten)
     fold(aten)
     merge_common(aten)
@@ -25,4 +30,6 @@ def simplify(aten: AtenGraph, options: Options) -> AtenGraph:
     add_biases_apart(aten)
     prefer_channels_last(aten, options)
     write_out_pools(aten)
+    if not options.fallback_random:
+        draw_in_kernels(aten, late)
     return aten
