@@ -44,6 +44,11 @@ PROGRAMS = {
         LEAF, "v = x.exp()\n    with torch.no_grad(): x.unsqueeze_(0)\n    return x.expand_as(x),",
         "torch.autograd.grad(total(*out), x)",
     ),
+    "a leaf reshaped in place while a view lives that PyTorch gives no history": (
+        LEAF, "y = x * 2\n    with torch.no_grad(): v = y[0]\n    y.mul_(2)\n"
+        "    with torch.no_grad(): x.unsqueeze_(0)\n    return x.expand_as(x), y",
+        "torch.autograd.grad(total(*out), x)",
+    ),
     "a leaf reshaped in place after a result of it": (
         LEAF, "x.exp()\n    with torch.no_grad(): x.unsqueeze_(0)\n    return x.expand_as(x),",
         "torch.autograd.grad(total(*out), x)",

@@ -112,3 +112,17 @@ def test_cross_entropy_of_probabilities(reduction: str) -> None:
         x = R(*size)
         torch.testing.assert_close(gradients(ours, x, []), gradients(fn, x, []))
     assert entries(ours) == 2
+
+
+@pytest.mark.filterwarnings("error:dovetail compiles")
+def test_a_size_that_turns_out_to_be_a_number() -> None:
+    """A product of sizes is 0; then one of them is found to be a number, and so must the other be."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        rolled = torch.cat([x[:, :, -1:], x[:, :, :-1]], 2)
+        return (rolled * x).unfold(0, 2, 2).log_softmax(1)
+
+    ours = dovetail.compile(fn, dynamic=True)
+    for size in ((2, 6, 4), (2, 1, 0), (2, 8, 8), (2, 1, 2)):
+        x = R(*size)
+        torch.testing.assert_close(gradients(ours, x, []), gradients(fn, x, []))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import random
 from typing import Any
 
 import pytest
 
+from dovetail.guards.sizes import needed
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
@@ -125,3 +127,25 @@ def test_a_size_that_the_program_finds_out_is_not_expected_to_be_what_it_cannot_
     n, late = sizes.symbol("n", 4), sizes.late_symbol("a mask")
     sizes.expect(AT_LEAST, 1 - late, True)
     assert not same(sizes, n, late)
+
+
+def test_a_symbol_that_comes_to_be_a_number_is_one_in_all_that_is_made_of_it() -> None:
+    sizes = Sizes()
+    n, m = sizes.symbol("n", 2), sizes.symbol("m", 0)
+    assert sizes.holds(EQUAL, dims.floordiv(n, 2) * m)
+    assert sizes.holds(EQUAL, n - 2)
+    assert sizes.resolve(m) == 0
+    assert sizes.resolve(dims.maximum(m - 3, 0) + 5) == 5
+    assert sizes.resolve(dims.maximum(m + n, 3)) == 3
+
+
+def test_guards_say_what_a_symbol_is_that_follows_from_others() -> None:
+    """1 <= n, 1 <= m and n * m <= 1: told without symbols that are solved, they say nothing any more."""
+    sizes = Sizes()
+    n, m = sizes.symbol("n", 1), sizes.symbol("m", 1)
+    for fact in (n - 1, 1 - n * m, m - 1):
+        sizes.expect(AT_LEAST, fact, True)
+    assert sizes.known(EQUAL, n * m - 1) and sizes.resolve(n) == 1
+    signs = {AT_LEAST: operator.ge, EQUAL: operator.eq}
+    values = {dims.as_symbol(n): 2, dims.as_symbol(m): 1}
+    assert not all(signs[f.sign](dims.evaluate(f.dim, values), 0) for f in needed(sizes))

@@ -51,7 +51,10 @@ def _ends_with_its_frame(value: Any) -> bool:
 
 
 def _has_history(value: Any) -> bool:
-    return isinstance(value, TensorValue) and value.fake.grad_fn is not None
+    try:
+        return isinstance(value, TensorValue) and value.fake.grad_fn is not None
+    except RuntimeError:  # PyTorch refuses to tell that of some views
+        return False
 
 
 def _awaited(frame: Any) -> list[str]:

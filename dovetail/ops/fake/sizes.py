@@ -238,6 +238,7 @@ class Sizes:
         constant = dict(dim.terms).get((), 0)  # type: ignore[union-attr]
         self.constants[dim - constant] = -constant
         self.constants[constant - dim] = constant
+        self._solve_constants()
         self._forget()
 
     def _forget(self) -> None:
@@ -285,7 +286,17 @@ class Sizes:
                 self.solved = {s: dims.substitute(d, found) for s, d in self.solved.items()} | found
                 written = ((dims.substitute(d, found), n) for d, n in self.constants.items())
                 self.constants = {d: n for d, n in written if not isinstance(d, int)}
-                return
+                return self._solve_constants()
+
+    def _solve_constants(self) -> None:
+        """A symbol that has come to be a constant is solved: what is made of it mentions it no longer.
+
+        It is a fact of its own, since those that it follows from are told in terms of symbols that are not solved.
+        """
+        for dim, number in list(self.constants.items()):
+            if any(dim is dims.of_symbol(s) for s in dim.symbols - self.solved.keys()):  # type: ignore[union-attr]
+                self.facts.append(Fact(EQUAL, dim - number, self.where()))
+                return self._solve(dim - number)
 
     def _raise_low(self, dim: Dim) -> None:
         """symbol - bound >= 0 raises what the symbol is known to be at least."""
