@@ -63,3 +63,70 @@ def test_products_by_onednn_equal_eager(name, slow_mkl):
     tangent = torch.randn_like(wanted)
     found = torch.autograd.grad(got, leaves, tangent, allow_unused=True)
     torch.testing.assert_close(found, torch.autograd.grad(wanted, leaves, tangent, allow_unused=True))
+
+
+def test_which_products_are_loops():
+    row, column, matrix = torch.ones(1, 32), torch.ones(32, 1), torch.ones(32, 32)
+    for left, right in ((row, matrix), (matrix, column), (row.double(), matrix.double()), (row, matrix.t())):
+        assert operators(torch.mm, left, right) == []
+    assert operators(torch.addmm, torch.ones(32), row, matrix) == []
+    assert operators(torch.mv, matrix, torch.ones(32)) == []
+    assert operators(torch.nn.functional.linear, torch.ones(32), matrix, torch.ones(32)) == []
+    assert operators(torch.mm, row.half(), matrix.half()) == ["aten.mm.default"]
+    assert operators(torch.mv, matrix.to(torch.int64), torch.ones(32, dtype=torch.int64)) == ["aten.mv.default"]
+    assert operators(lambda a, b: torch.addmm(a, a, b, beta=2), row, matrix) == ["aten.addmm.default"]
+
+
+WITH_VECTORS = {
+    "row": lambda a, b, v, c: a[:1] @ b,
+    "row by transposed": lambda a, b, v, c: b.t()[:1] @ a.t(),
+    "row with bias": lambda a, b, v, c: torch.addmm(c, a[:1], b),
+    "row with a bias of one element": lambda a, b, v, c: torch.addmm(c[:1], a[:1], b),
+    "row, scaled": lambda a, b, v, c: torch.addmm(c, a[:1], b, beta=2, alpha=3),
+    "row, computed": lambda a, b, v, c: (a[:1].sin() @ b.cos()).relu(),
+    "row by strided": lambda a, b, v, c: a[2:3, ::3] @ b[::3, ::2],
+    "row by expanded": lambda a, b, v, c: a[:1] @ v[:, None].expand(300, 7),
+    "column": lambda a, b, v, c: a @ b[:, :1],
+    "column, transposed": lambda a, b, v, c: b.t() @ a.t()[:, 3:4],
+    "column with bias": lambda a, b, v, c: torch.addmm(c[:1], a, b[:, :1]),
+    "row by column": lambda a, b, v, c: a[:1] @ b[:, :1],
+    "outer": lambda a, b, v, c: a[:1, :1] @ b[:1],
+    "matrix by vector": lambda a, b, v, c: a @ v,
+    "vector by matrix": lambda a, b, v, c: v @ b,
+    "vector by layer": lambda a, b, v, c: torch.nn.functional.linear(v, a, a[:, 0]),
+    "softmax of scores": lambda a, b, v, c: torch.softmax(a @ v, 0) @ a,
+    "no columns": lambda a, b, v, c: a[:1] @ b[:, :0],
+    "nothing to add": lambda a, b, v, c: a[:1, :0] @ b[:0],
+    "nothing to add but a bias": lambda a, b, v, c: torch.addmm(c, a[:1, :0], b[:0]),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", WITH_VECTORS)
+def test_products_with_vectors_equal_eager(name, dtype):
+    torch.manual_seed(0)
+    fn = WITH_VECTORS[name]
+    args = [torch.randn(*size, dtype=dtype) for size in ((6, 300), (300, 7), (300,), (7,))]
+    leaves = [a.requires_grad_() for a in args]
+    got, wanted = dovetail.compile(fn, fullgraph=True)(*leaves), fn(*leaves)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-4)
+    assert got.stride() == wanted.stride()
+    tangent = torch.randn_like(wanted)
+    found = torch.autograd.grad(got, leaves, tangent, allow_unused=True)
+    exact = torch.autograd.grad(wanted, leaves, tangent, allow_unused=True)
+    torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-4)
+
+
+def test_products_with_vectors_of_any_size():
+    fn = lambda a, b, c: torch.addmm(c, a, b)
+    compiled = dovetail.compile(fn, fullgraph=True, dynamic=True)
+    for length, columns in ((3, 5), (700, 64), (65, 129), (1, 1), (0, 2), (2, 0)):
+        args = torch.randn(1, length), torch.randn(length, columns), torch.randn(columns)
+        torch.testing.assert_close(compiled(*args), fn(*args), rtol=1e-5, atol=1e-4)
+
+
+def test_eagers_numerics_keep_its_library_for_vectors():
+    compiled = dovetail.compile(torch.mm, options={"numerics": "eager"})
+    for left, right in ((torch.randn(1, 300), torch.randn(300, 70)), (torch.randn(70, 300), torch.randn(300, 1))):
+        assert torch.equal(compiled(left, right), torch.mm(left, right))

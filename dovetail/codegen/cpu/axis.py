@@ -51,7 +51,7 @@ def choose(group: Group, target: Target) -> Plan:
         if cost < best_cost or (cost == best_cost and best is None):
             best, best_cost = axis, cost
     if best is not None:
-        wide = _narrow(best, lanes * _multiple(group.loops, lanes))
+        wide = _narrow(best, lanes * _multiple(group.loops, lanes, 8))
         return Plan(best, wide, none, ones, _tile(group, best))
     widths = tuple(
         1 if axis is None else _narrow(axis, lanes * _multiple((loop,), lanes))
@@ -87,8 +87,11 @@ def base_lanes(group: Group, target: Target) -> int:
     return target.vector_bytes // width
 
 
-def _multiple(loops: tuple[Loop, ...], lanes: int) -> int:
-    """Registers to a vector: several where there is little work to overlap otherwise."""
+def _multiple(loops: tuple[Loop, ...], lanes: int, most: int = 4) -> int:
+    """Registers to a vector: several where there is little work to overlap otherwise.
+
+    `most`: columns of a matrix are read in pieces as long as a vector, which memory gives faster if they are longer.
+    """
     if not any(isinstance(s, Reduce) for loop in loops for s in loop.body if loop.inner):
         return 1
     roots = [r for loop in loops if loop.inner for s in loop.body for r in statement_roots(s)]
@@ -98,7 +101,7 @@ def _multiple(loops: tuple[Loop, ...], lanes: int) -> int:
     arguments = any(isinstance(s, Reduce) and s.kind.startswith("arg") for loop in loops for s in loop.body)
     if heavy or arguments:
         return 1
-    return 2 if len(found) > 6 or (wide and lanes * 8 > 64) else 4
+    return 2 if len(found) > 6 or (wide and lanes * 8 > 64) else most
 
 
 def _narrow(axis: Symbol, lanes: int) -> int:
