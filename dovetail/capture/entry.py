@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from dovetail.bytecode.decode import flags
-from dovetail.capture import freed, late
+from dovetail.capture import freed, graphnumbers, late
 from dovetail.capture.aliasing import keyed_tensors, rely_on_separate_changes, rely_on_separate_keys
 from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
@@ -366,7 +366,7 @@ def _returning(s: Session, result: Value) -> Ending:
 def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     rebuilder = ending.rebuilder
     late.settle(s)
-    node = s.graph.output(tuple(rebuilder.outputs))
+    node = s.graph.output((*rebuilder.outputs, *graphnumbers.raising(s.graph, rebuilder.outputs)))
     node.meta["stack"] = ()
     remove_dead(s.graph)
     _settle_numbers(s)

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from dovetail.capture import sizes
+from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import Claim, GraphNumber
@@ -95,6 +97,20 @@ def call(s: Any, function: Any, args: list[Any]) -> Value | None:
     return _number(s, s.graph.call_function(function, (args[0].node,)), kind)
 
 
+def raising(graph: Any, outputs: list[Any]) -> list[Any]:
+    """The numbers that nobody uses and that Python may raise an error for: the graph returns them, so it computes them.
+
+        5 / t.item()        raises where the tensor holds 0, whoever wants the quotient
+    """
+    found, live = [], set(outputs)
+    for node in reversed(graph.nodes):
+        if node not in live and node.meta.get("raises"):
+            found.append(node)
+        if node in live or node.meta.get("raises") or impure(node):
+            live.update(node.all_input_nodes)
+    return found
+
+
 def needed(s: Any) -> Any:
     """The value decides what the program does next; never returns."""
     return s.unsupported(
@@ -131,5 +147,15 @@ def _argument(value: Any) -> Any:
 
 
 def _number(s: Any, node: Any, kind: type) -> GraphNumber:
-    node.meta.update(fake=kind(1), stack=s.stack())
+    node.meta.update(fake=kind(1), stack=s.stack(), raises=_may_raise(node))
     return GraphNumber(node, kind)
+
+
+def _may_raise(node: Any) -> bool:
+    if node.op != "call_function" or node.target in TOTAL:
+        return False
+    return node.target not in DIVISIONS or isinstance(node.args[1], Node)
+
+
+#: Of the functions above, those that have a result for every number.
+TOTAL = frozenset((*ARITHMETIC.values(), *UNARY.values(), abs, float, math.fabs, math.tanh)) - {*DIVISIONS}

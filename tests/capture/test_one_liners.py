@@ -11,6 +11,7 @@ from importlib import import_module
 import pytest
 import torch
 
+import dovetail
 from dovetail.request import Request
 from dovetail.runtime.entry import wrap_function
 from tests.fuzz.python.observe import Walk, difference
@@ -42,6 +43,19 @@ list(itertools.repeat(1, a))                    2 | None | 3
 """
 
 
+UNUSED = """
+5 / t.item()                                    2.0 | 0.0
+5 // t.item()                                   2.0 | 0.0
+5 % t.int().item()                              2.0 | 0.0
+5 / (t.int().item() + 1 - 1) * 0                2.0 | 0.0
+5 / len(x[x > t])                               0.0 | 2.0
+math.log(t.item())                              2.0 | 0.0
+math.log(t.int().item())                        2.0 | 0.0
+math.exp(t.item())                              2.0 | 1000.0
+int(t.item())                                   2.0 | math.inf | math.nan
+"""
+
+
 def outcome(function, x, value):
     walk = Walk()
     try:
@@ -56,21 +70,33 @@ def codes(records):
     return [b.code for c in captured for b in c.breaks]
 
 
-def cases():
+def cases(table):
     found = {}
-    for line in CASES.strip().splitlines():
+    for line in table.strip().splitlines():
         text, values = line[:WIDTH].strip(), line[WIDTH:].split(" | ")
         assert text not in found, text
         found[text] = values
     return found
 
 
-@pytest.mark.parametrize(("text", "values"), cases().items())
+@pytest.mark.parametrize(("text", "values"), cases(CASES).items())
 def test_as_plain_python(text, values):
+    compare(text, values)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize(("text", "values"), cases(UNUSED).items())
+def test_errors_of_numbers_that_nobody_uses(text, values, in_graph):
+    with dovetail.config.patch(capture_scalar_outputs=in_graph):
+        compare(f"[t := torch.tensor(a), {text}, None][2]", values)
+        compare(f"[t := torch.tensor(a), {text}, None][2]", values, "dovetail")
+
+
+def compare(text, values, backend="eager"):
     space = {**MODULES, **globals()}
     function = eval(f"lambda x, a: (x + 1, {text})[1]", space)
     records = []
-    compiled = wrap_function(function, Request(False, None, "eager", "default", {}, records, []))
+    compiled = wrap_function(function, Request(False, None, backend, "default", {}, records, []))
     for value in values:
         ours, theirs = (outcome(f, torch.ones(2), eval(value, space)) for f in (compiled, function))
         assert difference(ours, theirs) is None, value
