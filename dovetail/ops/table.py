@@ -17,6 +17,7 @@ from dovetail.ops import (
     normalization,
     products,
     reduction,
+    resizing,
     softmax,
     views,
 )
@@ -24,7 +25,7 @@ from dovetail.ops.registry import Lowering, Rows
 
 _MODULES = (
     activation, arithmetic, comparison, creation, draws, elementary, gradients, indexing, losses, movement,
-    norm_gradients, normalization, products, reduction, softmax, views,
+    norm_gradients, normalization, products, reduction, resizing, softmax, views,
 )
 
 LOWERINGS: dict[str, Lowering] = {}
@@ -54,7 +55,7 @@ TAKES_SIZES = TAKES_NUMBERS | frozenset(
     constant_pad_nd repeat slice_scatter select_scatter slice_backward select_backward embedding_dense_backward
     native_group_norm native_layer_norm native_layer_norm_backward eye triu tril broadcast_to unflatten unsafe_split
     unsafe_split_with_sizes _efficientzerotensor""".split()
-) | frozenset(draws.ROWS)
+) | frozenset(draws.ROWS) | frozenset(resizing.ROWS)
 
 #: Operators that cost little next to reading their operands: a backward pass may compute them again.
 CHEAP = frozenset(

@@ -39,6 +39,10 @@ CASES = {
     "concatenated": (lambda x: torch.cat([x, x * 2, x[:, :3]], 1), (30, 500)),
     "elementary": (lambda x: (x.tanh(), x.erf(), x.abs().log1p(), x.expm1(), x.atan(), x.sinh()), (5000,)),
     "gathered": (lambda x: x[torch.arange(7, device="cuda") * 3].sum(1), (30, 64)),
+    "made larger": (lambda x: F.interpolate(x.view(2, 8, 15, -1), scale_factor=2.0).sin(), (30, 64)),
+    "made larger, channels last": (
+        lambda x: F.interpolate(x.view(2, 15, -1, 8).permute(0, 3, 1, 2), scale_factor=4.0).sin(), (30, 64),
+    ),
     "products": (lambda x: F.relu(x @ x.t()) + 1, (64, 128)),
     "empty": (lambda x: (x[:0] + 1, x[:0].sum(0)), (4, 5)),
 }
