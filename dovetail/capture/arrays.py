@@ -390,5 +390,5 @@ ATTRIBUTES: dict[str, Callable[[Any, ArrayValue], Value]] = {
     "T": _through("T"),
     "real": _through("real"),
     "imag": _through("imag"),
-    "__class__": lambda s, v: s.wrap(np.ndarray, None),
+    "__class__": lambda s, v: s.wrap(v.type, None),
 }

@@ -248,7 +248,7 @@ def find_special(s: Any, value: Value, name: str) -> Value | None:
 
 
 def _class_of(s: Any, value: Value) -> Value:
-    return s.wrap(value.cls, None)
+    return s.wrap(value.type, None)
 
 
 def _dict_of(s: Any, value: Value) -> Value | None:

@@ -11,6 +11,7 @@ import keyword
 import operator
 import re
 import types
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -373,7 +374,7 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
         return graphnumbers.in_graph(s, plain), plain
     if isinstance(value, GraphNumber) and (numbers or value.dim is not None) and s.graph is s.root:
         return value.node, value.kind(1) if numbers else value.node.meta["fake"]
-    if isinstance(value, SequenceValue):
+    if isinstance(value, SequenceValue) and not issubclass(value.cls, deque):  # of which PyTorch takes none
         pairs = [to_graph(s, v, numbers) for v in value.all(s)]
         kind = tuple if isinstance(value, TupleValue) else list
         return kind(p[0] for p in pairs), kind(p[1] for p in pairs)
@@ -393,7 +394,7 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
                 "Draw from it outside the compiled function, or use the default generator.",
             )
         return value.real, value.real
-    if hasattr(value, "all"):
+    if hasattr(value, "all") and not isinstance(value, SequenceValue):
         return to_graph(s, ListValue(value.all(s)))
     try:
         native = value.native()

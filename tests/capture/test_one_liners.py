@@ -29,12 +29,25 @@ class Index:
         return self.n
 
 
+KEY, ONES = Plain(), torch.ones(2)
 MODULES = {name: import_module(name) for name in "collections copy itertools math numpy operator".split()}
 WIDTH = 48  # of the column of expressions
 CASES = """
 list(range(a))                                  Plain() | Index(2) | Index("x") | 3
 operator.index(a)                               Plain() | Index(2) | Index("x") | 3 | 2.5
 [1, 2, 3][a]                                    Plain() | Index(2) | Index("x") | 1
+copy.deepcopy(a) == a                           frozenset({KEY}) | frozenset({1}) | (KEY,) | (1, 2)
+copy.deepcopy(a) is a                           (1, (2,)) | ([],) | frozenset({1}) | {1}
+copy.copy(a) is a                               (1, [2]) | frozenset({1}) | {1}
+[b.n for b in copy.deepcopy(a)]                 {Index(1)} | frozenset({Index(2)}) | {Index(3)}
+torch.ones(a)                                   collections.deque([2]) | [2]
+torch.stack(a)                                  collections.deque([ONES]) | [ONES]
+torch.tensor(a)                                 collections.deque([2]) | [2] | collections.deque([2.5, 1])
+torch.asarray(obj=a)                            [2] | collections.deque([3])
+type(a).__name__                                numpy.float64(1) | numpy.float64(2) | numpy.float64(3)
+[type(a), a.__class__, isinstance(a, float)]    numpy.float64(1) | numpy.float64(2) | numpy.float64(3)
+type(a.sum()).__name__                          numpy.ones(2) | numpy.zeros(3, numpy.float32)
+isinstance(a.sum(), numpy.ndarray)              numpy.ones(2) | numpy.zeros(3, numpy.float32)
 [round(a), 1][1]                                Plain() | 2.5
 abs(a)                                          Plain() | -2.5
 pow(a, 2, 3)                                    Plain() | 2

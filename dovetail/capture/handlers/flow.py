@@ -342,7 +342,7 @@ def match_class(f: Any, i: Any) -> None:
 
 
 def _match_class(s: Any, subject: Any, cls: type, names: list[str], positional: int) -> Any:
-    if not issubclass(subject.cls, cls):
+    if not issubclass(subject.type, cls):
         return None
     found = []
     if positional:

@@ -80,7 +80,7 @@ def _instance_of(s: Any, value: Value, cls: Any) -> bool:
     if isinstance(value, (Const, KnownValue)):
         return isinstance(value.native(), cls)
     if _plain_meta(cls) or value.cls is not ObjectValue:
-        return issubclass(value.cls, cls)
+        return issubclass(value.type, cls)
     return isinstance(value.native(), cls)
 
 
@@ -99,7 +99,7 @@ def _issubclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
 @known(type)
 def _type(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1:
-        return s.wrap(args[0].cls, None)
+        return s.wrap(args[0].type, None)
     return make_class(s, args, kwargs)
 
 

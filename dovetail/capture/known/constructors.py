@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import reduce
 from typing import Any
 
@@ -34,17 +35,20 @@ def _asarray(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 def from_data(s: Any, function: Any, args: Args, kwargs: Kwargs) -> Value:
     """Data in which tensors are nested becomes a stack of its elements."""
-    data = args[0] if args else kwargs["data"]
+    name = "obj" if function is torch.asarray else "data"
+    if not args and name not in kwargs:
+        return s.torch_call(function, args, kwargs)
+    (data, *more), rest = args or [kwargs[name]], {n: v for n, v in kwargs.items() if n != name}
     if varies(data):
-        rest = {n: v for n, v in kwargs.items() if n != "data"}
-        return s.torch_call(torch.full, [TupleValue([]), data, *args[1:]], rest)
+        return s.torch_call(torch.full, [TupleValue([]), data, *more], rest)
     if isinstance(data, SequenceValue):
         leaves: Args = []
         sizes = _walk(s, data, leaves)
         if any(isinstance(leaf, TensorValue) or varies(leaf) for leaf in leaves):
             data = _stacked(s, leaves, sizes)
-            return s.torch_call(torch.as_tensor, [data, *args[1:]], _without_grad(s, kwargs))
-    return s.torch_call(function, args, kwargs)
+            return s.torch_call(torch.as_tensor, [data, *more], _without_grad(s, kwargs))
+        data = ListValue(data.all(s)) if issubclass(data.cls, deque) else data
+    return s.torch_call(function, [data, *more], rest)
 
 
 def _without_grad(s: Any, kwargs: Kwargs) -> Kwargs:

@@ -148,7 +148,7 @@ def _single_dispatch(s: Any, args: Args, kwargs: Kwargs) -> Value:
     function, *given = args
     if not given:
         s.throw(TypeError, f"{function.native().__name__} requires at least 1 positional argument")
-    return _dispatch(s, function, given[0].cls).call(s, given, kwargs)
+    return _dispatch(s, function, given[0].type).call(s, given, kwargs)
 
 
 @known(functools.singledispatchmethod.__get__)
@@ -168,7 +168,7 @@ class DispatchMethod:
 @known(DispatchMethod.__call__)
 def _call_dispatch_method(s: Any, args: Args, kwargs: Kwargs) -> Value:
     made, *given = args
-    chosen = _dispatch(s, made.attrs["table"], given[0].cls)  # type: ignore[attr-defined]
+    chosen = _dispatch(s, made.attrs["table"], given[0].type)  # type: ignore[attr-defined]
     bound = s.bind_descriptor(made.attrs["receiver"], chosen.native(), "")  # type: ignore[attr-defined]
     return bound.call(s, given, kwargs)  # type: ignore[no-any-return]
 

@@ -213,7 +213,12 @@ def _copy_list(s: Any, value: Any, memo: Any) -> Value:
 
 
 def _copy_tuple(s: Any, value: Any, memo: Any) -> Value:
-    return value if memo is None else TupleValue([copied(s, v, memo) for v in value.all(s)], value.cls)
+    if memo is None:
+        return value  # type: ignore[no-any-return]
+    items = value.all(s)
+    made = [copied(s, v, memo) for v in items]
+    unchanged = value.cls is tuple and all(map(operator.is_, made, items))
+    return value if unchanged else TupleValue(made, value.cls)  # type: ignore[no-any-return]
 
 
 def _copy_dict(s: Any, value: Any, memo: Any) -> Value:
@@ -225,6 +230,10 @@ def _copy_dict(s: Any, value: Any, memo: Any) -> Value:
 
 
 def _copy_set(s: Any, value: Any, memo: Any) -> Value:
+    if memo is not None:
+        return s.call(s.wrap(value.cls, None), ListValue([copied(s, v, memo) for v in s.unpack(value)]))  # type: ignore[no-any-return]
+    if value.cls is frozenset:
+        return value  # type: ignore[no-any-return]
     made = SetValue(value.cls)
     made.entries = SetEntries(value.entries, value.entries.order.copy())
     return made

@@ -28,6 +28,10 @@ class ArrayValue(OpaqueValue):
         super().__init__(np.ndarray, real, source)
         self.tensor, self.view, self.scalar = tensor, view, scalar
 
+    @property
+    def type(self) -> Any:
+        return np.dtype(self.view.dtype.name).type if self.scalar else np.ndarray
+
     def get_attr(self, s: Any, name: str) -> Any:
         return s.array_get_attr(self, name)
 

@@ -53,6 +53,11 @@ class Value:
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
 
+    @property
+    def type(self) -> type:
+        """What `type()` gives: `cls`, but for what is looked up in another class here."""
+        return self.cls
+
     def native(self) -> Any:
         """The Python object itself, when it is known while capturing; raises NotNative."""
         raise NotNative(self)
