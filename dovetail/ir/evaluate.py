@@ -214,6 +214,9 @@ class _GroupRun:
         if 0 in space:
             return
         value = self.expr(store.value).expand(space)
+        if store.scan:
+            flat = value.reshape([*self.outer, -1])
+            value = _SCAN[store.scan](flat).to(store.buffer.dtype).reshape(space)
         position = self.position(store.buffer, store.index, None).expand(space)
         self.memory(store.buffer).write(store.buffer, position, value)
 
@@ -321,6 +324,13 @@ _REDUCE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "min": lambda x: x.amin(-1), "max": lambda x: x.amax(-1),
     "any": lambda x: x.bool().any(-1), "all": lambda x: x.bool().all(-1),
     "argmin": _arg(torch.argmin), "argmax": _arg(torch.argmax),
+}
+
+#: Each goes along the last dimension.
+_SCAN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda x: _wide(x).cumsum(-1), "prod": lambda x: _wide(x).cumprod(-1),
+    "min": lambda x: x.cummin(-1).values, "max": lambda x: x.cummax(-1).values,
+    "logsum": lambda x: _wide(x).logcumsumexp(-1),
 }
 
 _DIVISIONS = frozenset({"floordiv", "truncdiv", "remainder", "fmod"})

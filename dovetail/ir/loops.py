@@ -5,7 +5,7 @@
     Item    = Group | LibraryCall | View | Batch(Group*)
     Group   = name, outer: Range*, loops: Loop*, locals: Buffer*      one kernel
     Loop    = inner: Range*, body: Statement*
-    Statement = Store(buffer, index: Dim*, value)
+    Statement = Store(buffer, index: Dim*, value, scan?)
               | Reduce(name, kind, value)        accumulates over the loop's inner ranges
               | Check(condition, message)        the kernel reports it; the host raises IndexError
     Expr    = Const(value) | Param(name) | Index(Dim) | Load(buffer, index: Dim*, mask?) | Local(name)
@@ -269,9 +269,14 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Store:
+    """`buffer[index] = value`. With a `scan` (sum prod min max logsum) what is stored is that of the loop's values so
+    far, this one included, in the order of its inner ranges, begun anew at each outer index.
+    """
+
     buffer: Buffer
     index: tuple[Dim, ...]
     value: Expr
+    scan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +308,7 @@ Statement = Store | Reduce | Check
 def map_exprs(statement: Statement, of: Callable[[Expr], Expr]) -> Statement:
     """The statement computing `of(expression)`; where a Store writes is kept."""
     if isinstance(statement, Store):
-        return Store(statement.buffer, statement.index, of(statement.value))
+        return replace(statement, value=of(statement.value))
     if isinstance(statement, Reduce):
         return replace(statement, value=of(statement.value))
     return replace(statement, condition=of(statement.condition))

@@ -228,7 +228,8 @@ class _Reader:
             group.reductions[reduce.name] = Local(reduce.name, reduce.dtype)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             buffer, index = self.place(node.targets[0])
-            group.body.append(Store(buffer, index, self.expr(node.value)))
+            scan, value = _running(node.value)
+            group.body.append(Store(buffer, index, self.expr(value), scan))
         else:
             assert isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
             group.exprs[node.targets[0].id] = self.expr(node.value)
@@ -320,6 +321,13 @@ _READ: dict[type, Callable[[_Reader, Any], Expr]] = {
     ast.Name: _Reader.name, ast.Subscript: _Reader.load, ast.IfExp: _Reader.masked, ast.Call: _Reader.call,
     ast.BinOp: _Reader.binary, ast.Compare: _Reader.binary, ast.UnaryOp: _Reader.unary,
 }
+
+
+def _running(node: ast.expr) -> tuple[str, ast.expr]:
+    """The kind of a scan, and what it is of; of a plain value the empty text."""
+    name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+    kind = name.removeprefix("running_")
+    return (kind, node.args[0]) if kind != name else ("", node)  # type: ignore[attr-defined]
 
 
 def _literal(node: ast.expr) -> bool | int | float | None:

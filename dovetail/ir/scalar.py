@@ -149,3 +149,6 @@ ELEMENTARY = frozenset(
 REDUCTIONS: dict[str, Any] = {
     "sum": 0, "prod": 1, "any": False, "all": True, "min": "", "max": "", "argmin": "", "argmax": "",
 }
+
+#: Kinds of scans.
+SCANS = frozenset(("sum", "prod", "min", "max", "logsum"))

@@ -35,7 +35,7 @@ from dovetail.ir.loops import (
     View,
     value_exprs,
 )
-from dovetail.ir.scalar import REDUCTIONS, SCALAR_OPS
+from dovetail.ir.scalar import REDUCTIONS, SCALAR_OPS, SCANS
 
 KINDS = frozenset({"input", "output", "temporary", "local"})
 _INTS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
@@ -329,8 +329,19 @@ def store_valid(store: Store, context: _Context) -> Problems:
     yield from _index(store.buffer, store.index, context)
     if _runs(context):
         yield from _in_bounds(store.buffer, store.index)
+    if store.scan:
+        yield from scan_valid(store, context)
     if store.value.dtype is not store.buffer.dtype:
         yield f"{store.buffer} of {store.buffer.dtype} is given {store.value.dtype}"
+
+
+def scan_valid(store: Store, context: _Context) -> Problems:
+    if store.scan not in SCANS:
+        yield f"{store.buffer} is given the unknown scan {store.scan!r}"
+    if not context.loop.inner:
+        yield f"{store.buffer} is given a scan over nothing"
+    if store.buffer.dtype in _HALF or store.buffer.dtype is torch.bool:
+        yield f"{store.buffer} is given a scan in {store.buffer.dtype}"
 
 
 def reduce_valid(reduce: Reduce, context: _Context) -> Problems:

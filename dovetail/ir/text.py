@@ -15,9 +15,9 @@
     output b2
 
 Scalar statements are Python expressions: infix operators where Python has them, calls elsewhere, `x[i] if m else 0`
-for a masked Load, `name: dtype = kind(x)` for a Reduce, `assert c, "..."` for a Check. What a loop uses more than once,
-or nests too deep to read, gets a name `t<n>`. A buffer is declared where it first appears; contiguous strides, offset 0
-and the cpu are not said.
+for a masked Load, `name: dtype = kind(x)` for a Reduce, `b[i] = running_kind(x)` for a scan, `assert c, "..."` for a
+Check. What a loop uses more than once, or nests too deep to read, gets a name `t<n>`. A buffer is declared where it
+first appears; contiguous strides, offset 0 and the cpu are not said.
 """
 
 from __future__ import annotations
@@ -223,7 +223,9 @@ class _Body:
 
     def statement(self, statement: Statement) -> str:
         if isinstance(statement, Store):
-            return f"{statement.buffer.name}[{self.indices(statement.index)}] = {self.text(statement.value)}"
+            value = self.text(statement.value)
+            value = f"running_{statement.scan}({value})" if statement.scan else value
+            return f"{statement.buffer.name}[{self.indices(statement.index)}] = {value}"
         if isinstance(statement, Reduce):
             head = f"{statement.name}: {dtype_name(statement.dtype)}"
             return f"{head} = {statement.kind}({self.text(statement.value)})"

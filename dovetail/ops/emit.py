@@ -223,6 +223,16 @@ class Emitter:
         self.group(nested(kept, out.strides), (*loops, Loop((), (store,))))
         return self.stored(buffer)
 
+    def scan(self, out: Spec, axis: int, kind: str, at: At) -> Value:
+        """At each index `i` the `kind` of at(j) for all j up to i along `axis`; `at` gives `out`'s dtype."""
+        if out.sizes[axis] == 1 or out.empty:
+            return self.pointwise(out, at)
+        full = ranges(out.sizes, "i")
+        buffer, others = self.new(out), tuple(0 if d == axis else i for d, i in enumerate(full))
+        store = Store(buffer, full, at(full), kind)
+        self.group(nested(others, out.strides), (Loop((full[axis],), (store,)),))
+        return self.stored(buffer)
+
     def partial(
         self, source: Spec, reduced: set[int], kind: str, at: At, dtype: torch.dtype, axis: int, parts: int
     ) -> tuple[Spec, At]:

@@ -18,6 +18,7 @@ from dovetail.ops import (
     products,
     reduction,
     resizing,
+    scans,
     softmax,
     views,
 )
@@ -25,7 +26,7 @@ from dovetail.ops.registry import Lowering, Rows
 
 _MODULES = (
     activation, arithmetic, comparison, creation, draws, elementary, gradients, indexing, losses, movement,
-    norm_gradients, normalization, products, reduction, resizing, softmax, views,
+    norm_gradients, normalization, products, reduction, resizing, scans, softmax, views,
 )
 
 LOWERINGS: dict[str, Lowering] = {}

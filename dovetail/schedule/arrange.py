@@ -74,14 +74,16 @@ def _levels(nest: Nest) -> list[_Level]:
                 depth = max(depth, ready[node.name])
             elif isinstance(node, Load):
                 for index, at, level in stored.get(node.buffer.name, ()):
-                    depth = max(depth, at if index == node.index and level.inner == p.inner else at + 1)
+                    known = (node.buffer.name, index) in level.values
+                    depth = max(depth, at if known and index == node.index and level.inner == p.inner else at + 1)
         level = levels.setdefault((depth, p.inner), _Level(p.inner, depth))
         statement = _forward(p.statement, level)
         level.body.append(statement)
         if isinstance(statement, Reduce):
             ready[statement.name] = depth + 1
         elif isinstance(statement, Store):
-            level.values[statement.buffer.name, statement.index] = statement.value
+            if not statement.scan:
+                level.values[statement.buffer.name, statement.index] = statement.value
             stored[statement.buffer.name].append((statement.index, depth, level))
     return sorted(levels.values(), key=lambda level: level.depth)
 
@@ -105,8 +107,8 @@ def _with_leaf(statement: Statement, leaf: object) -> Statement:
         return rewrite(expr, {}, memo, leaf)  # type: ignore[arg-type]
 
     if isinstance(statement, Store):
-        return Store(statement.buffer, tuple(dims.substitute(i, {}, moved) for i in statement.index),
-                     moved(statement.value))
+        index = tuple(dims.substitute(i, {}, moved) for i in statement.index)
+        return replace(statement, index=index, value=moved(statement.value))
     if isinstance(statement, Reduce):
         return replace(statement, value=moved(statement.value))
     return replace(statement, condition=moved(statement.condition))
@@ -126,7 +128,7 @@ def _recompute_cheap(nest: Nest, private: set[str]) -> Nest:
     for p in nest.placed:
         statement = _with_leaf(p.statement, leaf) if values else p.statement
         placed.append(Placed(p.inner, statement))
-        if isinstance(statement, Store) and statement.buffer.name in private:
+        if isinstance(statement, Store) and statement.buffer.name in private and not statement.scan:
             scalar = not p.inner or not any(s in statement.value.symbols for s in p.symbols)
             if scalar or (cost(statement.value) <= CHEAP and big_loads(statement.value) <= 1):
                 values[statement.buffer.name, statement.index] = statement.value
@@ -197,7 +199,7 @@ def _rows(loops: list[Loop], private: set[str]) -> tuple[list[Loop], list[Buffer
     changed = []
     for loop in loops:
         body = [_with_leaf(s, leaf(loop.inner)) for s in loop.body]
-        body = [Store(rows[s.buffer.name], loop.inner, s.value)
+        body = [replace(s, buffer=rows[s.buffer.name], index=loop.inner)
                 if isinstance(s, Store) and s.buffer.name in rows else s for s in body]
         changed.append(Loop(loop.inner, tuple(body)))
     return changed, list(rows.values())

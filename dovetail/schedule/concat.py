@@ -11,6 +11,7 @@ longer one begins, its indices are valid in the longer one as they are.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 from dovetail.ir import dims
@@ -107,7 +108,7 @@ def _redirected(group: Group, targets: dict[str, Buffer]) -> Group:
     def moved(statement: Statement) -> Statement:
         if isinstance(statement, Store):
             buffer = targets.get(statement.buffer.name, statement.buffer)
-            return Store(buffer, statement.index, rewrite(statement.value, {}, memo, leaf))
+            return replace(statement, buffer=buffer, value=rewrite(statement.value, {}, memo, leaf))
         if isinstance(statement, Reduce):
             return Reduce(statement.name, statement.kind, rewrite(statement.value, {}, memo, leaf), statement.dtype)
         return type(statement)(rewrite(statement.condition, {}, memo, leaf), statement.message)

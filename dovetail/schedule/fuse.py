@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.launch import LONGEST_ROW
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Buffer, Expr, Group, Item, Load, Local, Program, Store
 from dovetail.schedule.align import Alignment, Names, align
@@ -130,7 +131,9 @@ def combine(first: Nest, second: Nest, names: Names) -> Nest | None:
         return None
     for a, b in _anchors(first, second):
         joined = _combine_along(first, second, a, b, names)
-        if joined is not None and _same_outer_index(joined, first.written()) and _pays(joined, first, second):
+        if joined is None or joined.scans and not _in_registers(joined):
+            continue
+        if _same_outer_index(joined, first.written()) and _pays(joined, first, second):
             return joined
     return None
 
@@ -155,6 +158,12 @@ def _anchors(first: Nest, second: Nest) -> list[tuple[Access, Access]]:
     needed = [pair for pair in pairs if pair[0][1].name in written]
     chosen = needed or [pair for pair in pairs if _large(pair[0][1])]
     return sorted(chosen, key=lambda pair: -len(dims.symbols(pair[1][2])))[:4]
+
+
+def _in_registers(nest: Nest) -> bool:
+    """Is every row short enough for one program? What a scan gives cannot be computed again piece by piece."""
+    lengths = [count(p.inner) for p in nest.placed]
+    return all(isinstance(n, int) and n <= LONGEST_ROW for n in lengths)
 
 
 def _large(buffer: Buffer) -> bool:

@@ -149,7 +149,7 @@ def _same_place(store: Statement, old: Buffer, loads: list[Load]) -> bool:
 
 def _redirected(statement: Statement, targets: dict[str, Buffer]) -> Statement:
     target = targets.get(statement.buffer.name) if isinstance(statement, Store) else None
-    return statement if target is None else Store(target, statement.index, statement.value)  # type: ignore[union-attr]
+    return statement if target is None else dataclasses.replace(statement, buffer=target)  # type: ignore[type-var]
 
 
 def _loads(statements: Iterable[Statement]) -> Iterable[Load]:

@@ -72,6 +72,10 @@ class Nest:
         return all(not p.inner for p in self.placed) and not self.reduces
 
     @property
+    def scans(self) -> bool:
+        return any(store.scan for _, store in self.stores())
+
+    @property
     def checks(self) -> bool:
         return any(isinstance(p.statement, Check) for p in self.placed)
 
@@ -114,7 +118,7 @@ def map_statement(
 
     if isinstance(statement, Store):
         index = tuple(dims.substitute(i, mapping, moved if has_values(i) else None) for i in statement.index)
-        return Store(statement.buffer, index, moved(statement.value))
+        return replace(statement, index=index, value=moved(statement.value))
     if isinstance(statement, Reduce):
         name = reductions[statement.name] if reductions else statement.name
         return replace(statement, name=name, value=moved(statement.value))

@@ -10,6 +10,7 @@ it (`rounded`); the others are exact. A check whose condition is known to hold d
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -52,7 +53,7 @@ class Simplifier:
 
     def statement(self, statement: Statement) -> Statement | None:
         if isinstance(statement, Store):
-            return Store(statement.buffer, tuple(map(self.dim, statement.index)), self.expr(statement.value))
+            return replace(statement, index=tuple(map(self.dim, statement.index)), value=self.expr(statement.value))
         if isinstance(statement, Reduce):
             return Reduce(statement.name, statement.kind, self.expr(statement.value), statement.dtype)
         condition = self.expr(statement.condition)

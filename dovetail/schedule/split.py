@@ -65,6 +65,8 @@ def _parts(group: Group) -> int:
     statements = list(group.statements())
     if any(isinstance(s, Check) or isinstance(s, Reduce) and s.kind.startswith("arg") for s in statements):
         return 1
+    if any(isinstance(s, Store) and s.scan for s in statements):
+        return 1
     if not any(isinstance(s, Reduce) for s in statements):
         return 1
     programs, alone = _known(rows), SHORT

@@ -203,6 +203,7 @@ class LoopEmitter:
         late: list[tuple[Store, Val]] = []
         for statement in nest.loop.body:
             if isinstance(statement, Store):
+                assert not statement.scan, "scans are for GPUs"
                 value = em.value(statement.value)
                 if em.pinned:  # something in this body may read what is stored
                     em.store(statement.buffer, statement.index[0], value)

@@ -92,7 +92,7 @@ class _Rewriter:
         buffer = statement.buffer
         if self.flatten:
             buffer, index = self.buffer(buffer), (self.address(buffer, index),)
-        return Store(buffer, index, self.expr(statement.value))
+        return replace(statement, buffer=buffer, index=index, value=self.expr(statement.value))
 
     def group(self, group: Group) -> Group:
         loops = tuple(Loop(loop.inner, tuple(map(self.statement, loop.body))) for loop in group.loops)

@@ -57,7 +57,7 @@ class Structure:
     def statement(self, statement: Statement) -> tuple[Any, ...]:
         if isinstance(statement, Store):
             place = tuple(map(self.dim, statement.index))
-            return ("store", self.buffer(statement.buffer), place, self.expr(statement.value))
+            return ("store", self.buffer(statement.buffer), place, self.expr(statement.value), statement.scan)
         if isinstance(statement, Check):
             return ("check", self.expr(statement.condition))
         value = self.expr(statement.value)

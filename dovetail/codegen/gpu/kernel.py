@@ -201,7 +201,7 @@ class _Kernel:
         pending: list[tuple[Store, str]] = []
         for statement in loop.body:
             if isinstance(statement, Store):
-                value = em.value(statement.value)
+                value = self.scan(statement, axis) if statement.scan else em.value(statement.value)
                 if statement.buffer.kind == "local":
                     em.hold(statement.buffer.name, statement.index[0], value, inside=True)
                 else:
@@ -217,6 +217,14 @@ class _Kernel:
         for statement, value in pending:
             em.store(statement.buffer, statement.index[0], value)
         return states
+
+    def scan(self, store: Store, axis: Axis | None) -> str:
+        """What the store's value comes to, up to each place of a row; those past its end come last and are nobody's."""
+        assert axis is not None and not axis.looped
+        whole = f"tl.broadcast_to({self.em.value(store.value)}, {self.tile(axis)})"
+        name = self.em.fresh("c")
+        self.em.outer.line(f"{name} = tl.associative_scan({whole}, {self.plan.rank - 1}, _{store.scan})")
+        return name
 
     # ------------------------------------------------------------ reductions
 

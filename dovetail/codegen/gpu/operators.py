@@ -73,6 +73,14 @@ def _min(a, b):
 def _max(a, b):
     return tl.where((a > b) | (a != a), a, b)
 """,
+    "_logsum": """
+@triton.jit
+def _logsum(a, b):
+    high = tl.where((a > b) | (a != a), a, b)
+    low = tl.where((a > b) | (a != a), b, a)
+    same = (high == low) & (high - low != 0)
+    return tl.where(same, high, high + libdevice.log1p(libdevice.exp(low - high)))
+""",
     "_any": """
 @triton.jit
 def _any(a, b):

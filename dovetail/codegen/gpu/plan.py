@@ -2,7 +2,7 @@
 
     pointwise    x: all outer ranges, flat                        one tile of 1024 elements a program
     transposes   y and x: the two ranges that accesses are contiguous along; what is left is one index a program
-    rows         x: outer ranges; r: inner ones                   the whole row in registers, if it fits
+    rows         x: outer ranges; r: inner ones                   the whole row in registers, if it fits (scans do)
     long rows    the same, r in a loop                            (such groups have no local buffers: schedule/split.py)
 
 Which of x and r is contiguous in memory decides the tile's proportions.
@@ -115,7 +115,8 @@ def _rows(group: Group) -> Plan:
     across = _contiguous_across(group)
     wide = min(_power(rows), WIDE_TILE) if across else 1
     fits = known and _power(longest) <= LONGEST_ROW
-    whole = bool(group.locals) or fits and _power(longest) * wide <= LONGEST_ROW
+    scans = any(isinstance(s, Store) and s.scan for s in group.statements())
+    whole = bool(group.locals) or scans or fits and _power(longest) * wide <= LONGEST_ROW
     if whole:
         block, wide = _power(longest), max(1, min(wide, LONGEST_ROW // _power(longest)))
     else:
