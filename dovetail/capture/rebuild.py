@@ -30,6 +30,7 @@ from dovetail.capture.breaks.generators import NEW, SHELLS, fresh, paused_at, se
 from dovetail.capture.breaks.handled import raised_at
 from dovetail.capture.breaks.points import chain, started
 from dovetail.capture.frame import GeneratorValue
+from dovetail.capture.handed_iterators import ENDED, REST, ended
 from dovetail.capture.held import held
 from dovetail.capture.overrides import PLAIN
 from dovetail.capture.tensors import reachable
@@ -379,20 +380,26 @@ class Rebuilder:
         """A running one stands where the graph breaks, which is said there."""
         if value.kind not in SHELLS:
             return self.s.unsupported("iterator-result", "an async generator leaves the compiled function")
-        text = self.start(value, f"{self.known(fresh)}({self.known(value.kind)})")
+        leaves = not self.s.frames and value.source is None  # what goes on after a break needs the generator
+        if leaves and value.state == "done" and value.cls in (ENDED.keys() | REST.keys()):
+            return self.start(value, f"{self.known(ended)}({self.known(value.cls)})")
+        shell = text = self.start(value, f"{self.known(fresh)}({self.known(value.kind)})")
+        if leaves and value.cls in REST:
+            text = self.start(value, f"{self.known(REST[value.cls])}({shell})")
         if value.state != "running":
-            self.late.append(self.generator_state(value))
+            self.late.append(self.generator_state(value, shell))
         return text
 
-    def generator_state(self, value: GeneratorValue) -> str:
+    def generator_state(self, value: GeneratorValue, shell: str) -> str:
+        """Put it where the traced one stands."""
         if value.state == "done":
-            return state_line(self, value, None, [])
+            return state_line(self, shell, None, [])
         if value.state == NEW:
             point, given = started(self, value.frame)
             rest = Continuation((point,), (value.frame.scope.table,))
         else:
             rest, given = chain(self, [value.frame], value.frame.ip, value.frame.stack_, [])
-        return state_line(self, value, paused_at(value.state, rest), given)
+        return state_line(self, shell, paused_at(value.state, rest), given)
 
     def made_class(self, cls: type) -> str:
         """A class that traced code made, made anew in every call."""
@@ -435,10 +442,10 @@ def _untouched(value: Any) -> bool:
     return isinstance(value, TupleValue) and value.span is not None and not value.head and not value.tail
 
 
-def state_line(rebuilder: Rebuilder, value: GeneratorValue, paused: Any, given: list[str]) -> str:
-    """Put a generator where the traced one stands; `paused` is None at its end."""
+def state_line(rebuilder: Rebuilder, shell: str, paused: Any, given: list[str]) -> str:
+    """Put a generator where `paused` says; None: at its end."""
     place = "None" if paused is None else rebuilder.known(paused)
-    return f"{rebuilder.known(set_state)}({rebuilder.expr(value)}, {place}, ({''.join(f'{a}, ' for a in given)}))"
+    return f"{rebuilder.known(set_state)}({shell}, {place}, ({''.join(f'{a}, ' for a in given)}))"
 
 
 def replayed(container: Any) -> bool:

@@ -105,6 +105,45 @@ def test_errors_of_numbers_that_nobody_uses(text, values, in_graph):
         compare(f"[t := torch.tensor(a), {text}, None][2]", values, "dovetail")
 
 
+ITERATORS = """
+itertools.chain([x], [1], (2,))
+itertools.chain.from_iterable([[x], [1], (2,)])
+itertools.islice([x, 1, 2, 3], 3)
+itertools.accumulate([1, 2, 3])
+itertools.compress([x, 1, 2, 3], [1, 0, 1, 1])
+itertools.starmap(pow, [(1, 2), (3, 4), (5, 6)])
+itertools.takewhile(bool, [1, 2, 3, 0])
+itertools.dropwhile(bool, [0, 1, 2])
+itertools.filterfalse(bool, [0, [], ()])
+itertools.cycle([1, x])
+"""
+
+
+@pytest.mark.parametrize("consumed", [0, 1, 9])
+@pytest.mark.parametrize("text", ITERATORS.strip().splitlines())
+def test_iterators_that_are_returned(text, consumed):
+    def function(x):
+        iterator = make(x)
+        return iterator, list(itertools.islice(iterator, consumed)), x + 1
+
+    itertools, make = MODULES["itertools"], eval(f"lambda x: {text}", {**MODULES, **globals()})
+    compiled = dovetail.compile(function, backend="eager", fullgraph=True)
+    for _ in range(2):
+        ours, theirs = compiled(ONES), function(ONES)
+        assert type(ours[0]) is type(theirs[0])
+        assert list(itertools.islice(ours[0], 5)) == list(itertools.islice(theirs[0], 5))
+        assert ours[1] == theirs[1]
+
+
+@pytest.mark.parametrize("text", ["product([1], [2])", "permutations([1])", "combinations([1], 1)", "pairwise([1, 2])",
+                                  "zip_longest([1])", "groupby([1])", "repeat(1, 2)"])  # fmt: skip
+def test_iterators_that_are_returned_at_their_end(text):
+    make = eval(f"lambda x: itertools.{text}", MODULES)
+    compiled = dovetail.compile(lambda x: (iterator := make(x), len(list(iterator)), x + 1)[0], backend="eager")
+    assert type(compiled(ONES)) is type(make(ONES))
+    assert list(compiled(ONES)) == []
+
+
 def compare(text, values, backend="eager"):
     space = {**MODULES, **globals()}
     function = eval(f"lambda x, a: (x + 1, {text})[1]", space)

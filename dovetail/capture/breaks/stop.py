@@ -117,14 +117,15 @@ def _rest(
 
     The frames of a generator are left in its state; who waits for the generator makes the same step again.
     """
-    lines = [state_line(rebuilder, f.owner, None, []) for f in s.frames[len(frames) :] if f.owner is not None]
+    owners = [f.owner for f in s.frames[len(frames) :] if f.owner is not None]
+    lines = [state_line(rebuilder, rebuilder.expr(owner), None, []) for owner in owners]
     index, pushed, inside = way.index, way.pushed, []
     for first in range(len(frames) - 1, 0, -1):
         owner = frames[first].owner
         if owner is not None:
             rest, given = chain(rebuilder, frames[first:], index, stack, pushed)
             inside.append(paused_at(INSIDE, rest))
-            lines.append(state_line(rebuilder, owner, inside[-1], given))
+            lines.append(state_line(rebuilder, rebuilder.expr(owner), inside[-1], given))
             frames, index, stack, pushed = _advancing(s, frames[:first], owner)
     rest, given = chain(rebuilder, frames, index, stack, pushed)
     rest = replace(rest, inside=tuple(inside))
