@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from dovetail.capture import growing
 from dovetail.capture.awaited import OPERATOR, computed_attribute
 from dovetail.capture.classstores import HEAP_TYPE, class_set_attr
 from dovetail.capture.definitions import rely_on_class, rely_on_no_shadow
@@ -546,6 +547,7 @@ def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
         s.unsupported("weak-reference", f"a weak reference is stored on {value.describe()}, which is from outside")
     if name == "grad" and new.cls is type(None) and isinstance(value, TensorValue):
         s.gradients.set_to_none(s, value)
+    growing.note(s, value, name, new)
     value.set_instance_attr(s, name, new)
 
 

@@ -21,6 +21,7 @@ from dovetail.capture.breaks.trace import trace_continuation
 from dovetail.capture.changing import CODE
 from dovetail.capture.contexts import leave_changed, preserved, set_variables
 from dovetail.capture.grads import renewed
+from dovetail.capture.growing import Outgrown
 from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.higher import all as _higher
 from dovetail.capture.higher.backward import Opaque
@@ -83,6 +84,7 @@ class Aside:
     comptime: bool = True
     reshapes: bool = False
     compiling: Compiling = field(default_factory=Compiling)
+    growing: frozenset[Any] = frozenset()
 
 
 def capture(
@@ -156,6 +158,8 @@ def _capture(
             if aside.varying.constant.keys() >= set(found.names):
                 raise InternalError("capture", f"{', '.join(found.names)} did not become constant") from None
             aside.varying = aside.varying.without(found.names, found.reason)
+        except Outgrown as found:
+            aside.growing |= found.found
         except Opaque as found:
             aside.opaque.add(found.cls)
         except Unsupported as error:
@@ -176,7 +180,7 @@ def _attempt(
     session.stop, session.breaks = stop or -1, stop >= 0
     session.constants, session.watch, session.comptime = aside.constants, aside.watch, aside.comptime
     session.compiling, session.gradients.opaque = aside.compiling, aside.opaque
-    session.gradients.reshapes = aside.reshapes
+    session.gradients.reshapes, session.growing.known = aside.reshapes, aside.growing
     aside.comptime = False
     if rest is None:
         _refuse_disabled(target)

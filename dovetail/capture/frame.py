@@ -13,7 +13,7 @@ from typing import Any
 
 from dovetail.bytecode import Code
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture import abandoned
+from dovetail.capture import abandoned, growing
 from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.capture.handlers.table import HANDLERS, RETURN, YIELD
 from dovetail.capture.known.table import ITERATORS
@@ -67,7 +67,10 @@ class Frame:
         self._outer = None
         frames.append(self)
         try:
-            return self.run()
+            result = self.run()
+            if self.s.growing.stored:
+                growing.check(self.s)
+            return result
         except Unsupported as error:
             if not error.places:
                 error.places, error.strict = self.s.places(), self.s.strict

@@ -32,6 +32,7 @@ from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.capture.definitions import rely_on_class
 from dovetail.capture.effects import Effects
 from dovetail.capture.freed import Gradients
+from dovetail.capture.growing import Growing
 from dovetail.capture.overrides import Overrides
 from dovetail.capture.scope import Scope
 from dovetail.capture.sizes import SizeTable
@@ -84,7 +85,7 @@ class Session:
         self.effects = Effects()
         self.overrides = Overrides()
         self.gradients = Gradients()
-        self.compiling = Compiling()
+        self.compiling, self.growing = Compiling(), Growing()
         self.fakes: Any = None  # the FakeMode that operators run under
         self.drawn = 0  # of its draws, those that belong to recorded nodes
         self.backward_ran = False  # inside the graph

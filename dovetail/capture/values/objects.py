@@ -55,7 +55,10 @@ class ObjectValue(Value):
         found = real_dict(self.real).get(name, MISSING)
         if found is MISSING:
             return None
-        value = s.wrap(found, s.own_source(self, name))
+        source = s.own_source(self, name)
+        if s.growing.known:
+            s.growing.meet(s, self.cls, name, source)
+        value = s.wrap(found, source)
         self.attrs[name] = value
         return value
 
