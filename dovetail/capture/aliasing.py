@@ -7,19 +7,46 @@ stay two where it matters: one of them was changed, so that reading the other ma
 from __future__ import annotations
 
 from collections import defaultdict
+from types import NoneType
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Bound
+from dovetail.ir.source import Bound, Computed
 
 
 def rely_on_difference(s: Any, left: Value, right: Value) -> None:
     """`left is not right`, so it was seen."""
     if _could_be_one(left, right):
         s.guard(left.source, GuardKind.DISTINCT, (right.source,))
+
+
+def same_number(s: Any, left: Any, right: Any) -> bool:
+    """`left is right` of floats: equal ones, and two that are no numbers, may be one object in one call only."""
+    one = left.value is right.value
+    if one or left.value == right.value or left.value != left.value and right.value != right.value:
+        rely_on_identity(s, left, right, one)
+    return one
+
+
+def same_varying(s: Any, left: Any, right: Any) -> bool:
+    """The same of floats that are not equal, of which one varies: it may be no number in another call."""
+    one = (getattr(v, "real", MISSING) for v in (left, right))
+    one = next(one) is next(one) is not MISSING
+    rely_on_identity(s, left, right, one)
+    return one
+
+
+def rely_on_identity(s: Any, left: Any, right: Any, one: bool) -> None:
+    found = sorted((left.source, right.source), key=lambda source: source is None or isinstance(source, Bound))
+    if isinstance(found[0], Computed | Bound | NoneType) or isinstance(found[1], Computed):
+        return  # what is computed is new in every call
+    if found[1] is not None:
+        s.guard(found[0], GuardKind.ALIAS if one else GuardKind.DISTINCT, found[1] if one else (found[1],))
+    elif one:
+        s.guard(found[0], GuardKind.ID, left.value)
 
 
 def rely_on_separate_changes(s: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import FunctionType, NoneType
 from typing import Any
 
+from dovetail.capture.aliasing import rely_on_identity
 from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
@@ -24,6 +25,8 @@ def hashable(s: Any, value: Value) -> Any:
     if isinstance(value, FunctionValue) and value.source is not None:
         s.guard(value.source, GuardKind.ID, value.real)
     if isinstance(value, Const):
+        if isinstance(value.value, float) and value.value != value.value:  # equal to nothing but the same object
+            rely_on_identity(s, value, Const(value.value), True)
         return value.value
     if isinstance(value, NumberValue):
         raise NotNative(value)  # it differs from call to call
@@ -53,15 +56,15 @@ def is_object(value: Any) -> bool:
     return isinstance(value, ObjectValue) and not isinstance(value, ModuleValue) and value.real is not MISSING
 
 
-def identified(s: Any, value: Value) -> None:
-    """The entry relies on which objects there are in a key: its hash is made of their addresses."""
+def identified(s: Any, value: Value) -> list[Value]:
+    """The entry relies on which objects there are in a key: its hash is made of their addresses. Gives the objects."""
     if isinstance(value, TupleValue):
-        for item in value.all(s):
-            identified(s, item)
-    elif isinstance(value, MethodValue):
-        identified(s, value.receiver)
-    elif is_object(value) and not isinstance(value, TensorValue) and not isinstance(value.source, (Bound, NoneType)):
+        return [found for item in value.all(s) for found in identified(s, item)]
+    if isinstance(value, MethodValue):
+        return identified(s, value.receiver)
+    if is_object(value) and not isinstance(value, TensorValue) and not isinstance(value.source, (Bound, NoneType)):
         s.guard(value.source, GuardKind.ID, value.real)  # type: ignore[attr-defined]
+    return [value]
 
 
 class UserKey:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from dovetail.capture import counters, indexed, overrides, rows, scalars, settled
-from dovetail.capture.aliasing import rely_on_difference
+from dovetail.capture.aliasing import rely_on_difference, same_number, same_varying
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import contain, decide, equate, measure, operate, operate_in_place, outlast
 from dovetail.capture.values.array import NumberValue
@@ -258,7 +258,11 @@ IDENTITY = (FunctionValue, MethodValue, ClassValue, KnownValue)
 def equal(s: Any, left: Value, right: Value) -> bool:
     """`left is right or left == right`, as containers compare."""
     if scalars.varies(left) or scalars.varies(right):
-        return left is right or truth(s, compare(s, "==", left, right))
+        if left is right or truth(s, compare(s, "==", left, right)):
+            return True
+        return left.cls is right.cls is float and same_varying(s, left, right)
+    if isinstance(left, Const) and isinstance(right, Const) and isinstance(left.value, FLOATS):
+        return bool(left.value == right.value) or same(s, left, right)
     return same(s, left, right) or truth(s, compare(s, "==", left, right))
 
 
@@ -269,6 +273,8 @@ def same(s: Any, left: Value, right: Value) -> bool:
     if isinstance(left, Const) and isinstance(right, Const):
         if left.cls is not right.cls:
             return False
+        if isinstance(left.value, FLOATS):
+            return same_number(s, left, right)
         return left.value is right.value or (
             type(left.value) is type(right.value) and isinstance(left.value, INTERNED) and left.value == right.value
         )
@@ -287,7 +293,7 @@ def same(s: Any, left: Value, right: Value) -> bool:
     return False
 
 
-INTERNED = (int, str, bytes)
+INTERNED, FLOATS = (int, str, bytes), (float, complex)
 
 
 def truth(s: Any, value: Value) -> bool:

@@ -145,6 +145,8 @@ class Rebuilder:
         obj = value.value
         if type(obj) in LITERALS or type(obj) is float and math.isfinite(obj):
             return literal(obj)
+        if type(obj) is float and obj != obj and value.source is not None:  # it is equal to no other object
+            return self.entry(value.source)
         return self.known(obj)
 
     def tensor(self, value: TensorValue) -> str:

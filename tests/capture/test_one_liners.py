@@ -6,6 +6,7 @@ function.
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 
 import pytest
@@ -29,7 +30,9 @@ class Index:
         return self.n
 
 
-KEY, ONES = Plain(), torch.ones(2)
+KEY, ONES, WEIGHT = Plain(), torch.ones(2), torch.nn.Linear(2, 2).weight
+NAN, NEW = math.nan, lambda text="nan": float(text)
+NAMES = {id(ONES): "ones", id(WEIGHT): "weight"}
 MODULES = {name: import_module(name) for name in "collections copy itertools math numpy operator".split()}
 WIDTH = 48  # of the column of expressions
 CASES = """
@@ -48,6 +51,16 @@ type(a).__name__                                numpy.float64(1) | numpy.float64
 [type(a), a.__class__, isinstance(a, float)]    numpy.float64(1) | numpy.float64(2) | numpy.float64(3)
 type(a.sum()).__name__                          numpy.ones(2) | numpy.zeros(3, numpy.float32)
 isinstance(a.sum(), numpy.ndarray)              numpy.ones(2) | numpy.zeros(3, numpy.float32)
+[a[0] in a[1:], a[0] is a[1], len({*a})]        (NAN, NAN) | (NAN, NEW()) | (NEW(), NAN) | (1.0, 1)
+[a[0] in a[1:], a[1] is a[0], len({*a})]        [NAN, NEW()] | [NAN, NAN] | [1.5, 2.5] | [NAN, NAN]
+a[0] in a[1:]                                   (1.0, 2.0) | (3.0, 4.0) | (5.0, 6.0) | (NAN, NAN) | (NAN, NEW())
+[NAN in a, a == (NAN,), a.count(NAN)]           (NAN,) | (NEW(),) | (1.0,)
+{NAN: 1}.get(a)                                 NAN | NEW() | 1.0
+a[0] is a[1]                                    [2.5] * 2 | [2.5, NEW("2.5")] | [2.5] * 2
+id(a) == id(ONES)                               ONES | torch.ones(2) | ONES
+NAMES.get(id(a))                                ONES | torch.ones(2) | ONES | WEIGHT
+[id(a) == id(v) for v in (x, ONES, WEIGHT)]     ONES | torch.ones(2) | WEIGHT | ONES
+[id(a), hash((a, 1)), id(WEIGHT)]               ONES | WEIGHT | ONES
 [round(a), 1][1]                                Plain() | 2.5
 abs(a)                                          Plain() | -2.5
 pow(a, 2, 3)                                    Plain() | 2
@@ -142,6 +155,20 @@ def test_iterators_that_are_returned_at_their_end(text):
     compiled = dovetail.compile(lambda x: (iterator := make(x), len(list(iterator)), x + 1)[0], backend="eager")
     assert type(compiled(ONES)) is type(make(ONES))
     assert list(compiled(ONES)) == []
+
+
+def test_tensors_met_twice_are_found_by_their_ids_in_one_graph():
+    def function(x, tensors):
+        seen = set()
+        for tensor in tensors:
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                x = x + tensor
+        return x
+
+    compiled, other = dovetail.compile(function, backend="eager", fullgraph=True), torch.ones(2)
+    for tensors in ([ONES, other], [ONES, ONES], [other, other, ONES]):
+        torch.testing.assert_close(compiled(ONES, tensors), function(ONES, tensors))
 
 
 def compare(text, values, backend="eager"):

@@ -41,9 +41,10 @@ from dovetail.capture.values.containers import (
 )
 from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, IteratorValue, Mapping, Zipping
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
-from dovetail.capture.values.scalar import TensorNumber
+from dovetail.capture.values.scalar import ScalarValue, TensorNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Computed
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -123,6 +124,8 @@ def has_call(s: Any, value: Value) -> bool:
 @known(id)
 def _id(s: Any, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
+    if isinstance(value, TensorValue) and value.origin is not None and value.source is not None:
+        return ScalarValue(s, id(value.origin), Computed("id({})", (value.source,)), True)
     real = getattr(value, "real", MISSING)
     if real is MISSING:
         return Const(id(value))
@@ -138,7 +141,8 @@ def _hash(s: Any, args: Args, kwargs: Kwargs) -> Value:
     method = s.static(args[0].cls, "__hash__")
     if type(method) is type(_hash):
         return s.call(s.find_special(args[0], "__hash__"))
-    hashing.identified(s, args[0])
+    if any(isinstance(part, TensorValue) for part in hashing.identified(s, args[0])):
+        s.unsupported("tensor-hash", "the code hashes a tuple of tensors, which has their addresses in it")
     return Const(hash(s.hashable(args[0])))
 
 

@@ -31,6 +31,8 @@ def _range(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(operator.index)
 def _index(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) == 1 and args[0].cls is int:
+        return args[0]  # whatever it is
     if isinstance(args[0], (ObjectValue, TensorValue)):
         return indexed_by(s, args[0])
     return fold(s, operator.index, args, kwargs)
