@@ -48,7 +48,8 @@ class GraphFacts:
     """What the recorder of CUDA graphs must know of a program.
 
     `device`: where all of it happens. `numbers`: places of inputs that are no tensors and that kernels read from
-    memory; `fixed`: those that are part of a recording. `written`: inputs whose version counters a call advances.
+    memory; `fixed`: those that are part of a recording, as sizes are. `written`: inputs whose version counters a call
+    advances.
     `dynamic`: are there sizes that differ from call to call? `saved`: so many of the last results are for a backward
     pass.
     """

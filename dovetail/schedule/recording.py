@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from dovetail.ir import dims
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.liveness import writes
@@ -39,9 +38,10 @@ def graph_facts(program: Program, saved: int = 0) -> GraphFacts:
     numbers = tuple(places[param.name] for _, param in program.numbers)
     called = {p.name for i in program.items if isinstance(i, LibraryCall) for p in _params((i.args, dict(i.kwargs)))}
     written = tuple(places[old.name] for old, _ in program.mutated if old.name in places)
-    symbolic = any(isinstance(d, dims.Poly) for b in program.inputs for d in (*b.sizes, *b.strides))
+    called |= {param.name for param, _ in program.measured}
     device = next(b.device for b in (*program.inputs, *(b for i in program.items for b in writes(i).values())))
-    return GraphFacts(device, numbers, tuple(sorted(places[name] for name in called)), written, symbolic, saved)
+    fixed = tuple(sorted(places[name] for name in called))
+    return GraphFacts(device, numbers, fixed, written, bool(program.sizes), saved)
 
 
 def _params(value: Any) -> Iterator[Param]:

@@ -107,7 +107,7 @@ class _Kernel:
         return body, _HEAD + "".join(HELPERS[name] for name in helpers_of(body))
 
     def size_type(self, size: Dim) -> str:
-        divisible = isinstance(size, int) and size % 16 == 0
+        divisible = dims.mod(size, 16) == 0
         return f"{'i64' if self.em.wide else 'i32'}{':16' if divisible else ''}"
 
     def pointers(self) -> tuple[Buffer, ...]:

@@ -94,7 +94,7 @@ class Recorder:
         facts = self.facts
         key: Any = tuple(inputs[k] for k in facts.fixed)
         if facts.dynamic:
-            key = key, tuple((i.shape, i.stride()) if isinstance(i, torch.Tensor) else i for i in inputs)
+            key = key, tuple((i.shape, i.stride()) for i in inputs if isinstance(i, torch.Tensor))
         recording = self.recordings.get(key)
         if recording is None:
             return self.first(key, inputs)
