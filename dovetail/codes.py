@@ -322,7 +322,7 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "functools.update_wrapper(outer_function, other)",
         ),
         "cache-state": Code(
-            "clears or inspects a cache",
+            "clears or inspects a cache, or changes what a cached function gives",
             "What a cache holds depends on calls that are not made while capturing.",
             "Do it outside the compiled function.",
             "cached_function.cache_clear()",

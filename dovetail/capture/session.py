@@ -29,6 +29,7 @@ from dovetail.capture import (
 from dovetail.capture import wrap as wrapping
 from dovetail.capture.breaks import stop as stopping
 from dovetail.capture.breaks.remainders import HIDDEN
+from dovetail.capture.caches import CachedResults
 from dovetail.capture.definitions import rely_on_class
 from dovetail.capture.effects import Effects
 from dovetail.capture.freed import Gradients
@@ -82,7 +83,7 @@ class Session:
         self.arrays: dict[int, Value] = {}  # by the identity of what stands for them
         self.frames: list[Any] = []
         self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
-        self.effects = Effects()
+        self.effects, self.cached = Effects(), CachedResults()
         self.overrides = Overrides()
         self.gradients = Gradients()
         self.compiling, self.growing = Compiling(), Growing()

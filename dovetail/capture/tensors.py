@@ -305,6 +305,7 @@ def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, 
     if changed:
         node.meta["mutates"] = True
         grads.rely_on_own_memory(s, changed)
+        s.cached.wrote(changed)
     else:
         grads.note_views(s, node, result, [fake for fake, _ in versions])
     return tensor_result(s, node, result)

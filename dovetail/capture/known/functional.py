@@ -11,13 +11,15 @@ import weakref
 from typing import Any
 
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
+from dovetail.capture.caches import ASKED, Changes, call_key
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import KNOWN, known
-from dovetail.capture.values.base import MISSING, NONE, Const, Value
+from dovetail.capture.values.base import MISSING, NONE, Const, Value, is_singleton
 from dovetail.capture.values.callables import MethodValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import Called
+from dovetail.errors import NOWHERE, Unsupported
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -113,14 +115,40 @@ def _call_cached(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _inlined(s: Any, cache: Value, args: Args, kwargs: Kwargs) -> Value:
     """A cache from outside: its function is inlined; but one that shows something (a warning given once) is called
     itself: its cache knows whether to."""
-    later = s.effects.calls
-    before = len(later)
-    result = s.call_function(s.wrap(cache.native().__wrapped__, None), args, kwargs)
+    later, known = s.effects.calls, s.cached.results
+    before, key, places = len(later), call_key(s, cache, args, kwargs), s.places()
+    if cache.native() in ASKED:
+        _ask(s, cache)
+    if key in known:
+        return known[key]  # type: ignore[no-any-return]
+    changes, variables = Changes(), dict(s.effects.globals)
+    s.effects.watchers.append(changes)
+    try:
+        result = s.call_function(s.wrap(cache.native().__wrapped__, None), args, kwargs)
+    finally:
+        s.effects.watchers.remove(changes)
+    changed = changes.found or s.effects.globals != variables
     settled = not any(isinstance(a, TensorValue) for a in (*args, *kwargs.values()))
-    if len(later) > before and settled and isinstance(result, Const) and result.value is None:
+    if len(later) > before and settled and is_singleton(result, None) and not changed:
         del later[before:]
         s.effects.call(cache, args, kwargs)
+        return result  # type: ignore[no-any-return]
+    if len(later) > before or changed:
+        ASKED.add(cache.native())
+        _ask(s, cache)
+    s.cached.add(s, key, [*args, *kwargs.values()], result, (cache.native(), places))
     return result  # type: ignore[no-any-return]
+
+
+def _ask(s: Any, cache: Value) -> None:
+    name = getattr(cache.native(), "__name__", "a function")
+    s.unsupported("cache-state", f"{name} has a cache, which has to say whether it runs and what it gives")
+
+
+@known(CACHE.cache_info)
+def _info(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    reason = "the code asks how often a cache was used, which calls of the graph do not show"
+    raise Unsupported("cache-state", reason, stack=s.stack(), places=NOWHERE)
 
 
 @known(CACHE.cache_clear)
