@@ -65,8 +65,7 @@ def unless_hooked(call: Call, eager: Call, pair: Pair) -> Call:
 
     The pair is one node of PyTorch's graph: the engine goes from any result to every input, without a gradient to some.
     """
-    every = functools.reduce(operator.or_, pair.depends, 0)
-    places = [k for k, bits in enumerate(pair.depends) if bits not in (0, every)]
+    places = _partly(pair.depends)
     if not places:
         return call
 
@@ -75,6 +74,12 @@ def unless_hooked(call: Call, eager: Call, pair: Pair) -> Call:
         return eager(*inputs) if any(t._backward_hooks for t in given) or _minds(given) else call(*inputs)
 
     return checked
+
+
+def _partly(depends: Sequence[int]) -> list[int]:
+    """The inputs that some results were computed from, and others were not."""
+    every = functools.reduce(operator.or_, depends, 0)
+    return [k for k, bits in enumerate(depends) if bits not in (0, every)]
 
 
 def _minds(tensors: Sequence[torch.Tensor]) -> bool:
@@ -114,7 +119,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     changing = [k for k, layout in zip(places, layouts, strict=True) if _changes(layout)]
     laid_out = [(layout, _is_contiguous(layout)) for layout in layouts]
     last = -pair.sizes or None
-    later = computed_from(pair, places)
+    later, partly = computed_from(pair, places), _partly(pair.depends)
     forward, backward, replay = compiled.forward, compiled.backward, compiled.replay
 
     class CompiledFunction(_Passing):
@@ -133,6 +138,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
                 ctx.layouts = [_now(*layout, results[k]) for layout, k in zip(laid_out, places, strict=True)]
             if later:
                 ctx.watched = [(k, weakref.ref(results[k])) for k in later]
+            ctx.partly = [(k, weakref.ref(inputs[k])) for k in partly]
             if replay is not None:
                 ctx.inputs, ctx.versions, ctx.state = replay.kept(inputs), replay.versions(inputs), state
             return results
@@ -142,6 +148,8 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             given = [gradients[k] for k in places]
             if all(g is None for g in given):
                 return (None,) * len(pair.depends)
+            there = sum(1 << k for k, gradient in enumerate(given) if gradient is not None)
+            _spare_hooks(ctx.partly, there, pair.depends)
             if later:
                 refuse(ctx.watched, later, gradients)
             if torch.is_grad_enabled():
@@ -154,7 +162,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
                     found = one_by_one(lambda each: _run(ctx, list(box), each), given)
                 else:
                     found = _run(ctx, box, given)
-            return found if all(g is not None for g in given) else _reached(found, given, pair.depends)
+            return found if all(g is not None for g in given) else _reached(found, there, pair.depends)
 
     def _run(ctx: Any, box: list[Any], given: list[Any]) -> tuple[Any, ...]:
         known = ctx.layouts if changing else layouts
@@ -165,10 +173,28 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     return CompiledFunction
 
 
-def _reached(found: tuple[Any, ...], given: list[Any], depends: Sequence[int]) -> tuple[Any, ...]:
+def _reached(found: tuple[Any, ...], there: int, depends: Sequence[int]) -> tuple[Any, ...]:
     """No gradient for inputs that only results without one were computed from."""
-    there = sum(1 << k for k, gradient in enumerate(given) if gradient is not None)
     return tuple(g if bits & there else None for g, bits in zip(found, depends, strict=True))
+
+
+def _spare_hooks(inputs: Sequence[tuple[int, weakref.ref[torch.Tensor]]], there: int, depends: Sequence[int]) -> None:
+    """The engine visits those inputs too, and calls their hooks."""
+    for k, reference in inputs:
+        tensor = reference()
+        if tensor is not None and tensor._backward_hooks and not depends[k] & there:
+            for number, hook in tensor._backward_hooks.items():
+                tensor._backward_hooks[number] = hook if isinstance(hook, _OnlyGradients) else _OnlyGradients(hook)
+
+
+@dataclass
+class _OnlyGradients:
+    """A hook of an input, left out where PyTorch's engine visits the input without a gradient."""
+
+    hook: Callable[[torch.Tensor], Any]
+
+    def __call__(self, gradient: torch.Tensor | None) -> Any:
+        return None if gradient is None else self.hook(gradient)
 
 
 def _layout(pair: Pair, name: str) -> tuple[Any, ...]:

@@ -397,3 +397,24 @@ def test_hooks_on_views_of_results_that_others_are_computed_from():
     features.register_hook(lambda g: g * 3)
     with pytest.raises(RuntimeError, match=r"of shape \(3,\), has a hook"):
         (scores.sum() + features.sum()).backward()
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: x[1:]], ids=["a leaf", "a view"])
+def test_hooks_put_on_an_input_later_see_only_gradients(make, again):
+    """PyTorch's engine visits all inputs of a node, also those that the result has nothing of."""
+
+    def run(fn):
+        seen, leaves = [], [torch.ones(3, 4, requires_grad=True) for _ in range(2)]
+        x, y = map(make, leaves)
+        out = fn(x, y)
+        handle = y.register_hook(lambda g: seen.append(g.clone()) or g * 3)
+        first = torch.autograd.grad(out[0].sum(), leaves, retain_graph=True, create_graph=again, allow_unused=True)
+        second = torch.autograd.grad(out[1].sum(), leaves, retain_graph=True, create_graph=again, allow_unused=True)
+        handle.remove()
+        return seen, first, second, torch.autograd.grad(sum(map(torch.sum, out)), leaves)
+
+    def fn(x, y):
+        return x.sin(), (x * y).exp()
+
+    torch.testing.assert_close(run(dovetail.compile(fn)), run(fn))
