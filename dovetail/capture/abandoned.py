@@ -11,6 +11,7 @@ from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.values.base import Raised
+from dovetail.capture.values.iterators import IteratorValue
 
 _LISTED = [[]]
 _OURS = sys.getrefcount(_LISTED[0])  # what a value counts that only a list refers to
@@ -85,9 +86,19 @@ def in_use(s: Any) -> str | None:
 
 def _may_drop(frame: Any, generator: Any, depth: int) -> bool:
     for name, value in frame.locals.items():
-        if value is generator and name[0] != "." and (depth or _is_set_later(frame, name)):
+        if name[0] != "." and _walks(value, generator) and (depth or _is_set_later(frame, name)):
             return True
-    return any(value is generator for value in frame.stack_) and _loop_has_another_way_out(frame)
+    return any(_walks(value, generator) for value in frame.stack_) and _loop_has_another_way_out(frame)
+
+
+def _walks(value: Any, generator: Any) -> bool:
+    """Is it the generator, or an iterator that takes its items, as `enumerate` and `zip` do?"""
+    if value is generator or not isinstance(value, IteratorValue):
+        return value is generator
+    inner = getattr(value, "frame", None)
+    behind = [*inner.locals.values(), *inner.stack_] if inner is not None and inner is not generator.frame else []
+    behind += [getattr(value, "iterator", None), *getattr(value, "iterators", ())]
+    return any(_walks(v, generator) for v in behind)
 
 
 def _is_set_later(frame: Any, name: str) -> bool:

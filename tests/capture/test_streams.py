@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import warnings
 from collections import deque
 
 import pytest
@@ -124,3 +126,29 @@ def test_any_stream(seed):
     compiled = dovetail.compile(space["f"], backend="eager")
     for _ in range(2):
         compare(compiled(torch.ones(2), []), space["f"](torch.ones(2), []))
+
+
+@pytest.mark.parametrize("given", [
+    "closing(log)", "enumerate(closing(log))", "zip(closing(log), range(3))", "map(abs, closing(log))",
+    "(v for v in closing(log))", "itertools.chain(closing(log), [5])", "filter(None, enumerate(closing(log)))",
+])  # fmt: skip
+def test_a_generator_behind_others_is_closed_when_the_loop_is_left(given):
+    def closing(log):
+        try:
+            yield from range(3)
+        finally:
+            log.append("closed")
+
+    def function(x, log, make):
+        for _ in make(log):
+            dovetail.graph_break()
+            break
+        log.append("after")
+        return x + 1
+
+    make = eval(f"lambda log: {given}", {"closing": closing, "itertools": itertools})
+    compiled, log = dovetail.compile(function, backend="eager"), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled(torch.ones(2), log, make)
+    assert log == ["closed", "after"]
