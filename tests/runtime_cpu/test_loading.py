@@ -167,3 +167,32 @@ def test_no_compiler_is_needed():
     )
     environment = {**os.environ, "PATH": "", "DOVETAIL_CACHE_DIR": "", "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+
+
+def test_launchers_are_there_for_whatever_an_object_holds(tmp_path):
+    """What starts many groups is linked when a kernel needs it, also where that lies on disk beside others."""
+    program = """
+import sys, torch
+from pathlib import Path
+from dovetail.codegen.cpu import generate
+from dovetail.ir.loops import Const
+from dovetail.runtime.cpu.loading import Loader
+from dovetail.runtime.cpu.store import Store
+from tests.codegen.harness import op, pointwise
+
+def kernel(extra, many):
+    x = torch.empty(40)
+    return generate(pointwise(lambda a: op("add", a, Const(extra, torch.float32)), {"x": x}, x), many=many)
+
+loader, store, x, out = Loader(), Store(Path(sys.argv[1])), torch.ones(40), torch.zeros(40)
+one, many = kernel(1.5, False), kernel(2.5, True)
+for wanted in eval(sys.argv[2]):
+    functions = loader.load(wanted, store)
+    for k in wanted:
+        assert functions[k.symbol](x.data_ptr(), out.data_ptr(), 40) == 0
+        print(out[0].item())
+"""
+    for order, wanted in (("[[one, many]]", "2.5 3.5"), ("[[one], [many]]", "2.5 3.5"), ("[[many]]", "3.5")):
+        run = [sys.executable, "-c", program, str(tmp_path), order]
+        found = subprocess.run(run, capture_output=True, text=True, timeout=300)
+        assert found.stdout.split() == wanted.split(), (found.returncode, found.stderr)

@@ -1,10 +1,12 @@
 """Kernels as Python functions written in LLVM IR.
 
 Through ctypes a call with six integers costs 1.1 us; a builtin function that unpacks its
-arguments itself costs a tenth of that. One is compiled for each pair of argument counts:
+arguments itself costs a tenth of that. One is compiled for each number of arguments:
 
-    PyObject *call_2_1(PyObject *self, PyObject *const *args, Py_ssize_t n)     METH_FASTCALL
+    PyObject *call_3(PyObject *self, PyObject *const *args, Py_ssize_t n)       METH_FASTCALL
         check n; convert args; release the GIL; r = (*address in self)(a0, a1, a2); return PyLong(r)
+
+Addresses are handed over as the integers that they are to Python: 64-bit calling conventions do not tell them apart.
 """
 
 from __future__ import annotations
@@ -52,24 +54,24 @@ _FLOAT = (
 )  # fmt: skip
 
 
-def caller(pointers: int, sizes: int, floats: tuple[int, ...] = (), many: bool = False) -> str:
-    """The name of the function that calls kernels of these argument counts; `floats` are positions in the sizes."""
-    return "_".join(map(str, ("call" + "_many" * many, pointers, sizes, *(f"f{k}" for k in floats))))
+def caller(count: int, floats: tuple[int, ...] = (), many: bool = False) -> str:
+    """The name of the function that calls kernels of so many arguments, those at `floats` being floats."""
+    return "_".join(map(str, ("call" + "_many" * many, count, *(f"f{k}" for k in floats))))
 
 
-def caller_text(pointers: int, sizes: int, floats: tuple[int, ...] = (), many: bool = False) -> str:
+def caller_text(count: int, floats: tuple[int, ...] = (), many: bool = False) -> str:
     """Its definition. Wrong argument counts and other types raise TypeError. A float is handed on as its bits."""
-    return _many_text(pointers, sizes, floats) if many else _text(pointers, sizes, floats)
+    return _many_text(count, floats) if many else _text(count, floats)
 
 
-def _many_text(pointers: int, sizes: int, floats: tuple[int, ...]) -> str:
+def _many_text(width: int, floats: tuple[int, ...]) -> str:
     """The arguments of several calls in turn become words in memory: `(*address in self)(words, count)`."""
-    width, name = pointers + sizes, caller(pointers, sizes, floats, True)
+    name = caller(width, floats, True)
     message = f"a kernel takes groups of {width} integers, not %zd"
     wants_float = "false"
     tests = []
     for k in floats:
-        tests += [f"  %f{k} = icmp eq i64 %column, {pointers + k}", f"  %g{k} = or i1 {wants_float}, %f{k}"]
+        tests += [f"  %f{k} = icmp eq i64 %column, {k}", f"  %g{k} = or i1 {wants_float}, %f{k}"]
         wants_float = f"%g{k}"
     return "\n".join([
         DECLARATIONS, "declare noalias ptr @malloc(i64)", "declare void @free(ptr)", "declare ptr @PyErr_NoMemory()",
@@ -102,8 +104,8 @@ def _many_text(pointers: int, sizes: int, floats: tuple[int, ...]) -> str:
     ])  # fmt: skip
 
 
-def _text(pointers: int, sizes: int, floats: tuple[int, ...]) -> str:
-    count, name = pointers + sizes, caller(pointers, sizes, floats)
+def _text(count: int, floats: tuple[int, ...]) -> str:
+    name = caller(count, floats)
     message = f"a kernel takes {count} integers, not %zd"
     lines = [
         DECLARATIONS, f'@message = internal constant [{len(message) + 1} x i8] c"{message}\\00"',
@@ -117,12 +119,11 @@ def _text(pointers: int, sizes: int, floats: tuple[int, ...]) -> str:
     for k in range(count):
         lines += [
             f"  %s{k} = getelementptr ptr, ptr %args, i64 {k}", f"  %o{k} = load ptr, ptr %s{k}",
-            *(_FLOAT if k - pointers in floats else _INTEGER), f"  %b{{k}} = or i1 {suspicious}, %m{{k}}",
+            *(_FLOAT if k in floats else _INTEGER), f"  %b{{k}} = or i1 {suspicious}, %m{{k}}",
         ]  # fmt: skip
         lines[-5:] = [line.replace("{k}", str(k)) for line in lines[-5:]]
         suspicious = f"%b{k}"
-    lines += [f"  %a{k} = inttoptr i64 %v{k} to ptr" for k in range(pointers)]
-    inside = [f"ptr %a{k}" for k in range(pointers)] + [f"i64 %v{k}" for k in range(pointers, count)]
+    inside = [f"i64 %v{k}" for k in range(count)]
     lines += [
         f"  br i1 {suspicious}, label %look, label %go", "look:", "  %error = call ptr @PyErr_Occurred()",
         "  %none = icmp eq ptr %error, null", "  br i1 %none, label %go, label %fail", "fail:", "  ret ptr null", "go:",

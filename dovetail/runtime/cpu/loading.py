@@ -1,7 +1,8 @@
 """Kernel texts to callables; each distinct text is compiled once in a process.
 
-The texts that are missing are compiled together into one object. On disk an object lies under a
-key of its own, and the key of each text it contains leads to it.
+The texts that are missing are compiled together into one object, those that need another launcher into
+another: an object that is found on disk is linked whole. There it lies under a key of its own, and the
+key of each text it contains leads to it.
 """
 
 from __future__ import annotations
@@ -35,27 +36,30 @@ class Loader:
     def load(self, kernels: Iterable[Kernel], store: Store) -> dict[str, Callable[..., int]]:
         wanted = {k.symbol: k for k in kernels}
         with self.lock:
-            self.connect(store)
             missing = [k for symbol, k in wanted.items() if symbol not in self.functions]
-            arities = {(len(k.pointers), len(k.sizes), k.floats, k.many) for k in missing}
-            texts = {k.symbol: k.text for k in missing}
-            texts.update({calls.caller(*a): calls.caller_text(*a) for a in sorted(arities)})
-            self.link({name: text for name, text in texts.items() if name not in self.addresses}, store)
+            for many, launcher in ((False, LAUNCH), (True, LAUNCH_MANY)):
+                texts = {k.symbol: k.text for k in missing if k.many is many}
+                if texts:
+                    self.connect(launcher, store)
+                self.link({name: text for name, text in texts.items() if name not in self.addresses}, store)
+            arguments = {k.symbol: _arguments(k) for k in missing}
+            callers = {calls.caller(*a): calls.caller_text(*a) for a in sorted(set(arguments.values()))}
+            callers = {name: text for name, text in callers.items() if name not in self.addresses}
+            self.link(callers, store, machine.QUICK)
             for k in missing:
-                through = self.addresses[calls.caller(len(k.pointers), len(k.sizes), k.floats, k.many)]
+                through = self.addresses[calls.caller(*arguments[k.symbol])]
                 self.functions[k.symbol] = calls.function(k.symbol, through, self.addresses[k.symbol])
             return {symbol: self.functions[symbol] for symbol in wanted}
 
-    def connect(self, store: Store) -> None:
-        """Once: the launchers that kernels call, on the OpenMP runtime or without one."""
-        if LAUNCH not in self.addresses:
+    def connect(self, launcher: str, store: Store) -> None:
+        """Once: a launcher that kernels call, on the OpenMP runtime or without one."""
+        if launcher not in self.addresses:
+            text = {LAUNCH: team.TEXT, LAUNCH_MANY: team.MANY}[launcher]
             rest = openmp.DECLARATIONS if openmp.connect() else openmp.SERIAL
-            texts = {LAUNCH: team.TEXT + rest, LAUNCH_MANY: team.MANY + rest}
-            for name, text in texts.items():
-                self.link({name: text}, store)
-                llvm.add_symbol(name, self.addresses[name])
+            self.link({launcher: text + rest}, store)
+            llvm.add_symbol(launcher, self.addresses[launcher])
 
-    def link(self, texts: Mapping[str, str], store: Store) -> None:
+    def link(self, texts: Mapping[str, str], store: Store, speed: int = machine.FAST) -> None:
         """Make `addresses` know the function that each text defines under its name."""
         keys = {name: _key(text) for name, text in texts.items()}
         todo: dict[str, str] = {}
@@ -68,7 +72,7 @@ class Loader:
                 self.addresses[name] = code.get_function_address(name)
         if not todo:
             return
-        code = _compile(todo)
+        code = _compile(todo, speed)
         key = hashlib.sha256(code).hexdigest()
         engine = self.engine(key, code)
         for name in todo:
@@ -94,12 +98,18 @@ class Loader:
 
 
 def _key(text: str) -> str:
-    return hashlib.sha256(f"reference {machine.identity()}\n{text}".encode()).hexdigest()
+    return hashlib.sha256(f"reference 2 {machine.identity()}\n{text}".encode()).hexdigest()
 
 
-def _compile(texts: Mapping[str, str]) -> bytes:
+def _arguments(kernel: Kernel) -> tuple[int, tuple[int, ...], bool]:
+    """What tells kernels' callers apart: how many arguments there are, and which of them are floats."""
+    pointers = len(kernel.pointers)
+    return pointers + len(kernel.sizes), tuple(pointers + k for k in kernel.floats), kernel.many
+
+
+def _compile(texts: Mapping[str, str], speed: int) -> bytes:
     try:
-        return machine.to_object(list(texts.values()))
+        return machine.to_object(list(texts.values()), speed)
     except RuntimeError as error:
         raise InternalError("codegen", f"LLVM rejects one of {', '.join(texts)}: {error}") from error
 

@@ -17,7 +17,10 @@ def processor() -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
-def new_machine() -> llvm.TargetMachine:
+FAST, QUICK = 2, 0  # code, or its making
+
+
+def new_machine(speed: int = FAST) -> llvm.TargetMachine:
     """The host's code generator. An execution engine owns its own.
 
     The large code model addresses everything by 64 bits: the linker puts an object's code, its constants and
@@ -28,13 +31,13 @@ def new_machine() -> llvm.TargetMachine:
     llvm.initialize_native_asmprinter()
     name, features = processor()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=name, features=features, opt=2, reloc="static", codemodel=CODE_MODEL
+        cpu=name, features=features, opt=speed, reloc="static", codemodel=CODE_MODEL
     )
 
 
 @cache
-def _machine() -> llvm.TargetMachine:
-    return new_machine()
+def _machine(speed: int) -> llvm.TargetMachine:
+    return new_machine(speed)
 
 
 @cache
@@ -44,12 +47,14 @@ def identity() -> str:
     return f"{llvmlite.__version__} {llvm.llvm_version_info} {llvm.get_process_triple()} {name} {features} {CODE_MODEL}"
 
 
-def to_object(texts: Sequence[str]) -> bytes:
+def to_object(texts: Sequence[str], speed: int = FAST) -> bytes:
     """Object code of several modules' texts as one: starting the code generator costs 2 ms.
+
+    At speed QUICK, code that does nothing but call comes out in a quarter of the time and runs as fast.
 
     Raises RuntimeError on text that is not valid IR.
     """
-    target = _machine()
+    target = _machine(speed)
     module = llvm.parse_assembly(texts[0])
     for text in texts[1:]:
         module.link_in(llvm.parse_assembly(text))
