@@ -43,6 +43,7 @@ class Kernel:
     joins: bool = False  # can it be started for several groups at once?
     many: bool = False  # is it? Then it is called with the arguments of each in turn.
     launch: GpuLaunch | None = None  # on a GPU; the last of `sizes` is then the number of programs
+    wide: Kernel | None = None  # what to start instead where the last but one of `sizes`, its reach, takes 64 bits
 
     @property
     def floats(self) -> tuple[int, ...]:

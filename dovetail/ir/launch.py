@@ -35,6 +35,8 @@ MOST_THREADS = 1024
 #: Work below which one thread is faster than a team, whose start and barrier take 5-10 us.
 PARALLEL_PICOSECONDS = 20_000_000
 
+#: GPU: indices below this are held in 32 bits, those of a tile that goes past the end included.
+NARROW = 2**31 - 2**20
 #: GPU: elements of a row that stay in the registers of one program.
 LONGEST_ROW = 16384
 #: GPU: programs that keep every multiprocessor of a large device busy.

@@ -81,12 +81,17 @@ def load(kernel: Kernel) -> Any:
 
 
 def run(
-    group: Group, tensors: dict[str, torch.Tensor], sizes: dict[Any, int] | None = None, options: Any = None
+    group: Group, tensors: dict[str, torch.Tensor], sizes: dict[Any, int] | None = None, options: Any = None,
+    wide: bool = False,
 ) -> int:
     """Interpret the group's kernel on the tensors; the status, as for CPU kernels."""
     kernel = generate(group, options)
     numbers = [dims.evaluate(s, sizes or {}) for s in kernel.sizes if not isinstance(s, Param)]
     *given, programs = numbers
+    if kernel.wide is not None:
+        reach = given.pop()
+        assert all(0 <= abs(n) <= max(reach, 1) for n in given)
+        kernel = kernel.wide if wide else kernel
     flat = [_memory(tensors[b.name]) for b in kernel.pointers]
     if programs:
         with numpy.errstate(all="ignore"):

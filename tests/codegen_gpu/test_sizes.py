@@ -12,11 +12,13 @@ from dovetail.capture import capture
 from dovetail.codegen.gpu import generate, plan
 from dovetail.ir import dims
 from dovetail.ir import evaluate as evaluation
+from dovetail.ir.launch import NARROW
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Buffer, Group, Load, Loop, Store, new_range
 from dovetail.lower import lower
 from dovetail.normalize import normalize
 from dovetail.options import Options
+from dovetail.runtime.gpu import loading
 from dovetail.runtime.gpu.compiling import to_binary
 from dovetail.schedule import graph_facts, schedule
 from dovetail.schedule.split import spread
@@ -45,6 +47,8 @@ NEED_A_ROW = {"softmax", "softmax over columns", "sums"}  # refuse an empty one
 
 
 class _Machine(evaluation._Machine):
+    wide = False  # are the versions for 64 bits run?
+
     def group(self, group: Group) -> None:
         for buffer in writes(group).values():
             self.prepare(buffer, group)
@@ -54,7 +58,7 @@ class _Machine(evaluation._Machine):
             tensors[name] = memory.elements(buffer.dtype)[memory.origin(buffer.dtype) :]
             if name in writes(group) and memory.written is not None:
                 memory.written[:] = True
-        run(group, tensors, sizes=self.sizes)
+        run(group, tensors, sizes=self.sizes, wide=self.wide)
 
 
 def _inputs(name, sizes):
@@ -87,11 +91,12 @@ def _arguments(program, tensors):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("small", [False, True], ids=["", "small tiles"])
+@pytest.mark.parametrize("small", [False, True], ids=["", "small tiles, wide"])
 def test_any_size(name, small, monkeypatch):
     if small:
         for setting, value in (("UNKNOWN", 16), ("TILE", 16), ("FLAT", 32), ("SIDE", 4)):
             monkeypatch.setattr(plan, setting, value)
+        monkeypatch.setattr(_Machine, "wide", True)
     program = _scheduled(name)
     assert program.sizes
     monkeypatch.setitem(evaluation._RUN, Group, _Machine.group)
@@ -122,6 +127,42 @@ def test_multiples_of_known_numbers():
         i = new_range("i", size)
         kernel = generate(Group("g", (i,), (Loop((), (Store(y, (i,), Load(x, (i,))),)),)))
         assert kernel.launch is not None and any(a.endswith(":16") for a in kernel.launch.arguments) is wide
+
+
+@pytest.mark.parametrize(("sizes", "narrow"), [((7, 9), True), ((1 << 15, 1 << 14), True), ((1 << 16, 1 << 16), False)])
+def test_the_width_of_indices_follows_from_sizes(sizes, narrow):
+    """No kernel of symbolic sizes pays for 64 bits where 32 are enough."""
+    for name in ("chain", "softmax", "transposed", "broadcast", "concatenated"):
+        program = _scheduled(name)
+        for item in program.items:
+            kernel = generate(item)
+            assert kernel.wide is not None and "i64" in kernel.wide.launch.arguments
+            assert not any(a.startswith("i64") for a in kernel.launch.arguments)
+            reach = dims.evaluate(kernel.sizes[-2], dict(zip(program.sizes, sizes, strict=True)))
+            assert (reach < NARROW) is narrow
+
+
+def test_a_call_starts_the_version_that_holds_its_indices(monkeypatch):
+    started, compiled = [], []
+
+    def launcher(binary, symbol, arguments, index):
+        return lambda *args: started.append((symbol, args))
+
+    def binaries(kernels, *more, **named):
+        compiled.extend(k.symbol for k in kernels)
+        return [None] * len(kernels)
+
+    monkeypatch.setattr(loading.driver, "launcher", launcher)
+    monkeypatch.setattr(loading, "_binaries", binaries)
+    kernel = generate(_scheduled("chain").items[0])
+    call = loading._callable(kernel, None, 0, 90)
+    addresses = [16] * len(kernel.pointers)
+    sizes = [5] * (len(kernel.sizes) - 2)
+    call(*addresses, *sizes, 1000, 3)
+    assert started == [(kernel.symbol, (*addresses, *sizes, 3))] and not compiled
+    call(*addresses, *sizes, NARROW, 3)
+    call(*addresses, *sizes, NARROW, 3)
+    assert [symbol for symbol, _ in started[1:]] == [kernel.wide.symbol] * 2 and compiled == [kernel.wide.symbol]
 
 
 def test_sizes_are_part_of_a_recording():

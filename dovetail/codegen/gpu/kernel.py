@@ -23,6 +23,8 @@ from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.expressions import ACCUMULATED, Expressions, Scope
 from dovetail.codegen.gpu.operators import HELPERS, helpers_of
 from dovetail.codegen.gpu.plan import Axis, choose, symbols_of
+from dovetail.codegen.gpu.reach import narrow as is_narrow
+from dovetail.codegen.gpu.reach import reach
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.kernel import GpuLaunch, Kernel
@@ -43,21 +45,25 @@ _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra
 def generate(group: Group, options: Options | None = None, many: bool = False) -> Kernel:
     """The kernel of one group, or of `many` like it. Raises Unsupported for dtypes that GPU kernels cannot compute."""
     made = _Kernel(group, options or Options())
-    return made.many() if many else made.build()
+    if made.narrow is not None or many:
+        return made.many() if many else made.build()
+    wide, short = made.build(), _Kernel(group, options or Options(), narrow=True).build()
+    assert (wide.pointers, wide.sizes) == (short.pointers, short.sizes), "two versions of a kernel take the same"
+    sizes = (*short.sizes[:-1], made.reach, short.sizes[-1])
+    return replace(short, sizes=sizes, wide=wide, joins=False)  # type: ignore[arg-type]
 
 
 class _Kernel:
-    def __init__(self, group: Group, options: Options) -> None:
+    """`narrow`: are indices held in 32 bits, whatever sizes come to?"""
+
+    def __init__(self, group: Group, options: Options, narrow: bool = False) -> None:
         self.original, self.options = group, options
         self.group = ranges.simplify(group)
         self.plan = choose(self.group)
         self.signature = Signature()
-        self.em = Expressions(self.signature, self.wide())
-
-    def wide(self) -> bool:
-        """Do addresses need 64 bits?"""
-        tops = [dims.bounds(i)[1] for i in ranges.used_dims(self.group)]
-        return any(top is None or top >= 2**31 - 2**20 for top in tops)
+        self.reach = reach(self.group, self.plan)
+        self.narrow = is_narrow(self.reach)
+        self.em = Expressions(self.signature, wide=not (narrow or self.narrow))
 
     # ------------------------------------------------------------ the whole text
 

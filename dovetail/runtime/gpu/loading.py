@@ -9,12 +9,14 @@ import operator
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import torch
 
 from dovetail.ir.kernel import Kernel
+from dovetail.ir.launch import NARROW
 from dovetail.runtime.cpu.store import Store, default_folder
 from dovetail.runtime.gpu import driver, numbers
 from dovetail.runtime.gpu.compiling import Binary, identity, to_binary
@@ -87,6 +89,8 @@ def _callable(kernel: Kernel, binary: Binary, index: int, capability: int) -> Ca
     assert kernel.launch is not None
     if kernel.many:
         return _many(kernel, binary, index, capability)
+    if kernel.wide is not None:
+        return _either(kernel, binary, index, capability)
     arguments, count = kernel.launch.arguments, len(kernel.pointers)
     fast = driver.launcher(binary, kernel.symbol, arguments, index)
     slow: list[Callable[..., None]] = []
@@ -102,6 +106,25 @@ def _callable(kernel: Kernel, binary: Binary, index: int, capability: int) -> Ca
             (plain,) = _binaries([kernel], capability, Store(default_folder()), aligned=False)
             slow.append(driver.launcher(plain, kernel.symbol, arguments, index))
         slow[0](*args)
+
+    return call
+
+
+def _either(kernel: Kernel, binary: Binary, index: int, capability: int) -> Callable[..., None]:
+    """The version for 32 bits where they hold every index of the call, or the wide one."""
+    wide, short = kernel.wide, _callable(replace(kernel, wide=None), binary, index, capability)
+    assert wide is not None
+    others: list[Callable[..., None]] = []
+
+    def call(*args: Any) -> None:
+        *given, reach, programs = args
+        if reach < NARROW:
+            short(*given, programs)
+            return
+        if not others:
+            (made,) = _binaries([wide], capability, Store(default_folder()))
+            others.append(_callable(wide, made, index, capability))
+        others[0](*given, programs)
 
     return call
 
