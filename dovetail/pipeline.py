@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch.fx
@@ -81,8 +82,8 @@ def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Op
 
 
 def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
-    """The `aot_eager` backend: stop after the graphs and run their operators one by one."""
-    return _compile(graph, fakes, options, events, _operators)
+    """The `aot_eager` backend: stop after the graphs and run their operators one by one, those that draw among them."""
+    return _compile(graph, fakes, replace(options, fallback_random=True), events, _operators)
 
 
 #: Compiles one functional graph, `(graph, what does the same, options, events, prefix of stages)`; None where it
