@@ -35,7 +35,7 @@ from dovetail.capture.scripted import call_scripted
 from dovetail.capture.torchtable import graph_functions, tensor_methods
 from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue
-from dovetail.capture.values.containers import DictValue, TupleValue
+from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
 from dovetail.capture.wrap import function_parts
 from dovetail.ir import marks
@@ -269,7 +269,7 @@ def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Valu
         native_args = [_folded(s, real, a) for a in args]
         native_kwargs = {k: _folded(s, real, v) for k, v in kwargs.items()}
     except NotNative:
-        if _may_refuse(real) and _known(args[0]):
+        if _may_refuse(real) and _known(args[0]) and not _takes_sequences(real, args):
             return NOT_IMPLEMENTED  # an operator of a number or string does not know the other operand
         name = getattr(real, "__qualname__", None) or in_words(real)
         return s.unsupported(
@@ -302,6 +302,11 @@ def _may_refuse(real: Any) -> bool:
     name = getattr(real, "__name__", None)
     numbers = issubclass(getattr(real, "__objclass__", object), (int, float, complex, numpy.number, numpy.bool_))
     return name in OF_TWO_OPERANDS and (numbers or name not in ASKING_FOR_AN_INDEX)
+
+
+def _takes_sequences(real: Any, args: list[Value]) -> bool:
+    """NumPy's numbers make arrays of lists and tuples."""
+    return issubclass(real.__objclass__, numpy.generic) and any(isinstance(a, SequenceValue) for a in args)
 
 
 #: Methods that may answer that the other operand's class is to be asked.

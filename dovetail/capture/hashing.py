@@ -13,7 +13,7 @@ from dovetail.capture.aliasing import rely_on_identity
 from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
-from dovetail.capture.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue
+from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -30,8 +30,8 @@ def hashable(s: Any, value: Value) -> Any:
         return value.value
     if isinstance(value, NumberValue):
         raise NotNative(value)  # it differs from call to call
-    if isinstance(value, (ListValue, DictValue, SetValue, SliceValue)) and value.cls.__hash__ is None:
-        s.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+    if value.type.__hash__ is None:
+        s.throw(TypeError, f"unhashable type: {value.type.__name__!r}")
     if isinstance(value, MethodValue):
         bound = _identity(s, value.receiver)  # methods are equal where this is one object, whatever its class says
         return MethodKey((hashable(s, value.function), bound if isinstance(value.receiver, Const) else id(bound)))

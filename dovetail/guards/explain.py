@@ -50,7 +50,8 @@ def failures(
         checks = _checks(some, residual, namespace)(*args, **kwargs)
         next(checks)
         for guard in some:
-            inside = bool(others) and any(outer in others for outer in _around(guard.source))
+            walked = guard.source if guard.kind in KINDS_THAT_WALK else None
+            inside = bool(others) and any(outer in others for outer in (walked, *_around(guard.source)))
             if checks.send(inside):
                 continue
             found.append(_failure(guard, lambda s: _value(s, residual, namespace, args, kwargs)))
@@ -84,6 +85,7 @@ def _checks(guards: Sequence[Guard], residual: Residual, namespace: Mapping[str,
 
 
 KINDS_OF_OBJECT = (GuardKind.TYPE, GuardKind.ID, GuardKind.TENSOR)
+KINDS_THAT_WALK = (GuardKind.KEYS, GuardKind.CONTAINS, GuardKind.HAS_KEY)  # which would use up an iterator
 
 
 def _around(source: Any) -> Iterator[Any]:

@@ -61,6 +61,13 @@ id(a) == id(ONES)                               ONES | torch.ones(2) | ONES
 NAMES.get(id(a))                                ONES | torch.ones(2) | ONES | WEIGHT
 [id(a) == id(v) for v in (x, ONES, WEIGHT)]     ONES | torch.ones(2) | WEIGHT | ONES
 [id(a), hash((a, 1)), id(WEIGHT)]               ONES | WEIGHT | ONES
+list(itertools.islice("abcd", a))               2 | 2.5 | -1 | None | Index(3) | Plain()
+list(itertools.islice("abcd", *a))              (1, 3) | (0, None, 2) | (0, 4, 0) | (1.5, 3) | (0, -1)
+{a} <= {1, 2}                                   1 | bytearray(b"a") | numpy.ones(2) | numpy.float64(2) | [1]
+[1, 2] == a[0]                                  [numpy.float64(2)] | [numpy.float64(1)] | [3]
+a[0] == a[1]                                    ([[1]], numpy.float32(2)) | ([1, 2], numpy.int64(1)) | (1, 2)
+a[0] + a[1]                                     (numpy.float32(2), [1]) | (numpy.int64(1), (2, 3))
+[a[0]] == [a[1]]                                (numpy.float32(2), [1, 2]) | (numpy.int64(1), [1])
 [round(a), 1][1]                                Plain() | 2.5
 abs(a)                                          Plain() | -2.5
 pow(a, 2, 3)                                    Plain() | 2
@@ -169,6 +176,15 @@ def test_tensors_met_twice_are_found_by_their_ids_in_one_graph():
     compiled, other = dovetail.compile(function, backend="eager", fullgraph=True), torch.ones(2)
     for tensors in ([ONES, other], [ONES, ONES], [other, other, ONES]):
         torch.testing.assert_close(compiled(ONES, tensors), function(ONES, tensors))
+
+
+def test_an_iterator_in_the_place_of_a_container_is_left_as_it_is():
+    compiled = dovetail.compile(lambda x, a: (x + 1, a == {"k": 1}), backend="eager")
+    for given in ({"k": 1}, {1, 2}, {"k": 2}):
+        compiled(ONES, given)
+    iterator = iter([1, 2, 3])
+    compiled(ONES, iterator)
+    assert list(iterator) == [1, 2, 3]
 
 
 def compare(text, values, backend="eager"):

@@ -43,10 +43,24 @@ def chain_from_iterable(iterables):
         yield from iterable
 
 
+def index_or(value, default, least, words):
+    if value is None:
+        return default
+    try:
+        place = operator.index(value)
+    except TypeError:
+        place = least - 1
+    if place < least:
+        raise ValueError(words)
+    return place
+
+
 @standin(itertools.islice)
 def islice(iterable, *args):
-    bounds = slice(*args)
-    start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
+    bounds, words = slice(*args), "Stop argument" if len(args) == 1 else "Indices"
+    words += " for islice() must be None or an integer: 0 <= x <= sys.maxsize."
+    start, stop = index_or(bounds.start, 0, 0, words), index_or(bounds.stop, None, 0, words)
+    step = index_or(bounds.step, 1, 1, "Step for islice() must be a positive integer or None.")
     wanted, position = start, 0
     iterator = iter(iterable)
     while stop is None or wanted < stop:

@@ -15,7 +15,7 @@ import dovetail
 from dovetail.request import Request
 from dovetail.runtime.entry import wrap_function
 from tests.fuzz.aliasing.observe import Universe, difference
-from tests.fuzz.python.check import Outcome, TimedOut, _count
+from tests.fuzz.python.check import Outcome, TimedOut, counted
 from tests.limits import time_limit
 
 SECONDS = 20
@@ -137,7 +137,7 @@ def check(source: str, backend: str = "dovetail") -> Outcome:
                 break
             if eager.refused or compiled.refused:
                 break
-    _count(outcome, records, failures)
+    counted(outcome, records, failures)
     return outcome
 
 

@@ -166,11 +166,11 @@ def check(source: str, backend: str = "eager", calls: tuple[int, ...] = CALLS) -
         if found is not None:
             outcome.kind, outcome.difference = found[0], f"call {number} (case {case}): {found[1]}"
             break
-    _count(outcome, records, failures)
+    counted(outcome, records, failures)
     return outcome
 
 
-def _count(outcome: Outcome, records: list[Any], failures: list[Any]) -> None:
+def counted(outcome: Outcome, records: list[Any], failures: list[Any]) -> None:
     for record in records:
         captured = getattr(record, "captured", None)
         if captured is not None:

@@ -7,6 +7,9 @@ have no number.
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import fractions
 import functools
 import re
 import types
@@ -187,7 +190,8 @@ DESCRIBERS: dict[type, Callable[[Walk, str, Any], None]] = {
     dict: _dict, OrderedDict: _dict,
     set: _set, frozenset: _set, types.FunctionType: _function, types.MethodType: _method, type: _class,
     BaseException: _exception, functools.partial: _partial, types.ModuleType: _plain,
-    numpy.generic: _plain, numpy.ndarray: _array,
+    numpy.generic: _plain, decimal.Decimal: _plain, fractions.Fraction: _plain, datetime.timedelta: _plain,
+    bytearray: _plain, numpy.ndarray: _array,
     types.BuiltinFunctionType: _native, types.MethodWrapperType: _native,
     **dict.fromkeys((int, str, bool, bytes, complex, type(None), torch.dtype, torch.device, slice, range), _plain),
 }  # fmt: skip
