@@ -86,16 +86,16 @@ def flat(outputs: Any) -> list[Any]:
     return [outputs]
 
 
-def _detached_above(handle: Handle) -> Handle | None:
-    """The nearest one that this is a view of and that was detached from another."""
+def _detached_above(handle: Handle) -> Iterator[Handle]:
+    """Those that this is a view of and that were detached from others, the nearest first."""
     above = handle.caller
     while above is not None and above.view is not None:
         if above.view.operator is aten.detach.default:
-            while above.became is not None:
-                above = above.became
-            return above
+            now = above
+            while now.became is not None:
+                now = now.became
+            yield now
         above = above.caller
-    return None
 
 
 def _above(handle: Handle) -> Iterator[Handle]:
@@ -182,9 +182,12 @@ class Results:
     def between(self, values: list[Any]) -> list[Any]:
         """Detached tensors that several outputs are views of, though the caller does not get them."""
         found = {id(v): self.recorder.handle(v) for v in values if isinstance(v, torch.Tensor)}
-        above = [handle for handle in map(_detached_above, found.values()) if handle is not None]
-        several = {id(h): h for h in above if above.count(h) > 1 and id(h.tensor) not in found}
-        return [handle.tensor for handle in several.values()]
+        below: dict[int, tuple[Handle, set[int]]] = {}
+        for key, handle in found.items():
+            for above in _detached_above(handle):
+                below.setdefault(id(above.tensor), (above, set()))[1].add(key)
+                key = id(above.tensor)
+        return [h.tensor for key, (h, users) in below.items() if len(users) > 1 and key not in found]
 
     def shared(self, handles: list[Handle]) -> set[int]:
         """Memory of which the caller gets more than one tensor."""

@@ -40,6 +40,9 @@ PROGRAMS = {
         SQUARE, "y = x * 2; a, b = [y.t(), y.t()]; a.swapaxes_(0, 1); b.mul_(y.t()); a.as_strided_((2, 2), (1, 2))\n"
         "    a.mul_(2); return a, b", "total(*out).backward()",
     ),
+    "views of what is detached, one of them detached again": (
+        PLAIN, "v = x.data; z = v[1:].detach(); w = z[0]; v.zero_(); return v[0], z.t(), w", "out[1].add_(1)",
+    ),
     "a leaf reshaped in place while a result of it is alive": (
         LEAF, "v = x.exp()\n    with torch.no_grad(): x.unsqueeze_(0)\n    return x.expand_as(x),",
         "torch.autograd.grad(total(*out), x)",
