@@ -259,7 +259,10 @@ def part(s: Any, tensor: Any, index: Any) -> Value | None:
 
     None where there is none.
     """
-    first, *rest = index.all(s) if isinstance(index, TupleValue) else [index]
+    given = index.all(s) if isinstance(index, TupleValue) else [index]
+    if not given:
+        return None
+    first, *rest = given
     number = _place(s, first)
     if number is None or not tensor.fake.dim() or tensor.cls not in PLAIN or s.overrides.modes:
         return None

@@ -261,7 +261,8 @@ def equal(s: Any, left: Value, right: Value) -> bool:
         if left is right or truth(s, compare(s, "==", left, right)):
             return True
         return left.cls is right.cls is float and same_varying(s, left, right)
-    if isinstance(left, Const) and isinstance(right, Const) and isinstance(left.value, FLOATS):
+    constants = isinstance(left, Const) and isinstance(right, Const)
+    if constants and isinstance(left.value, FLOATS) and isinstance(right.value, (*FLOATS, int)):  # type: ignore[attr-defined]
         return bool(left.value == right.value) or same(s, left, right)
     return same(s, left, right) or truth(s, compare(s, "==", left, right))
 

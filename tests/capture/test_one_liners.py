@@ -68,6 +68,8 @@ list(itertools.islice("abcd", *a))              (1, 3) | (0, None, 2) | (0, 4, 0
 a[0] == a[1]                                    ([[1]], numpy.float32(2)) | ([1, 2], numpy.int64(1)) | (1, 2)
 a[0] + a[1]                                     (numpy.float32(2), [1]) | (numpy.int64(1), (2, 3))
 [a[0]] == [a[1]]                                (numpy.float32(2), [1, 2]) | (numpy.int64(1), [1])
+torch.ones(3)[a]                                () | (0,) | 1
+a in (numpy.ones(2), 1)                         2.5 | 1.5
 [round(a), 1][1]                                Plain() | 2.5
 abs(a)                                          Plain() | -2.5
 pow(a, 2, 3)                                    Plain() | 2
