@@ -42,37 +42,27 @@ def protect(call: Call, eager: Call, written: Sequence[int], inputs: Sequence[An
     spans = [span(t) if fits else None for t, fits in zip(inputs, known, strict=True)]
     if all(spans[k] == 0 for k in written):
         return call
-    if None in spans:
-        return _by_metadata(call, eager, frozenset(written), fixed)
     return _by_address(call, eager, frozenset(written), spans, fixed)
 
 
 def _by_address(call: Call, eager: Call, written: frozenset[int], spans: list[Any], fixed: list[Any]) -> Call:
-    """Layouts are known: the addresses decide, and those of the last good call need no second look."""
-    tensors = [k for k, n in enumerate(spans) if n]
+    """The addresses decide, with the layouts of inputs whose own change (None in `spans`); those of the last good call
+    need no second look."""
+    tensors = [k for k, n in enumerate(spans) if n != 0]
     chosen = None if len(tensors) == len(spans) else operator.itemgetter(*tensors, 0)  # never one alone: a tuple
-    last: list[int] = []
+    changing = [k for k, n in enumerate(spans) if n is None]
+    last: tuple[list[int], list[Any]] = [], []
 
     def protected(*inputs: Any) -> Any:
         nonlocal last
         addresses = list(map(_address, inputs if chosen is None else chosen(inputs)[:-1]))
-        if addresses != last:
-            places = [(k, a, spans[k]) for k, a in zip(tensors, addresses, strict=True)]
-            if collide(places, written, fixed):
+        layouts = [(inputs[k].shape, inputs[k].stride()) for k in changing]
+        if (addresses, layouts) != last:
+            sizes = [span(inputs[k]) if spans[k] is None else spans[k] for k in tensors]
+            folded = any(k in written and overlaps_itself(inputs[k]) for k in changing)
+            if folded or collide(list(zip(tensors, addresses, sizes, strict=True)), written, fixed):
                 return eager(*inputs)
-            last = addresses
-        return call(*inputs)
-
-    return protected
-
-
-def _by_metadata(call: Call, eager: Call, written: frozenset[int], fixed: list[Any]) -> Call:
-    """Layouts change from call to call."""
-
-    def protected(*inputs: Any) -> Any:
-        places = [(k, t.data_ptr(), span(t)) for k, t in enumerate(inputs) if isinstance(t, torch.Tensor)]
-        if collide(places, written, fixed) or any(overlaps_itself(inputs[k]) for k in written):
-            return eager(*inputs)
+            last = addresses, layouts
         return call(*inputs)
 
     return protected

@@ -222,18 +222,16 @@ def _merges(dim: Dim, x: Symbol, y: Symbol, inner: Dim) -> bool:
     assert isinstance(dim, dims.Poly)
     plain: Dim = 0
     for monomial, coefficient in dim.terms:
-        term: Dim = coefficient
-        for atom in monomial:
-            if isinstance(atom, dims.Binary) and not (
-                _merges(atom.left, x, y, inner) and _merges(atom.right, x, y, inner)
-            ):
-                return False
-            if isinstance(atom, Symbol):
-                term = term * dims.of_symbol(atom)
-            elif len(monomial) > 1 and {x, y} & set(monomial):
-                return False
+        within = [a for a in monomial if not isinstance(a, Symbol) and {x, y} & dims.symbols(dims._atom_dim(a))]
+        if not all(
+            isinstance(a, dims.Binary) and _merges(a.left, x, y, inner) and _merges(a.right, x, y, inner)
+            for a in within
+        ):
+            return False
         if {x, y} & set(monomial):
-            plain = plain + term
+            if within:
+                return False
+            plain = plain + dims.product(map(dims._atom_dim, monomial)) * coefficient
     high, low = dims.coefficient(plain, x), dims.coefficient(plain, y)
     return high is not None and low is not None and high == low * inner
 
