@@ -7,6 +7,7 @@ that is a division of whole numbers; other ratios are left to the library.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -53,7 +54,7 @@ def upsample_nearest_backward(
     emit: Emitter, out: Spec, grad_output: Value, output_size: Any, input_size: Any, *scales: float | None
 ) -> Any:
     ratios = _ratios(out.sizes, grad_output.sizes, scales)
-    if ratios is None or grad_output.device.type in LIBRARY_ON or reduce(int.__mul__, ratios) > _WINDOW:
+    if ratios is None or grad_output.device.type in LIBRARY_ON or math.prod(ratios) > _WINDOW:
         return NotImplemented
     dtype = opmath(out.dtype)
 

@@ -8,14 +8,11 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import dovetail
-from dovetail.schedule import recording
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-@pytest.fixture(autouse=True)
-def _small_programs_are_recorded(monkeypatch):
-    monkeypatch.setattr(recording, "FEWEST", 1)
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.usefixtures("small_programs_are_recorded"),
+]
 
 
 def _ones(*sizes, **kwargs):

@@ -10,14 +10,11 @@ import torch.nn.functional as F
 
 import dovetail
 from dovetail.runtime import program
-from dovetail.schedule import recording
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-@pytest.fixture(autouse=True)
-def _small_programs_are_recorded(monkeypatch):
-    monkeypatch.setattr(recording, "FEWEST", 1)
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.usefixtures("small_programs_are_recorded"),
+]
 
 
 def _randn(*sizes, **kwargs):
