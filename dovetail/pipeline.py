@@ -48,7 +48,7 @@ from dovetail.runtime import program as program_runtime
 from dovetail.runtime import staged as staged_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable, unless_hooked
 from dovetail.runtime.gpu.graphs import Recorder
-from dovetail.runtime.listening import views_too
+from dovetail.runtime.listening import watcher
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
 from dovetail.runtime.overlap import protect, several_in_one_place
 from dovetail.runtime.replay import Replay
@@ -167,10 +167,10 @@ def _train(
     replay = None if once else Replay(graph.forward, joint)
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
     call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward), once))
-    call = handed_out(call, _again(graph), joint.aten.returned, joint.rewritten, fakes, results_of(joint.aten))
-    call = views_too(call, joint, pair)
+    returned, like = joint.aten.returned, results_of(joint.aten)
+    call = handed_out(call, _again(graph), returned, joint.rewritten, fakes, like, watcher(joint))
     uncompiled = _uncompiled(graph)
-    call = unless_hooked(call, uncompiled, pair)
+    call = unless_hooked(call, uncompiled, joint, pair)
     return protect(call, uncompiled, written, fakes, list(joint.aten.constants.values()))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch.fx
 
@@ -15,13 +16,25 @@ class NotDifferentiable(Exception):
 
 
 @dataclass(frozen=True)
+class Passed:
+    """An output, or an input written to, that the gradients of some results (`later`) pass by.
+
+    A hook that the caller puts on it should see those gradients, but they do not leave the compiled function.
+    """
+
+    kind: Literal["output", "input"]
+    position: int
+    later: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class JointGraph:
     """`aten.graph` computes results, then one gradient (or None) for each input, from inputs and tangents.
 
     Placeholders: `inputs` of the caller's, then constants and tangents in any order. `tangents` pairs the name of a
     tangent with the position of the result it belongs to; the other results have no gradient. `backward` are the
     nodes that differentiation recorded. `rewritten` pairs an input with the result that is its new value, where
-    gradients flow through that; `aten.mutated` are the inputs written to without.
+    gradients flow through that; `aten.mutated` are the inputs written to without. `passed`: see Passed.
     """
 
     aten: AtenGraph
@@ -30,6 +43,7 @@ class JointGraph:
     tangents: tuple[tuple[str, int], ...]
     rewritten: tuple[tuple[int, int], ...]
     backward: frozenset[torch.fx.Node]
+    passed: tuple[Passed, ...] = ()
 
 
 @dataclass(frozen=True)

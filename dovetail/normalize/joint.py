@@ -9,20 +9,21 @@ PyTorch's own engine differentiates what runs on the fake tensors; its operators
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.fx
 
 from dovetail.errors import Unsupported
 from dovetail.ir.aten import AtenGraph, Returned, ViewStep
-from dovetail.ir.joint import JointGraph, NotDifferentiable
+from dovetail.ir.joint import JointGraph, NotDifferentiable, Passed
 from dovetail.normalize.alias import Base, Handle
 from dovetail.normalize.control import left_to_engine
+from dovetail.normalize.history import behind, ways
 from dovetail.normalize.normalize import placeholders, run_graph
-from dovetail.normalize.outputs import Ending, Results, recounted
+from dovetail.normalize.outputs import Ending, Results, flat, recounted
 from dovetail.normalize.passes import expose_logs, expose_norms, simplify
 from dovetail.normalize.record import Recorder
 from dovetail.ops import higher
@@ -103,6 +104,10 @@ class _Joint(Results):
 
     # ------------------------------------------------------------ results
 
+    def take(self, outputs: Any) -> None:
+        super().take(outputs)
+        self.outputs = flat(outputs)
+
     def result(self, handle: Handle, tensor: Any) -> int:
         if tensor.requires_grad and tensor.grad_fn is None:
             raise NotDifferentiable("a result is a leaf")
@@ -147,8 +152,23 @@ class _Joint(Results):
         recorder.graph.output((*self.nodes, *gradients))
         return JointGraph(
             self.graph(), len(self.leaves), len(self.nodes), tuple(zip(names, wanted, strict=True)),
-            tuple(self.rewritten), backward,
+            tuple(self.rewritten), backward, tuple(self.passed(wanted)),
         )  # fmt: skip
+
+    def passed(self, wanted: list[int]) -> Iterator[Passed]:
+        """What the caller may put hooks on, if results other than itself are computed from it."""
+        places: list[tuple[Literal["output", "input"], int, Any, int | None]] = []
+        for k, (tensor, each) in enumerate(zip(self.outputs, self.returned, strict=False)):
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad and (each.steps or each.origin == "result"):
+                own = each.value if each.origin == "result" and self.tensors[each.value] is tensor else None
+                places.append(("output", k, tensor, own))
+        for k, position in self.rewritten:
+            places.append(("input", k, self.recorder.inputs[k].tensor, position))
+        by = ways({k: self.tensors[k] for k in wanted}, [tensor for _, _, tensor, _ in places])
+        for (kind, k, _, own), results in zip(places, by, strict=True):
+            later = tuple(sorted(results - {own}))
+            if later:
+                yield Passed(kind, k, later)
 
     def graph(self) -> AtenGraph:
         rewritten = [position for _, position in self.rewritten]
@@ -160,15 +180,15 @@ class _Joint(Results):
     def check_leaves(self, tensors: list[Any]) -> None:
         """A view made without gradients, of a tensor that requires them, is a leaf that gets its own."""
         known = {id(t) for t in self.leaves}
-        for node in _behind(tensors):
+        for node in behind(tensors):
             leaf = getattr(node, "variable", None)
             if leaf is not None and id(leaf) not in known:
                 raise NotDifferentiable("a view that was made without gradients gets one of its own")
 
     def check_functions(self, tensors: list[Any]) -> None:
         """A user's backward need not give zeros for zeros: it must not run for results that it has no part in."""
-        functions = {node for node in _behind(tensors) if isinstance(node, _OF_USERS)}
-        if functions and any(not functions <= _behind([tensor]) for tensor in tensors):
+        functions = {node for node in behind(tensors) if isinstance(node, _OF_USERS)}
+        if functions and any(not functions <= behind([tensor]) for tensor in tensors):
             raise NotDifferentiable("a user's backward does not run for some results")
 
     def engine(self, tensors: list[Any], tangents: list[Any]) -> dict[int, Any]:
@@ -192,17 +212,6 @@ class _Joint(Results):
 
 
 _OF_USERS = higher.Recorded._backward_cls  # type: ignore[attr-defined]
-
-
-def _behind(tensors: list[Any]) -> set[Any]:
-    """The nodes of their history."""
-    seen = {tensor.grad_fn for tensor in tensors}
-    stack = list(seen)
-    while stack:
-        before = {n for n, _ in stack.pop().next_functions if n is not None} - seen
-        seen |= before
-        stack += before
-    return seen
 
 
 def check_history(handle: Handle | None) -> None:

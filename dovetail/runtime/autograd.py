@@ -20,7 +20,7 @@ from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ops.fake.layout import contiguous
 from dovetail.ops.fake.relations import all_same
 from dovetail.runtime.batches import is_batched, one_by_one
-from dovetail.runtime.listening import computed_from, refuse
+from dovetail.runtime.listening import refuse
 from dovetail.runtime.replay import Replay
 
 Call = Callable[..., Any]
@@ -59,19 +59,20 @@ def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Cal
     return call
 
 
-def unless_hooked(call: Call, eager: Call, pair: Pair) -> Call:
+def unless_hooked(call: Call, eager: Call, joint: JointGraph, pair: Pair) -> Call:
     """`call`, or `eager` where an input has hooks, or a history, that a backward pass from some of the results must not
-    run.
+    run; or keeps its gradient, though the gradient of what it becomes stays inside.
 
     The pair is one node of PyTorch's graph: the engine goes from any result to every input, without a gradient to some.
     """
-    places = _partly(pair.depends)
-    if not places:
+    places, becoming = _partly(pair.depends), [each.position for each in joint.passed if each.kind == "input"]
+    if not places and not becoming:
         return call
 
     def checked(*inputs: Any) -> Any:
         given = [inputs[k] for k in places]
-        return eager(*inputs) if any(t._backward_hooks for t in given) or _minds(given) else call(*inputs)
+        minds = any(t._backward_hooks for t in given) or _minds(given) or any(inputs[k].retains_grad for k in becoming)
+        return eager(*inputs) if minds else call(*inputs)
 
     return checked
 
@@ -119,7 +120,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     changing = [k for k, layout in zip(places, layouts, strict=True) if _changes(layout)]
     laid_out = [(layout, _is_contiguous(layout)) for layout in layouts]
     last = -pair.sizes or None
-    later, partly = computed_from(pair, places), _partly(pair.depends)
+    partly = _partly(pair.depends)
     forward, backward, replay = compiled.forward, compiled.backward, compiled.replay
 
     class CompiledFunction(_Passing):
@@ -136,8 +137,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
                 ctx.numbers += found[last:]
             if changing:
                 ctx.layouts = [_now(*layout, results[k]) for layout, k in zip(laid_out, places, strict=True)]
-            if later:
-                ctx.watched = [(k, weakref.ref(results[k])) for k in later]
+            ctx.watched = []
             ctx.partly = [(k, weakref.ref(inputs[k])) for k in partly]
             if replay is not None:
                 ctx.inputs, ctx.versions, ctx.state = replay.kept(inputs), replay.versions(inputs), state
@@ -150,8 +150,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
                 return (None,) * len(pair.depends)
             there = sum(1 << k for k, gradient in enumerate(given) if gradient is not None)
             _spare_hooks(ctx.partly, there, pair.depends)
-            if later:
-                refuse(ctx.watched, later, gradients)
+            refuse(ctx.watched, gradients)
             if torch.is_grad_enabled():
                 return _again(ctx, replay, given, compiled.once)
             box = list(ctx.saved_tensors)

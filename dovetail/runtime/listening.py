@@ -13,78 +13,38 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.fx
+from torch.utils.hooks import RemovableHandle
 
-from dovetail.ir.aten import Returned
-from dovetail.ir.joint import JointGraph, Pair
+from dovetail.ir.joint import JointGraph
 
-Results = Sequence[tuple[int, weakref.ref[torch.Tensor]]]
-
-
-def computed_from(pair: Pair, places: Sequence[int]) -> dict[int, list[int]]:
-    """For the results at `places` the others among them that are computed from it; those without are left out."""
-    results = next(n for n in reversed(pair.forward.graph.nodes) if n.op == "output").args[0]
-    nodes = {k: results[k] for k in places}
-    found: dict[int, list[int]] = {}
-    for later, node in nodes.items():
-        before = _before(node)
-        for k, other in nodes.items():
-            if other is not node and other in before:
-                found.setdefault(k, []).append(later)
-    return found
+#: Results whose gradients pass by a tensor, that tensor, and the number of the next hook then.
+Watched = list[tuple[tuple[int, ...], "weakref.ref[torch.Tensor]", int]]
 
 
-def _before(node: Any) -> set[Any]:
-    """All that the node is computed from."""
-    found: set[Any] = set()
-    stack = [node]
-    while stack:
-        new = [n for n in stack.pop().all_input_nodes if n not in found]
-        found.update(new)
-        stack += new
-    return found
+def watcher(joint: JointGraph) -> Callable[[Any, Any, Any], None] | None:
+    """What tells the backward pass, after each call, about those of the caller's tensors that results pass by."""
+    passed, some = joint.passed, joint.tangents[0][1]
+    if not passed:
+        return None
+
+    def watch(inputs: Sequence[Any], results: Sequence[Any], outputs: Sequence[Any]) -> None:
+        watched = getattr(results[some].grad_fn, "watched", None)
+        if watched is not None:
+            for each in passed:
+                tensor = (outputs if each.kind == "output" else inputs)[each.position]
+                watched.append((each.later, weakref.ref(tensor), RemovableHandle.next_id))
+
+    return watch
 
 
-def views_too(call: Callable[..., Any], joint: JointGraph, pair: Pair) -> Callable[..., Any]:
-    """`call`, whose outputs that are views of such a result are asked as the result is."""
-    returned = joint.aten.returned
-    views = {k: _root(returned, each) for k, each in enumerate(returned) if each.given and _has_steps(returned, each)}
-    later = computed_from(pair, [position for _, position in joint.tangents]) if views else {}
-    watched = [(k, root) for k, root in views.items() if root in later]
-    if not watched:
-        return call
-
-    def watching(*inputs: Any) -> Any:
-        outputs = call(*inputs)
-        for k, root in watched:
-            base = outputs[k]._base
-            made = getattr(base.grad_fn, "watched", None) if base is not None and outputs[k].requires_grad else None
-            if made is not None:
-                made.append((root, weakref.ref(outputs[k])))
-        return outputs
-
-    return watching
-
-
-def _root(returned: Sequence[Returned], each: Returned) -> Any:
-    """The position of the result that an output is made of; None if it is made of something else."""
-    while each.origin == "output":
-        each = returned[each.value]
-    return each.value if each.origin == "result" else None
-
-
-def _has_steps(returned: Sequence[Returned], each: Returned) -> bool:
-    return bool(each.steps) or each.origin == "output" and _has_steps(returned, returned[each.value])
-
-
-def refuse(watched: Results, later: dict[int, list[int]], gradients: Sequence[Any]) -> None:
-    """Raises where a result has a hook or keeps its gradient, and one computed from it has a gradient too."""
-    for k, reference in watched:
-        result = reference()
-        if result is None or not (result._backward_hooks or result.retains_grad):
+def refuse(watched: Watched, gradients: Sequence[Any]) -> None:
+    """Raises where a tensor has a hook or keeps its gradient, and a result that passes by it has a gradient."""
+    for later, reference, number in watched:
+        tensor = reference()
+        if tensor is None or not (tensor.retains_grad or any(k >= number for k in tensor._backward_hooks or ())):
             continue
-        if any(gradients[n] is not None for n in later[k]):
-            raise RuntimeError(_MESSAGE.format(tuple(result.shape)))
+        if any(gradients[k] is not None for k in later):
+            raise RuntimeError(_MESSAGE.format(tuple(tensor.shape)))
 
 
 _MESSAGE = (

@@ -15,6 +15,7 @@ A view is made in the grad mode that the program made it in; modes are entered w
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ class _Maker:
         self.fakes, self.like = fakes, like
         self.names: dict[str, Any] = {
             "get_grad": torch.is_grad_enabled, "set_grad": torch._C._set_grad_enabled, "set_version": _SET,
-            "older": _older,
+            "older": _older, "renew": _renew,
         }  # fmt: skip
         self.known: dict[int, str] = {}
         self.lines: list[str] = []
@@ -64,7 +65,7 @@ class _Maker:
             before, self.lines = [*self.lines, f"r{k}, v{k} = o{k}, o{k}._version", older], []
             self.steps(k, each.steps)
             inside = [f"    {line}" for line in self.lines]
-            self.lines = [*before, "try:", *inside, "finally:", f"    set_version((r{k}, ), (v{k}, ))"]
+            self.lines = [*before, "try:", *inside, "finally:", f"    set_version((r{k}, ), (v{k}, ))", f"renew(o{k})"]
         else:
             self.steps(k, each.steps)
         if each.version is not None:
@@ -117,6 +118,12 @@ class _Maker:
 def _older(version: int, late: int) -> int:
     """What a tensor's counter said so many writes ago: PyTorch gives a view another history when it is older."""
     return max(version - late, 0)
+
+
+def _renew(view: torch.Tensor) -> None:
+    """Has PyTorch give a view that is out of date its history now: `register_hook` crashes on one."""
+    with contextlib.suppress(RuntimeError):  # reading it raises for the user too
+        _ = view.grad_fn
 
 
 def _order(returned: Sequence[Returned]) -> list[int]:

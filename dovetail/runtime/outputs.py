@@ -60,15 +60,16 @@ def advance(tensor: torch.Tensor, extra: int) -> None:
 
 def handed_out(
     call: Call, eager: Call, returned: Sequence[Returned], rewritten: Sequence[tuple[int, int]],
-    fakes: Sequence[Any] = (), like: Sequence[Any] = (),
+    fakes: Sequence[Any] = (), like: Sequence[Any] = (), watch: Callable[[Any, Any, Any], None] | None = None,
 ) -> Call:  # fmt: skip
     """A callable of the graph's inputs, which look like `fakes`, that gives its outputs; `call` gives results, which
     look like `like`.
 
     `rewritten`: see JointGraph. `eager` does the same as the whole, where an index turns out to be out of bounds.
+    `watch` is told inputs, results and outputs.
     """
     if not rewritten and as_they_are(returned):
-        return _cut(call, eager, len(returned))
+        return _cut(call, eager, len(returned), watch)
     outputs = maker(returned, fakes, like)
 
     def finished(*inputs: Any) -> Any:
@@ -80,7 +81,10 @@ def handed_out(
             return eager(*inputs)
         for k, position in rewritten:
             inputs[k].copy_(results[position])
-        return outputs(inputs, results)
+        given = outputs(inputs, results)
+        if watch is not None:
+            watch(inputs, results, given)
+        return given
 
     return finished
 
@@ -90,13 +94,16 @@ def as_they_are(returned: Sequence[Returned]) -> bool:
     return all(r.origin == "result" and r.value == k and not r.steps for k, r in enumerate(returned))
 
 
-def _cut(call: Call, eager: Call, count: int) -> Call:
+def _cut(call: Call, eager: Call, count: int, watch: Callable[[Any, Any, Any], None] | None) -> Call:
     def plain(*inputs: Any) -> Any:
         try:
-            return call(*inputs)[:count]
+            results = call(*inputs)
         except CheckFailed:
             if eager is LEFT:
                 raise
             return eager(*inputs)
+        if watch is not None:
+            watch(inputs, results, results)
+        return results[:count]
 
     return plain

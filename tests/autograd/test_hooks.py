@@ -399,6 +399,93 @@ def test_hooks_on_views_of_results_that_others_are_computed_from():
         (scores.sum() + features.sum()).backward()
 
 
+def _view_of_an_input(x):
+    view = x[0]
+    return view, view * 2
+
+
+def _what_an_input_becomes(x):
+    x.mul_(2)
+    return x, x.clone()
+
+
+def _view_of_what_it_becomes(x):
+    x.mul_(2)
+    view = x[0]
+    return view, view * 2
+
+
+@pytest.mark.parametrize("listen", [lambda t: t.retain_grad(), lambda t: t.register_hook(lambda g: g * 10)])
+@pytest.mark.parametrize("fn", [_view_of_an_input, _what_an_input_becomes, _view_of_what_it_becomes])
+def test_hooks_on_what_is_no_result_of_the_graph(fn, listen):
+    """Views of inputs are made outside of the graph, and an input keeps its identity when it is written to."""
+
+    def run(call, of):
+        leaf = torch.ones(3, 4, requires_grad=True)
+        outputs = call(leaf * 1)
+        listen(outputs[0])
+        outputs[of].sum().backward()
+        return leaf.grad
+
+    compiled = dovetail.compile(fn)
+    torch.testing.assert_close(run(compiled, 0), run(fn, 0))
+    with pytest.raises(RuntimeError, match="has a hook"):
+        run(compiled, 1)
+
+
+@pytest.mark.parametrize("listen", [lambda t: t.retain_grad(), lambda t: t.register_hook(lambda g: g * 10)])
+def test_an_input_listened_to_is_written_to(listen):
+    """The hook stays with the value of then; the gradient that is kept is that of what the tensor becomes."""
+
+    def fn(x):
+        x.mul_(2)
+        return x.clone()
+
+    def run(call):
+        leaf = torch.ones(3, 4, requires_grad=True)
+        x = leaf * 1
+        listen(x)
+        (call(x).sum() + x.sum()).backward()
+        return leaf.grad, x.grad if x.retains_grad else None
+
+    torch.testing.assert_close(run(dovetail.compile(fn)), run(fn))
+
+
+def test_only_what_passes_by_is_refused():
+    """Another piece of the same node, and what was detached on the way, have gradients of their own."""
+
+    def fn(x):
+        first, second = (x * 2).split(2)
+        return first, second.sin(), first.detach().cos() + x[:2]
+
+    def run(call):
+        leaf = torch.ones(4, requires_grad=True)
+        outputs = call(leaf)
+        outputs[0].register_hook(lambda g: g * 10)
+        sum(map(torch.sum, outputs)).backward()
+        return leaf.grad
+
+    torch.testing.assert_close(run(dovetail.compile(fn)), run(fn))
+
+
+def test_a_hook_on_a_view_that_was_written_to():
+    """PyTorch crashes where a hook is put on a view whose history it has yet to make."""
+
+    def fn(x):
+        view = x[0]
+        view.mul_(2)
+        return view
+
+    def run(call):
+        leaf = torch.ones(3, 4, requires_grad=True)
+        view = call(leaf * 1)
+        view.register_hook(lambda g: g * 3)
+        view.sum().backward()
+        return leaf.grad
+
+    torch.testing.assert_close(run(dovetail.compile(fn)), run(fn))
+
+
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("make", [lambda x: x, lambda x: x[1:]], ids=["a leaf", "a view"])
 def test_hooks_put_on_an_input_later_see_only_gradients(make, again):

@@ -25,6 +25,7 @@ SECONDS = 20
 REFUSED = re.compile(
     "needed for gradient computation has been modified by an inplace operation|through the graph a second time"
     "|refer to a single memory location|cannot be differentiated twice|function that returns multiple views"
+    "|has a hook or retains its gradient"
 )
 #: A write that changes no version counter: see docs/numerics.md on what a backward pass computes again. To a tensor
 #: that is the `.data` of another, any write is one.
