@@ -104,4 +104,4 @@ def subprograms(aten: AtenGraph) -> Iterator[Subprogram]:
 def results_of(aten: AtenGraph) -> list[Any]:
     """What the results look like."""
     end = next(node for node in reversed(aten.graph.nodes) if node.op == "output")
-    return [n.meta.get("val") if isinstance(n, torch.fx.Node) else n for n in end.args[0]]  # type: ignore[union-attr]
+    return [n.meta.get("val") if isinstance(n, torch.fx.Node) else n for n in end.args[0]]

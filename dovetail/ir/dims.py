@@ -282,7 +282,7 @@ def _recombine_extremes(terms: dict[Monomial, int]) -> None:
     for monomial in [m for m in terms if len(m) == 1 and isinstance(m[0], (Min, Max))]:
         (atom,) = monomial
         factor = -terms.get(monomial, 0)
-        for side, other in ((atom.left, atom.right), (atom.right, atom.left)):  # type: ignore[union-attr]
+        for side, other in ((atom.left, atom.right), (atom.right, atom.left)):  # type: ignore[attr-defined]
             items = dict(_terms(side))
             if factor and items and all(terms.get(m, 0) == c * factor for m, c in items.items()):
                 least = isinstance(atom, Min)

@@ -61,7 +61,9 @@ PLAIN = {
     types.BuiltinFunctionType, types.CodeType, types.ModuleType, torch.Size, torch.dtype, torch.device, torch.layout,
     torch.memory_format,
 }  # fmt: skip
-BRACKETS = {tuple: "({})", list: "[{}]", set: "{{{}}}", frozenset: "frozenset({{{}}})", range: "range({})"}
+BRACKETS: dict[type[Any], str] = {
+    tuple: "({})", list: "[{}]", set: "{{{}}}", frozenset: "frozenset({{{}}})", range: "range({})",
+}  # fmt: skip
 MOST = 80  # characters of a text and items of a container that are looked at
 
 

@@ -74,7 +74,7 @@ def touched(group: Group) -> tuple[Mapping[str, Buffer], Mapping[str, Buffer]]:
         stored = (s.buffer for s in group.statements() if isinstance(s, Store))
         read, written = ({b.name: b for b in found if b.name not in local} for found in (buffers, stored))
         object.__setattr__(group, "_touched", (read, written))
-    return group._touched  # type: ignore[no-any-return]
+    return group._touched
 
 
 def reads(item: Item) -> Mapping[str, Buffer]:

@@ -189,7 +189,7 @@ class Op(Expr):
 def value_exprs(index: tuple[Dim, ...]) -> Iterator[Expr]:
     """Expressions inside run-time `Value` atoms of an index."""
     for dim in index:
-        if dims.has_values(dim):
+        if isinstance(dim, dims.Poly) and dims.has_values(dim):
             for monomial, _ in dim.terms:
                 for atom in monomial:
                     if isinstance(atom, dims.Value):

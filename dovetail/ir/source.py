@@ -25,10 +25,10 @@ from dovetail.ir.literals import literal
 def _remembered(compute: Callable[[Any], int]) -> Callable[[Any], int]:
     def hashed(self: Any) -> int:
         try:
-            return self._hash  # type: ignore[no-any-return]
+            return self._hash
         except AttributeError:
             object.__setattr__(self, "_hash", compute(self))
-            return self._hash  # type: ignore[no-any-return]
+            return self._hash
 
     return hashed
 
@@ -41,7 +41,7 @@ class Source:
     def __init_subclass__(cls) -> None:
         own = cls.__dict__.get("__hash__")  # the dataclass's, when it makes the class anew with slots
         if own is not None:
-            cls.__hash__ = _remembered(own)  # type: ignore[method-assign]
+            cls.__hash__ = _remembered(own)  # type: ignore[assignment]
 
     def expr(self) -> str:
         raise NotImplementedError
