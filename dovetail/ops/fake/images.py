@@ -123,11 +123,15 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _CONVOLVED = {"cpu": (torch.float32,), "cuda": _FLOATS}
 
 
+def backend(x: torch.Tensor, w: torch.Tensor, *rest: Any) -> Any:
+    """Which of its kernels PyTorch gives a convolution to."""
+    return torch._C._select_conv_backend(typical(x), typical(w), *rest)
+
+
 def _computed_last(x: torch.Tensor, w: torch.Tensor, *rest: Any) -> bool:
     """Does the kernel that a convolution is given to compute with the channels last?"""
-    x, w = typical(x), typical(w)
-    backend = torch._C._select_conv_backend(x, w, *rest)
-    return bool(torch._C._conv_determine_backend_memory_format(x, w, backend) is not torch.contiguous_format)
+    found = torch._C._conv_determine_backend_memory_format(typical(x), typical(w), backend(x, w, *rest))
+    return bool(found is not torch.contiguous_format)
 
 
 def _convolution_backward(
