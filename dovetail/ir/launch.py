@@ -53,7 +53,7 @@ class GraphFacts:
     memory; `fixed`: those that are part of a recording, as sizes are. `written`: inputs whose version counters a call
     advances.
     `dynamic`: are there sizes that differ from call to call? `saved`: so many of the last results are for a backward
-    pass.
+    pass. `products`: does it call cuBLAS?
     """
 
     device: Any
@@ -62,3 +62,4 @@ class GraphFacts:
     written: tuple[int, ...] = ()
     dynamic: bool = False
     saved: int = 0
+    products: bool = False

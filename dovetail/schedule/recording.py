@@ -12,8 +12,11 @@ from dovetail.ir.launch import GraphFacts
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Group, LibraryCall, Param, Program
 
+aten = torch.ops.aten
+
 #: Operators whose results' sizes or Python values depend on data: they wait for the device.
 _WAITS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+_PRODUCTS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default))
 #: A replay costs as much as so many launches; programs of fewer are not recorded.
 FEWEST = 3
 
@@ -41,7 +44,8 @@ def graph_facts(program: Program, saved: int = 0) -> GraphFacts:
     called |= {param.name for param, _ in program.measured}
     device = next(b.device for b in (*program.inputs, *(b for i in program.items for b in writes(i).values())))
     fixed = tuple(sorted(places[name] for name in called))
-    return GraphFacts(device, numbers, fixed, written, bool(program.sizes), saved)
+    products = any(isinstance(i, LibraryCall) and i.operator in _PRODUCTS for i in program.items)
+    return GraphFacts(device, numbers, fixed, written, bool(program.sizes), saved, products)
 
 
 def _params(value: Any) -> Iterator[Param]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
+import textwrap
 
 import pytest
 import torch
@@ -117,6 +120,44 @@ def test_big_results_are_never_held_twice():
     assert torch.cuda.memory_allocated() - before <= 10 * 4 * size
     for y in kept:
         torch.testing.assert_close(y, x.sin() + 1)
+
+
+def test_no_more_memory_than_eager():
+    """What libraries take for a stream is taken once."""
+    found = []
+    for compiler in ("", "compiled = dovetail.compile(model)"):
+        code = f"""
+            import torch, dovetail
+            compiled = model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(9)]).cuda()
+            {compiler}
+            x = torch.randn(64, 256, device="cuda")
+            with torch.no_grad():
+                for _ in range(4):
+                    compiled(x)
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            with torch.no_grad():
+                compiled(x)
+            print(torch.cuda.max_memory_reserved())"""
+        run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+        found.append(int(run.stdout))
+    assert found[1] <= found[0] + (8 << 20)
+
+
+def test_when_cublas_lets_go_of_its_memory():
+    """As torch.compile has it do: a recording goes on to use what it took."""
+    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(5)]).cuda()
+    compiled, x = dovetail.compile(model), _randn(256, 512)
+    with torch.no_grad():
+        wanted = model(x)
+        for _ in range(3):
+            compiled(x)
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        others = [torch.zeros(1 << 18, device="cuda") for _ in range(64)]
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), wanted)
+        assert not any(other.any() for other in others)
 
 
 def test_streams_that_change():

@@ -1,6 +1,7 @@
 """CUDA graphs: a program's launches recorded once, and replayed with one call.
 
-The first call runs as it is (libraries choose algorithms and take their memory), the second is recorded. Inputs that
+The first call runs as it is, on the stream of recordings (libraries choose algorithms and take their memory: cuBLAS 32
+MiB for each stream), the second is recorded. Inputs that
 lay at the same address in both are expected there again (parameters, buffers, optimizer states, what another recorded
 program returned); others are copied to memory of the recording.
 
@@ -115,11 +116,28 @@ class Recorder:
                 return self.call(*inputs)
             self.seen[key] = _addresses(inputs)
             numbers.counted()
-            results = self.call(*inputs)
+            results = self.aside(inputs)
             self.words = numbers.counted()
             return results
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
         return self.record(key, inputs, same)
+
+    def aside(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
+        """A call on the stream of recordings."""
+        device = self.facts.device
+        stream, current = _stream(device), torch.cuda.current_stream(device)
+        if self.facts.products:
+            _take_workspace(device)
+        stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(stream):
+                results = self.call(*inputs)
+        finally:
+            current.wait_stream(stream)
+        for result in results:
+            if isinstance(result, torch.Tensor) and result.device == device:
+                result.record_stream(current)
+        return results
 
     def moved(self, key: Any, recording: _Recording, inputs: tuple[Any, ...]) -> Sequence[Any]:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
@@ -231,6 +249,26 @@ def _first_line(error: Exception) -> str:
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
+
+
+@cache
+def _pool(device: torch.device) -> Any:
+    with torch.cuda.device(device):
+        return torch.cuda.MemPool()
+
+
+_ready = threading.local()
+
+
+def _take_workspace(device: torch.device) -> None:
+    """Has cuBLAS take its memory for this thread and the stream of recordings, which will go on to use it, in a pool
+    that is never given back, whoever asks cuBLAS to let go of it."""
+    ready: set[torch.device] = _ready.__dict__.setdefault("devices", set())
+    if device not in ready:
+        with torch.no_grad(), torch.cuda.use_mem_pool(_pool(device), device), torch.cuda.stream(_stream(device)):
+            one = torch.ones(1, 1, device=device)
+            torch.addmm(one[0], torch.mm(one, one), one)
+        ready.add(device)
 
 
 def _index(device: torch.device) -> int:
