@@ -40,7 +40,7 @@ class Result:
 
 
 class WorkerFailed(Exception):
-    """A child process ended with an error; the text is the last line that it printed."""
+    """A child process ended with an error, or not in time; the text is the last line that it printed."""
 
 
 def run_case(
@@ -111,10 +111,13 @@ def worker(
         "DOVETAIL_CACHE_DIR": str(caches / "dovetail"),
         "TOKENIZERS_PARALLELISM": "false",
     }
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", module, part, case, *names],
-        cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", module, part, case, *names],
+            cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise WorkerFailed(f"took longer than {TIMEOUT} s") from None
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise WorkerFailed(lines[-1].strip() if lines else f"exit status {done.returncode}")

@@ -1,6 +1,7 @@
 """`make bench-dynamic`: sizes that change, as tables and as JSON.
 
-python -m benchmarks.dynamic [--peer] [--json FILE] [--only NAME ...] [--parts sequence generate compile steady guards]
+python -m benchmarks.dynamic [--peer] [--json FILE] [--keep] [--only NAME ...]
+                             [--parts sequence generate compile steady guards]
 
 Every measurement runs in a fresh process with empty caches. Exit status 1 if something failed or was inaccurate.
 """
@@ -38,10 +39,13 @@ def main() -> int:
         "steady": lambda name: worker("steady", name),
         "guards": lambda name: worker("guards", name),
     }
-    figures: Figures = {part: {} for part in options.parts}
+    figures = _known(options.json) if options.keep else {}
+    figures |= {part: figures.get(part, {}) for part in options.parts}
     with Console(stderr=True).status("starting") as status:
         for part in options.parts:
             for name in _names(part, options.only):
+                if name in figures[part]:
+                    continue
                 status.update(f"{part}: {name}")
                 figures[part][name] = measure[part](name)
                 _write(options.json, figures)
@@ -87,6 +91,12 @@ def _show(figures: Figures, contenders: list[str]) -> int:
     return 1 if mistakes else 0
 
 
+def _known(path: Path | None) -> Figures:
+    """What a run before has measured."""
+    found = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    return {part: found[part] for part in PARTS if part in found}
+
+
 def _write(path: Path | None, figures: Figures) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,6 +107,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", action="store_true", help="measure torch.compile as well")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--keep", action="store_true", help="measure only what that file does not hold yet")
     parser.add_argument("--only", nargs="*", metavar="NAME", choices=[*CASES, *GENERATORS], help="these programs")
     parser.add_argument("--parts", nargs="*", choices=list(PARTS), default=list(PARTS), help="these measurements")
     parser.add_argument("--repeats", type=int, default=3, help="processes for each time of compiling")
