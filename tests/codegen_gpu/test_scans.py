@@ -53,6 +53,9 @@ CASES = {
     "then a sum of everything": (lambda x: x.cumsum(-1).sum(), (X,), None),
     "then over two dimensions": (lambda x: F.layer_norm(x.cumsum(-1), (7, 5)), (TALL,), None),
     "read backwards": (lambda x: x.flip(-1).cumsum(-1).flip(-1), (X,), 2),
+    "rows that one loop divides": (
+        lambda x: x.reshape(-1).flip(0).cumsum(0) * x.permute(2, 1, 0).reshape(-1), (TALL,), 1,
+    ),
     "of one": (lambda x: x[:, :1].cumsum(1), (X,), 1),
     "empty": (lambda x: x[:0].cumsum(1), (X,), None),
     "masked rows": (lambda x: x[:, 3:].cumsum(1)[:, 2:] * 2, (X,), None),

@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch import nn
 
 import dovetail
 from dovetail.runtime import program
+from dovetail.schedule import recording
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -158,6 +160,17 @@ def test_when_cublas_lets_go_of_its_memory():
         for _ in range(3):
             torch.testing.assert_close(compiled(x), wanted)
         assert not any(other.any() for other in others)
+
+
+def test_a_thread_that_is_new_to_cuda(monkeypatch):
+    """The driver knows no context there; PyTorch's allocator does not ask it."""
+    monkeypatch.setattr(recording, "FEWEST", 1 << 30)
+    compiled, x, found = dovetail.compile(lambda x: x.sin() + 1), _randn(100), []
+    compiled(x)
+    thread = threading.Thread(target=lambda: found.append(compiled(x)))
+    thread.start()
+    thread.join()
+    torch.testing.assert_close(found[0], x.sin() + 1)
 
 
 def test_streams_that_change():

@@ -14,9 +14,10 @@ import torch
 from dovetail.codegen.cpu.signature import Signature, split
 from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.operators import operator
+from dovetail.codegen.gpu.plan import symbols_of
 from dovetail.ir import dims
 from dovetail.ir.dims import Atom, Dim, Symbol
-from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op, Param
+from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op, Param, extent
 
 
 class Scope:
@@ -38,12 +39,12 @@ class Expressions:
         self.signature, self.wide = signature, wide
         self.outer = Scope("    ")
         self.inner: Scope | None = None  # the loop that is being written
-        self.symbols: frozenset[Symbol] = frozenset()  # its ranges
-        self.alias: dict[Symbol, Dim] = {}  # the same symbols for equal ranges of different loops
+        self.symbols: frozenset[Symbol] = frozenset()  # its ranges, where tiles go along them one by one
+        self.ranges: tuple[Dim, ...] = ()  # of the loop that is being written
         self.bound: dict[Symbol, str] = {}
         self.masks: dict[Symbol, str] = {}
         self.values: dict[str, str] = {}  # results of Reduces
-        self.stored: dict[tuple[str, Dim], tuple[str, bool]] = {}  # what lies where; does it belong to one loop?
+        self.stored: dict[Any, tuple[str, bool]] = {}  # what lies where; does it belong to one loop?
         self.dirty: set[str] = set()  # buffers written since the last barrier
         self.numbers: dict[str, Param] = {}  # numbers that are read from memory, by name
         self.count = 0
@@ -119,7 +120,7 @@ class Expressions:
     # ------------------------------------------------------------ memory
 
     def _load(self, node: Load) -> None:
-        known = self.stored.get((node.buffer.name, dims.substitute(node.index[0], self.alias)))
+        known = self.stored.get((node.buffer.name, self.position(node.index[0])))
         if known is not None and node.mask is None:
             self.note(node, known[0])
             return
@@ -149,7 +150,21 @@ class Expressions:
 
     def hold(self, name: str, index: Dim, value: str, inside: bool) -> None:
         """What a load at `index` would give, until the buffer is written to again."""
-        self.stored[name, dims.substitute(index, self.alias)] = value, inside
+        self.stored[name, self.position(index)] = value, inside
+
+    def position(self, index: Dim) -> tuple[Dim, tuple[Dim, ...]]:
+        """The index as other loops of the group have it, over the same elements in as many ranges as they like: what
+        follows the position in the row is said by that. Else it goes for loops of the same ranges alone."""
+        if not self.ranges or not dims.symbols(index) & symbols_of(self.ranges):
+            return index, ()
+        scale = dims.coefficient(index, dims.as_symbol(self.ranges[-1]))
+        rest, stride = index, 1
+        for r in reversed(self.ranges) if scale is not None else ():
+            rest, stride = rest - scale * stride * r, stride * extent(r)
+        if not dims.symbols(rest) & symbols_of(self.ranges):
+            return rest + scale * dims.symbol("row@", 0, stride), ()
+        alias = {dims.as_symbol(r): dims.symbol(f"r@{k}", 0, extent(r)) for k, r in enumerate(self.ranges)}
+        return dims.substitute(index, alias), tuple(map(extent, self.ranges))
 
     def conditions(self, symbols: frozenset[Symbol]) -> list[str]:
         """Which of the tile's elements exist."""

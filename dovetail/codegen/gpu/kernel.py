@@ -180,7 +180,7 @@ class _Kernel:
 
     def loop(self, loop: Loop, axis: Axis | None) -> None:
         em = self.em
-        em.alias = {dims.as_symbol(r): dims.symbol(f"r@{k}", 0, extent(r)) for k, r in enumerate(loop.inner)}
+        em.ranges = loop.inner
         if axis is None:
             self.body(loop, None)
         elif not axis.looped:

@@ -38,6 +38,17 @@ def _call(name: str, *args: Any) -> None:
         raise InternalError("runtime", f"{name}: {text.value.decode() if text.value else status}")
 
 
+_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
+
+
+@cache
+def _context(device: int) -> ctypes.c_void_p:
+    """The one that PyTorch uses."""
+    found = ctypes.c_void_p()
+    _call("cuDevicePrimaryCtxRetain", ctypes.byref(found), device)
+    return found
+
+
 def function(binary: Binary, symbol: str) -> ctypes.c_void_p:
     """The kernel on the current device. Its module is never unloaded: CUDA graphs may refer to it."""
     module, found = ctypes.c_void_p(), ctypes.c_void_p()
@@ -62,7 +73,11 @@ def launcher(binary: Binary, symbol: str, arguments: tuple[str, ...], device: in
         programs = args[-1]
         if programs:
             pack(memory, 0, *args[:-1], 0, 0)
-            status = launch(kernel, programs, 1, 1, threads, 1, 1, shared, _current_stream(device), places, None)  # type: ignore[misc]
+            stream = _current_stream(device)  # type: ignore[misc]
+            status = launch(kernel, programs, 1, 1, threads, 1, 1, shared, stream, places, None)
+            if status == _NO_CONTEXT:  # a thread that has called nothing of CUDA's yet, as the engine's may be
+                _call("cuCtxSetCurrent", _context(device))
+                status = launch(kernel, programs, 1, 1, threads, 1, 1, shared, stream, places, None)
             if status:
                 raise InternalError("runtime", f"the launch of {symbol} failed with status {status}")
 
