@@ -17,7 +17,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch test-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images fuzz-shapes fuzz-late fuzz-values lint format types clean
+.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images fuzz-shapes fuzz-late fuzz-values lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -84,6 +84,11 @@ test-gpu: $(READY)
 	$(BIN)/python -m pytest -q tests/gpu tests/codegen_gpu
 	DOVETAIL_OPDB_DEVICE=cuda $(BIN)/python -m tests.opdb.sweep --samples 1 --workers 8 --out build/opdb_gpu.jsonl
 	DOVETAIL_OPDB_DEVICE=cuda $(BIN)/python -m tests.opdb.sweep --backward --samples 1 --workers 8 --out build/opdb_gpu_backward.jsonl
+
+# The first run fills the cache of kernels: compiling them under the sanitizer would take minutes.
+sanitize-gpu: $(READY)
+	$(BIN)/python -m tests.gpu.sanitized
+	PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 $(BIN)/python -m tests.gpu.sanitized
 
 bench-gpu: $(READY)
 	$(BIN)/python -m benchmarks.gpu $(if $(PEER),--peer) $(ARGS)
