@@ -19,15 +19,17 @@ from typing import Any
 import torch.fx
 
 from dovetail.autograd import draws, partition, unrepeatable
+from dovetail.autograd.absent import tells_sizes, without
 from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
 from dovetail.codegen import cpu, gpu, host, staged
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
+from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph, results_of, subprograms
 from dovetail.ir.captured import REPEATED, Captured, Continuation
 from dovetail.ir.checks import OtherSizes, assumed
 from dovetail.ir.graphtext import graph_text
-from dovetail.ir.joint import JointGraph, NotDifferentiable
+from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Batch, Group, Program
@@ -85,6 +87,8 @@ def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Opt
     """The `aot_eager` backend: stop after the graphs and run their operators one by one, those that draw among them."""
     return _compile(graph, fakes, replace(options, fallback_random=True), events, _operators)
 
+
+MOST_PARTIAL = 8  # backward programs of a function for some of its results; further ones run operator by operator
 
 #: Compiles one functional graph, `(graph, what does the same, options, events, prefix of stages)`; None where it
 #: cannot. Without anything that does the same, the callable takes a list of the inputs, which it empties.
@@ -166,12 +170,35 @@ def _train(
     once = unrepeatable(joint)
     replay = None if once else Replay(graph.forward, joint)
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
-    call = differentiable(joint, pair, CompiledPair(forward, backward, replay, draws(pair.forward), once))
+    partial = _partial(joint, pair, options, events, builder)
+    call = differentiable(joint, pair, CompiledPair(forward, backward, partial, replay, draws(pair.forward), once))
     returned, like = joint.aten.returned, results_of(joint.aten)
     call = handed_out(call, _again(graph), returned, joint.rewritten, fakes, like, watcher(joint))
     uncompiled = _uncompiled(graph)
     call = unless_hooked(call, uncompiled, joint, pair)
     return protect(call, uncompiled, written, fakes, list(joint.aten.constants.values()))
+
+
+def _partial(
+    joint: JointGraph, pair: Pair, options: Options, events: Events, builder: Builder
+) -> Callable[[int], tuple[Compiled, bool]]:
+    """Makes the backward program for some of the tangents, when a call first needs it."""
+    tangents = [name for name, _ in joint.tangents]
+    left = MOST_PARTIAL
+
+    def made(there: int) -> tuple[Compiled, bool]:
+        nonlocal left
+        absent = {name for k, name in enumerate(tangents) if not there >> k & 1}
+        graph = without(pair.backward, {*tangents}, absent)
+        events.artifact("aot_graphs", lambda: f"backward, without {', '.join(sorted(absent))}\n{aten_text(graph)}")
+        left -= 1
+        few = left >= 0 or in_stages(graph) is not None
+        call = (builder if few else _operators)(graph, None, options, events, "backward ")
+        if call is None:
+            raise InternalError("codegen", "a part of a backward pass cannot be compiled, though the whole can")
+        return call, tells_sizes(pair.backward)
+
+    return made
 
 
 def _operators(

@@ -24,18 +24,22 @@ from dovetail.runtime.listening import refuse
 from dovetail.runtime.replay import Replay
 
 Call = Callable[..., Any]
+Backward = Callable[[list[Any]], Sequence[Any]]
 _without_autocast = torch._C._DisableAutocast  # casts are part of the graphs
 
 
 @dataclass(frozen=True)
 class CompiledPair:
     """`forward` takes the inputs and gives results and saved values; `backward` takes a list of saved values,
-    tangents and numbers, which it empties, and gives gradients. `replay` does what `forward` does in eager; None if
-    that is impossible later, for the reason `once`. `random`: the devices on which it draws random numbers.
+    tangents and numbers, which it empties, and gives gradients. `partial` gives another `backward` for some of the
+    tangents, told by bits, and whether it takes anything in the place of the others. `replay` does what `forward` does
+    in eager; None if that is impossible later, for the reason `once`. `random`: the devices on which it draws random
+    numbers.
     """
 
     forward: Call
-    backward: Callable[[list[Any]], Sequence[Any]]
+    backward: Backward
+    partial: Callable[[int], tuple[Backward, bool]]
     replay: Replay | None
     random: frozenset[torch.device] = frozenset()
     once: str = ""
@@ -122,6 +126,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     last = -pair.sizes or None
     partly = _partly(pair.depends)
     forward, backward, replay = compiled.forward, compiled.backward, compiled.replay
+    every, partial = (1 << len(places)) - 1, functools.cache(compiled.partial)
 
     class CompiledFunction(_Passing):
         @staticmethod
@@ -158,16 +163,17 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
                 _forget(ctx)
             with _without_autocast():
                 if any(map(is_batched, given)):
-                    found = one_by_one(lambda each: _run(ctx, list(box), each), given)
+                    found = one_by_one(lambda each: _run(ctx, list(box), each, there), given)
                 else:
-                    found = _run(ctx, box, given)
-            return found if all(g is not None for g in given) else _reached(found, there, pair.depends)
+                    found = _run(ctx, box, given, there)
+            return found if there == every else _reached(found, there, pair.depends)
 
-    def _run(ctx: Any, box: list[Any], given: list[Any]) -> tuple[Any, ...]:
+    def _run(ctx: Any, box: list[Any], given: list[Any], there: int) -> tuple[Any, ...]:
+        call, takes_all = (backward, True) if there == every else partial(there)
         known = ctx.layouts if changing else layouts
-        box += [_laid_out(g, *layout) for g, layout in zip(given, known, strict=True)]
+        box += [_laid_out(g, *at) for g, at in zip(given, known, strict=True) if takes_all or g is not None]
         box += ctx.numbers
-        return tuple(backward(box))
+        return tuple(call(box))
 
     return CompiledFunction
 
@@ -220,7 +226,7 @@ def _now(layout: tuple[Any, ...], is_contiguous: bool, result: torch.Tensor) -> 
 
 
 def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) -> torch.Tensor:
-    """The gradient with the layout that kernels were generated for; zeros for a result that nobody used."""
+    """The gradient with the layout that kernels were generated for; zeros in the place of none."""
     if gradient is None:
         return torch.empty_strided(sizes, strides, dtype=dtype, device=device).zero_()
     if gradient.stride() == strides and not gradient.is_conj() and not gradient.is_neg():

@@ -1,0 +1,95 @@
+"""The backward graph where some of the results have no gradient.
+
+before:  %a = mul(%tangent_0, 2);  %b = div(%tangent_1, %root);  %c = add(%a, %b);  return (%c,)
+after:   %a = mul(%tangent_0, 2);  return (%a,)                                     without %tangent_1
+
+Zeros in their place would do, were it not for derivatives that are infinite or NaN: zero times those is NaN, where
+PyTorch's engine does not run the operator at all. A backward pass is linear in the tangents, so whatever is computed
+from missing ones alone is missing too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.ir.aten import AtenGraph
+from dovetail.normalize.passes.dead import remove_dead
+from dovetail.ops.fake.relations import all_same
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+
+
+def tells_sizes(backward: AtenGraph) -> bool:
+    """May the sizes of one of its inputs be known from another alone?"""
+    values = (n.meta["val"] for n in backward.graph.nodes if n.op == "placeholder")
+    return any(isinstance(v, torch.Tensor) and v._has_symbolic_sizes_strides for v in values)
+
+
+def without(backward: AtenGraph, tangents: Set[str], absent: Set[str]) -> AtenGraph:
+    """A copy of the graph in which nothing is computed from the placeholders `absent`, which are some of the
+    `tangents`. They themselves are gone, unless they may tell a size."""
+    made = _Without(backward, tangents, absent)
+    for node in backward.graph.nodes:
+        made.node(node)
+    found = AtenGraph(made.graph, (), dict(backward.constants))
+    remove_dead(found)
+    return found
+
+
+class _Without:
+    def __init__(self, backward: AtenGraph, tangents: Set[str], absent: Set[str]) -> None:
+        self.graph = torch.fx.Graph()
+        self.tangents, self.absent = tangents, absent
+        self.kept = tells_sizes(backward)
+        self.made: dict[Node, Node] = {}
+        self.late: set[Node] = set()  # computed from tangents
+        self.missing: set[Node] = set()  # from absent ones alone
+
+    def node(self, node: Node) -> None:
+        before = [n for n in node.all_input_nodes if n in self.late]
+        if before or node.op == "placeholder" and node.name in self.tangents:
+            self.late.add(node)
+        if node.op == "output":
+            self.graph.output(tuple(self.made.get(v) if isinstance(v, Node) else v for v in node.args[0]))  # type: ignore[union-attr,arg-type]
+        elif node.name in self.absent or before and self.missing.issuperset(before):
+            self.missing.add(node)
+            if node.op == "placeholder" and self.kept:
+                self.graph.placeholder(node.name).meta = dict(node.meta)
+        else:
+            kept = self.only_term(node) if self.missing & {*before} else None
+            self.made[node] = self.copied(node) if kept is None else self.made[kept]
+
+    def only_term(self, node: Node) -> Node | None:
+        """What a sum of something and nothing is, if the layout is the same."""
+        if node.target not in (aten.add.Tensor, aten.sub.Tensor) or node.kwargs:
+            return None
+        left, right = node.args
+        if left in self.missing and node.target is aten.sub.Tensor:
+            return None
+        kept: Any = right if left in self.missing else left
+        return kept if isinstance(kept, Node) and _alike(kept.meta["val"], node.meta["val"]) else None
+
+    def copied(self, node: Node) -> Node:
+        made = self.graph.node_copy(node, lambda n: self.made[n] if n not in self.missing else self.zeros(n))
+        made.meta = dict(node.meta)
+        return made
+
+    def zeros(self, node: Node) -> Node:
+        value = node.meta["val"]
+        named = {"dtype": value.dtype, "device": value.device}
+        made = self.graph.call_function(
+            aten.empty_strided.default, (list(value.size()), list(value.stride())), named
+        )
+        filled = self.graph.call_function(aten.fill.Scalar, (made, 0))
+        made.meta["val"] = filled.meta["val"] = value
+        return filled
+
+
+def _alike(one: Any, other: Any) -> bool:
+    same_kind = one.dtype is other.dtype and one.device == other.device
+    return same_kind and all_same(one.size(), other.size()) and all_same(one.stride(), other.stride())
