@@ -18,7 +18,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.dead import remove_dead
-from dovetail.ops.fake.relations import all_same
+from dovetail.ops.fake.relations import all_same, dim_or_node
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -82,9 +82,8 @@ class _Without:
     def zeros(self, node: Node) -> Node:
         value = node.meta["val"]
         named = {"dtype": value.dtype, "device": value.device}
-        made = self.graph.call_function(
-            aten.empty_strided.default, (list(value.size()), list(value.stride())), named
-        )
+        layout = [list(map(dim_or_node, numbers)) for numbers in (value.size(), value.stride())]
+        made = self.graph.call_function(aten.empty_strided.default, tuple(layout), named)
         filled = self.graph.call_function(aten.fill.Scalar, (made, 0))
         made.meta["val"] = filled.meta["val"] = value
         return filled

@@ -107,7 +107,7 @@ def _above(handle: Handle) -> Iterator[Handle]:
             below, handle = handle, handle.caller
         else:
             was = handle.tensor
-            view = View(aten.as_strided.default, (was.size(), was.stride(), was.storage_offset()), {}, None)
+            view = View(aten.as_strided.default, (was.size(), was.stride(), was.storage_offset()), {}, None, grad=True)
             yield Handle(was, handle.base, handle.node, handle.version, handle.became, view, asked=handle.became)
             below, handle = None, handle.became
     yield handle

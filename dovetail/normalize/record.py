@@ -279,7 +279,7 @@ class Recorder(FakeMode):
             if handle.parent is old and handle.view.operator is aten.as_strided.default:  # type: ignore[union-attr]
                 handle.parent = made
         old.parent, old.pick = made, None
-        old.view = View(aten.as_strided.default, (was.size(), was.stride(), was.storage_offset()), {}, None)
+        old.view = View(aten.as_strided.default, (was.size(), was.stride(), was.storage_offset()), {}, None, grad=True)
 
     # ------------------------------------------------------------ memory
 

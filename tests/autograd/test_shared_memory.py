@@ -65,6 +65,10 @@ PROGRAMS = {
     "a view of what a detached tensor was": (PLAIN, "v = (x * 2).detach(); z = v[0]; v.unsqueeze_(0); return z",
                                              "out[0].add_(1)"),
     "a detached view reshaped in place": (PLAIN, "y = x.t().detach(); y.unsqueeze_(0); return y, y[0]"),
+    "reshaped in place without gradients, and a view of what it was": (
+        LEAF, "y = x * 2; v = y.T\n    with torch.no_grad(): y.unsqueeze_(0)\n    return v", "out[0].detach().add_(1)",
+        "total(out[0]).backward()",
+    ),
     "an input reshaped in place": (PLAIN, "for row in x.unbind(0): row.add_(1)\n    x.unsqueeze_(0); return x * 2"),
     "an expanded input": ("torch.randn(4).expand(3, 4)", "for row in x: row.add_(1)\n    return x * 2"),
     "an expanded number": ("torch.randn(()).expand(3)", "x[1].mul_(2); return x * 2"),
