@@ -48,7 +48,7 @@ from dovetail.ir.captured import Break, Captured, GraphInput
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.late import LateGraphModule
 from dovetail.ir.literals import in_words
-from dovetail.ir.source import Arg, Bound, Cell, object_of
+from dovetail.ir.source import Arg, Bound, Cell, FromArray, object_of
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake import FakeMode, to_fake
 
@@ -456,8 +456,9 @@ def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:
 
 
 def _distinct(s: Session, inputs: tuple[Any, ...]) -> None:
-    """Distinct inputs must stay distinct objects."""
-    tensors = [i for i in inputs if isinstance(i.fake, torch.Tensor)]
+    """Distinct inputs must stay distinct objects; what stands for a number is none of the user's."""
+    numbers = [i for i in inputs if isinstance(i.source, FromArray) and i.source.scalar]
+    tensors = [i for i in inputs if isinstance(i.fake, torch.Tensor) and i not in numbers]
     sources = [object_of(i.source) for i in tensors if not isinstance(object_of(i.source), Bound)]
     sources = list(dict.fromkeys([*sources, *map(object_of, keyed_tensors(s))]))
     if len(sources) > 1:

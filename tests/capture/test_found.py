@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import datetime
 import itertools
 import json
 import math
 import warnings
 from collections import OrderedDict, deque
 
+import numpy as np
 import pytest
 import torch
 
@@ -83,6 +85,17 @@ def output_of_another_shape(x):
 @found
 def deep_copy_of_a_leaf(x):
     return copy.deepcopy([x.requires_grad_()])[0].is_leaf
+@found
+def copies_of_native_objects(x):
+    text, numbers = bytearray(b"ab"), np.arange(4.0).reshape(2, 2).T
+    others = copy.copy(text), copy.deepcopy(text), copy.copy(numbers), copy.deepcopy([numbers, numbers])
+    text.append(7)
+    numbers[0] = 9
+    return x + 1, text, others, others[3][0] is others[3][1]
+@found
+def copies_of_what_never_changes(x):
+    when = datetime.timedelta(1)
+    return x + 1, [copy.copy(v) is v for v in (len, dict, None, 1.5, "a")], copy.deepcopy([when, len])
 @found
 def order_of_sets(x):
     a, b = {30, 1, 17, 9}, set(range(0, 100, 8))

@@ -338,3 +338,11 @@ def test_an_index_out_of_bounds_is_numpys_error(text: str) -> None:
     for n in (5, 6, 7, -9):
         array = np.arange(12.0).reshape(3, 4)
         assert compiled(array, n) == space["f"](array.copy(), n)
+
+
+def test_scalars_that_vary_and_are_one_object():
+    compiled = dovetail.compile(lambda x, a, b: (x + 1, a + b))
+    for numbers in ((np.float64(2),) * 2, (np.float64(1),) * 2, (np.float64(1), np.float64(3)), (np.float64(4),) * 2):
+        _, total = compiled(torch.ones(2), *numbers)
+        assert total == sum(numbers)
+        assert type(total) is np.float64

@@ -23,10 +23,11 @@ from dovetail.capture.contexts import VariableSet
 from dovetail.capture.held import held
 from dovetail.capture.known.table import FOLDED, KNOWN, known
 from dovetail.capture.operators import BINARY, COMPARE, UNARY
+from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean
-from dovetail.capture.values.callables import KnownValue
+from dovetail.capture.values.callables import KnownValue, PyModuleValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, TupleValue
-from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
+from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, OpaqueValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import Called
 from dovetail.ir.guard import GuardKind
@@ -158,6 +159,28 @@ def copied(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
     return copier(s, value, memo) if copier is not None else value
 
 
+def _copy_array(s: Any, value: ArrayValue, memo: dict[int, Value] | None) -> Value:
+    made = value if value.scalar else s.call_method(value, "copy", Const("K"))
+    if memo is not None:
+        memo[id(value)] = made
+    return made  # type: ignore[no-any-return]
+
+
+def _copy_native(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
+    """Itself, if it never changes, as what is hashed by its value does not."""
+    cls = value.cls
+    if issubclass(cls, _ATOMS) or cls.__hash__ not in (None, object.__hash__):
+        return value
+    return _by_python(s, value)
+
+
+_ATOMS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, weakref.ref)
+
+
+def _by_python(s: Any, value: Value) -> Any:
+    s.unsupported("deepcopy", f"{value.describe()} is copied", "Copy it outside of compiled code.")
+
+
 def _copy_tensor(s: Any, value: TensorValue, memo: dict[int, Value] | None) -> Value:
     """A new tensor, deeply a leaf like the original; tensors copied together that share memory are left to Python."""
     fake, deep = value.fake, memo is not None
@@ -242,10 +265,18 @@ def _copy_set(s: Any, value: Any, memo: Any) -> Value:
 def _copy_object(s: Any, value: Any, memo: Any) -> Value:
     if type(value) not in (ObjectValue, ModuleValue):
         return value
+    if not value.cls.__flags__ & _HEAP_TYPE:  # a generator, for one
+        _by_python(s, value)
     return _copy_attributes(s, value, ObjectValue(value.cls), memo)
 
 
+_HEAP_TYPE = 1 << 9  # of classes that are written in Python, among others
+
 COPIERS: dict[type, Any] = {
+    ArrayValue: _copy_array,
+    OpaqueValue: _copy_native,
+    PyModuleValue: lambda s, value, memo: _by_python(s, value),
+    KnownValue: _copy_native,
     ListValue: _copy_list,
     TupleValue: _copy_tuple,
     DictValue: _copy_dict,

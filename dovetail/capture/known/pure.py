@@ -34,7 +34,7 @@ def _functions(module: Any) -> list[Any]:
 FOLDED.update(_functions(math))
 FOLDED.update(
     (
-        chr, ord, hex, oct, bin, bytes, bytearray, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
+        chr, ord, hex, oct, bin, bytes, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
         sys.getrecursionlimit, sys.intern,
         os.path.join, os.path.basename, os.path.dirname, platform.system, platform.machine,
         re.compile, re.escape, keyword.iskeyword, string.capwords, importlib.util.find_spec,
@@ -53,7 +53,7 @@ FOLDED.update(
 )  # fmt: skip
 FOLDED.update(f for f in vars(posixpath).values() if getattr(f, "__name__", "").startswith("_path_splitroot"))
 FOLDED_METHOD_TYPES |= {
-    re.Pattern, re.Match, torch.dtype, torch.device, torch.finfo, torch.iinfo, type, bytearray, datetime.timedelta,
+    re.Pattern, re.Match, torch.dtype, torch.device, torch.finfo, torch.iinfo, type, datetime.timedelta,
     datetime.date, datetime.datetime, datetime.time, datetime.timezone, decimal.Decimal,
     inspect.Signature, types.CodeType, types.GenericAlias, types.UnionType, slice,
 }  # fmt: skip
