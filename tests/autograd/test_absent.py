@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import pytest
 import torch
@@ -79,3 +80,13 @@ def test_the_graph():
           %mul_4 = aten.mul.Tensor(%tangent_0, 2) f32[4]
           %add_1 = aten.add.Tensor(%mul_2, %mul_4) f32[4]
           return (%add_1)""")
+
+
+def test_in_a_thread_of_its_own():
+    """As PyTorch's engine has for each GPU."""
+    x = torch.tensor([0.0, 4.0], requires_grad=True)
+    first, _ = dovetail.compile(lambda x: (x.sum(), x.sqrt()))(x)
+    thread = threading.Thread(target=first.backward)
+    thread.start()
+    thread.join()
+    torch.testing.assert_close(x.grad, torch.ones(2))
