@@ -17,7 +17,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
-from dovetail.normalize.passes.dead import remove_dead
+from dovetail.ops.effects import has_effect
 from dovetail.ops.fake.relations import all_same, dim_or_node
 
 aten = torch.ops.aten
@@ -36,9 +36,10 @@ def without(backward: AtenGraph, tangents: Set[str], absent: Set[str]) -> AtenGr
     made = _Without(backward, tangents, absent)
     for node in backward.graph.nodes:
         made.node(node)
-    found = AtenGraph(made.graph, (), dict(backward.constants))
-    remove_dead(found)
-    return found
+    for node in reversed(made.graph.nodes):
+        if node.op == "call_function" and not node.users and not has_effect(node):
+            made.graph.erase_node(node)
+    return AtenGraph(made.graph, (), dict(backward.constants))
 
 
 class _Without:
