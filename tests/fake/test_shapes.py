@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import dovetail
 from dovetail.errors import Unsupported
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
 from tests.fake.cases import (
@@ -271,3 +272,15 @@ def test_layouts_of_convolutions(forward: Any, rank: int, last: torch.memory_for
         check_all(cases)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])
+@pytest.mark.parametrize("sizes", [(2, 0), (2, 3), ()], ids=str)
+def test_softmax_along_a_dimension_that_is_not_there(function, sizes):
+    """Where there is nothing to compute, too."""
+    compiled, x = dovetail.compile(lambda x: function(x, 2)), torch.ones(sizes)
+    with pytest.raises(IndexError) as wanted:
+        function(x, 2)
+    with pytest.raises(IndexError) as found:
+        compiled(x)
+    assert str(found.value) == str(wanted.value)

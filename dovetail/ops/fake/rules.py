@@ -156,6 +156,11 @@ def _softmax(operator: Any) -> Callable[..., Any]:
     def rule(*args: Any, **kwargs: Any) -> Any:
         x = args[0]
         sizes = tuple(x.shape)
+        rank = max(len(sizes), 1)
+        if not -rank <= args[1] < rank:  # what the kernels check, PyTorch's own rules do not
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {args[1]})"
+            )
         if empty(sizes):  # the kernel is not reached, so any dtype will do
             return Spec(sizes, contiguous(sizes), torch.float32 if args[2] else x.dtype, x.device)
         (dtype,) = probe_reduction(operator, args, kwargs)
