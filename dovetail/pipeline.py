@@ -40,6 +40,7 @@ from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.lower import in_stages, lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
+from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.text import aten_text
 from dovetail.ops.engine import needs_autograd, needs_engine, without_gradients
 from dovetail.ops.fake.number import NumberNeeded
@@ -190,6 +191,7 @@ def _partial(
         nonlocal left
         absent = {name for k, name in enumerate(tangents) if not there >> k & 1}
         graph = without(pair.backward, {*tangents}, absent)
+        remove_dead(graph)
         events.artifact("aot_graphs", lambda: f"backward, without {', '.join(sorted(absent))}\n{aten_text(graph)}")
         left -= 1
         few = left >= 0 or in_stages(graph) is not None

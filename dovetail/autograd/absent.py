@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.autograd.partition import Copy
 from dovetail.ir.aten import AtenGraph
-from dovetail.ops.effects import has_effect
 from dovetail.ops.fake.relations import all_same, dim_or_node
 
 aten = torch.ops.aten
@@ -32,22 +32,18 @@ def tells_sizes(backward: AtenGraph) -> bool:
 
 def without(backward: AtenGraph, tangents: Set[str], absent: Set[str]) -> AtenGraph:
     """A copy of the graph in which nothing is computed from the placeholders `absent`, which are some of the
-    `tangents`. They themselves are gone, unless they may tell a size."""
+    `tangents`. They themselves are gone, unless they may tell a size; what they were combined with may be dead."""
     made = _Without(backward, tangents, absent)
     for node in backward.graph.nodes:
         made.node(node)
-    for node in reversed(made.graph.nodes):
-        if node.op == "call_function" and not node.users and not has_effect(node):
-            made.graph.erase_node(node)
     return AtenGraph(made.graph, (), dict(backward.constants))
 
 
-class _Without:
+class _Without(Copy):
     def __init__(self, backward: AtenGraph, tangents: Set[str], absent: Set[str]) -> None:
-        self.graph = torch.fx.Graph()
+        super().__init__()
         self.tangents, self.absent = tangents, absent
         self.kept = tells_sizes(backward)
-        self.made: dict[Node, Node] = {}
         self.late: set[Node] = set()  # computed from tangents
         self.missing: set[Node] = set()  # from absent ones alone
 
@@ -56,14 +52,22 @@ class _Without:
         if before or node.op == "placeholder" and node.name in self.tangents:
             self.late.add(node)
         if node.op == "output":
-            self.graph.output(tuple(self.made.get(v) if isinstance(v, Node) else v for v in node.args[0]))  # type: ignore[union-attr,arg-type]
+            self.output(None if v in self.missing else v for v in node.args[0])  # type: ignore[union-attr,arg-type]
         elif node.name in self.absent or before and self.missing.issuperset(before):
             self.missing.add(node)
             if node.op == "placeholder" and self.kept:
-                self.graph.placeholder(node.name).meta = dict(node.meta)
+                self.placeholder(node)
+        elif node.op == "placeholder":
+            self.placeholder(node)
         else:
-            kept = self.only_term(node) if self.missing & {*before} else None
-            self.made[node] = self.copied(node) if kept is None else self.made[kept]
+            gone = [n for n in before if n in self.missing]
+            term = self.only_term(node) if gone else None
+            if term is not None:
+                self.env[node] = self.env[term]
+                return
+            for each in gone:
+                self.env[each] = self.zeros(each)
+            self.copy(node)
 
     def only_term(self, node: Node) -> Node | None:
         """What a sum of something and nothing is, if the layout is the same."""
@@ -74,11 +78,6 @@ class _Without:
             return None
         kept: Any = right if left in self.missing else left
         return kept if isinstance(kept, Node) and _alike(kept.meta["val"], node.meta["val"]) else None
-
-    def copied(self, node: Node) -> Node:
-        made = self.graph.node_copy(node, lambda n: self.made[n] if n not in self.missing else self.zeros(n))
-        made.meta = dict(node.meta)
-        return made
 
     def zeros(self, node: Node) -> Node:
         value = node.meta["val"]

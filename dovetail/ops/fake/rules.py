@@ -15,7 +15,7 @@ from dovetail.ops.fake import fourier, images, matrices, reductions
 from dovetail.ops.fake.layout import broadcast, contiguous, elementwise_strides, is_one
 from dovetail.ops.fake.probe import probe, probe_reduction
 from dovetail.ops.fake.relations import all_same, empty, general, same
-from dovetail.ops.fake.shapes import expand
+from dovetail.ops.fake.shapes import axis, expand
 from dovetail.ops.fake.spec import Spec, fresh
 
 aten = torch.ops.aten
@@ -156,11 +156,7 @@ def _softmax(operator: Any) -> Callable[..., Any]:
     def rule(*args: Any, **kwargs: Any) -> Any:
         x = args[0]
         sizes = tuple(x.shape)
-        rank = max(len(sizes), 1)
-        if not -rank <= args[1] < rank:  # what the kernels check, PyTorch's own rules do not
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {args[1]})"
-            )
+        axis(args[1], len(sizes))  # what the kernels check, PyTorch's own rules do not
         if empty(sizes):  # the kernel is not reached, so any dtype will do
             return Spec(sizes, contiguous(sizes), torch.float32 if args[2] else x.dtype, x.device)
         (dtype,) = probe_reduction(operator, args, kwargs)

@@ -1,9 +1,9 @@
 """CUDA graphs: a program's launches recorded once, and replayed with one call.
 
 The first call runs as it is, on the stream of recordings (libraries choose algorithms and take their memory: cuBLAS 32
-MiB for each stream), the second is recorded. Inputs that
-lay at the same address in both are expected there again (parameters, buffers, optimizer states, what another recorded
-program returned); others are copied to memory of the recording.
+MiB for each stream), the second is recorded. Inputs that lay at the same address in both are expected there again
+(parameters, buffers, optimizer states, what another recorded program returned); others are copied to memory of the
+recording.
 
 What a recording returns lies in its pool, so the next replay would overwrite it. Each call hands out tensors of its
 own over that memory. Where one of the last call is still in use at the next, as in `out = model(x)` in a loop, it is
