@@ -164,6 +164,8 @@ class _Joint(Results):
                 places.append(("output", k, tensor, own))
         for k, position in self.rewritten:
             places.append(("input", k, self.recorder.inputs[k].tensor, position))
+        if all(own in wanted and len(wanted) == 1 for _, _, _, own in places):
+            return  # there is no other result
         by = ways({k: self.tensors[k] for k in wanted}, [tensor for _, _, tensor, _ in places])
         for (kind, k, _, own), results in zip(places, by, strict=True):
             later = tuple(sorted(results - {own}))
