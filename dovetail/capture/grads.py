@@ -16,7 +16,7 @@ from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Valu
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Computed, Source
+from dovetail.ir.source import HOOKLESS, IS_VIEW, Attr, Computed, Source
 from dovetail.ops.engine import leaves_of, steers
 from dovetail.ops.fake.tensor import to_fake
 
@@ -152,7 +152,7 @@ def _rely_on_first_histories(s: Any, result: Any, read: list[Any]) -> None:
 
 def _rely_on_no_view_outside(s: Any, value: TensorValue, how: str) -> None:
     if value.source is not None:
-        s.guard(Computed("{}._is_view()", (value.source,)), GuardKind.ID, value.origin._is_view())
+        s.guard(Computed(IS_VIEW, (value.source,)), GuardKind.ID, value.origin._is_view())
     if value.origin._is_view():
         _history(s, how)
 
@@ -254,12 +254,9 @@ def _own_leaves(s: Any, args: list[Value], kwargs: dict[str, Value]) -> list[Ten
     if not all(map(_is_plain_leaf, leaves)):
         return None
     for leaf in leaves:
-        s.guard(Computed(_HOOKLESS, (leaf.source,)), GuardKind.ID, True)
+        s.guard(Computed(HOOKLESS, (leaf.source,)), GuardKind.ID, True)
         _rely_on_leaf(s, leaf)
     return leaves
-
-
-_HOOKLESS = "(not {0}._backward_hooks and not {0}._post_accumulate_grad_hooks)"
 
 
 def _is_plain_leaf(value: Any) -> bool:

@@ -28,7 +28,7 @@ from dovetail.capture.values.containers import (
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue
 from dovetail.capture.values.span import Span
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import At, AttrAt, Computed, Source
+from dovetail.ir.source import LENGTH, At, AttrAt, Computed, Source
 
 # ---------------------------------------------------------------- sequences
 
@@ -286,7 +286,7 @@ def count(s: Any, value: Any) -> Value | None:
         if not any(_one(s, key, other) for other in known):
             known.append(key)
             more += (new is not MISSING) - _present(s, value, key)
-    before = s.wrap(len(value.real), Computed("len({})", (value.source,)))
+    before = s.wrap(len(value.real), Computed(LENGTH, (value.source,)))
     return (scalars.binary(s, "add", before, Const(more)) or Const(before.value + more)) if more else before
 
 

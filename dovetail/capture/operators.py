@@ -45,7 +45,7 @@ from dovetail.capture.values.scalar import GraphNumber, TensorNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Computed
+from dovetail.ir.source import LENGTH, Computed
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "and": operator.and_, "floordiv": operator.floordiv, "lshift": operator.lshift,
@@ -339,7 +339,7 @@ def sequence_truth(s: Any, value: SequenceValue) -> bool:
 def _unread_length(s: Any, value: Any) -> Value:
     """A number like any other from outside: one that changes is an input of the entry."""
     span = value.span
-    before = s.wrap(len(span.real), Computed("len({})", (span.source,)))
+    before = s.wrap(len(span.real), Computed(LENGTH, (span.source,)))
     more = len(value.head) + len(value.tail) - span.taken + span.grown
     if not more:
         return before

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -25,13 +25,14 @@ from typing import Any
 import torch
 
 from dovetail.guards import state
+from dovetail.guards.below import Split, belongs_below, loadable, separate
 from dovetail.guards.bulk import Anchored
 from dovetail.guards.conditions import Writer, write
 from dovetail.guards.explain import Failure, failures, state_failures
 from dovetail.guards.holding import Held, let_go
 from dovetail.guards.signature import Residual, root_function, take_apart
 from dovetail.guards.sizes import with_size_guards
-from dovetail.guards.slots import anchored
+from dovetail.guards.slots import Resolver
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.source import Arg, Source
@@ -75,7 +76,7 @@ def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.S
         exec(residual.prelude, scope)
     writer = Writer(residual.names | scope.keys())
     held: Held = captured.bound  # type: ignore[assignment]
-    below = _write_all(guards, writer, taken, held, namespace)
+    below = _write_all(guards, writer, taken, captured, namespace)
     scope.update(writer.names)
     checks = [*(f"    {line}" for line in writer.lines), "except Exception:", "    return _MISS"]
     body = ["try:", *checks, *writer.forget(captured.freed), *writer.reused(residual.body, frozenset(captured.freed))]
@@ -142,36 +143,38 @@ _FEW = 4  # so many guards below held objects are cheaper written out
 
 
 def _write_all(
-    guards: list[Guard], writer: Writer, taken: state.Snapshot, bound: Held, namespace: dict[str, Any]
+    guards: list[Guard], writer: Writer, taken: state.Snapshot, captured: Captured, namespace: dict[str, Any]
 ) -> Anchored | None:
     """Append every check, cheapest and most selective first; the bulk part, if there is one."""
-    below = [g for g in guards if anchored(g.source) and _belongs_below(g)]
-    has_module = any(isinstance(m, torch.nn.Module) for m in bound)
-    if len(below) <= _FEW and not has_module:
-        below = []
-    kept = set(map(id, below))
-    above = [g for g in guards if id(g) not in kept]
+    bound: Held = captured.bound  # type: ignore[assignment]
+    below, resolver = list(filter(belongs_below, guards)), Resolver(bound)
+    has_bulk = len(below) > _FEW or any(isinstance(m, torch.nn.Module) for m in bound)
+    split = separate(guards, below, resolver) if has_bulk else Split(guards)
+    above = [g for g in split.guards if id(g) not in split.below]
     on_arguments = [g for g in above if _on_argument(g.source)]
     writer.require([state.function_modes(taken, writer.constant)], "torch function modes")
     for guard in on_arguments:
         write(guard, writer)
     writer.require(state.conditions(taken, writer.constant), "process-wide state")
+    bulk = None
+    if has_bulk:
+        wanted = loadable(captured.inputs, below, resolver)
+        bulk = Anchored(split.below.values(), bound, namespace, wanted, split.groups)
+        _write_bulk(bulk, split.others, writer)
     for guard in above:
         if not _on_argument(guard.source):
             write(guard, writer)
-    if not below and not has_module:
-        return None
-    bulk = Anchored(below, bound, namespace)
-    writer.require([f"{writer.constant(bulk.check, 'below')}()"], f"{len(below)} guards below held objects")
     return bulk
 
 
-def _belongs_below(guard: Guard) -> bool:
-    """Not numbers that may change from call to call: the bulk check relies on the very objects."""
-    varies = guard.kind is GuardKind.TYPE and guard.payload in (int, float, str, bytes, complex)
-    varies = varies or guard.kind is GuardKind.HAS_KEY and not anchored(guard.payload[0])
-    varies = varies or guard.kind is GuardKind.TENSOR and not all(isinstance(n, int) for n in guard.payload.sizes)
-    return not varies and guard.kind not in (GuardKind.ALIAS, GuardKind.DISTINCT, GuardKind.SIZE)
+def _write_bulk(bulk: Anchored, others: Sequence[Sequence[Source]], writer: Writer) -> None:
+    """The bulk check, what is kept apart from the objects below, and names for those that the graph takes."""
+    writer.require([f"{writer.constant(bulk.check, 'below')}()"], f"{len(bulk.guards)} guards below held objects")
+    for group, sources in enumerate(others):
+        names = ", ".join(map(writer.load, sources))
+        writer.require([f"{writer.constant(bulk.apart, 'apart')}({group}, {names})"], "different objects")
+    if bulk.wanted:
+        writer.unpack(f"{writer.constant(bulk, 'held')}.loaded", bulk.wanted)
 
 
 def _on_argument(source: Source | None) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter, contains, getitem, is_
 from typing import Any
@@ -23,6 +23,7 @@ from dovetail.guards.holding import Held, Weak
 from dovetail.guards.layout import discover
 from dovetail.guards.slots import NotSlotted, Resolver, Slot
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
+from dovetail.ir.source import HOOKLESS, IS_VIEW, LENGTH, Attr, Computed, Source
 
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.layout, range)
 _BUILTIN = (dict, OrderedDict, list, tuple, deque, set, frozenset, *_ATOMS)
@@ -44,6 +45,7 @@ class Facts:
         self.empty: dict[int, Any] = {}
         self.keyed: dict[int, Any] = {}
         self.tensors: dict[int, tuple[torch.Tensor, list[Guard]]] = {}
+        self.asked: dict[int, tuple[torch.Tensor, list[Guard]]] = {}  # histories and hooks, which only words tell
         self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects, and the dictionaries they must keep
         self.roots: list[tuple[Weak, type, Any]] = []  # objects held weakly, their classes and dictionaries
         self.functions: dict[int, Any] = {}
@@ -56,9 +58,18 @@ class Facts:
         if row is None or guard.source is None:
             return False
         try:
+            for answer, source in _question(guard.source):
+                if answer(self, guard, resolver.value(source), resolver):
+                    return True
             return row(self, guard, resolver.value(guard.source), resolver)
         except NotSlotted:
             return False
+
+    def unanswered(self) -> list[Guard]:
+        """The guards of questions that are left for Python, no longer facts."""
+        found = [guard for _, guards in self.asked.values() for guard in guards]
+        self.asked.clear()
+        return found
 
     def add_module(self, module: torch.nn.Module) -> None:
         self.typed[id(module)] = module
@@ -146,6 +157,21 @@ def _class_dict(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> b
     return resolver.read(table, name) is raw
 
 
+def _alias(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+    return value is resolver.value(guard.payload)
+
+
+def _distinct(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+    return len({id(value), *(id(resolver.value(s)) for s in guard.payload)}) == len(guard.payload) + 1
+
+
+def _asked(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    facts.asked.setdefault(id(value), (value, []))[1].append(guard)
+    return True
+
+
 def _has_key(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if not native.watchable(value):
         return False
@@ -165,7 +191,8 @@ def _lacking(facts: Facts, table: Any, key: Any) -> bool:
     return key not in table
 
 
-_ROWS: dict[GuardKind, Callable[[Facts, Guard, Any, Resolver], bool]] = {
+_Row = Callable[[Facts, Guard, Any, Resolver], bool]
+_ROWS: dict[GuardKind, _Row] = {
     GuardKind.ID: _identity,
     GuardKind.EQUAL: _equality,
     GuardKind.TYPE: _typing,
@@ -176,7 +203,17 @@ _ROWS: dict[GuardKind, Callable[[Facts, Guard, Any, Resolver], bool]] = {
     GuardKind.CLASS_DICT: _class_dict,
     GuardKind.HAS_KEY: _has_key,
     GuardKind.OWN_LACKS: _own_lacks,
+    GuardKind.ALIAS: _alias,
+    GuardKind.DISTINCT: _distinct,
 }
+
+
+def _question(source: Source) -> list[tuple[_Row, Source]]:
+    """How to answer what is asked of the object at a path, and the path."""
+    if isinstance(source, Computed):
+        row = {IS_VIEW: _asked, HOOKLESS: _asked, LENGTH: _length}.get(source.template)
+        return [] if row is None else [(row, source.operands[0])]
+    return [(_asked, source.base)] if isinstance(source, Attr) and source.field == "is_leaf" else []
 
 
 def python_check(facts: Facts) -> Callable[[], bool]:
@@ -252,9 +289,12 @@ def watch(
         rest.functions = facts.functions
     for key, (tensor, guards) in facts.tensors.items():
         if native.fits(tensor):
-            groups.append(native.TensorGroup(tensor, exactly(tuple(guards))))
+            asked = facts.asked.get(key, (tensor, []))[1] if layout.hooks else []
+            groups.append(native.TensorGroup(tensor, exactly((*guards, *asked)), bool(asked)))
         else:
             rest.tensors[key] = (tensor, guards)
+    seen = facts.tensors.keys() - rest.tensors.keys() if layout.hooks else set()
+    rest.asked = {key: row for key, row in facts.asked.items() if key not in seen}
     groups += [native.TypeGroup(obj) for obj in facts.typed.values()]
     for key, (obj, own) in facts.owners.items():
         if native.owns_visibly(obj, own, layout):
@@ -269,12 +309,22 @@ def _same_keys(keys: tuple[Any, ...], table: Any) -> bool:
 
 
 class Anchored:
-    """All guards below the held objects; `check()` is the whole test."""
+    """All guards below the held objects; `check()` is the whole test.
 
-    def __init__(self, guards: Iterable[Guard], bound: Held, namespace: dict[str, Any]) -> None:
+    While it holds, `wanted` sources lead to the objects in `loaded`, and `apart` tells whether other objects are none
+    of those that a group of sources leads to.
+    """
+
+    def __init__(
+        self, guards: Iterable[Guard], bound: Held, namespace: dict[str, Any],
+        wanted: Sequence[Source] = (), apart: Sequence[Sequence[Source]] = (),
+    ) -> None:  # fmt: skip
         self.guards = tuple(guards)
         self.bound = bound
         self.namespace = namespace
+        self.wanted, self.kept_apart = wanted, apart
+        self.loaded: tuple[Any, ...] = ()  # what the wanted sources lead to
+        self.groups: list[frozenset[int]] = []  # the identities of the objects that others are kept apart from
         self.modules = [
             (k, type(m), "forward" in instance_dict(m)) for k, m in enumerate(bound) if isinstance(m, torch.nn.Module)
         ]
@@ -296,9 +346,16 @@ class Anchored:
         except (LookupError, AttributeError, TypeError, RuntimeError, ReferenceError):
             return False
 
+    def apart(self, group: int, *others: Any) -> bool:
+        """Are these objects as many as there are names for them, and none of the group's?"""
+        found = set(map(id, others))
+        return len(found) == len(others) and self.groups[group].isdisjoint(found)
+
     def _take(self) -> Callable[[], bool]:
         """The facts as they are now, and a check of them and of the guards that no fact implies."""
         facts, resolver = Facts(), Resolver(self.bound)
+        self.loaded = tuple(map(resolver.value, self.wanted))
+        self.groups = [frozenset(id(resolver.value(s)) for s in group) for group in self.kept_apart]
         leftover = tuple(g for g in self.guards if not facts.add(resolver, g))
         facts.slots = list(resolver.slots.values())
         facts.owners.update(resolver.owners)
@@ -308,6 +365,7 @@ class Anchored:
         watched = None
         if len(facts) >= _MANY:
             watched, facts = watch(facts, self._later)
+        leftover = (*leftover, *facts.unanswered())
         checks = [watched.check] if watched is not None else []
         if watched is None or facts.any_left():
             checks.append(python_check(facts))
@@ -332,7 +390,10 @@ class Anchored:
             self._exact = compile_exact(self.guards, self.namespace)
         if not self.modules_unchanged() or not self._exact():
             return False
-        self.fast = self._take()
+        try:
+            self.fast = self._take()
+        except NotSlotted:  # a container is another one now, which may compute what is in it
+            return False
         return True
 
     def modules_unchanged(self) -> bool:

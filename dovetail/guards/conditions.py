@@ -67,6 +67,14 @@ class Writer:
             return f"({found} := {base}.{source.field})", found
         return found, found
 
+    def unpack(self, text: str, sources: Iterable[Source]) -> None:
+        """Names for what the sources lead to, from a sequence that has it already."""
+        names = []
+        for source in sources:
+            names.append(self._loaded.get(source) or self._local())
+            self._loaded[source] = names[-1]
+        self.lines.append(f"[{', '.join(names)}] = {text}")
+
     def _local(self) -> str:
         name = f"_g{len(self._loaded)}"
         while name in self._taken:
@@ -95,15 +103,18 @@ class Writer:
         every = {text: name for source, text, name in texts if source not in freed}
         items = {text: name for source, text, name in texts if isinstance(source, Item)}
         loaded: dict[str, str] = {}  # the residual's own locals for paths to inputs, and their whole texts
+        whole = lambda text: LOADED.sub(lambda match: loaded.get(match[0], match[0]), text)
         found = []
         for line in lines:
             name, _, text = line.partition(" = ")
             known = items.get(text)
             if LOADED.fullmatch(name):
-                loaded[name] = LOADED.sub(lambda match: loaded.get(match[0], match[0]), text)
+                loaded[name] = whole(text)
                 known = every.get(loaded[name])
+            elif text.startswith(_CALL):
+                known = _CALL + ", ".join(every.get(whole(a), a) for a in text[len(_CALL) : -1].split(", ")) + ")"
             found.append(line if known is None else f"{name} = {known}")
-        return found
+        return _without_idle_loads(found)
 
     def forget(self, sources: Iterable[Source]) -> list[str]:
         """Lines after which no local refers to what the sources lead to."""
@@ -120,6 +131,22 @@ class Writer:
 
 
 LOADED = re.compile(r"\b_l\d+\b")  # a local of the residual (capture/loading.py)
+_CALL = "graph("
+
+
+def _without_idle_loads(lines: list[str]) -> list[str]:
+    """The lines but for those that load what no later one mentions."""
+    kept: list[str] = []
+    mentioned: set[str] = set()
+    for line in reversed(lines):
+        name, _, text = line.partition(" = ")
+        loads = LOADED.fullmatch(name)
+        if not loads or name in mentioned:
+            mentioned.update(LOADED.findall(text if loads else line))
+            kept.append(line)
+    return kept[::-1]
+
+
 _LITERAL = (int, str, bytes)
 Row = Callable[[str, Guard, Writer], list[str]]
 

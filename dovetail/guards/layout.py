@@ -31,8 +31,9 @@ MAX_RANK = 5  # sizes and strides of higher ranks lie outside the TensorImpl
 class Layout:
     """Byte offsets. `impl` is (first, words) of each run of words in a TensorImpl that say what the tensor is.
 
-    `dict_values` points to the values shared with an object, where the version does not tell of them. `function` are
-    a function's code and defaults, None where they were not found.
+    `dict_values` points to the values shared with an object, where the version does not tell of them. `history` are
+    the words of the autograd data that say what a tensor was computed from; `meta_requires_grad` says too whether it
+    is a view. `function` are a function's code and defaults, `hooks` a tensor object's hooks, None where not found.
     """
 
     dict_version: int
@@ -44,8 +45,10 @@ class Layout:
     impl_storage: int
     impl_meta: int
     meta_requires_grad: int
+    history: tuple[int, ...]
     storage_data: int
     function: tuple[int, ...] | None
+    hooks: tuple[int, ...] | None
 
 
 def words(address: int, count: int) -> tuple[int, ...]:
@@ -58,12 +61,12 @@ def discover() -> Layout | None:
     """The layout of this process, or None where it is not as expected."""
     table, sample = _dict_words(), _Sample()
     with torch.inference_mode(False), torch.no_grad(), torch._C.DisableTorchFunction():  # whatever the program has on
-        impl = _tensor_words()
+        impl, hooks = _tensor_words(), _hook_words()
     kind = _only(k for k, w in enumerate(words(id(sample), 2)) if w == id(_Sample))
     own = _own_dict_word()
     if table is None or impl is None or kind is None or own is None:
         return None
-    return Layout(*table, kind * _WORD, own * _WORD, **impl, function=_function_words())
+    return Layout(*table, kind * _WORD, own * _WORD, **impl, function=_function_words(), hooks=hooks)
 
 
 def _only(found: Iterable[int]) -> int | None:
@@ -248,7 +251,8 @@ def _tensor_words() -> dict[str, Any] | None:
     held = _only(k for k, w in enumerate(words(sample._cdata, _IMPL_WORDS)) if w == storage)
     data = [k for k, w in enumerate(words(storage, _STORAGE_WORDS)) if w == sample.data_ptr()]
     grad = _requires_grad_words()
-    if pointer is None or held is None or not data or grad is None:
+    history = None if grad is None else _history_words(*grad)
+    if pointer is None or held is None or not data or grad is None or history is None:
         return None
     watched = {held}
     for change in _TENSOR_CHANGES:
@@ -263,7 +267,8 @@ def _tensor_words() -> dict[str, Any] | None:
             return None
     return {
         "tensor_impl": pointer * _WORD, "impl": _runs(watched | {grad[0]}), "impl_storage": held * _WORD,
-        "impl_meta": grad[0] * _WORD, "meta_requires_grad": grad[1] * _WORD, "storage_data": data[0] * _WORD,
+        "impl_meta": grad[0] * _WORD, "meta_requires_grad": grad[1] * _WORD, "history": history,
+        "storage_data": data[0] * _WORD,
     }  # fmt: skip
 
 
@@ -279,6 +284,29 @@ def _requires_grad_words() -> tuple[int, int] | None:
         return None
     kept = words(t._cdata, _IMPL_WORDS)[meta] == address and not words(other._cdata, _IMPL_WORDS)[meta]
     return (meta, flag) if kept else None
+
+
+def _hook_words() -> tuple[int, ...] | None:
+    """Which words of a tensor object hooks change."""
+    t = _sample().requires_grad_(True)
+    count = torch._C.TensorBase.__basicsize__ // _WORD
+    kinds = (t.register_hook, t.register_post_accumulate_grad_hook)
+    found = [_only(_changed(id(t), count, partial(add, lambda *given: None))) for add in kinds]
+    places = tuple(k * _WORD for k in found if k is not None)
+    return places if len(set(places)) == len(found) else None
+
+
+def _history_words(meta: int, flag: int) -> tuple[int, ...] | None:
+    """Which words of the autograd data change when a leaf becomes a result; None unless word `flag` tells views too."""
+    leaf, other = _sample().requires_grad_(True).requires_grad_(False), _sample().requires_grad_(True)
+    address = words(leaf._cdata, _IMPL_WORDS)[meta]
+    with torch.enable_grad():
+        changed = _changed(address, _META_WORDS, lambda: leaf.mul_(other))
+        results = other.clone(), other.clone().view(-1)
+    flags = {words(words(t._cdata, _IMPL_WORDS)[meta], _META_WORDS)[flag] for t in results}
+    if not changed or words(leaf._cdata, _IMPL_WORDS)[meta] != address or len(flags) == 1:
+        return None
+    return tuple(k * _WORD for k in sorted(changed))
 
 
 def _runs(found: set[int]) -> tuple[tuple[int, int], ...]:

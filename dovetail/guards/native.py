@@ -93,10 +93,13 @@ def owns_visibly(obj: Any, table: dict[str, Any], layout: Layout) -> bool:
 
 
 class TensorGroup:
-    """A tensor that must keep its metadata; other data of the same kind will do if `still` says so."""
+    """A tensor that must keep its metadata; other data of the same kind will do if `still` says so.
 
-    def __init__(self, tensor: torch.Tensor, still: Callable[[], bool]) -> None:
-        self.tensor, self.holds = tensor, still
+    `asked`: hooks on it count too.
+    """
+
+    def __init__(self, tensor: torch.Tensor, still: Callable[[], bool], asked: bool = False) -> None:
+        self.tensor, self.holds, self.asked = tensor, still, asked
 
     def runs(self, layout: Layout) -> list[Run]:
         """In the order in which one run's word leads to the next run's address."""
@@ -104,7 +107,10 @@ class TensorGroup:
         storage, meta = (words(impl + offset, 1)[0] for offset in (layout.impl_storage, layout.impl_meta))
         flag = (meta + layout.meta_requires_grad, 1) if meta else (impl + layout.impl_meta, 1)
         inside = [(impl + offset, count) for offset, count in layout.impl]
-        return [(id(self.tensor) + layout.tensor_impl, 1), *inside, (storage + layout.storage_data, 1), flag]
+        history = [(meta + offset, 1) for offset in layout.history if meta]
+        hooks = [(id(self.tensor) + offset, 1) for offset in layout.hooks or () if self.asked]
+        first = (id(self.tensor) + layout.tensor_impl, 1)
+        return [first, *inside, (storage + layout.storage_data, 1), flag, *history, *hooks]
 
 
 def fits(tensor: torch.Tensor) -> bool:

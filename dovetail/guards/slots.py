@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dovetail.ir.source import At, Attr, Bound, Item, Keyed, Member, Own, Source
+from dovetail.ir.source import HOOKLESS, IS_VIEW, LENGTH, At, Attr, Bound, Computed, Item, Keyed, Member, Own, Source
 
 
 class NotSlotted(Exception):
@@ -60,6 +60,8 @@ class Resolver:
 
 def anchored(source: Source | None) -> bool:
     """Whether the path starts at an object that the entry itself holds."""
+    if isinstance(source, Computed) and source.template in (IS_VIEW, HOOKLESS, LENGTH):
+        source = source.operands[0]
     while source is not None and not isinstance(source, Bound):
         if isinstance(source, At) or isinstance(source, Keyed) and not anchored(source.key):
             return False

@@ -136,6 +136,13 @@ class Got(Item):
         return f"dict.get({self.base.expr()}, {literal(self.key)})"
 
 
+#: Templates of Computed sources of one operand that a check of many guards at once knows how to answer: of a tensor,
+IS_VIEW = "{}._is_view()"
+HOOKLESS = "(not {0}._backward_hooks and not {0}._post_accumulate_grad_hooks)"
+#: and of a container.
+LENGTH = "len({})"
+
+
 @dataclass(frozen=True, slots=True)
 class Computed(Source):
     """Plain Python on values from outside: `template` with the texts of `operands` filled in."""

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -40,6 +41,8 @@ SMALL = 4 << 20
 MOVES = 3
 
 _owned: set[int] = set()  # addresses of results in recordings' pools
+_ADDRESS = torch.Tensor.data_ptr
+_EXPIRED = torch.UntypedStorage._expired  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -66,6 +69,15 @@ class _Recording:
     kept: dict[int, torch.Tensor]  # results in the pool, by their place
     tables: torch.Tensor  # what batched kernels read
     owned: frozenset[int]  # inputs that another recording returned
+    handed: list[int] = field(default_factory=list)  # weak references to the storages that the last call handed out
+
+    def __post_init__(self) -> None:
+        self.there: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(*self.places, slice(0))  # never one alone
+        self.addresses = list(self.places.values())
+
+    def is_where_it_was(self, inputs: Sequence[Any]) -> bool:
+        """Does every input lie where the recording expects it?"""
+        return list(map(_ADDRESS, self.there(inputs)[:-1])) == self.addresses
 
 
 class Recorder:
@@ -99,13 +111,14 @@ class Recorder:
         recording = self.recordings.get(key)
         if recording is None:
             return self.first(key, inputs)
-        for k, address in recording.places.items():
-            if inputs[k].data_ptr() != address:
-                return self.moved(key, recording, inputs)
+        if not recording.is_where_it_was(inputs):
+            return self.moved(key, recording, inputs)
         if self.in_use:
             self.in_use = [(result, memory) for result, memory in self.in_use if result.alive()]
+        if all(map(_EXPIRED, recording.handed)):
+            return self.replay(recording, inputs)
         busy = {k for k, result in enumerate(recording.results) if result.alive()}
-        return self.occupied(key, recording, busy, inputs) if busy else self.replay(recording, inputs)
+        return self.occupied(key, recording, busy, inputs)
 
     # ------------------------------------------------------------ when no recording can be replayed
 
@@ -231,7 +244,10 @@ class Recorder:
         still = [inputs[k] for k in facts.written if k not in recording.targets]
         if still:
             torch._C._increment_version(still)
-        return tuple(_handed_out(r, inputs) for r in recording.results)
+        recording.handed = []
+        found = tuple(_handed_out(r, inputs) for r in recording.results)
+        recording.handed = [r.last.cdata for r in recording.results if r.last is not None]
+        return found
 
 
 def _addresses(inputs: Sequence[Any]) -> dict[int, int]:
