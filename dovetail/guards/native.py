@@ -105,12 +105,11 @@ class TensorGroup:
         """In the order in which one run's word leads to the next run's address."""
         impl = self.tensor._cdata
         storage, meta = (words(impl + offset, 1)[0] for offset in (layout.impl_storage, layout.impl_meta))
-        flag = (meta + layout.meta_requires_grad, 1) if meta else (impl + layout.impl_meta, 1)
+        autograd = [meta + o if meta else impl + layout.impl_meta for o in (layout.meta_requires_grad, *layout.history)]
         inside = [(impl + offset, count) for offset, count in layout.impl]
-        history = [(meta + offset, 1) for offset in layout.history if meta]
-        hooks = [(id(self.tensor) + offset, 1) for offset in layout.hooks or () if self.asked]
-        first = (id(self.tensor) + layout.tensor_impl, 1)
-        return [first, *inside, (storage + layout.storage_data, 1), flag, *history, *hooks]
+        hooks = [id(self.tensor) + offset for offset in layout.hooks or () if self.asked]
+        last = [storage + layout.storage_data, *autograd, *hooks]
+        return [(id(self.tensor) + layout.tensor_impl, 1), *inside, *((address, 1) for address in last)]
 
 
 def fits(tensor: torch.Tensor) -> bool:
