@@ -177,7 +177,7 @@ def grad(s: Any, value: TensorValue) -> Value:
         return found
     if value.origin is not None and value.origin.is_leaf:
         known = id(value.origin.grad) in s.cache
-        found = s.wrap(value.origin.grad, Attr(value.source, "grad"))
+        found = s.wrap_late(value.origin.grad, Attr(value.source, "grad"))
         if not known and isinstance(found, TensorValue):
             s.gradients.met(found)
         if found is not NONE or not s.backward_ran:

@@ -65,7 +65,7 @@ def keeps_python_keys(cls: type) -> bool:
 
 def implementation(s: Any, value: Value) -> Any:
     """The class's `__torch_function__` as it stands in the class, None if there is none or it is switched off."""
-    if type(value) is TensorValue and value.cls in PLAIN or not isinstance(value, ObjectValue):
+    if isinstance(value, TensorValue) and value.cls in PLAIN or not isinstance(value, ObjectValue):
         return None
     if isinstance(value, FunctionValue):
         return None
@@ -88,8 +88,7 @@ def overriders(s: Any, values: Iterable[Value]) -> list[Value]:
 
 def _flat(s: Any, values: Iterable[Value]) -> Iterator[Value]:
     for value in values:
-        kind = type(value)
-        if kind is Const or kind is TensorValue and value.cls in PLAIN:
+        if type(value) is Const or isinstance(value, TensorValue) and value.cls in PLAIN:
             continue
         if isinstance(value, SequenceValue):
             yield from value.all(s)

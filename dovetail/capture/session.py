@@ -325,7 +325,7 @@ class Session:
     torch_method = tensors.torch_method
     recorded_method = tensors.recorded_method
     tensor_get_attr = tensors.tensor_get_attr
-    wrap_tensor = tensors.wrap_tensor
+    wrap_tensor, wrap_late = tensors.wrap_tensor, tensors.wrap_late
     late_number = late.number
     array_get_attr = arrays.array_get_attr
     tensor_result = tensors.tensor_result

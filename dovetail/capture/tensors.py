@@ -30,7 +30,7 @@ from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, NotNative,
 from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.scalar import GraphNumber, ScalarValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import LateTensor, TensorValue
 from dovetail.capture.wrap import Called, is_alike
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
@@ -77,6 +77,23 @@ def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     s.keep.append(real)
     if real.__dict__:
         value.real = real
+    return value
+
+
+def wrap_late(s: Any, real: torch.Tensor, source: Source) -> Value:
+    """A tensor from outside that the program may never look at."""
+    if type(real) is not torch.Tensor or real.__dict__ or id(real) in s.cache:
+        return s.wrap(real, source)
+
+    def read() -> Any:
+        made = wrap_tensor(s, real, source)
+        s.cache[id(real)] = s.by_fake[id(made.fake)] = value  # type: ignore[attr-defined]
+        return made
+
+    s.guard(source, GuardKind.TYPE, torch.Tensor)
+    value = LateTensor(source, read)
+    s.cache[id(real)] = value
+    s.keep.append(real)
     return value
 
 

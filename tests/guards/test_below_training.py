@@ -164,3 +164,32 @@ def test_leaves_and_views_that_become_something_else() -> None:
         change()
         for _ in range(2):
             torch.testing.assert_close(compiled(torch.ones(3)), net(torch.ones(3)))
+
+
+@pytest.mark.parametrize("gradient", [torch.ones(4, 4).t(), torch.ones(8, 4)[::2], torch.ones(4, 4).to_sparse()])
+def test_a_gradient_that_is_only_cleared_may_be_any(gradient: torch.Tensor) -> None:
+    run = Run()
+    step = dovetail.compile(run.step_of(), backend="eager")
+    for _ in range(3):
+        step(run.x)
+    run.weight(1).grad = gradient
+    step(run.x)
+    assert len(step._dovetail_dispatcher.entries) == 2
+
+
+def test_a_gradient_that_is_looked_at_is_relied_on() -> None:
+    weight = nn.Parameter(torch.ones(2, 3))
+
+    def look(x):
+        kept = weight.grad
+        weight.grad = None
+        return x if kept is None else x + kept.stride(0) + kept.sum()
+
+    compiled = dovetail.compile(look, backend="eager")
+    for gradient in (None, torch.ones(2, 3), torch.ones(3, 2).t(), torch.full((2, 3), 2.0), None):
+        weight.grad = gradient
+        expected = look(torch.zeros(1))
+        for _ in range(2):
+            weight.grad = gradient
+            assert torch.equal(compiled(torch.zeros(1)), expected) and weight.grad is None
+    assert len(compiled._dovetail_dispatcher.entries) == 3
