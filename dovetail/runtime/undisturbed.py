@@ -50,7 +50,7 @@ def put_back(before: Surroundings) -> None:
 
 def _put_back(before: Surroundings) -> None:
     while _C._len_torch_dispatch_stack() > before.dispatch_modes:
-        _C._pop_torch_dispatch_stack()
+        _C._pop_torch_dispatch_stack(None)
     while _C._len_torch_function_stack() > before.function_modes:
         _C._pop_torch_function_stack()
     for device, (enabled, dtype) in zip(AUTOCAST_DEVICES, before.autocast, strict=True):

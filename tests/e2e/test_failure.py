@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.overrides import BaseTorchFunctionMode
 
 import dovetail
 from dovetail import guards, pipeline
 from dovetail.capture import entry as capture_entry
+from dovetail.ops.fake import FakeMode
 from dovetail.runtime import entry as runtime_entry
+from dovetail.runtime import undisturbed
 
 X = torch.randn(4, 4)
 
@@ -145,6 +148,18 @@ def test_ctrl_c_at_any_moment(put_back: None) -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
     assert hit
+
+
+def test_what_an_interrupt_leaves_is_put_back(put_back: None) -> None:
+    before = undisturbed.surroundings()
+    try:
+        FakeMode().__enter__()
+        BaseTorchFunctionMode().__enter__()
+        torch.set_grad_enabled(False)
+        torch.autocast_increment_nesting()
+        torch.set_autocast_enabled("cpu", True)
+    finally:
+        undisturbed.put_back(before)
 
 
 def test_a_handler_of_signals_runs_while_compiling() -> None:
