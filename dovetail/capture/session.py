@@ -19,6 +19,7 @@ from dovetail.capture import (
     changing,
     classes,
     hashing,
+    inputs,
     iteration,
     late,
     operators,
@@ -188,7 +189,7 @@ class Session:
 
     def release_replaced(self) -> None:
         for member in self.replaced:
-            tensors.release_member(self, member)
+            inputs.release_member(self, member)
 
     def state_node(self, target: Any, *args: Any) -> Any:
         """A node that changes process-wide state for the nodes after it."""
@@ -325,7 +326,7 @@ class Session:
     torch_method = tensors.torch_method
     recorded_method = tensors.recorded_method
     tensor_get_attr = tensors.tensor_get_attr
-    wrap_tensor, wrap_late = tensors.wrap_tensor, tensors.wrap_late
+    wrap_tensor, wrap_late = inputs.wrap_tensor, inputs.wrap_late
     late_number = late.number
     array_get_attr = arrays.array_get_attr
     tensor_result = tensors.tensor_result

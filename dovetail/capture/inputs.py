@@ -1,0 +1,118 @@
+"""Tensors from outside: inputs of the graph, and what the entry relies on of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from dovetail.capture import grads, overrides, sizes
+from dovetail.capture.tensors import placeholder_of, run_native
+from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.tensor import LateTensor, TensorValue
+from dovetail.capture.wrap import is_alike
+from dovetail.ir.captured import GraphInput
+from dovetail.ir.guard import GuardKind, TensorFacts
+from dovetail.ir.source import Member, Source
+from dovetail.ops.fake.tensor import refuse_unusual
+
+
+def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
+    """A graph input for a tensor from outside."""
+    cls = type(real)
+    if cls not in overrides.PLAIN:
+        _check_class(s, cls, source)
+    run_native(s, refuse_unusual, [real], {})
+    own, member = source, source
+    static = isinstance(source, Member) and not is_alike(s, source) and not sizes.is_resized(s, real, source)
+    if static:
+        s.guard(source, GuardKind.ID, real)
+        own = source = s.bind(real, source.name())
+    if s.static(cls, "__torch_function__") in (overrides.DISABLED, MISSING) or cls is torch.Tensor:
+        plain = real
+    else:  # the graph computes with the plain tensor that shares its memory
+        s.guard(source, GuardKind.TYPE, cls)
+        source = PlainTensor(source, s.bind(torch.Tensor).index)
+        plain = real.as_subclass(torch.Tensor)
+    layout = None if static else sizes.laid_out(s, real, source)
+    facts = tensor_facts(plain)
+    s.guard(source, GuardKind.TENSOR, facts if layout is None else layout.applied(facts))
+    fake = grads.as_input(real, None if layout is None else (layout.sizes, layout.strides))
+    node = placeholder_of(s, source)
+    node.meta["fake"] = fake
+    value = TensorValue(node, fake, cls, own)
+    value.origin = real
+    if static:
+        s.members[member] = value
+    s.inputs.append((node, GraphInput(source, fake, static)))
+    s.by_fake[id(fake)] = value
+    s.cache[id(real)] = value
+    s.keep.append(real)
+    if real.__dict__:
+        value.real = real
+    return value
+
+
+def wrap_late(s: Any, real: torch.Tensor, source: Source) -> Value:
+    """A tensor from outside that the program may never look at."""
+    if type(real) is not torch.Tensor or real.__dict__ or id(real) in s.cache:
+        return s.wrap(real, source)
+
+    def read() -> Any:
+        made = wrap_tensor(s, real, source)
+        s.cache[id(real)] = s.by_fake[id(made.fake)] = value  # type: ignore[attr-defined]
+        return made
+
+    s.guard(source, GuardKind.TYPE, torch.Tensor)
+    value = LateTensor(source, read)
+    s.cache[id(real)] = value
+    s.keep.append(real)
+    return value
+
+
+def _check_class(s: Any, cls: type, source: Source) -> None:
+    if issubclass(cls, torch.nn.parameter.UninitializedTensorMixin):
+        s.unsupported(
+            "lazy-module", f"{source.name()} gets its shape from the first input",
+            "Call the model once before it is compiled.",
+        )
+    if overrides.keeps_python_keys(cls):
+        s.unsupported(
+            "tensor-subclass",
+            f"{source.name()} is a {cls.__name__}, a tensor class that handles operators itself (__torch_dispatch__)",
+            "Pass a plain tensor.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTensor(Source):
+    """`base.as_subclass(K[index])`, which is torch.Tensor: no class's `__torch_function__` sees it."""
+
+    base: Source
+    index: int
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}.as_subclass(K[{self.index}])"
+
+    def name(self) -> str:
+        return self.base.name()
+
+
+def release_member(s: Any, member: Member) -> None:
+    """A buffer that the program replaces is another tensor in every call: read it, rely only on its metadata."""
+    value = s.members.pop(member, None)
+    if value is None:
+        return
+    fixed, value.source = value.source, member
+    kept = [g for g in s.guards if not (g.source == member and g.kind is GuardKind.ID)]
+    s.guards[:] = [replace(g, source=member) if g.source == fixed else g for g in kept]
+    s.inputs[:] = [(n, GraphInput(member, i.fake) if i.fake is value.fake else i) for n, i in s.inputs]
+
+
+def tensor_facts(real: torch.Tensor) -> TensorFacts:
+    strided = real.layout is torch.strided
+    return TensorFacts(
+        type(real), real.dtype, real.device, tuple(real.shape), tuple(real.stride()) if strided else (),
+        real.storage_offset() if strided else None, real.requires_grad, torch._C._dispatch_keys(real), real.layout,
+    )  # fmt: skip
