@@ -27,6 +27,7 @@ import torch
 
 from dovetail.codegen.library import OUT_VARIANTS, callee
 from dovetail.codegen.measures import Measures
+from dovetail.codegen.segments import cuts
 from dovetail.ir import dims
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.host import HostProgram, MemoryPlan
@@ -75,7 +76,10 @@ class _Host:
         program = self.program
         for name, value in program.constants.items():
             self.names[name] = value
+        segments = cuts(program)
         for position, item in enumerate(program.items):
+            if position in segments:
+                self.body.append("cut()")
             _EMIT[type(item)](self, item)
             self.drop(position)
         self.changes()

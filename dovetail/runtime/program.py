@@ -15,7 +15,7 @@ from dovetail.errors import InternalError
 from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.host import HostProgram
 from dovetail.runtime import arena
-from dovetail.runtime.gpu.numbers import on_device
+from dovetail.runtime.gpu.numbers import cut, on_device
 
 _numbers = count()
 LASTING = "_lasting"  # in the namespace of a loaded program: see HostProgram
@@ -59,7 +59,7 @@ def load(
     linecache.cache[filename] = (len(host.text), None, host.text.splitlines(True), filename)
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
     namespace = {**host.names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout,
-                 "on_device": on_device}
+                 "on_device": on_device, "cut": cut}
     namespace[LASTING] = host.lasting
     exec(compile(host.text, filename, "exec"), namespace)
     if host.symbolic:

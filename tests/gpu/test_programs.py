@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import dovetail
+from dovetail.codegen import segments
 from dovetail.runtime import program
 from dovetail.schedule import recording
 
@@ -171,6 +172,29 @@ def test_a_thread_that_is_new_to_cuda(monkeypatch):
     thread.start()
     thread.join()
     torch.testing.assert_close(found[0], x.sin() + 1)
+
+
+def test_recordings_of_several_graphs(monkeypatch):
+    """What is in memory at a cut, and random numbers on both sides of it."""
+    monkeypatch.setattr(segments, "FIRST", 2)
+    monkeypatch.setattr(segments, "GROWTH", 1)
+
+    def fn(x, w):
+        kept = []
+        for _ in range(6):
+            x = F.dropout(torch.softmax(x @ w, -1), 0.5) * 2 + x
+            kept.append(x)
+        return sum(kept), kept[0], kept[3]
+
+    def run(mode):
+        torch.manual_seed(0)
+        compiled = dovetail.compile(fn, mode=mode)
+        return [[result.clone() for result in compiled(x + k, w)] for k in range(7)]
+
+    x, w = _randn(64, 64), _randn(64, 64)
+    recorded, plain = run("default"), run("max-autotune-no-cudagraphs")
+    torch.testing.assert_close(recorded, plain)
+    assert not torch.equal(recorded[-1][1] - x, recorded[-2][1] - x + 1)
 
 
 def test_streams_that_change():

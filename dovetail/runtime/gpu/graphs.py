@@ -61,7 +61,7 @@ class _Result:
 
 @dataclass
 class _Recording:
-    graph: torch.cuda.CUDAGraph
+    graphs: list[torch.cuda.CUDAGraph]  # one after the other
     places: dict[int, int]  # inputs that must be at this address
     targets: dict[int, torch.Tensor]  # inputs that are copied, and where to
     memory: torch.Tensor | None  # of numbers
@@ -78,6 +78,26 @@ class _Recording:
     def is_where_it_was(self, inputs: Sequence[Any]) -> bool:
         """Does every input lie where the recording expects it?"""
         return list(map(_ADDRESS, self.there(inputs)[:-1])) == self.addresses
+
+
+class _Graphs:
+    """A recording in progress: graphs over one pool of memory, which are replayed in this order."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self.made: list[torch.cuda.CUDAGraph] = []
+
+    def begin(self) -> None:
+        self.made.append(torch.cuda.CUDAGraph())
+        self.made[-1].capture_begin(*(() if self.pool is None else (self.pool,)), capture_error_mode="thread_local")
+
+    def end(self) -> None:
+        self.made[-1].capture_end()
+
+    def cut(self) -> None:
+        self.end()
+        self.pool = self.made[0].pool()
+        self.begin()
 
 
 class Recorder:
@@ -182,7 +202,7 @@ class Recorder:
         generator = torch.cuda.default_generators[_index(self.facts.device)]
         state = generator.clone_state()
         try:
-            recording = self.recorded(inputs, same, before and before.graph.pool())
+            recording = self.recorded(inputs, same, before and before.graphs[0].pool())
         except (RuntimeError, NotImplementedError) as error:
             self.off = True
             self.report(f"no CUDA graph: {_first_line(error)}")
@@ -200,19 +220,19 @@ class Recorder:
         device = self.facts.device
         if any(isinstance(i, torch.Tensor) and i.device != device for i in inputs):
             raise RuntimeError("an input is on another device")
-        graph, stream = torch.cuda.CUDAGraph(), _stream(device)
+        graphs, stream = _Graphs(pool), _stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
             memory = numbers.words([inputs[k] for k in self.facts.numbers]).to(device) if self.facts.numbers else None
             targets = {k: _like(i) for k, i in enumerate(inputs) if isinstance(i, torch.Tensor) and k not in same}
             given = [targets.get(k, i) for k, i in enumerate(inputs)]
             space = torch.empty(self.words, dtype=torch.int64, device=device)
-            graph.capture_begin(*(() if pool is None else (pool,)), capture_error_mode="thread_local")
+            graphs.begin()
             try:
-                with numbers.kept_in(memory, space) as tables:
+                with numbers.kept_in(memory, space, graphs.cut) as tables:
                     found = self.call(*given)
             finally:
-                graph.capture_end()
+                graphs.end()
             for table, words in tables:
                 table.copy_(words)
         torch.cuda.current_stream(device).wait_stream(stream)
@@ -221,7 +241,7 @@ class Recorder:
         kept = {k: found[k] for k, result in enumerate(results) if result.metadata is not None}
         _owned.update(v.data_ptr() for v in kept.values())
         owned = frozenset(k for k, address in places.items() if address in _owned)
-        return _Recording(graph, places, targets, memory, results, kept, space, owned)
+        return _Recording(graphs.made, places, targets, memory, results, kept, space, owned)
 
     # ------------------------------------------------------------ replaying
 
@@ -237,7 +257,8 @@ class Recorder:
                 torch._foreach_copy_(list(recording.targets.values()), [inputs[k] for k in recording.targets])
             if recording.memory is not None:
                 recording.memory.copy_(numbers.words([inputs[k] for k in facts.numbers]), non_blocking=True)
-            recording.graph.replay()
+            for graph in recording.graphs:
+                graph.replay()
             moved = [k for k in facts.written if k in recording.targets]
             if moved:
                 torch._foreach_copy_([inputs[k] for k in moved], [recording.targets[k] for k in moved])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ class _Recorded(threading.local):
     tables: list[tuple[torch.Tensor, torch.Tensor]] | None = None
     space: torch.Tensor | None = None  # for tables
     words: int = 0  # of tables since `counted`
+    cut: Callable[[], None] | None = None
 
 
 _recorded = _Recorded()
@@ -56,6 +57,12 @@ def table(device: torch.device, given: Sequence[int]) -> torch.Tensor:
     return made
 
 
+def cut() -> None:
+    """Here a recording may be cut into two graphs."""
+    if _recorded.cut is not None:
+        _recorded.cut()
+
+
 def counted() -> int:
     """How many words of tables this thread has asked for since it was asked last."""
     words, _recorded.words = _recorded.words, 0
@@ -63,12 +70,14 @@ def counted() -> int:
 
 
 @contextmanager
-def kept_in(memory: torch.Tensor | None, space: torch.Tensor) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
-    """Programs of this thread read their numbers from `memory`, and their tables lie in `space`; gives the tables,
-    which remain to be filled."""
+def kept_in(
+    memory: torch.Tensor | None, space: torch.Tensor, at_cut: Callable[[], None]
+) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Programs of this thread read their numbers from `memory`, their tables lie in `space`, and they call `at_cut`
+    where they may be cut; gives the tables, which remain to be filled."""
     counted()
-    _recorded.memory, _recorded.tables, _recorded.space = memory, [], space
+    _recorded.memory, _recorded.tables, _recorded.space, _recorded.cut = memory, [], space, at_cut
     try:
         yield _recorded.tables
     finally:
-        _recorded.memory = _recorded.tables = _recorded.space = None
+        _recorded.memory = _recorded.tables = _recorded.space = _recorded.cut = None
