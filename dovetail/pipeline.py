@@ -56,7 +56,7 @@ from dovetail.runtime.outputs import as_they_are, handed_out, recounted
 from dovetail.runtime.overlap import protect, several_in_one_place
 from dovetail.runtime.replay import Replay
 from dovetail.runtime.spent import spent
-from dovetail.schedule import gather, graph_facts, plan_memory, schedule, unrecordable
+from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule, unrecordable
 
 Compiled = Callable[..., Sequence[Any]]
 
@@ -260,7 +260,7 @@ def _build(
 
     with events.stage(f"{prefix}codegen"):
         kernels = {item.name: _generate(item, options) for item in scheduled.items if isinstance(item, Group)}
-        scheduled = gather(scheduled, kernels)
+        scheduled = reuse(gather(scheduled, kernels))
         batches = [item for item in scheduled.items if isinstance(item, Batch)]
         kernels |= {b.name: _generate(b.groups[0], options, many=True) for b in batches}
         memory = plan_memory(scheduled, HAS_OUT)

@@ -66,6 +66,8 @@ class _Host:
             self.families.setdefault(root, [root]).append(name)
         self.kept = set(program.constants) if consumes else {b.name for b in program.inputs}
         self.view_of: dict[str, View] = {}
+        groups = (item for item in program.items if isinstance(item, (Group, Batch)))
+        self.overwriting = {name for group in groups for name in writes(group) if name in self.roots}
         self.launched: list[Kernel] = []
         self.made_as_views: set[str] = set()
         self.lasting: int | None = None  # position in body of the first write to the caller's memory
@@ -142,6 +144,8 @@ class _Host:
             text = self.block_view(buffer, self.offsets[buffer.name])
             self.tensors[buffer.name] = text
             return text
+        if buffer.name in self.view_of:
+            return self.strided(self.view_of[buffer.name])
         raise KeyError(f"{buffer.name} is used before it is defined")
 
     def block_view(self, buffer: Buffer, start: int | str) -> str:
@@ -202,7 +206,7 @@ class _Host:
 
     def allocate(self, buffer: Buffer) -> None:
         """Make sure that the buffer a kernel writes exists."""
-        if buffer.name in self.offsets or buffer.name in self.tensors:
+        if buffer.name in self.offsets or buffer.name in self.tensors or buffer.name in self.view_of:
             return
         dtype = self.constant(buffer.dtype, str(buffer.dtype).removeprefix("torch."))
         device = self.constant(buffer.device, f"device_{buffer.device.type}")
@@ -284,19 +288,31 @@ class _Host:
         return f"{targets}= {text}{unread}"
 
     def view(self, view: View) -> None:
-        """A View of planned memory is one of the block's tensors; of a tensor, an as_strided."""
+        """A View of planned memory is one of the block's tensors; of a tensor, an as_strided.
+
+        What a kernel writes over a tensor is that tensor, if it looks the same; if not, another is made when needed.
+        """
         base, result = view.base, view.result
-        self.view_of[result.name] = view
+        while base.name in self.overwriting:
+            base = self.view_of[base.name].base
+        self.view_of[result.name] = view = View(result, base)
         if base.name in self.offsets:
             self.offsets[result.name] = self.offsets[base.name]
-            return
-        tensor = self.tensors[base.name]
+        elif result.name not in self.overwriting:
+            self.strided(view)
+        elif (base.sizes, base.strides, base.offset) == (result.sizes, result.strides, result.offset):
+            self.tensors[result.name] = self.tensor(base)
+
+    def strided(self, view: View) -> str:
+        base, result = view.base, view.result
+        tensor = self.tensor(base)
         offset = self.storage_offset(base, tensor, result.offset)
         self.body.append(
             f"{result.name} = {tensor}.as_strided({self.tuple(result.sizes)}, {self.tuple(result.strides)}{offset})"
         )
         self.tensors[result.name] = result.name
         self.made_as_views.add(result.name)
+        return result.name
 
     def storage_offset(self, base: Buffer, tensor: str, offset: dims.Dim) -> str:
         """as_strided's offset counts from the storage; a buffer's from its data pointer."""

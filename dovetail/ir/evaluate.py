@@ -16,6 +16,7 @@ import torch
 from dovetail.errors import InternalError
 from dovetail.ir import binding, dims
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.liveness import writes
 from dovetail.ir.loops import (
     Buffer,
     BufferRef,
@@ -64,6 +65,7 @@ class _Machine:
         self.sizes = _bind_sizes(program, self.tensors, self.numbers)
         self.mutated = {old.name for old, _ in program.mutated}
         self.inputs = {b.name for b in program.inputs}
+        self.stored = {name for item in program.items if isinstance(item, Group) for name in writes(item)}
 
     def run(self) -> list[Any]:
         with torch.no_grad():
@@ -141,7 +143,8 @@ class _Machine:
         memory = self.memories.get(view.base.name)
         if memory is None:
             raise InternalError("evaluate", f"the view {view.result.name} is of {view.base.name}, not defined yet")
-        self.memories[view.result.name] = memory
+        over = view.result.name in self.stored and view.result.dtype is view.base.dtype
+        self.memories[view.result.name] = memory.overwritten(view.result.dtype) if over else memory
         base = self.tensor(view.base)
         sizes, strides, offset = self.shape(view.result)
         if base.dtype is view.result.dtype:  # as_strided keeps the conjugate and negative bits

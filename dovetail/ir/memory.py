@@ -16,12 +16,14 @@ class Memory:
     """Bytes from `start` on are where a buffer's offset 0 lies.
 
     `written` has a bool for each element when the program itself writes them; None when everything is defined.
+    What is written `over` other memory, which shares the storage, makes its elements undefined.
     """
 
     storage: torch.UntypedStorage
     start: int
     device: torch.device
     written: torch.Tensor | None = None
+    over: Memory | None = None
 
     def origin(self, dtype: torch.dtype) -> int:
         return self.start // dtype.itemsize
@@ -52,7 +54,24 @@ class Memory:
             if not distinct or bool(self.written[at].any()):
                 raise InternalError("evaluate", f"an element of {buffer.name} is written twice")
             self.written[at] = True
+        if self.over is not None:
+            self.over.forget(at)
         self.elements(buffer.dtype)[at] = value
+
+    def forget(self, at: torch.Tensor) -> None:
+        """Something else lies there now."""
+        assert self.written is not None
+        self.written[at] = False
+        if self.over is not None:
+            self.over.forget(at)
+
+    def overwritten(self, dtype: torch.dtype) -> Memory:
+        """The same bytes for another buffer, of which nothing is written."""
+        count = self.storage.nbytes() // dtype.itemsize
+        if self.written is None:
+            self.written = torch.ones(count, dtype=torch.bool, device=self.device)
+        undefined = torch.zeros(count, dtype=torch.bool, device=self.device)
+        return Memory(self.storage, self.start, self.device, undefined, self)
 
 
 def memory_of(tensor: torch.Tensor) -> Memory | None:

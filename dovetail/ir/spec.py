@@ -16,7 +16,7 @@ from dovetail.errors import VerificationError
 from dovetail.ir import dims
 from dovetail.ir.access import covers_once, crosses_iterations, stays_inside
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.liveness import nodes, reads, statement_roots, view_roots, writes
+from dovetail.ir.liveness import nodes, output_buffers, reads, statement_roots, view_roots, writes
 from dovetail.ir.loops import (
     Buffer,
     Check,
@@ -138,6 +138,29 @@ def inputs_respected(program: Program) -> Problems:
     yield from (f"the constant {name} is no input" for name in program.constants if name not in inputs)
 
 
+def overwritten_unread(program: Program) -> Problems:
+    """Once a group writes to a view, what lay there before is neither read nor returned."""
+    stored = {name for item in program.items if isinstance(item, Group) for name in writes(item)}
+    shown: dict[str, str] = {}  # by a view's name, the buffer whose elements it shows
+    below: dict[str, str] = {}
+    gone: dict[str, str] = {}
+    for item in program.items:
+        for name in reads(item):
+            if shown.get(name, name) in gone:
+                yield f"{_name(item)} reads {name}, which {gone[shown.get(name, name)]} has overwritten"
+        if isinstance(item, View):
+            base = shown.get(item.base.name, item.base.name)
+            shown[item.result.name] = item.result.name if item.result.name in stored else base
+            below[item.result.name] = base
+            if item.result.name in stored and item.result.dtype is not item.base.dtype:
+                yield f"{item.result} is written over {item.base}, which has another dtype"
+        elif isinstance(item, Group):
+            gone.update((below[name], name) for name in writes(item) if name in below)
+    for name in output_buffers(program):
+        if shown.get(name, name) in gone:
+            yield f"{name} outlives the program, and {gone[shown.get(name, name)]} has overwritten it"
+
+
 def elements_written_once(program: Program) -> Problems:
     """No two stores of the program write one element of a buffer, where that is decidable."""
     stores: dict[str, list[tuple[Store, tuple[Symbol, ...]]]] = {}
@@ -200,7 +223,8 @@ def _given(value: Any) -> Iterator[Param]:
 
 
 PROGRAM_RULES: tuple[Callable[[Program], Problems], ...] = (
-    unique_names, buffers_valid, outputs_written, inputs_respected, elements_written_once, numbers_declared,
+    unique_names, buffers_valid, outputs_written, inputs_respected, overwritten_unread, elements_written_once,
+    numbers_declared,
 )
 
 

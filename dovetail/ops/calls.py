@@ -83,3 +83,15 @@ KEEPS_OFFSET = frozenset({aten.as_strided_scatter.default})
 
 #: Their `storage_offset` counts from the start of the storage of their first argument.
 FROM_STORAGE = frozenset(("aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"))
+
+#: Operators whose results are new memory, each its own, and which keep none of their arguments.
+FRESH = frozenset(
+    getattr(space, name).default
+    for space, names in (
+        (aten, "mm bmm addmm baddbmm mv addmv linear convolution convolution_backward cudnn_convolution_relu "
+               "cudnn_convolution_add_relu max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d "
+               "avg_pool2d_backward clone"),
+        (torch.ops.mkldnn, "_linear_pointwise" if torch.backends.mkldnn.is_available() else ""),
+    )
+    for name in names.split()
+)  # fmt: skip

@@ -15,9 +15,10 @@ from dovetail.schedule.gather import gather
 from dovetail.schedule.in_place import write_in_place
 from dovetail.schedule.inline import inline, remove_dead
 from dovetail.schedule.recording import graph_facts, unrecordable
+from dovetail.schedule.reuse import reuse
 from dovetail.schedule.split import suited
 
-__all__ = ["gather", "graph_facts", "plan_memory", "schedule", "unrecordable"]
+__all__ = ["gather", "graph_facts", "plan_memory", "reuse", "schedule", "unrecordable"]
 
 
 def schedule(program: Program, options: Options) -> Program:

@@ -51,6 +51,8 @@ def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
                 here = buffer.device.type == "cpu"  # PyTorch keeps the GPU's memory
                 if not here or name in escaping or name in sizes or name in slots.places or buffer.kind == "input":
                     continue
+                if name in roots:  # it lies where what it is written over does
+                    continue
                 if not isinstance(nbytes, int):
                     slots.take(name, nbytes)
                     expiring.setdefault(last[name], []).append(name)

@@ -10,12 +10,14 @@ import torch
 from dovetail.codegen.gpu import plan
 from dovetail.ir import evaluate as evaluation
 from dovetail.ir.liveness import reads, writes
-from dovetail.ir.loops import Group
+from dovetail.ir.loops import Group, Program
+from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
 from dovetail.options import Options
-from dovetail.schedule import schedule, split
+from dovetail.schedule import reuse, schedule, split
 from dovetail.schedule.split import spread
 from tests.codegen_gpu.interpreter import run
+from tests.schedule import test_reuse
 from tests.schedule.test_meaning import CASES, lowered
 
 
@@ -52,3 +54,24 @@ def test_meaning(name, kind, monkeypatch):
     for w, g in zip(want, got, strict=True):
         tolerance = 2e-2 if w.dtype == torch.bfloat16 else 1e-4  # sums in float32
         torch.testing.assert_close(g, w, rtol=tolerance, atol=tolerance)
+
+
+def check(before: Program, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many results are written over what their kernels read."""
+    after, args = reuse(before), test_reuse.arguments(before)
+    want = evaluation.evaluate(before, [a.clone() for a in args])
+    with monkeypatch.context() as patched:
+        patched.setitem(evaluation._RUN, Group, _Machine.group)
+        got = _Machine(after, args).run()
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    return len(test_reuse.over(after))
+
+
+@pytest.mark.parametrize("name", test_reuse.WRITTEN_OVER)
+def test_written_over(name, monkeypatch):
+    text, expected = test_reuse.WRITTEN_OVER[name]
+    assert check(parse_program(text), monkeypatch) == len(expected)
+
+
+def test_random_programs_written_over(monkeypatch):
+    assert sum(check(test_reuse.Maker(seed).program(), monkeypatch) for seed in range(25)) > 15

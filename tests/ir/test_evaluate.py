@@ -195,6 +195,35 @@ def test_misdeeds_are_caught(statement, message):
         evaluate(program, [torch.ones(4)])
 
 
+OVERWRITTEN = """\
+input x: float32[4]
+temporary b: float32[4]
+temporary c: float32[4]
+output d: float32[4]
+library l: b, = aten.neg.default(x)
+view c = b
+group g for i < 4
+  loop
+    c[i] = b[i] + 1.0
+    STATEMENT
+group h for i < 4
+  loop
+    d[i] = READ
+output d
+"""
+
+
+def test_what_is_written_over_something_takes_its_place():
+    assert run(OVERWRITTEN.replace("    STATEMENT\n", "").replace("READ", "c[i]"), X[0, :4])[0].equal(1 - X[0, :4])
+
+
+@pytest.mark.parametrize("statement, read", [("", "b[i]"), ("", "b[0] + c[i]"), ("b4[i] = b[i]", "c[i]")])
+def test_what_was_overwritten_is_not_read(statement, read):
+    text = OVERWRITTEN.replace("    STATEMENT\n", f"    {statement}\n" if statement else "").replace("READ", read)
+    with pytest.raises(InternalError, match="b is read where nothing was written"):
+        run(text.replace("output d:", "temporary b4: float32[4]\noutput d:"), X[0, :4])
+
+
 def test_a_library_call_must_give_what_the_program_says():
     with pytest.raises(InternalError, match=r"gave torch\.float32"):
         run("input x: float32[4]\noutput y: float32[3]\nlibrary l: y, = aten.neg.default(x)\noutput y\n", torch.ones(4))

@@ -29,6 +29,9 @@ def group(body: str, head: str = "group g for i < 4, j < 6\n  loop") -> str:
 REDUCING = "group g for i < 4\n  loop j < 6"
 ROW = "group g for i < 4\n  local row: float32[6]\n  loop j < 6"
 
+#: b0 is written over b1.
+OVER = "view b0 = b1\ngroup h for i < 4, j < 6\n  loop\n    b0[i, j] = b1[i, j] + 1.0\n"
+
 LEGAL = [
     group("b0[i, j] = a0[i, j] + 1.0"),
     group("row[j] = a0[i, j] ; r: float32 = sum(row[j]) ; b0[i, j] = row[j]", ROW),
@@ -40,6 +43,7 @@ LEGAL = [
     group("b1[i, j] = a0[i, j]") .replace("output b0\n", "") + "mutate a0 = b1\n",
     group("b1[i, j] = a0[i, j] ; b0[i, j] = b1[i, j]"),
     HEAD + "output a0\noutput 3\n",
+    group("b1[i, j] = a0[i, j]").replace("output b0\n", "") + OVER + "output b0\n",
 ]
 
 CALL = "library l: b2, = aten.sum.default(a0)\n"
@@ -80,6 +84,14 @@ ILLEGAL = [
     (HEAD + "temporary v: float32[30]\nview v = b1\n", "b1 is read before anything writes it"),
     (group("b0[i, j] = 1.0") + "temporary v: float32[30]\nview v = b0\n", "the view v leaves the memory of b0"),
     (HEAD + "library l: b2, = aten.sum.default(b1)\n", "b1 is read before anything writes it"),
+    (group("b1[i, j] = a0[i, j]") + OVER + "library m: b2, = aten.sum.default(b1)\n",
+     "m reads b1, which b0 has overwritten"),
+    (group("b1[i, j] = a0[i, j]") + "temporary v: float32[24]\nview v = b1\n" + OVER + "output v\n",
+     "v outlives the program, and b0 has overwritten it"),
+    (group("b1[i, j] = a0[i, j]") + OVER.replace("b1[i, j]", "b1[3 - i, j]"), "an outer index reads b1"),
+    (group("b1[i, j] = a0[i, j]").replace("b1: float32", "b1: int32").replace("a0[i, j]", "int32(a0[i, j])")
+     + OVER.replace("b1[i, j]", "1.0"), "b0 is written over b1, which has another dtype"),
+    (HEAD + OVER.replace("b1", "a0"), "h writes the input a0"),
     (HEAD + CALL + "library m: b2, = aten.sum.default(a0)\n", "the name b2 is used twice"),
     (HEAD + CALL + "library l: b1, = aten.sum.default(a0)\n", "the name l is used twice"),
     ("input a0: float32[4, -6]\noutput a0\n", "a0 has a negative size"),
