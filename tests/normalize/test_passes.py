@@ -311,25 +311,78 @@ def test_what_cudnn_finishes(monkeypatch):
         assert "cudnn" not in "".join(after(kept, image, kernel, channels, passes=(remove_dead, apply)))
 
 
-@pytest.mark.parametrize("affine", [False, True])
-def test_what_cudnn_finishes_is_the_same(monkeypatch, affine):
+def _residual(x, w, v, b, mean, var):
+    return (F.batch_norm(F.conv2d(x, w, b, padding=1), mean, var, var, mean) + v).relu()
+
+
+def _projected(x, w, v, b, mean, var):
+    y = F.batch_norm(F.conv2d(x, w, b, padding=1), mean, var, var, mean)
+    return (F.batch_norm(F.conv2d(x, w + 1, b, padding=1), var, var, None, mean, eps=0.1) + y).relu()
+
+
+def _normed(x, w, v, b, mean, var):
+    return F.batch_norm(F.conv2d(x, w, b, 2), mean, var, var, mean, eps=0.1).relu()
+
+
+def _plain(x, w, v, b, mean, var):
+    return F.batch_norm(F.conv2d(x, w, None, 2), mean, var).relu()
+
+
+def _finished(fn, args):
+    graph = record(graph_of(fn, len(args)), [to_fake(t) for t in args])
+    remove_dead(graph)
+    epilogues.let_cudnn_finish(graph, Options())
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("fn", "added", "convolutions"), [(_plain, 0, 1), (_normed, 0, 1), (_residual, 1, 1), (_projected, 1, 2)]
+)
+def test_what_cudnn_finishes_is_the_same(monkeypatch, fn, added, convolutions):
     monkeypatch.setattr(epilogues, "gains", lambda node: True)
 
-    def fn(x, w, b, mean, var):
-        return F.batch_norm(F.conv2d(x, w, b, 2), mean, var, *((var, mean) if affine else ()), eps=0.1).relu()
-
-    def convolved(x, w, bias, stride, padding, dilation, groups):
+    def plain(x, w, bias, stride, padding, dilation, groups):
         return F.conv2d(x, w, bias, stride, padding, dilation, groups).relu()
 
-    args = (IMAGE, KERNEL, *torch.randn(2, 4), torch.rand(4))
+    def summed(x, w, z, alpha, bias, stride, padding, dilation, groups):
+        assert alpha is None
+        return (F.conv2d(x, w, bias, stride, padding, dilation, groups) + z).relu()
+
+    last = torch.channels_last
+    image = IMAGE.contiguous(memory_format=last)
+    other = torch.randn_like(F.conv2d(image, KERNEL, padding=1)).contiguous(memory_format=last)
+    args = (image, KERNEL, other, *torch.randn(2, 4), torch.rand(4))
+    doubles = {
+        torch.ops.aten.cudnn_convolution_relu.default: plain,
+        torch.ops.aten.cudnn_convolution_add_relu.default: summed,
+    }
     with torch.no_grad():
-        graph = record(graph_of(fn, 5), [to_fake(t) for t in args])
-        remove_dead(graph)
-        epilogues.let_cudnn_finish(graph, Options())
-        (node,) = (n for n in graph.graph.nodes if n.target is torch.ops.aten.cudnn_convolution_relu.default)
-        node.target = convolved
+        graph = _finished(fn, args)
+        (node,) = (n for n in graph.graph.nodes if n.target in doubles)
+        left = [n for n in graph.graph.nodes if n.target is torch.ops.aten.convolution.default]
+        assert (doubles[node.target] is summed, len(left) + 1) == (bool(added), convolutions)
+        node.target = doubles[node.target]
         (found,) = interpreter(graph)(*args)
     torch.testing.assert_close(found, fn(*args), rtol=1e-4, atol=1e-5)
+
+
+def test_sums_that_cudnn_does_not_finish(monkeypatch):
+    """What somebody else reads too, what is another size, what is scaled, what has its channels elsewhere."""
+    monkeypatch.setattr(epilogues, "gains", lambda node: True)
+    image = IMAGE.contiguous(memory_format=torch.channels_last)
+    norm = lambda x, w, b: F.batch_norm(F.conv2d(x, w), b, b)
+    other = torch.empty_like(norm(image, KERNEL, torch.rand(4)))
+    for kept in (
+        lambda x, w, v, b: (lambda y: (y, (y + v).relu()))(norm(x, w, b)),
+        lambda x, w, v, b: (lambda y: (y, y.relu()))(norm(x, w, b) + v),
+        lambda x, w, v, b: torch.add(norm(x, w, b), v, alpha=2).relu(),
+        lambda x, w, v, b: (norm(x, w, b) + v[:, :1]).relu(),
+        lambda x, w, v, b: (norm(x, w, b) + v.contiguous()).relu(),
+        lambda x, w, v, b: (norm(x, w, b) + 1).relu(),
+    ):
+        with torch.no_grad():
+            graph = _finished(kept, (image, KERNEL, other, torch.rand(4)))
+        assert not any("cudnn" in str(n.target) for n in graph.graph.nodes)
 
 
 def test_max_pools_on_a_gpu():
