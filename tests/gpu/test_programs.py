@@ -125,6 +125,44 @@ def test_big_results_are_never_held_twice():
         torch.testing.assert_close(y, x.sin() + 1)
 
 
+def test_an_activation_takes_no_second_block(monkeypatch):
+    monkeypatch.setattr(recording, "FEWEST", 1 << 30)
+    w, v, x = _randn(64, 4096), _randn(4096, 64), _randn(2048, 64)
+    compiled = dovetail.compile(lambda x: F.gelu(x @ w) @ v)
+    compiled(x), compiled(x)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    compiled(x)
+    assert torch.cuda.max_memory_allocated() - before < 1.5 * 4 * 2048 * 4096
+
+
+def _normed(x, w):
+    y = x @ w
+    return F.layer_norm(y, y.shape[-1:]) @ w.t() + y.mean()
+
+
+#: Kernels between products, which may write over what they read.
+OVER = {
+    "softmax": lambda x, w: torch.softmax(x @ w, -1) @ w.t(),
+    "two results": lambda x, w: ((y := x @ w).sin(), y.cos() @ w.t()),
+    "rows and their sums": lambda x, w: ((y := torch.log_softmax(x @ w, -1)) @ w.t(), y.sum(-1)),
+    "a residual": lambda x, w: F.gelu(x @ w) @ w.t() + x,
+    "transposed": lambda x, w: (x @ w).t().exp() @ x,
+    "reversed": lambda x, w: (x @ w).flip(-1) @ w.t(),
+    "read twice": _normed,
+}
+
+
+@pytest.mark.parametrize("name", OVER)
+@pytest.mark.parametrize("rows, inner", [(5, 7), (64, 33), (300, 1000), (3, 20000)])
+def test_results_over_inputs(name, rows, inner):
+    compiled, w = dovetail.compile(OVER[name]), _randn(16, inner) / 16
+    for _ in range(4):
+        x = _randn(rows, 16)
+        torch.testing.assert_close(compiled(x, w), OVER[name](x, w), rtol=1e-4, atol=1e-3)
+
+
 def test_no_more_memory_than_eager():
     """What libraries take for a stream is taken once."""
     found = []
