@@ -53,7 +53,7 @@ def choose(
     networkx = importlib.import_module("networkx")  # 0.3 s that only a program with a backward pass should pay
     network = networkx.DiGraph()
     network.add_nodes_from((SOURCE, SINK))
-    depth = _depths(candidates)
+    depth = _depths(candidates, _continued(candidates))
     for node in candidates:
         cost = None if node in exposed and node not in written else _cost(node, depth[node], written, late)
         network.add_edge((node, "in"), (node, "out"), **({} if cost is None else {"capacity": cost}))
@@ -75,8 +75,23 @@ def choose(
     )
 
 
-def _depths(candidates: list[Node]) -> dict[Node, int]:
-    """How many operators run again when a value is not kept; 0 for what must not be computed again."""
+def _continued(candidates: list[Node]) -> set[Node]:
+    """Concatenations one of which begins with all of another: put together again, they share one buffer
+    (`schedule/concat.py`), so that keeping their parts once serves all of them.
+    """
+    parts = {n: (n.args[1:], *n.args[0]) for n in candidates if n.target is torch.ops.aten.cat.default}  # type: ignore
+    known, found = {p: n for n, p in parts.items()}, set()
+    for node, own in parts.items():
+        shorter = {known[own[:k]] for k in range(2, len(own)) if own[:k] in known}
+        found |= shorter | {node} if shorter else shorter
+    return found
+
+
+def _depths(candidates: list[Node], cheap: set[Node]) -> dict[Node, int]:
+    """How many operators run again when a value is not kept; 0 for what must not be computed again.
+
+    `cheap` may run again whatever the operator.
+    """
     depth: dict[Node, int] = {}
     for node in candidates:
         before = max((depth.get(n, 0) for n in node.all_input_nodes), default=0)
@@ -85,7 +100,7 @@ def _depths(candidates: list[Node]) -> dict[Node, int]:
         elif _is_view(node):
             depth[node] = before or 1
         else:
-            depth[node] = before + 1 if _cheap(node) and before < CHAIN else 0
+            depth[node] = before + 1 if (node in cheap or _cheap(node)) and before < CHAIN else 0
     return depth
 
 

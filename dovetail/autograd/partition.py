@@ -163,6 +163,7 @@ def _backward(
         for each in _missing(node, made.env, order):
             made.copy(each)
     made.output(gradients)
+    _look_at_arguments(made.graph)
     sizes = unknown_sizes(made.graph)
     for size in sizes:
         with made.graph.inserting_before(after):
@@ -170,6 +171,23 @@ def _backward(
     made.graph.erase_node(after)
     used = {n.name: joint.aten.constants[n.name] for n in constants}
     return AtenGraph(made.graph, (), used), sizes
+
+
+def _look_at_arguments(graph: torch.fx.Graph) -> None:
+    """A relu's derivative looks at its result. Where that is computed again, its argument says the same: if something
+    else wants the result in memory, the derivative need not read it back.
+
+    before:  %relu = relu(%x);  %g = threshold_backward(%tangent, %relu, 0)
+    after:   %g = threshold_backward(%tangent, %x, 0)
+    """
+    for node in list(graph.nodes):
+        if node.target is torch.ops.aten.threshold_backward.default:
+            _, result, threshold = node.args
+            computed = isinstance(result, Node) and result.target is torch.ops.aten.relu.default
+            if computed and isinstance(threshold, (int, float)) and threshold >= 0:
+                node.update_arg(1, result.args[0])
+                if not result.users:
+                    graph.erase_node(result)
 
 
 def _missing(node: Node, known: dict[Node, Node], order: dict[Node, int]) -> list[Node]:

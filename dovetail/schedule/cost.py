@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.ir.liveness import nodes
-from dovetail.ir.loops import Const, Expr, Index, Local, Op, Param
+from dovetail.ir.loops import Const, Expr, Index, Load, Local, Op, Param
 
 #: Relative throughput on current CPUs and GPUs; every other operator counts 1.
 EXPENSIVE: dict[str, int] = {
@@ -29,6 +29,10 @@ def cost(expr: Expr) -> int:
     return sum(map(weight, nodes([expr])))
 
 
-def big_loads(expr: Expr) -> int:
+def big(expr: Expr) -> list[Load]:
     """Distinct loads of as many elements as the expression has; a number for each row or column is small."""
-    return sum(bool(load.symbols) and load.symbols >= expr.symbols for load in expr.loads)
+    return [load for load in expr.loads if load.symbols and load.symbols >= expr.symbols]
+
+
+def big_loads(expr: Expr) -> int:
+    return len(big(expr))

@@ -4,7 +4,8 @@ before:  t[i, j] = a[i, j] + 1;   out[i, j] = exp(t[i, j])
 after:   out[i, j] = exp(a[i, j] + 1)
 
 A producer is inlined when its value is read in one group only and not computed more often than it
-is now, or when computing it again costs less than reading it back.
+is now, or when computing it again costs less than reading it back: it is made of one tensor, or its
+readers have read what it is made of.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dovetail.ir.loops import (
     map_exprs,
     rewrite,
 )
-from dovetail.schedule.cost import CHEAP, big_loads, cost
+from dovetail.schedule.cost import CHEAP, big, big_loads, cost
 from dovetail.schedule.simplify import Simplifier
 
 #: A kernel's expression is not grown beyond this many distinct nodes.
@@ -135,11 +136,29 @@ def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]
     price = sum(map(cost, values))
     if len(pieces) == 1 and price <= CHEAP and big_loads(values[0]) <= 1:
         return True
+    if len(pieces) == 1 and price <= 2 * CHEAP and _at_hand(pieces[0][0], uses):
+        return True
     if len(pieces) > MOST_PIECES or (len(pieces) > 1 and price > CHEAP * len(pieces)):
         return False
     if len({id(g) for g, _ in uses}) > 1 or sum(1 for _ in nodes(values)) > LARGEST:
         return False
     return len({load for _, load in uses}) == 1 and not any(_repeats(g, load) for g, load in uses)
+
+
+def _at_hand(store: Store, uses: list[tuple[Group, Load]]) -> bool:
+    """Do the readers together read no more bytes without the value than with it, and with its being stored?"""
+    own = {load.buffer.name: load.buffer for load in big(store.value)}
+    readers: dict[int, list[Load]] = defaultdict(list)
+    groups = {id(group): group for group, _ in uses}
+    for group, load in uses:
+        readers[id(group)].append(load)
+    more = 0
+    for key, found in readers.items():
+        if len(set(found)) > 1 or _repeats(groups[key], found[0]):
+            return False
+        known = {load.buffer.name for load in loads(groups[key])}
+        more += sum(b.dtype.itemsize for name, b in own.items() if name not in known) - store.buffer.dtype.itemsize
+    return len(own) == 2 and more <= store.buffer.dtype.itemsize
 
 
 def _repeats(group: Group, load: Load) -> bool:

@@ -125,6 +125,48 @@ def test_what_follows_a_batch_norm_is_computed_again():
     assert "aten.relu.default" in targets(split.backward)
 
 
+def test_concatenations_that_begin_alike_are_put_together_again():
+    """Their parts, kept once, serve all of them."""
+
+    def layers(x, v, w):
+        first = x.sin()
+        second = torch.cat([first, first @ v], 1)
+        third = torch.cat([first, first @ v, second @ w], 1)
+        return (second.exp() + third[:, 4:].exp()).sum()
+
+    split = pair(layers, leaf(32, 4), leaf(4, 4), leaf(8, 4))
+    assert split.kept == (0, 1, 2) and names(split) == ["mm", "mm_2"]
+    assert targets(split.backward).count("aten.cat.default") == 2
+
+
+def test_a_concatenation_alone_is_kept():
+    split = pair(lambda x, y, w: torch.cat([x @ w, y @ w], 1).exp().sum(), leaf(32, 4), leaf(32, 4), leaf(4, 4))
+    assert names(split) == ["cat"] and "aten.cat.default" not in targets(split.backward)
+
+
+def test_the_derivative_of_relu_looks_at_what_is_computed_again():
+    split = pair(lambda x, w: (x.sin().relu() @ w), leaf(8, 4), leaf(4, 6))
+    check(split.backward, """
+        graph(%x0: f32[8, 4], %x1: f32[4, 6], %tangent_0: f32[8, 6])
+        %sin = aten.sin(%x0) f32[8, 4]
+        %relu = aten.relu(%sin) f32[8, 4]
+        %t = aten.t(%relu) f32[4, 8] strides (1, 4)
+        %mm_1 = aten.mm(%t, %tangent_0) f32[4, 6]
+        %t_1 = aten.t(%x1) f32[6, 4] strides (1, 6)
+        %mm_2 = aten.mm(%tangent_0, %t_1) f32[8, 4]
+        %threshold_backward = aten.threshold_backward(%mm_2, %sin, 0) f32[8, 4]
+        %cos = aten.cos(%x0) f32[8, 4]
+        %mul = aten.mul.Tensor(%threshold_backward, %cos) f32[8, 4]
+        return (%mul, %mm_1)
+    """)
+
+
+def test_the_derivative_of_relu_looks_at_what_is_kept():
+    split = pair(lambda x, w: (x @ w).relu().sin(), leaf(8, 4), leaf(4, 6))
+    (call,) = [n for n in split.backward.graph.nodes if n.target is torch.ops.aten.threshold_backward.default]
+    assert call.args[1].op == "placeholder"
+
+
 def test_convolutions_get_images_in_their_fastest_layout():
     split = pair(lambda x, w: torch.conv2d(x, w).relu(), leaf(2, 16, 32, 32), leaf(8, 16, 3, 3))
     (call,) = [n for n in split.backward.graph.nodes if n.target is torch.ops.aten.convolution_backward.default]

@@ -146,6 +146,15 @@ FOLD = {
         %clone = aten.clone(%x0)
         %view = aten.view(%clone, [32])
         return (%view)"""),
+    "concatenation of one": (lambda x: torch.cat([x, x[:0]]).sin() + torch.cat([x], 1), """
+        %slice_1 = aten.slice.Tensor(%x0, 0, 0, 0)
+        %cat = aten.cat([%x0, %slice_1])
+        %sin = aten.sin(%cat)
+        %add = aten.add.Tensor(%sin, %x0)
+        return (%add)"""),
+    "returned concatenation": (lambda x: torch.cat([x]), """
+        %cat = aten.cat([%x0])
+        return (%cat)"""),
     "whole slices and expansions": (lambda x: x[:, 0:8][:].expand(4, 8).expand(-1, -1).sin(), """
         %sin = aten.sin(%x0)
         return (%sin)"""),
@@ -203,6 +212,20 @@ def test_channels_last():
         return (%view)"""
     apply = functools.partial(prefer_channels_last, options=Options())
     assert after(fn, IMAGE, KERNEL, SQUARE, passes=(apply,)) == lines(expected)
+
+
+def test_eager_layouts_are_restored_where_a_value_is_made():
+    expected = """
+        %clone = aten.clone(%x0, memory_format=channels_last)
+        %convolution = aten.convolution(%clone, %x1, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        %empty_strided_default = aten.empty_strided([2, 4, 8, 8], [256, 64, 8, 1], dtype=f32, device=cpu)
+        %copy_default = aten.copy(%empty_strided_default, %convolution)
+        %relu = aten.relu(%convolution)
+        %sum_1 = aten.sum(%relu)
+        return (%copy_default, %sum_1)"""
+    apply = functools.partial(prefer_channels_last, options=Options())
+    fn = lambda x, k: (lambda y: (y, y.relu().sum()))(F.conv2d(x, k, padding=1))
+    assert after(fn, IMAGE, KERNEL, passes=(apply,)) == lines(expected)
 
 
 def test_numbers_from_the_cpu():

@@ -68,6 +68,8 @@ CASES = {
     "causal mask": (lambda x: x.masked_fill(torch.arange(16) > torch.arange(80)[:, None], 0.0), (WIDE,), 1),
     "mutation": (lambda x: x.clone().add_(1).mul_(2), (A,), 1),
     "max with indices": (lambda x: x.exp().max(-1), (WIDE,), None),
+    "two readers of one operand": (lambda x, y: (lambda t: ((t * x).sum(0), t - x * x.sum(0)))(x * y), (WIDE, WIDE + 1), 2),
+    "two readers of neither": (lambda x, y: (lambda t: (t.sum(0), t - t.sum(0)))(x * y), (WIDE, WIDE + 1), 3),
     "scalar chain": (lambda x: (x.sum() + 1).sin() * x, (A,), None),
 }
 

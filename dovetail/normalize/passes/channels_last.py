@@ -193,11 +193,12 @@ class _Layout:
                 again.meta["val"] = eager
                 restored[value] = again
         elif isinstance(eager, torch.Tensor) and not all_same(eager.stride(), value.meta["val"].stride()):
-            restored[value] = self.laid_out(value, eager, output)
+            restored[value] = self.laid_out(value, eager)
         return restored[value]
 
-    def laid_out(self, value: torch.fx.Node, eager: Any, output: torch.fx.Node) -> torch.fx.Node:
-        with self.graph.inserting_before(output):
+    def laid_out(self, value: torch.fx.Node, eager: Any) -> torch.fx.Node:
+        """At once, while the value is in a cache and before other values need memory."""
+        with self.graph.inserting_before(value.next):
             if _same_memory(eager, value.meta["val"]):
                 made = self.graph.call_function(
                     aten.as_strided.default, (value, list(eager.size()), list(eager.stride()))

@@ -55,7 +55,7 @@ def _counts_from_storage(node: Node) -> bool:
 
 def _begins_alike(copy: Node) -> bool:
     """Does the copy begin where its argument does, each in its storage?"""
-    a, b = copy.args[0].meta["val"], copy.meta["val"]  # type: ignore[union-attr]
+    a, b = copy.all_input_nodes[0].meta["val"], copy.meta["val"]
     return same(a.storage_offset(), b.storage_offset())
 
 
@@ -117,8 +117,14 @@ def _expand(node: Node) -> Node | None:
     return _unchanged(node)
 
 
+def _of_one(node: Node) -> Node | None:
+    """The one tensor that there is to concatenate."""
+    parts = node.args[0]
+    return parts[0] if len(parts) == 1 and _same(parts[0].meta["val"], node.meta["val"]) else None  # type: ignore
+
+
 #: Copies: where the memory itself is seen, they stay.
-_COPIES = frozenset((aten.clone.default, aten._to_copy.default))
+_COPIES = frozenset((aten.clone.default, aten._to_copy.default, aten.cat.default))
 
 FOLDS: dict[Any, Fold] = {
     aten.view.default: _view,
@@ -130,4 +136,5 @@ FOLDS: dict[Any, Fold] = {
     aten.clone.default: _unchanged,
     aten._to_copy.default: _unchanged,
     aten.alias.default: _unchanged,
+    aten.cat.default: _of_one,
 }
