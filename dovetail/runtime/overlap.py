@@ -8,8 +8,10 @@ which a written input shares memory with another one, or several of its own elem
 
 from __future__ import annotations
 
+import bisect
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,25 +47,53 @@ def protect(call: Call, eager: Call, written: Sequence[int], inputs: Sequence[An
     return _by_address(call, eager, frozenset(written), spans, fixed)
 
 
+@dataclass(frozen=True)
+class _Good:
+    """A call whose inputs did not overlap: addresses, layouts that change, where written memory begins and ends."""
+
+    addresses: list[int]
+    layouts: list[Any]
+    starts: list[int]
+    ends: list[int]
+
+    def shares(self, address: int, size: int) -> bool:
+        """Does memory overlap what this call wrote to?"""
+        before = bisect.bisect_left(self.starts, address + size)
+        return size > 0 and before > 0 and self.ends[before - 1] > address
+
+
 def _by_address(call: Call, eager: Call, written: frozenset[int], spans: list[Any], fixed: list[Any]) -> Call:
     """The addresses decide, with the layouts of inputs whose own change (None in `spans`); those of the last good call
-    need no second look."""
+    need no second look, and where what is written stayed in its place, only what moved does (new gradients)."""
     tensors = [k for k, n in enumerate(spans) if n != 0]
     chosen = None if len(tensors) == len(spans) else operator.itemgetter(*tensors, 0)  # never one alone: a tuple
     changing = [k for k, n in enumerate(spans) if n is None]
-    last: tuple[list[int], list[Any]] = [], []
+    last = _Good([], [], [], [])
+
+    def overlap(addresses: list[int], layouts: list[Any], inputs: Sequence[Any]) -> bool:
+        nonlocal last
+        good = last
+        if good.addresses and not changing:
+            moved = [k for k, (now, then) in enumerate(zip(addresses, good.addresses, strict=True)) if now != then]
+            if not any(tensors[k] in written for k in moved):
+                if any(good.shares(addresses[k], spans[tensors[k]]) for k in moved):
+                    return True
+                last = replace(good, addresses=addresses)
+                return False
+        sizes = [span(inputs[k]) if spans[k] is None else spans[k] for k in tensors]
+        places = list(zip(tensors, addresses, sizes, strict=True))
+        if any(k in written and overlaps_itself(inputs[k]) for k in changing) or collide(places, written, fixed):
+            return True
+        own = sorted((a, a + n) for k, a, n in places if n and k in written)
+        last = _Good(addresses, layouts, [start for start, _ in own], [end for _, end in own])
+        return False
 
     def protected(*inputs: Any) -> Any:
-        nonlocal last
         addresses = list(map(_address, inputs if chosen is None else chosen(inputs)[:-1]))
         layouts = [(inputs[k].shape, inputs[k].stride()) for k in changing]
-        if (addresses, layouts) != last:
-            sizes = [span(inputs[k]) if spans[k] is None else spans[k] for k in tensors]
-            folded = any(k in written and overlaps_itself(inputs[k]) for k in changing)
-            if folded or collide(list(zip(tensors, addresses, sizes, strict=True)), written, fixed):
-                return eager(*inputs)
-            last = addresses, layouts
-        return call(*inputs)
+        if addresses == last.addresses and layouts == last.layouts or not overlap(addresses, layouts, inputs):
+            return call(*inputs)
+        return eager(*inputs)
 
     return protected
 

@@ -104,3 +104,15 @@ def test_span_counts_to_the_end_of_the_last_element():
 def test_a_program_that_writes_nothing_pays_nothing():
     call = lambda x: x
     assert protect(call, lambda x: None, [], [torch.zeros(2)], []) is call
+
+
+def test_only_what_moved_is_looked_at_again():
+    """Inputs 0 and 1 are written to and stay; whatever 2 then shares with them is found."""
+    block = torch.zeros(64)
+    written = [block[8:16], block[32:40]]
+    call = protect(lambda *inputs: "compiled", lambda *inputs: "eager", [0, 1], [*written, torch.zeros(8)], [])
+    assert call(*written, torch.zeros(8)) == "compiled"
+    where = {0: "compiled", 1: "eager", 15: "eager", 16: "compiled", 24: "compiled", 25: "eager", 40: "compiled"}
+    assert {first: call(*written, block[first : first + 8]) for first in where} == where
+    assert call(written[0], block[16:24], block[20:28]) == "eager"
+    assert call(written[0], block[16:24], block[32:40]) == "compiled"

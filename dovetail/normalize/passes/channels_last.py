@@ -198,6 +198,8 @@ class _Layout:
 
     def laid_out(self, value: torch.fx.Node, eager: Any) -> torch.fx.Node:
         """At once, while the value is in a cache and before other values need memory."""
+        if value.target is operator.getitem:
+            value.args[0].append(value)  # type: ignore[union-attr]
         with self.graph.inserting_before(value.next):
             if _same_memory(eager, value.meta["val"]):
                 made = self.graph.call_function(
