@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import decimal
 from functools import cache
 from types import CodeType, FunctionType, GenericAlias
 from typing import Any
@@ -33,10 +34,12 @@ from dovetail.capture.marked import call_marked
 from dovetail.capture.modules import call_module
 from dovetail.capture.scripted import call_scripted
 from dovetail.capture.torchtable import graph_functions, tensor_methods
+from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue
-from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
+from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
+from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import function_parts
 from dovetail.ir import marks
 from dovetail.ir.literals import in_words
@@ -269,7 +272,7 @@ def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Valu
         native_args = [_folded(s, real, a) for a in args]
         native_kwargs = {k: _folded(s, real, v) for k, v in kwargs.items()}
     except NotNative:
-        if _may_refuse(real) and _known(args[0]) and not _takes_sequences(real, args):
+        if _may_refuse(real, args[-1]) and _known(args[0]):
             return NOT_IMPLEMENTED  # an operator of a number or string does not know the other operand
         name = getattr(real, "__qualname__", None) or in_words(real)
         return s.unsupported(
@@ -297,18 +300,17 @@ def _folded(s: Any, real: Any, value: Value) -> Any:
     return value.native() if by_type else settled.native(s, value)
 
 
-def _may_refuse(real: Any) -> bool:
-    """Is it an operator that leaves other operands to their own classes? Sequences ask theirs for an index instead."""
-    name = getattr(real, "__name__", None)
-    numbers = issubclass(getattr(real, "__objclass__", object), (int, float, complex, numpy.number, numpy.bool_))
-    return name in OF_TWO_OPERANDS and (numbers or name not in ASKING_FOR_AN_INDEX)
+def _may_refuse(real: Any, other: Value) -> bool:
+    """Is it an operator that leaves other operands to their own classes? Sequences ask theirs for an index instead.
 
-
-def _takes_sequences(real: Any, args: list[Value]) -> bool:
-    """NumPy's numbers make arrays of lists and tuples."""
-    return issubclass(real.__objclass__, numpy.generic) and any(isinstance(a, SequenceValue) for a in args)
-
-
+    NumPy's numbers make arrays of objects that are none, and a decimal number looks for a numerator.
+    """
+    name, cls = getattr(real, "__name__", None), getattr(real, "__objclass__", object)
+    if name not in OF_TWO_OPERANDS or issubclass(cls, decimal.Decimal):
+        return False
+    if issubclass(cls, numpy.generic):
+        return isinstance(other, (ArrayValue, TensorValue))
+    return issubclass(cls, (int, float, complex)) or name not in ASKING_FOR_AN_INDEX
 #: Methods that may answer that the other operand's class is to be asked.
 OF_TWO_OPERANDS = frozenset(
     f"__{reflected}{sign}__"

@@ -153,10 +153,13 @@ def _protocol(
             TypeError,
             f"{sign!r} not supported between instances of {left.cls.__name__!r} and {right.cls.__name__!r}",
         )
-    if sign == "+" and issubclass(left.cls, (list, tuple, str)):
-        kind = next(c.__name__ for c in (list, tuple, str) if issubclass(left.cls, c))
+    if sign == "+" and issubclass(left.cls, JOINED):
+        kind = next(c.__name__ for c in JOINED if issubclass(left.cls, c))
         return s.throw(TypeError, f'can only concatenate {kind} (not "{right.cls.__name__}") to {kind}')
     return s.throw(TypeError, message)
+
+
+JOINED = (list, tuple, str, deque)
 
 
 def _attempt(s: Any, method: Value, other: Value, second: list[tuple[Value, Value, str]], message: str) -> Value:
@@ -221,20 +224,19 @@ def _tensor_to_none(left: Value, right: Value) -> bool:
 
 def _equality(s: Any, sign: str, left: Value, right: Value, instruction: bool) -> Value:
     want = sign == "=="
-    if isinstance(left, MethodValue) and isinstance(right, MethodValue):
-        return boolean((same(s, left.function, right.function) and same(s, left.receiver, right.receiver)) is want)
-    if type(left) is KnownValue and isinstance(right, (KnownValue, Const)):
-        return native_call(s, COMPARE[sign][0], left.real, right.native())
+    both = (left, right)
+    if KnownValue in map(type, both) and all(isinstance(v, (KnownValue, Const)) for v in both):
+        return native_call(s, COMPARE[sign][0], left.native(), right.native())
     if isinstance(left, MethodValue) and isinstance(right, MethodValue):
         equal_parts = same(s, left.function, right.function) and same(s, left.receiver, right.receiver)
         return boolean(equal_parts is want)
     name = "__eq__" if want else "__ne__"
     for receiver, other in ((left, right), (right, left)):
-        if type(receiver) in IDENTITY:
+        if _by_identity(receiver):
             continue
         if _defines(s, receiver, name):
             method = s.find_special(receiver, name)
-            second = name if receiver is left and type(right) not in IDENTITY and _defines(s, right, name) else None
+            second = name if receiver is left and not _by_identity(right) and _defines(s, right, name) else None
             parts = {"left": left, "right": right, "first": receiver, "method": Const(second), "equal": boolean(want)}
             call = functools.partial(s.call, method, other)
             result = remaining(s, equate, parts, method, call) if instruction else call()
@@ -252,7 +254,12 @@ def _defines(s: Any, value: Value, name: str) -> bool:
     return s.static(value.cls, name) is not s.static(object, name)
 
 
-IDENTITY = (FunctionValue, MethodValue, ClassValue, KnownValue)
+def _by_identity(value: Value) -> bool:
+    """Functions and classes are equal to themselves alone; other native objects, such as dates, are asked."""
+    return type(value) in IDENTITY or type(value) is KnownValue and callable(value.real)
+
+
+IDENTITY = (FunctionValue, MethodValue, ClassValue)
 
 
 def equal(s: Any, left: Value, right: Value) -> bool:
@@ -317,7 +324,7 @@ def truth(s: Any, value: Value) -> bool:
             "Use torch.where or torch.cond, or move the branch out of the compiled function.",
         )
     for name in ("__bool__", "__len__"):
-        if s.static(value.cls, name) is not MISSING and type(value) not in IDENTITY:
+        if s.static(value.cls, name) is not MISSING:
             method = s.find_special(value, name)
             call = functools.partial(s.call, method)
             rest = decide if name == "__bool__" else outlast
@@ -383,8 +390,10 @@ def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool
         if made is not None:
             return bool(made.native())
         return bool(native_call(s, operator.contains, container.value, item.value).native())
+    if isinstance(container, Const) and issubclass(container.cls, str) and not issubclass(item.cls, str):
+        s.throw(TypeError, f"'in <string>' requires string as left operand, not {item.cls.__name__}")
     method = s.find_special(container, "__contains__")
-    if method is not None and not isinstance(container, Const):
+    if method is not None and container.cls is not range:
         if not isinstance(container, SequenceValue) or _overrides(s, container, "__contains__"):
             call = functools.partial(s.call, method, item)
             parts = {"wanted": boolean(wanted)}

@@ -56,10 +56,8 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import Continuation
-from dovetail.ir.literals import literal
+from dovetail.ir.literals import has_literal, literal
 from dovetail.ir.source import Attr, Computed, Source
-
-LITERALS = (int, str, bytes, bool, type(None))
 
 
 class Rebuilder:
@@ -143,7 +141,7 @@ class Rebuilder:
 
     def const(self, value: Const) -> str:
         obj = value.value
-        if type(obj) in LITERALS or type(obj) is float and math.isfinite(obj):
+        if has_literal(obj):
             return literal(obj)
         if type(obj) is float and obj != obj and value.source is not None:  # it is equal to no other object
             return self.entry(value.source)

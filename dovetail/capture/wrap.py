@@ -43,6 +43,7 @@ from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.literals import has_literal
 from dovetail.ir.source import Arg, At, Attr, Bound, Got, Item, OwnDict, RawItem, RawView, Source, path
 
 Wrapper = Callable[[Any, Any, "Source | None"], Value]
@@ -353,8 +354,7 @@ def _read_dict(s: Any, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]
     reach = _item_source(s, type(obj), dict)
     entries = {}
     for k, key in enumerate(keys):
-        literal = isinstance(key, (str, int, float, bool, type(None), bytes))
-        item = reach(source, key) if literal else At(source, s.bind(key))
+        item = reach(source, key) if has_literal(key) else At(source, s.bind(key))
         known, own = _entry_key(s, key, KeyAt(source, k))
         entries[own] = (known, Lazy(dict.__getitem__(obj, key), item))
     return entries

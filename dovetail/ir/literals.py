@@ -7,6 +7,7 @@ for people runs none of the user's code, as `repr` of an object would.
 from __future__ import annotations
 
 import enum
+import math
 import types
 from itertools import islice
 from typing import Any
@@ -24,6 +25,12 @@ def literal(value: Any) -> str:
     return repr(value)
 
 
+def has_literal(value: Any) -> bool:
+    """Is `literal(value)` Python that gives it again? Not of infinity, nor of what other classes than these made."""
+    return type(value) in LITERALS and (type(value) is not float or math.isfinite(value))
+
+
+LITERALS = (int, str, float, bool, bytes, types.NoneType)
 MOST_BITS = 2048  # an integer of as many is written in decimal wherever limits are set
 
 

@@ -26,7 +26,7 @@ from dovetail.capture.operators import BINARY, COMPARE, UNARY
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean
 from dovetail.capture.values.callables import KnownValue, PyModuleValue
-from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, TupleValue
+from dovetail.capture.values.containers import DictValue, Entries, ListValue, SetEntries, SetValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, OpaqueValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import Called
@@ -236,25 +236,32 @@ def _copy_list(s: Any, value: Any, memo: Any) -> Value:
 
 
 def _copy_tuple(s: Any, value: Any, memo: Any) -> Value:
-    if memo is None:
-        return value  # type: ignore[no-any-return]
+    """Of other classes a copy is made whatever they hold."""
     items = value.all(s)
-    made = [copied(s, v, memo) for v in items]
-    unchanged = value.cls is tuple and all(map(operator.is_, made, items))
-    return value if unchanged else TupleValue(made, value.cls)  # type: ignore[no-any-return]
+    made = [_inner(s, v, memo) for v in items]
+    if memo is not None and id(value) in memo:  # it holds what holds it
+        return memo[id(value)]  # type: ignore[no-any-return]
+    if value.cls is tuple and all(map(operator.is_, made, items)):
+        return value  # type: ignore[no-any-return]
+    return _copy_attributes(s, value, TupleValue(made, value.cls), memo)
 
 
 def _copy_dict(s: Any, value: Any, memo: Any) -> Value:
     made = DictValue(value.cls)
     made.default_factory = value.default_factory
     _copy_attributes(s, value, made, memo)
-    made.entries = {n: (k, _inner(s, value.get(s, n), memo)) for n, (k, _) in value.entries.items()}
+    entries = Entries()
+    for native_key, (key, _) in value.entries.items():
+        copy_of_key, item = _inner(s, key, memo), value.get(s, native_key)
+        entries[s.hashable(copy_of_key) if copy_of_key is not key else native_key] = copy_of_key, _inner(s, item, memo)
+    made.entries = entries
     return made
 
 
 def _copy_set(s: Any, value: Any, memo: Any) -> Value:
     if memo is not None:
-        return s.call(s.wrap(value.cls, None), ListValue([copied(s, v, memo) for v in s.unpack(value)]))  # type: ignore[no-any-return]
+        memo[id(value)] = s.call(s.wrap(value.cls, None), ListValue([copied(s, v, memo) for v in s.unpack(value)]))
+        return memo[id(value)]  # type: ignore[no-any-return]
     if value.cls is frozenset:
         return value  # type: ignore[no-any-return]
     made = SetValue(value.cls)

@@ -230,11 +230,15 @@ def _rotate(s: Any, v: Any, count: Value = ONE) -> None:
     mark(s, v, moves)
 
 
+def _alike(left: Value, right: Value) -> bool:
+    """Are both lists, both tuples or both deques? Others are neither put together nor compared."""
+    return any(issubclass(left.cls, kind) and issubclass(right.cls, kind) for kind in (list, tuple, deque))
+
+
 def _sequence_add(s: Any, v: Any, other: Value) -> Value:
-    kind = TupleValue if isinstance(v, TupleValue) else ListValue
-    if not isinstance(other, kind):
+    if not isinstance(other, SequenceValue) or not _alike(v, other):
         return NOT_IMPLEMENTED
-    made = kind([], _plain_class(v))
+    made = type(v)([], _plain_class(v))
     made.join(s, v)
     made.join(s, other)
     made.maxlen = _maxlen(s, v).native()
@@ -271,7 +275,7 @@ def _sequence_compare(sign: str) -> Method:
     function, _, _ = COMPARE[sign]
 
     def method(s: Any, v: Any, other: Value) -> Value:
-        if not isinstance(other, SequenceValue) or isinstance(v, TupleValue) is not isinstance(other, TupleValue):
+        if not isinstance(other, SequenceValue) or not _alike(v, other):
             return NOT_IMPLEMENTED
         left, right = v.all(s), other.all(s)
         for a, b in zip(left, right):
@@ -303,8 +307,16 @@ for _cls in (list, deque):
 for _name in ("__add__", "__mul__", "__rmul__", "__getitem__"):
     if _name in torch.Size.__dict__:
         known(torch.Size.__dict__[_name])(KNOWN[tuple.__dict__[_name]])
+
+
+def _size_radd(s: Any, v: Any, other: Value) -> Value:
+    if not isinstance(other, TupleValue):
+        return NOT_IMPLEMENTED
+    return TupleValue([*other.all(s), *v.all(s)], torch.Size)
+
+
 if "__radd__" in torch.Size.__dict__:
-    methods(torch.Size, "__radd__")(lambda s, v, other: TupleValue([*other.all(s), *v.all(s)], torch.Size))
+    methods(torch.Size, "__radd__")(_size_radd)
 for _cls in (list, deque):
     methods(_cls, "__reversed__")(backwards)
 known(tuple.__hash__)(lambda s, args, kwargs: s.call(s.wrap(hash, None), TupleValue(args[0].all(s))))

@@ -1,0 +1,36 @@
+"""Operations on Python values that differ from call to call, compiled once; `tests.fuzz.values` found each line.
+
+A line has the operation on `a` and `b`, then the calls. They see what a call returns, raises and leaves in its values.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.values.__main__ import check
+
+LINES = """
+a + b ;; [collections.deque([1, 3]), torch.Size([1, 2])] ;; [[1], collections.deque([3])] ;; [torch.Size([1]), (2,)]
+a + b ;; [{1: p}, torch.Size([1, 2])] ;; [(1,), torch.Size([1, 2])]
+a == b ;; [[1], collections.deque([1])] ;; [collections.deque([1]), [1]] ;; [(1,), torch.Size([1])]
+[copy.copy(a) is a, copy.copy(a)] ;; [torch.Size([1, 3]), 0] ;; [Pt(1, 2), 0] ;; [(1, 2), 0]
+copy.deepcopy(a) == a ;; [{p: 1}, 0] ;; [{1: [2]}, 0] ;; [{q}, 0]
+[k is v for k, v in copy.deepcopy(a).items()] ;; [{p: p}, 0] ;; [collections.OrderedDict([(q, p)]), 0]
+[copy.deepcopy([a, b]), (lambda c: c[0] is c[1])(copy.deepcopy([a, a]))] ;; [([1],), 2] ;; [{1}, 2] ;; [{1: 2}, [3]]
+b in a ;; ["a", ()] ;; ["a", "a"] ;; [b"a", P] ;; [range(4), r1] ;; ["a", r1]
+[*a.values()] ;; [{np.float64(2): [1]}, 0] ;; [{nan: [1]}, 0] ;; [{float("inf"): [1]}, 0]
+dict.fromkeys([a]) == {b: None} ;; ["", ""] ;; [False, ""] ;; [float("nan")] * 2 ;; [(1,), 2] ;; [float("nan")] * 2
+[a, b].count(a) ;; [decimal.Decimal("1"), 1.0] ;; [1.0, decimal.Decimal("1")] ;; [decimal.Decimal("1"), True]
+[a == b, b != a] ;; [decimal.Decimal("0.5"), fractions.Fraction(1, 2)] ;; [datetime.timedelta(1), r1] ;; [len, r1]
+[not a, bool(a), a or b] ;; [decimal.Decimal("0"), 1] ;; [datetime.timedelta(0), 1] ;; [datetime.timedelta(1), 1]
+a < b ;; [np.int64(1), fractions.Fraction(1, 2)] ;; [fractions.Fraction(1, 2), np.float64(1)] ;; [np.int64(1), 2]
+""".strip().splitlines()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("line", LINES)
+def test_each_call_is_as_eager(line):
+    operation, *calls = line.split(" ;; ")
+    lines = ["from tests.fuzz.values.objects import *", "def operation(x, a, b):", f"    return x + 1, {operation}"]
+    outcome = check("\n".join([*lines, "def calls():", *(f"    yield {call}" for call in calls)]))
+    assert (outcome.difference, outcome.codes["break internal-error"]) == (None, 0)
