@@ -24,7 +24,8 @@ def rely_on_difference(s: Any, left: Value, right: Value) -> None:
 
 
 def same_number(s: Any, left: Any, right: Any) -> bool:
-    """`left is right` of floats: equal ones, and two that are no numbers, may be one object in one call only."""
+    """`left is right` of floats and the like: equal ones, and two that are no numbers, may be one object in one call.
+    """
     one = left.value is right.value
     if one or left.value == right.value or left.value != left.value and right.value != right.value:
         rely_on_identity(s, left, right, one)
@@ -33,8 +34,8 @@ def same_number(s: Any, left: Any, right: Any) -> bool:
 
 def same_varying(s: Any, left: Any, right: Any) -> bool:
     """The same of floats that are not equal, of which one varies: it may be no number in another call."""
-    one = (getattr(v, "real", MISSING) for v in (left, right))
-    one = next(one) is next(one) is not MISSING
+    first, second = (getattr(v, "real", getattr(v, "value", MISSING)) for v in (left, right))
+    one = first is second is not MISSING
     rely_on_identity(s, left, right, one)
     return one
 

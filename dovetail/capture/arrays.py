@@ -163,7 +163,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(native, (tuple, list)):
             kind = TupleValue if isinstance(native, tuple) else ListValue
             return kind([self.symbolic(v) for v in native])
-        return Const(native)
+        return self.s.from_native(native)
 
     def native(self, value: Value) -> Any:
         if isinstance(value, TensorValue):

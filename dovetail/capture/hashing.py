@@ -10,7 +10,7 @@ from types import FunctionType, NoneType
 from typing import Any
 
 from dovetail.capture.aliasing import rely_on_identity
-from dovetail.capture.values.array import NumberValue
+from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
 from dovetail.capture.values.containers import TupleValue
@@ -28,8 +28,8 @@ def hashable(s: Any, value: Value) -> Any:
         if isinstance(value.value, float) and value.value != value.value:  # equal to nothing but the same object
             rely_on_identity(s, value, Const(value.value), True)
         return value.value
-    if isinstance(value, NumberValue):
-        raise NotNative(value)  # it differs from call to call
+    if isinstance(value, ArrayValue) and value.scalar:
+        raise NotNative(value)  # a number that differs from call to call
     if value.type.__hash__ is None:
         s.throw(TypeError, f"unhashable type: {value.type.__name__!r}")
     if isinstance(value, MethodValue):

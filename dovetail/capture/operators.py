@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from dovetail.capture import counters, indexed, overrides, rows, scalars, settled
@@ -281,13 +282,17 @@ def same(s: Any, left: Value, right: Value) -> bool:
     if isinstance(left, Const) and isinstance(right, Const):
         if left.cls is not right.cls:
             return False
-        if isinstance(left.value, FLOATS):
+        if isinstance(left.value, REMADE):
             return same_number(s, left, right)
         return left.value is right.value or (
             type(left.value) is type(right.value) and isinstance(left.value, INTERNED) and left.value == right.value
         )
     if isinstance(left, KnownValue) and isinstance(right, KnownValue):
         return left.real is right.real
+    if isinstance(left, NumberValue) and isinstance(right, (NumberValue, Const)) and left.type is right.type:
+        return same_varying(s, left, right)
+    if isinstance(right, NumberValue) and isinstance(left, Const):
+        return same(s, right, left)
     if isinstance(left, FunctionValue) and isinstance(right, FunctionValue):
         if left.real is not MISSING and left.real is right.real:
             return True
@@ -302,6 +307,8 @@ def same(s: Any, left: Value, right: Value) -> bool:
 
 
 INTERNED, FLOATS = (int, str, bytes), (float, complex)
+#: What the entry knows by its value, and equal ones may be one object or several.
+REMADE = (*FLOATS, np.generic, np.dtype, range, torch.device)
 
 
 def truth(s: Any, value: Value) -> bool:

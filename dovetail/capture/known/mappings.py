@@ -168,7 +168,10 @@ def _same_dict(s: Any, v: Any, other: Value) -> Value:
     if not isinstance(other, DictValue) or not isinstance(v, DictValue):
         return NOT_IMPLEMENTED
     in_order = issubclass(v.cls, OrderedDict) and issubclass(other.cls, OrderedDict)
-    if list(v.entries) != list(other.entries) and (in_order or set(v.entries) != set(other.entries)):
+    if v.entries.keys() != other.entries.keys():
+        return boolean(False)
+    places = {key: place for place, key in enumerate(other.entries)}
+    if in_order and any(places[key] != place for place, key in enumerate(v.entries)):
         return boolean(False)
     return boolean(all(s.equal(v.get(s, k), other.get(s, k)) for k in v.entries))
 

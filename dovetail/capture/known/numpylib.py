@@ -24,6 +24,7 @@ from dovetail.capture.scalars import varies
 from dovetail.capture.tensors import METHODS
 from dovetail.capture.values.array import ArrayValue, NumberValue
 from dovetail.capture.values.base import ELLIPSIS, NONE, Const, NotNative, Value, boolean, is_singleton
+from dovetail.capture.values.callables import KnownValue
 from dovetail.capture.values.containers import SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator
 from dovetail.capture.values.tensor import TensorValue
@@ -203,7 +204,19 @@ def _plain_index(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
         refuse(s, "an array is indexed by a slice with a negative step")
 
 
+def _numbers(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
+    """PyTorch's NumPy finds whatever it cannot compare unequal; NumPy compares it item by item."""
+    for value in args:
+        if isinstance(value, SequenceValue):
+            _numbers(s, label, value.all(s), kwargs)
+        elif isinstance(value, (Const, KnownValue)) and not issubclass(value.cls, NUMBERS):
+            refuse(s, f"{label} is given a {value.cls.__name__}")
+
+
+NUMBERS = (int, float, complex, np.generic)
+
 CHECKS: dict[str, Callable[[Any, str, Args, Kwargs], None]] = {
+    **dict.fromkeys(("__eq__", "__ne__", "equal", "not_equal", "array_equal", "array_equiv"), _numbers),
     **dict.fromkeys(
         "floor_divide remainder mod fmod divmod __floordiv__ __rfloordiv__ __mod__ __rmod__ __divmod__ __rdivmod__ "
         "__ifloordiv__ __imod__".split(),
