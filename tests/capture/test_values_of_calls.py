@@ -31,6 +31,13 @@ a is b ;; [np.int64(1)] * 2 ;; [np.int64(1), np.int64(1)] ;; [range(3)] * 2 ;; [
 [[b].index(a), [a, b].count(a)] ;; [np.float64(2), np.float32(2)] ;; [False] * 2 ;; [np.float64("nan")] * 2
 dict.fromkeys([a]) == {b: None} ;; [np.int64(1), (1.0, 2)] ;; [(1.0, 2), np.int64(1)]
 a == b ;; [-0.0, frozenset({p, 1})] ;; [np.float32(2), R] ;; [[None], np.float32(2)] ;; [np.ones(2), [None, 1]]
+torch.tensor(a) + b ;; [np.float64(2)] * 2 ;; [np.int32(2), 1] ;; [np.float16(2), 1] ;; [np.bool_(1), 1] ;; [2.0, 1]
+torch.tensor([a, b]) ;; [np.float64(2), 1] ;; [np.float16(2), 1] ;; [np.bool_(1), 1] ;; [np.float32(2), 2.5]
+torch.as_tensor(np.sqrt(a)) ;; [1, 1] ;; [2, 1] ;; [3, 1] ;; [4, 1]
+[copy.copy(a) is a, copy.deepcopy(a) is a] ;; [datetime.timedelta(1), 1] ;; [slice(1, 2), 1] ;; [decimal.Decimal(1), 1]
+[copy.copy(a) is a, copy.deepcopy(a) is a] ;; [torch.device("cpu"), 1] ;; [np.float64(1), 1] ;; [C.A, 1] ;; [range(3), 1]
+dict(a) ;; [["ab", (1, 2)], 0] ;; [["ab", "c"], 0] ;; [[1], 0] ;; ["a", 0] ;; [collections.deque(["a"]), 0]
+a.update(b) ;; [{"b": 1}, "b"] ;; [{"b": 1}, ["cd", "e"]] ;; [{"b": 1}, [r2]] ;; [{"b": 1}, [[1, 2], [3, 4]]]
 """.strip().splitlines()
 
 

@@ -6,11 +6,13 @@ from collections import deque
 from functools import reduce
 from typing import Any
 
+import numpy
 import torch
 
 from dovetail.capture.known.table import known
 from dovetail.capture.scalars import varies
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.array import NumberValue
+from dovetail.capture.values.base import Const, NotNative, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.tensor import TensorValue
 
@@ -39,6 +41,8 @@ def from_data(s: Any, function: Any, args: Args, kwargs: Kwargs) -> Value:
     if not args and name not in kwargs:
         return s.torch_call(function, args, kwargs)
     (data, *more), rest = args or [kwargs[name]], {n: v for n, v in kwargs.items() if n != name}
+    if not more and "dtype" not in rest:
+        rest |= _own_dtype(s, function, data)
     if varies(data):
         return s.torch_call(torch.full, [TupleValue([]), data, *more], rest)
     if isinstance(data, SequenceValue):
@@ -49,6 +53,26 @@ def from_data(s: Any, function: Any, args: Args, kwargs: Kwargs) -> Value:
             return s.torch_call(torch.as_tensor, [data, *more], _without_grad(s, kwargs))
         data = ListValue(data.all(s)) if issubclass(data.cls, deque) else data
     return s.torch_call(function, [data, *more], rest)
+
+
+def _own_dtype(s: Any, function: Any, data: Value) -> Kwargs:
+    """The dtype of NumPy's numbers, which the graph has as Python's."""
+    if varies(data):
+        return {"dtype": Const(_dtype(data))} if issubclass(data.cls, numpy.generic) else {}
+    if not _has_numpy(s, data):
+        return {}
+    try:
+        return {"dtype": Const(function(data.native(), device="cpu").dtype)}  # a meta tensor takes what this refuses
+    except NotNative:
+        return {}
+    except (TypeError, ValueError, RuntimeError) as error:
+        return s.throw_native(error)  # type: ignore[no-any-return]
+
+
+def _has_numpy(s: Any, data: Value) -> bool:
+    if isinstance(data, SequenceValue):
+        return any(_has_numpy(s, item) for item in data.all(s))
+    return isinstance(data, NumberValue) or isinstance(data, Const) and issubclass(data.cls, numpy.generic)
 
 
 def _without_grad(s: Any, kwargs: Kwargs) -> Kwargs:

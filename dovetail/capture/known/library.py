@@ -26,7 +26,16 @@ from dovetail.capture.operators import BINARY, COMPARE, UNARY
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean
 from dovetail.capture.values.callables import KnownValue, PyModuleValue
-from dovetail.capture.values.containers import DictValue, Entries, ListValue, SetEntries, SetValue, TupleValue
+from dovetail.capture.values.containers import (
+    LITERALS,
+    DictValue,
+    Entries,
+    ListValue,
+    SetEntries,
+    SetValue,
+    SliceValue,
+    TupleValue,
+)
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, OpaqueValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import Called
@@ -167,11 +176,33 @@ def _copy_array(s: Any, value: ArrayValue, memo: dict[int, Value] | None) -> Val
 
 
 def _copy_native(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
-    """Itself, if it never changes, as what is hashed by its value does not."""
+    """By Python, if it never changes, as what is hashed by its value does not: itself, or an equal one."""
     cls = value.cls
-    if issubclass(cls, _ATOMS) or cls.__hash__ not in (None, object.__hash__):
+    if issubclass(cls, _ATOMS):
         return value
-    return _by_python(s, value)
+    if cls.__hash__ in (None, object.__hash__):
+        return _by_python(s, value)  # type: ignore[no-any-return]
+    made = copy.copy(value.native()) if memo is None else copy.deepcopy(value.native())
+    found = value if made is value.native() else s.from_native(made)
+    if memo is not None:
+        memo[id(value)] = found
+    return found  # type: ignore[no-any-return]
+
+
+def _copy_const(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
+    """A number from outside is not looked at: it is itself."""
+    return value if value.cls in LITERALS else _copy_native(s, value, memo)
+
+
+def _copy_slice(s: Any, value: SliceValue, memo: dict[int, Value] | None) -> Value:
+    parts = (value.start, value.stop, value.step)
+    if memo is None or copy.deepcopy(ONE_SLICE) is ONE_SLICE:
+        return value
+    memo[id(value)] = SliceValue(*(copied(s, part, memo) for part in parts))
+    return memo[id(value)]
+
+
+ONE_SLICE = slice(1)
 
 
 _ATOMS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, weakref.ref)
@@ -282,6 +313,8 @@ _HEAP_TYPE = 1 << 9  # of classes that are written in Python, among others
 COPIERS: dict[type, Any] = {
     ArrayValue: _copy_array,
     OpaqueValue: _copy_native,
+    Const: _copy_const,
+    SliceValue: _copy_slice,
     PyModuleValue: lambda s, value, memo: _by_python(s, value),
     KnownValue: _copy_native,
     ListValue: _copy_list,

@@ -25,13 +25,22 @@ def fill(s: Any, v: Any, source: Value | None = None, **kwargs: Value) -> None:
     """`dict.update`."""
     if source is not None:
         if isinstance(source, (DictValue, NamespaceValue)) or s.has_attr(source, "keys"):
-            pairs = mapping_pairs(s, source)
+            for key, value in mapping_pairs(s, source):
+                _put(s, v, key, value)
         else:
-            pairs = [tuple(s.unpack(row)) for row in s.unpack(source)]  # type: ignore[misc]
-        for key, value in pairs:
-            _put(s, v, key, value)
+            for number, row in enumerate(s.unpack(source)):
+                _put(s, v, *_pair(s, number, row))
     for name, value in kwargs.items():
         _put(s, v, Const(name), value)
+
+
+def _pair(s: Any, number: int, row: Value) -> list[Value]:
+    if s.static(row.cls, "__iter__") is MISSING and s.static(row.cls, "__getitem__") is MISSING:
+        s.throw(TypeError, f"cannot convert dictionary update sequence element #{number} to a sequence")
+    pair = s.unpack(row)
+    if len(pair) != 2:
+        s.throw(ValueError, f"dictionary update sequence element #{number} has length {len(pair)}; 2 is required")
+    return pair  # type: ignore[no-any-return]
 
 
 def _put(s: Any, v: Any, key: Value, value: Value) -> None:
