@@ -55,7 +55,7 @@ def failures(
             if checks.send(inside):
                 continue
             found.append(_failure(guard, lambda s: _value(s, residual, namespace, args, kwargs)))
-            if guard.kind in KINDS_OF_OBJECT:
+            if guard.kind in KINDS_OF_OBJECT or isinstance(guard.payload, (set, frozenset)):
                 others.add(guard.source)
     return found
 

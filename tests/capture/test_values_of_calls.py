@@ -38,6 +38,8 @@ torch.as_tensor(np.sqrt(a)) ;; [1, 1] ;; [2, 1] ;; [3, 1] ;; [4, 1]
 [copy.copy(a) is a, copy.deepcopy(a) is a] ;; [torch.device("cpu"), 1] ;; [np.float64(1), 1] ;; [C.A, 1] ;; [range(3), 1]
 dict(a) ;; [["ab", (1, 2)], 0] ;; [["ab", "c"], 0] ;; [[1], 0] ;; ["a", 0] ;; [collections.deque(["a"]), 0]
 a.update(b) ;; [{"b": 1}, "b"] ;; [{"b": 1}, ["cd", "e"]] ;; [{"b": 1}, [r2]] ;; [{"b": 1}, [[1, 2], [3, 4]]]
+copy.deepcopy(a) == a ;; [frozenset([2, 3]), 0] ;; [itertools.chain([1], [2]), 0] ;; [{1, 2}, 0] ;; [iter([1]), 0]
+[*a] ;; [frozenset([2, 3]), 0] ;; [itertools.chain([1], [2]), 0] ;; [{1, 2}, 0] ;; [iter([1]), 0]
 """.strip().splitlines()
 
 
