@@ -388,7 +388,7 @@ ATTRIBUTES: dict[str, Callable[[Any, ArrayValue], Value]] = {
     "strides": _by(lambda t: tuple(n * t.element_size() for n in t.stride())),
     "dtype": lambda s, v: Const(dtype_of(v)),
     "T": _through("T"),
-    "real": _through("real"),
+    "real": lambda s, v: _through("real")(s, v) if dtype_of(v).kind == "c" else v,
     "imag": _through("imag"),
     "__class__": lambda s, v: s.wrap(v.type, None),
 }

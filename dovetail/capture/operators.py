@@ -407,7 +407,7 @@ def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool
             return truth(s, remaining(s, contain, parts, method, call) if instruction else call())
     iterator = s.iterate(container)
     while (other := s.step(iterator)) is not None:
-        if equal(s, item, other):
+        if equal(s, other, item):
             return True
     return False
 

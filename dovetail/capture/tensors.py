@@ -286,7 +286,7 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
             if dim is not None:
                 node = sizes.size_node(s, dim, placeholder_of)
                 return node, value.real if numbers else node.meta["fake"]
-        plain = value.value.item() if isinstance(value.value, numpy.generic) else value.value
+        plain = _of_python(s, value.value)
         return graphnumbers.in_graph(s, plain), plain
     if isinstance(value, GraphNumber) and (numbers or value.dim is not None) and s.graph is s.root:
         return value.node, value.kind(1) if numbers else value.node.meta["fake"]
@@ -316,10 +316,19 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
         native = value.native()
     except NotNative:
         native = None
-    native = native.item() if isinstance(native, numpy.generic) else native
+    native = _of_python(s, native)
     if not isinstance(native, ARGUMENTS):  # the graph is text too: it cannot name the object
         s.unsupported("graph-argument", f"{value.describe()} cannot be an argument of a torch operation")
     return native, native
+
+
+def _of_python(s: Any, native: Any) -> Any:
+    """One of NumPy's numbers as Python's, if PyTorch takes both for the same."""
+    if not isinstance(native, numpy.generic):
+        return native
+    if isinstance(native, (numpy.bool_, numpy.complex64)):
+        s.unsupported("graph-argument", f"PyTorch makes something of its own of a {type(native).__name__} of NumPy's")
+    return native.item()
 
 
 # ---------------------------------------------------------------- attributes

@@ -35,11 +35,15 @@ torch.tensor(a) + b ;; [np.float64(2)] * 2 ;; [np.int32(2), 1] ;; [np.float16(2)
 torch.tensor([a, b]) ;; [np.float64(2), 1] ;; [np.float16(2), 1] ;; [np.bool_(1), 1] ;; [np.float32(2), 2.5]
 torch.as_tensor(np.sqrt(a)) ;; [1, 1] ;; [2, 1] ;; [3, 1] ;; [4, 1]
 [copy.copy(a) is a, copy.deepcopy(a) is a] ;; [datetime.timedelta(1), 1] ;; [slice(1, 2), 1] ;; [decimal.Decimal(1), 1]
-[copy.copy(a) is a, copy.deepcopy(a) is a] ;; [torch.device("cpu"), 1] ;; [np.float64(1), 1] ;; [C.A, 1] ;; [range(3), 1]
+[copy.copy(a) is a, copy.deepcopy(a) is a] ;; [torch.device("cpu"), 1] ;; [np.float64(1), 1] ;; [C.A, 1]
 dict(a) ;; [["ab", (1, 2)], 0] ;; [["ab", "c"], 0] ;; [[1], 0] ;; ["a", 0] ;; [collections.deque(["a"]), 0]
 a.update(b) ;; [{"b": 1}, "b"] ;; [{"b": 1}, ["cd", "e"]] ;; [{"b": 1}, [r2]] ;; [{"b": 1}, [[1, 2], [3, 4]]]
 copy.deepcopy(a) == a ;; [frozenset([2, 3]), 0] ;; [itertools.chain([1], [2]), 0] ;; [{1, 2}, 0] ;; [iter([1]), 0]
 [*a] ;; [frozenset([2, 3]), 0] ;; [itertools.chain([1], [2]), 0] ;; [{1, 2}, 0] ;; [iter([1]), 0]
+a in (b, 1) ;; [np.int32(3), decimal.Decimal("0.5")] ;; [np.int32(1), 2]
+[a.real is a, a.real] ;; [np.zeros(2), 1] ;; [np.zeros(2) + 1j, 1]
+x[a] ;; [np.bool_(True), 1] ;; [np.int64(1), 1] ;; [True, 1]
+torch.full((2,), a) ;; [np.bool_(True), 1] ;; [np.complex64(4), 1] ;; [np.float64(2), 1] ;; [True, 1]
 """.strip().splitlines()
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 
-#: Expressions of two values `a` and `b`, one a line.
+#: Expressions of two values `a` and `b`, one a line. Whether equal texts of one character are one object is not asked:
+#: the interpreter keeps some of them, as it likes.
 OPERATIONS = """
 a == b
 a is b
@@ -91,7 +92,7 @@ iter(a).__next__()
 dataclasses.asdict(a)
 dataclasses.replace(a, b=b).b is b
 a._asdict()
-[x for x in a if x is b]
+[x for x in a if x is b and not isinstance(x, str)]
 (a, b).index(b)
 a is P or b is P
 issubclass(a, P)
@@ -108,6 +109,47 @@ list(range(a, b))
 [*enumerate("ab", a)]
 torch.tensor(a) + b
 torch.stack([torch.ones(2), a])
+torch.tensor([a, b])
+torch.as_tensor(a)
+[copy.deepcopy([a, b]), (lambda c: c[0] is c[1])(copy.deepcopy([a, a]))]
+[a <= b, a >= b]
+a - b
+a ** b
+a % b
+a & b
+a | b
+a ^ b
+[*a, *b]
+{**a, **b}
+[a, b] < [b, a]
+a * b
+b[::-1]
+b[a:]
+sum([a, b])
+abs(a)
+bool(a) and complex(a)
+math.floor(a)
+itertools.repeat(a, b).__next__()
+str.join(a, [b])
+[i for i, v in enumerate([a, b, a]) if v == a]
+isinstance(a, type(b))
+[v for v in sorted({a: 1, b: 2}, key=str)]
+a.setdefault(b, 3)
+a.extend(b)
+a.add(b)
+a.discard(b)
+a.insert(0, b)
+a.index(b)
+a.real
+a.numerator
+a.dtype
+torch.add(torch.ones(2), a, alpha=b)
+torch.ones(2).to(a)
+torch.ones(2, 2).sum(a)
+torch.ones(2, 2).view(a)
+torch.where(torch.ones(2) > 0, a, b)
+x[a]
+x * a + b
 """.strip().splitlines()
 
 #: What does not change, some of it the same object in each call.
@@ -161,9 +203,18 @@ frozenset([p])
 torch.float32
 torch.int64
 decimal.Decimal("1")
+decimal.Decimal("0")
+decimal.Decimal("0.5")
 fractions.Fraction(1, 2)
 datetime.timedelta(1)
 datetime.timedelta(2)
+datetime.timedelta(0)
+np.bool_(True)
+np.int32(3)
+torch.device("cpu")
+float("inf")
+float
+int
 np.float64(1)
 np.float64(2)
 np.int64(1)

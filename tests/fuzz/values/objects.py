@@ -11,6 +11,7 @@ import enum
 import fractions
 import functools
 import itertools
+import math
 import operator
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 
 __all__ = [
     "C", "D", "P", "Pt", "R", "collections", "copy", "dataclasses", "datetime", "decimal", "fractions", "functools",
-    "itertools", "nan", "np", "operator", "p", "q", "r1", "r2", "r3", "torch",
+    "itertools", "math", "nan", "np", "operator", "p", "q", "r1", "r2", "r3", "torch",
 ]  # fmt: skip
 
 
