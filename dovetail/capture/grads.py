@@ -91,7 +91,7 @@ def rely_on_leaves(s: Any, given: list[Any]) -> None:
 
 def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
     """What was changed gets a history; PyTorch refuses that, or passes it on, where the real tensor is a view."""
-    s.gradients.written |= bool(_from_outside(s, changed))
+    s.gradients.written = s.gradients.written or bool(_from_outside(s, changed)) or _is_written(s)
     for value in _from_outside(s, [t for t in changed if t.requires_grad]):
         s.gradients.turned = True
         _rely_on_no_view_outside(s, value, "gets")
@@ -162,6 +162,12 @@ def _from_outside(s: Any, fakes: list[Any]) -> list[Any]:
     wanted = dict.fromkeys(id(t._base if t._is_view() else t) for t in fakes if isinstance(t, torch.Tensor))
     found = [s.by_fake.get(fake) for fake in wanted]
     return [value for value in found if isinstance(value, TensorValue) and value.origin is not None]
+
+
+def _is_written(s: Any) -> bool:
+    """Has anything from outside changed, be it under another name, as `x.detach().add_(1)` changes x?"""
+    fakes = (given.fake for _, given in s.inputs if isinstance(given.fake, torch.Tensor))
+    return any(not fake.is_inference() and fake._version for fake in fakes)
 
 
 def _history(s: Any, how: str) -> None:

@@ -498,6 +498,21 @@ def test_a_graph_that_has_written_through_a_view_and_raises_is_not_run_again(wri
     assert x.item() == 1
 
 
+@pytest.mark.parametrize("use", [lambda v: v[0], lambda v: (v[0], None)[1], lambda v: v], ids=["read", "in vain", "given"])
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+def test_a_view_made_without_gradients_of_what_has_changed_under_another_name_is_refused(use, backend):
+    def root(x, view):
+        with torch.no_grad():
+            same, part = x.detach(), view.select(0, 0)
+        same.sin_()
+        return use(part)
+
+    leaf = torch.ones(2, 2, requires_grad=True)
+    for fn in (root, dovetail.compile(root, backend=backend)):
+        with pytest.raises(RuntimeError, match="created in no_grad mode"):
+            (fn(leaf, leaf.view(2, 2)) * 1)  # eager's view may be given, and is refused when it is used
+
+
 def test_why_an_entry_does_not_fit_is_found_without_a_warning():
     compiled = dovetail.compile(CASES["deep_copy_of_what_now_has_a_history"], backend="eager")
     compiled(torch.ones(2))
