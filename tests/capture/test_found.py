@@ -498,7 +498,10 @@ def test_a_graph_that_has_written_through_a_view_and_raises_is_not_run_again(wri
     assert x.item() == 1
 
 
-@pytest.mark.parametrize("use", [lambda v: v[0], lambda v: (v[0], None)[1], lambda v: v], ids=["read", "in vain", "given"])
+USES = {"read": lambda v: v[0], "in vain": lambda v: (v[0], None)[1], "given": lambda v: v}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("backend", ["eager", "dovetail"])
 def test_a_view_made_without_gradients_of_what_has_changed_under_another_name_is_refused(use, backend):
     def root(x, view):
