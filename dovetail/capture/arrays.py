@@ -239,7 +239,7 @@ def _raise_out_of_bounds(s: Any, label: str, args: list[Value]) -> None:
         return
     try:
         np.broadcast_to(np.zeros((), dtype_of(args[0])), tuple(args[0].tensor.fake.shape))[index]  # type: ignore[attr-defined, arg-type]
-    except IndexError as error:
+    except (IndexError, TypeError) as error:
         s.throw_native(error)
 
 

@@ -44,6 +44,8 @@ a in (b, 1) ;; [np.int32(3), decimal.Decimal("0.5")] ;; [np.int32(1), 2]
 [a.real is a, a.real] ;; [np.zeros(2), 1] ;; [np.zeros(2) + 1j, 1]
 x[a] ;; [np.bool_(True), 1] ;; [np.int64(1), 1] ;; [True, 1]
 torch.full((2,), a) ;; [np.bool_(True), 1] ;; [np.complex64(4), 1] ;; [np.float64(2), 1] ;; [True, 1]
+str.join(a, [b]) ;; ["b"] * 2 ;; ["b", C.A] ;; [decimal.Decimal("1"), "b"] ;; ["c", 1] ;; ["d", "e"]
+b[a:] ;; ["", np.ones(2)] ;; [1, np.ones(2)]
 """.strip().splitlines()
 
 

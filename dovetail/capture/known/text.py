@@ -21,7 +21,12 @@ Kwargs = dict[str, Value]
 
 @known(str.join)
 def _join(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if not issubclass(args[0].cls, str):
+        s.throw(TypeError, f"descriptor 'join' for 'str' objects doesn't apply to a {args[0].cls.__name__!r} object")
     parts = s.unpack(args[1])
+    wrong = next(((k, p.cls.__name__) for k, p in enumerate(parts) if not issubclass(p.cls, str)), None)
+    if wrong is not None:
+        s.throw(TypeError, "sequence item {}: expected str instance, {} found".format(*wrong))
     if not any(isinstance(p, LateText) or varies(p) for p in parts):
         return fold(s, str.join, [args[0], TupleValue(parts)], {})
     out: Args = []
