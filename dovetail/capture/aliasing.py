@@ -74,10 +74,14 @@ def rely_on_separate_changes(s: Any) -> None:
 
 def rely_on_separate_keys(s: Any) -> None:
     """Objects that were keys by their identity are as many objects in every call. Tensors: see `keyed_tensors`."""
-    alike: dict[type, list[Value]] = defaultdict(list)
-    for value in s.keyed.values():
-        if not isinstance(value, TensorValue):
-            alike[type(value.real)].append(value)
+    rely_on_number(s, [value for value in s.keyed.values() if not isinstance(value, TensorValue)])
+
+
+def rely_on_number(s: Any, objects: list[Any]) -> None:
+    """They are as many objects in every call."""
+    alike: dict[type, list[Any]] = defaultdict(list)
+    for value in objects:
+        alike[type(value.real)].append(value)
     for values in alike.values():
         first, *others = sorted(values, key=lambda v: isinstance(v.source, Bound))
         if others and not isinstance(first.source, Bound):

@@ -139,7 +139,7 @@ def _protocol(
     if left.cls is right.cls:
         if sign not in COMPARE:
             attempts.pop()
-    elif issubclass(right.cls, left.cls) and s.static(right.cls, reflected) is not s.static(left.cls, reflected):
+    elif issubclass(right.type, left.type) and s.static(right.type, reflected) is not s.static(left.type, reflected):
         attempts.reverse()
     message = f"unsupported operand type(s) for {sign}: {left.cls.__name__!r} and {right.cls.__name__!r}"
     for number, (receiver, other, method_name) in enumerate(attempts, 1):

@@ -46,6 +46,8 @@ x[a] ;; [np.bool_(True), 1] ;; [np.int64(1), 1] ;; [True, 1]
 torch.full((2,), a) ;; [np.bool_(True), 1] ;; [np.complex64(4), 1] ;; [np.float64(2), 1] ;; [True, 1]
 str.join(a, [b]) ;; ["b"] * 2 ;; ["b", C.A] ;; [decimal.Decimal("1"), "b"] ;; ["c", 1] ;; ["d", "e"]
 b[a:] ;; ["", np.ones(2)] ;; [1, np.ones(2)]
+copy.deepcopy([a, b]) ;; [{q}, {q}] ;; [{q}] * 2 ;; [[1], [1]] ;; [[1]] * 2 ;; [D(1), D(1)] ;; [D(1)] * 2
+[divmod(a, b), a * b, b - a] ;; [1.0, 1.0] ;; [nan, np.float64(1)] ;; [2.5, np.float64(2)] ;; [3, np.float32(2)]
 """.strip().splitlines()
 
 

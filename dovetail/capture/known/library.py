@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from dovetail.capture.aliasing import rely_on_number
 from dovetail.capture.calls import fold
 from dovetail.capture.classes import ALLOCATORS, allocate
 from dovetail.capture.contexts import VariableSet
@@ -152,7 +153,10 @@ def _copy(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(copy.deepcopy)
 def _deepcopy(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return copied(s, args[0], {})
+    memo: dict[int, Value] = {}
+    made = copied(s, args[0], memo)
+    rely_on_number(s, [v for v in s.cache.values() if id(v) in memo and type(v) in _COPIED and v.source is not None])
+    return made
 
 
 def copied(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
@@ -309,6 +313,9 @@ def _copy_object(s: Any, value: Any, memo: Any) -> Value:
 
 
 _HEAP_TYPE = 1 << 9  # of classes that are written in Python, among others
+
+#: What is copied once however often it is met; of modules and tensors from outside that is known anyway.
+_COPIED = (ListValue, DictValue, SetValue, ObjectValue)
 
 COPIERS: dict[type, Any] = {
     ArrayValue: _copy_array,
