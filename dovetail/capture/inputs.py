@@ -58,15 +58,8 @@ def wrap_late(s: Any, real: torch.Tensor, source: Source) -> Value:
     """A tensor from outside that the program may never look at."""
     if type(real) is not torch.Tensor or real.__dict__ or id(real) in s.cache:
         return s.wrap(real, source)
-
-    def read() -> Any:
-        made = wrap_tensor(s, real, source)
-        s.cache[id(real)] = s.by_fake[id(made.fake)] = value  # type: ignore[attr-defined]
-        return made
-
     s.guard(source, GuardKind.TYPE, torch.Tensor)
-    value = LateTensor(source, read)
-    s.cache[id(real)] = value
+    value = s.cache[id(real)] = LateTensor(s, real, source)
     s.keep.append(real)
     return value
 

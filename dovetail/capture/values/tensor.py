@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,19 +35,22 @@ class TensorValue(ObjectValue):
 class LateTensor(TensorValue):
     """A plain tensor from outside that nothing has looked at yet: all that the entry relies on is that it is one.
 
-    The first look calls `unread`, which gives the graph's input for it, and makes this value that input.
+    The first look makes this value the graph's input for it.
     """
 
     __slots__ = ()
 
-    def __init__(self, source: Source, unread: Callable[[], TensorValue]) -> None:
+    def __init__(self, s: Any, real: torch.Tensor, source: Source) -> None:
         ObjectValue.__init__(self, torch.Tensor, source=source)
-        self.unread = unread
+        self.unread = s, real
 
     def __getattr__(self, name: str) -> Any:
-        if name not in TensorValue.__slots__:
+        if name not in ("node", "fake", "origin"):
             raise AttributeError(name)
-        made = self.unread()
+        s, real = self.unread
+        made = s.wrap_tensor(real, self.source)
         self.__class__ = TensorValue  # type: ignore[assignment]
+        del self.unread
         self.node, self.fake, self.origin = made.node, made.fake, made.origin
+        s.cache[id(real)] = s.by_fake[id(made.fake)] = self
         return getattr(self, name)
