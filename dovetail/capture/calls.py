@@ -311,6 +311,8 @@ def _may_refuse(real: Any, other: Value) -> bool:
     if issubclass(cls, numpy.generic):
         return isinstance(other, (ArrayValue, TensorValue))
     return issubclass(cls, (int, float, complex)) or name not in ASKING_FOR_AN_INDEX
+
+
 #: Methods that may answer that the other operand's class is to be asked.
 OF_TWO_OPERANDS = frozenset(
     f"__{reflected}{sign}__"

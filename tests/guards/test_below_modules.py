@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import dovetail
-from dovetail.guards import bulk
-from dovetail.guards.layout import discover
 from dovetail.guards.native import Watch
+
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 
 class Block(nn.Module):
@@ -121,14 +121,6 @@ CHANGES: dict[str, Callable[[Net], Any]] = {
     "a batch norm's momentum buffer": lambda net: first(net).norm.running_var.fill_(4.0),
     "a number of a torch module": lambda net: setattr(first(net).norm, "eps", 0.5),
 }
-
-
-@pytest.fixture(params=["words in memory", "loops in C"], autouse=True)
-def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test runs with the facts checked as words and through Python."""
-    if request.param == "words in memory" and discover() is None:
-        pytest.skip("the layout of this interpreter is unknown")
-    monkeypatch.setattr(bulk, "_MANY", 1 if request.param == "words in memory" else 10**9)
 
 
 @pytest.mark.parametrize("what", CHANGES)

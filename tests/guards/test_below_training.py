@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import dovetail
-from dovetail.guards import bulk
-from dovetail.guards.layout import discover
+
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 
 class Net(nn.Module):
@@ -98,13 +98,6 @@ CHANGES: dict[str, Callable[[Run], Any]] = {
 }
 
 
-@pytest.fixture(params=["words in memory", "loops in C"], autouse=True)
-def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "words in memory" and discover() is None:
-        pytest.skip("the layout of this interpreter is unknown")
-    monkeypatch.setattr(bulk, "_MANY", 1 if request.param == "words in memory" else 10**9)
-
-
 @pytest.mark.parametrize("tied", [False, True], ids=["apart", "tied"])
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_change_between_steps(what: str, tied: bool) -> None:
@@ -120,12 +113,18 @@ def test_a_change_between_steps(what: str, tied: bool) -> None:
             torch.testing.assert_close(mine, theirs)
 
 
-def test_a_step_is_compiled_twice_and_no_more() -> None:
-    """With the states that the first step makes; what the second relies on does not change from call to call."""
+def stepped(count: int) -> tuple[Run, Any]:
+    """A run, and its compiled step after so many calls."""
     run = Run()
     step = dovetail.compile(run.step_of(), backend="eager")
-    for _ in range(2):
+    for _ in range(count):
         step(run.x)
+    return run, step
+
+
+def test_a_step_is_compiled_twice_and_no_more() -> None:
+    """With the states that the first step makes; what the second relies on does not change from call to call."""
+    run, step = stepped(2)
     held = step._dovetail_dispatcher.entries[0].below
     taken = held.fast
     for _ in range(3):
@@ -134,10 +133,7 @@ def test_a_step_is_compiled_twice_and_no_more() -> None:
 
 
 def test_what_the_graph_takes_is_not_looked_for_again() -> None:
-    run = Run()
-    step = dovetail.compile(run.step_of(), backend="eager")
-    for _ in range(3):
-        step(run.x)
+    run, step = stepped(3)
     held = step._dovetail_dispatcher.entries[0].below
     every = {id(t) for t in run.net.parameters()}
     assert {id(t) for t in held.loaded} >= every
@@ -168,10 +164,7 @@ def test_leaves_and_views_that_become_something_else() -> None:
 
 @pytest.mark.parametrize("gradient", [torch.ones(4, 4).t(), torch.ones(8, 4)[::2], torch.ones(4, 4).to_sparse()])
 def test_a_gradient_that_is_only_cleared_may_be_any(gradient: torch.Tensor) -> None:
-    run = Run()
-    step = dovetail.compile(run.step_of(), backend="eager")
-    for _ in range(3):
-        step(run.x)
+    run, step = stepped(3)
     run.weight(1).grad = gradient
     step(run.x)
     assert len(step._dovetail_dispatcher.entries) == 2
