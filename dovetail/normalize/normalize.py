@@ -15,7 +15,7 @@ import torch.fx
 from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph, subprograms
 from dovetail.normalize.control import CONTROL
-from dovetail.normalize.masks import without_idle_mask
+from dovetail.normalize.masks import without_known_mask
 from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
@@ -109,7 +109,7 @@ def _run_node(
     if node.op == "call_method":
         return called(methodcaller, (node.target, *args), kwargs)
     if node.target is torch.nn.functional.scaled_dot_product_attention:
-        args, kwargs = without_idle_mask(recorder, args, kwargs)
+        args, kwargs = without_known_mask(recorder, args, kwargs)
     control = CONTROL.get(node.target)
     result = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
     recorder.adopt(result, [env[used] for used in node.all_input_nodes])

@@ -1,16 +1,17 @@
-"""Masks of attention that hide nothing are left out; others stay, and so do those that eager would refuse."""
+"""Masks of attention that hide nothing, or what follows, are left out; others stay, as do those that eager refuses."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 import dovetail
-from dovetail.normalize.masks import bounds
+from dovetail.normalize import places
 from dovetail.normalize.normalize import record
 from dovetail.ops.fake import to_fake
-from tests.normalize.harness import graph_of
 
 Q = torch.randn(2, 3, 5, 8)
 
@@ -23,8 +24,43 @@ IDLE = {
     "numbers": lambda: torch.zeros(5, 5),
     "chosen": lambda: torch.where(torch.ones(5, 5, dtype=torch.bool), 0.0, float("-inf")),
 }
+INF = float("inf")
+ROWS, COLUMNS = lambda: torch.arange(5)[:, None], lambda: torch.arange(5)
+
+
+def packed(positions):
+    """As transformers make them: sequences begin where positions do not rise by one."""
+    number = (torch.diff(positions, prepend=positions[:, :1] - 1, dim=-1) != 1).cumsum(-1)
+    batch, q, k = torch.arange(2)[:, None, None, None], torch.arange(5)[None, None, :, None], torch.arange(5)
+    follows = positions[batch, k[None, None, None, :]] <= positions[batch, q]
+    return (q.new_ones((), dtype=torch.bool) & (number[batch, q] == number[batch, k]) & follows).expand(2, -1, 5, 5)
+
+
+CAUSAL = {
+    "compared": lambda: ROWS() >= COLUMNS(),
+    "less": lambda: COLUMNS() - 1 < ROWS(),
+    "not more": lambda: ~(COLUMNS() > ROWS()),
+    "shifted": lambda: torch.arange(2, 7)[:, None] >= torch.arange(2, 7),
+    "with what hides nothing": lambda: ((ROWS() >= 0) & (COLUMNS() <= ROWS()))[None].expand(2, 1, 5, 5),
+    "triangle": lambda: torch.ones(5, 5, dtype=torch.bool).tril(),
+    "not the other": lambda: ~torch.ones(5, 5, dtype=torch.bool).triu(1),
+    "numbers": lambda: torch.full((5, 5), -INF).triu(1),
+    "chosen": lambda: torch.where(torch.ones(5, 5, dtype=torch.bool).tril(), 0.0, -INF),
+    "filled in": lambda: torch.zeros(5, 5).masked_fill(COLUMNS() > ROWS(), -INF),
+    "transposed": lambda: (COLUMNS() >= ROWS()).t(),
+    "a part": lambda: (torch.arange(9)[:, None] >= torch.arange(9))[2:7, 2:7],
+    "packed": lambda: packed(torch.arange(5)[None].expand(2, -1)),
+}
 KEPT = {
-    "causal": lambda: torch.arange(5)[:, None] >= torch.arange(5),
+    "the other": lambda: ROWS() <= COLUMNS(),
+    "without itself": lambda: (ROWS() > COLUMNS()) | (ROWS() == 0),
+    "twice": lambda: 2 * ROWS() >= COLUMNS(),
+    "a window": lambda: (ROWS() >= COLUMNS()) & (ROWS() - 2 < COLUMNS()),
+    "one more": lambda: torch.ones(5, 5, dtype=torch.bool).tril(1),
+    "a step": lambda: torch.arange(10)[::2][:, None] >= torch.arange(5),
+    "small numbers": lambda: torch.full((5, 5), -9.0).triu(1),
+    "two sequences": lambda: packed(torch.tensor([[0, 1, 0, 1, 2], [0, 1, 2, 3, 0]])),
+    "joined": lambda: torch.cat((torch.arange(2), torch.arange(3)))[:, None] >= torch.arange(5),
     "a part": lambda: (torch.arange(5) < 4).expand(5, 5),
     "one of two parts": lambda: (torch.arange(5)[:, None] > 3) | (torch.arange(5) > 2),
     "small integers": lambda: (torch.arange(5).to(torch.int8) + 127 > 0).expand(5, 5),
@@ -39,13 +75,21 @@ def attention(make, *words, **named):
     return lambda q: F.scaled_dot_product_attention(q, q, q, make(), *words, **named)
 
 
-def masked(make, *words, **named) -> bool:
+def recorded(make, *words, **named) -> list[torch.fx.Node]:
     graph = torch.fx.Graph()
     q = graph.placeholder("q")
     mask = graph.call_function(make)
     graph.output(graph.call_function(F.scaled_dot_product_attention, (q, q, q, mask, *words), named))
-    recorded = record(torch.fx.GraphModule(torch.nn.Module(), graph), [to_fake(Q)])
-    return any(n.kwargs.get("attn_mask") is not None for n in recorded.graph.nodes)
+    return list(record(torch.fx.GraphModule(torch.nn.Module(), graph), [to_fake(Q)]).graph.nodes)
+
+
+def masked(make, *words, **named) -> bool:
+    return any(n.kwargs.get("attn_mask") is not None for n in recorded(make, *words, **named))
+
+
+def causal(make) -> bool:
+    (node,) = (n for n in recorded(make) if "attention" in str(n.target))
+    return any(a is True for a in node.args)
 
 
 @pytest.mark.parametrize("name", IDLE)
@@ -53,6 +97,14 @@ def test_idle(name):
     fn = attention(IDLE[name], 0.0)
     assert not masked(IDLE[name], 0.0)
     torch.testing.assert_close(dovetail.compile(fn)(Q), fn(Q))
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal(name):
+    assert causal(CAUSAL[name]) and not masked(CAUSAL[name])
+    fn = attention(CAUSAL[name])
+    torch.testing.assert_close(dovetail.compile(fn)(Q), fn(Q))
+    torch.testing.assert_close(dovetail.compile(fn, dynamic=True)(Q), fn(Q))
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -89,10 +141,15 @@ def test_a_mask_that_learns():
     torch.testing.assert_close(torch.autograd.grad(dovetail.compile(fn)(q, mask), (q, mask)), expected)
 
 
-def test_bounds_hold():
+@pytest.mark.parametrize("name", [*IDLE, *CAUSAL, *KEPT])
+def test_what_is_known_holds(name):
     """Whatever is said of a tensor is true of its elements."""
-    for make in (*IDLE.values(), *KEPT.values()):
-        graph = record(graph_of(lambda _, make=make: make(), 1), [to_fake(Q)])
-        low, high = bounds(graph.graph.output_node().args[0][0])
-        values = make().double().flatten().tolist()
-        assert all(low <= v <= high or v != v for v in values)
+    make = {**IDLE, **CAUSAL, **KEPT}[name]
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(make))
+    node = record(torch.fx.GraphModule(torch.nn.Module(), graph), []).graph.output_node().args[0][0]
+    values = make()
+    form = places.shown(node) if values.is_floating_point() else places.below(node)
+    for place in itertools.product(*map(range, values.shape)) if form is not None else ():
+        found = form.start + sum(step * place[d] for d, step in form.steps)
+        assert (found <= 0) == bool(values[place] == (0 if values.is_floating_point() else True))

@@ -1,0 +1,323 @@
+"""Integers that follow from their place in a tensor, and truth values that compare such integers.
+
+    torch.arange(n)[:, None] - 1                        ->    -1 + row
+    torch.arange(n) <= torch.arange(n)[:, None]         ->    column - row <= 0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.ops.fake.layout import is_one
+from dovetail.ops.fake.relations import same
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`start` plus `step` times the index, for each (dimension, step); dimensions are counted from the last, -1."""
+
+    start: int
+    steps: frozenset[tuple[int, int]] = frozenset()
+
+    def plus(self, other: Affine, times: int = 1) -> Affine:
+        sums = dict(self.steps)
+        for dim, step in other.steps:
+            sums[dim] = sums.get(dim, 0) + times * step
+        return Affine(self.start + times * other.start, frozenset((d, s) for d, s in sums.items() if s))
+
+    def at(self, dims: dict[int, int]) -> Affine:
+        """With other names for the dimensions; those without one have the index 0."""
+        return Affine(self.start, frozenset((dims[d], s) for d, s in self.steps if d in dims))
+
+
+ALWAYS, NEVER = Affine(0), Affine(1)
+
+
+def inverted(form: Affine | None) -> Affine | None:
+    return None if form is None else Affine(1).plus(form, -1)
+
+
+def affine(node: Any) -> Affine | None:
+    """What integers the tensor holds; None where that is not known."""
+    if not isinstance(node, Node):
+        return Affine(node) if type(node) is int else None
+    return _known("affine", _INTEGERS, node) if _dtype(node) is torch.int64 else None
+
+
+def below(node: Any) -> Affine | None:
+    """What is at most 0 exactly where the truth values of the tensor are True."""
+    if not isinstance(node, Node):
+        return (ALWAYS if node else NEVER) if type(node) is bool else None
+    return _known("below", _TRUTHS, node) if _dtype(node) is torch.bool else None
+
+
+def shown(node: Any) -> Affine | None:
+    """What is at most 0 where a tensor of floats is 0, and more where it is -inf."""
+    if not isinstance(node, Node):
+        return {0: ALWAYS, -math.inf: NEVER}.get(node) if type(node) in (int, float) else None
+    return _known("shown", _SHOWN, node) if _dtype(node).is_floating_point else None
+
+
+def _dtype(node: Node) -> Any:
+    return getattr(node.meta["val"], "dtype", torch.int8)  # of what is no tensor, none that is looked for
+
+
+def _shape(node: Any) -> tuple[Any, ...]:
+    return tuple(node.meta["val"].shape)
+
+
+def _known(name: str, rules: dict[Any, Callable[[Node], Affine | None]], node: Node) -> Affine | None:
+    if name not in node.meta:
+        if (rule := rules.get(node.target)) is not None:
+            form = rule(node)
+        elif (view := _VIEWS.get(node.target)) is not None:
+            source = _OF[name](node.args[0])
+            form = None if source is None else view(node, source)
+        else:
+            form = None
+        node.meta[name] = None if form is None else _settled(form, _shape(node), name == "affine")
+    return node.meta[name]
+
+
+def _settled(form: Affine, shape: tuple[Any, ...], exact: bool) -> Affine:
+    """Without steps along dimensions of size 1, whose only index is 0; and decided, where a form has one sign."""
+    form = form.at({d: d for d in range(-len(shape), 0) if not is_one(shape[d])})
+    if exact:
+        return form
+    ends = [step * (max(shape[d] - 1, 0) if type(shape[d]) is int else math.inf) for d, step in form.steps]
+    if form.start + sum(e for e in ends if e > 0) <= 0:
+        return ALWAYS
+    return NEVER if form.start + sum(e for e in ends if e < 0) > 0 else form
+
+
+# ---------------------------------------------------------------- views and copies
+
+
+def _same_order(node: Node, form: Affine) -> Affine | None:
+    """Dimensions of size 1 come and go."""
+    before, after = _shape(node.args[0]), _shape(node)
+    old = [k - len(before) for k, size in enumerate(before) if not is_one(size)]
+    new = [k - len(after) for k, size in enumerate(after) if not is_one(size)]
+    alike = len(old) == len(new) and all(same(before[a], after[b]) for a, b in zip(old, new, strict=True))
+    return form.at(dict(zip(old, new, strict=True))) if alike else None
+
+
+def _expanded(node: Node, form: Affine) -> Affine | None:
+    return form  # sizes of 1 have no step
+
+
+def _permuted(node: Node, form: Affine) -> Affine | None:
+    order = node.args[1]
+    return form.at({d % len(order) - len(order): k - len(order) for k, d in enumerate(order)})  # type: ignore[arg-type]
+
+
+def _transposed(node: Node, form: Affine) -> Affine | None:
+    count = len(_shape(node))
+    a, b = (d % count - count for d in node.args[1:] or (-2, -1))  # type: ignore[operator]
+    return form.at({d: b if d == a else a if d == b else d for d in range(-count, 0)})
+
+
+def _sliced(node: Node, form: Affine) -> Affine | None:
+    dim, start, _, step = (*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :])
+    count = len(_shape(node))
+    if type(start or 0) is not int or (start or 0) < 0 or type(step) is not int:  # type: ignore[operator]
+        return None
+    place = dim % count - count  # type: ignore[operator]
+    own = dict(form.steps).get(place, 0)
+    first = Affine(form.start + own * (start or 0), form.steps - {(place, own)})  # type: ignore[operator]
+    return first.plus(Affine(0, frozenset({(place, own * step)} if own else ())))
+
+
+_COPIES = (
+    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unsqueeze.default, aten.squeeze.default,
+    aten.squeeze.dim, aten.squeeze.dims, aten.alias.default, aten.detach.default, aten.clone.default,
+    aten._to_copy.default,
+)  # fmt: skip
+_VIEWS: dict[Any, Callable[[Node, Affine], Affine | None]] = {
+    **dict.fromkeys(_COPIES, _same_order),
+    aten.expand.default: _expanded,
+    aten.permute.default: _permuted,
+    **dict.fromkeys((aten.transpose.int, aten.t.default), _transposed),
+    aten.slice.Tensor: _sliced,
+}
+
+
+# ---------------------------------------------------------------- integers
+
+
+def _counted(node: Node) -> Affine | None:
+    """`arange(end)`, `arange(start, end)`, with a step."""
+    start, _, step = (0, *node.args, 1) if len(node.args) == 1 else (*node.args, 1)[:3]
+    if type(start) is not int or type(step) is not int:
+        return None
+    return Affine(start, frozenset({(-1, step)} if step else ()))
+
+
+def _added(times: int) -> Callable[[Node], Affine | None]:
+    def rule(node: Node) -> Affine | None:
+        a, b = map(affine, node.args[:2])
+        return None if a is None or b is None or node.kwargs or len(node.args) > 2 else a.plus(b, times)
+
+    return rule
+
+
+def _joined(node: Node) -> Affine | None:
+    """Parts that go on where the one before ends, as in `torch.diff` of what rises evenly."""
+    parts: Any = node.args[0]
+    count = len(_shape(node))
+    place = (node.args[1] if len(node.args) > 1 else 0) % count - count  # type: ignore[operator]
+    whole: Affine | None = None
+    at = 0
+    step = max((dict(f.steps).get(place, 0) for p in parts if (f := affine(p)) is not None), key=abs, default=0)
+    for k, part in enumerate(parts):
+        form, size = affine(part), _shape(part)[place]
+        if form is None or type(size) is not int and k + 1 < len(parts):
+            return None
+        along = form.plus(Affine(0, frozenset({(place, step)}))) if is_one(size) and step else form
+        begun = Affine(along.start - step * at, along.steps)
+        if whole is not None and begun != whole:
+            return None
+        whole, at = begun, at + (size if k + 1 < len(parts) else 0)
+    return whole
+
+
+def _running(node: Node) -> Affine | None:
+    """A running sum of nothing."""
+    return Affine(0) if affine(node.args[0]) == Affine(0) or below(node.args[0]) == NEVER else None
+
+
+def _looked_up(node: Node) -> Affine | None:
+    """Every dimension by integers that follow from their place, too."""
+    source, places = affine(node.args[0]), [affine(i) for i in node.args[1]]  # type: ignore[union-attr]
+    if source is None or len(places) != len(_shape(node.args[0])):
+        return None
+    found = Affine(source.start)
+    for k, place in enumerate(places):
+        if place is None or place.start < 0 or any(step < 0 for _, step in place.steps):
+            return None
+        found = found.plus(place, dict(source.steps).get(k - len(places), 0))
+    return found
+
+
+_INTEGERS: dict[Any, Callable[[Node], Affine | None]] = {
+    **dict.fromkeys((aten.arange.default, aten.arange.start, aten.arange.start_step), _counted),
+    aten.add.Tensor: _added(1),
+    aten.sub.Tensor: _added(-1),
+    aten.cat.default: _joined,
+    aten.cumsum.default: _running,
+    aten.index.Tensor: _looked_up,
+}
+
+
+# ---------------------------------------------------------------- truth values
+
+
+def _compared(times: int, strict: int) -> Callable[[Node], Affine | None]:
+    """`times` is 1 for "less", -1 for "greater"; `strict` is 1 where the two may not be equal."""
+
+    def rule(node: Node) -> Affine | None:
+        a, b = map(affine, node.args[:2])
+        return None if a is None or b is None else Affine(strict).plus(a, times).plus(b, -times)
+
+    return rule
+
+
+def _whether(equal: bool) -> Callable[[Node], Affine | None]:
+    """Two that differ by the same number everywhere."""
+
+    def rule(node: Node) -> Affine | None:
+        a, b = map(affine, node.args[:2])
+        difference = None if a is None or b is None else a.plus(b, -1)
+        if difference is None or difference.steps:
+            return None
+        return ALWAYS if (difference.start == 0) is equal else NEVER
+
+    return rule
+
+
+def _joint(neutral: Affine, decisive: Affine) -> Callable[[Node], Affine | None]:
+    def rule(node: Node) -> Affine | None:
+        a, b = map(below, node.args[:2])
+        if decisive in (a, b):
+            return decisive
+        return a if b in (neutral, a) else b if a == neutral else None
+
+    return rule
+
+
+def _kept(node: Node) -> Affine:
+    """Where `tril` or `triu` keep an element: column - row - diagonal is at most, or at least, 0."""
+    offset: Any = node.args[1] if len(node.args) > 1 else 0
+    form = Affine(-offset, frozenset({(-1, 1), (-2, -1)}))
+    return form if node.target is aten.tril.default else Affine(0).plus(form, -1)
+
+
+def _triangle(node: Node) -> Affine | None:
+    """Elsewhere is False."""
+    return _kept(node) if below(node.args[0]) == ALWAYS else None
+
+
+def _filled(of: Callable[[Any], Affine | None], place: int) -> Callable[[Node], Affine | None]:
+    return lambda node: of(node.args[place])
+
+
+_BOTH, _EITHER = _joint(ALWAYS, NEVER), _joint(NEVER, ALWAYS)
+_TRUTHS: dict[Any, Callable[[Node], Affine | None]] = {
+    **dict.fromkeys((aten.le.Tensor, aten.le.Scalar), _compared(1, 0)),
+    **dict.fromkeys((aten.lt.Tensor, aten.lt.Scalar), _compared(1, 1)),
+    **dict.fromkeys((aten.ge.Tensor, aten.ge.Scalar), _compared(-1, 0)),
+    **dict.fromkeys((aten.gt.Tensor, aten.gt.Scalar), _compared(-1, 1)),
+    **dict.fromkeys((aten.eq.Tensor, aten.eq.Scalar), _whether(True)),
+    **dict.fromkeys((aten.ne.Tensor, aten.ne.Scalar), _whether(False)),
+    **dict.fromkeys((aten.bitwise_and.Tensor, aten.logical_and.default), _BOTH),
+    **dict.fromkeys((aten.bitwise_or.Tensor, aten.logical_or.default), _EITHER),
+    **dict.fromkeys((aten.bitwise_not.default, aten.logical_not.default), lambda node: inverted(below(node.args[0]))),
+    **dict.fromkeys((aten.ones.default, aten.ones_like.default, aten.new_ones.default), lambda node: ALWAYS),
+    **dict.fromkeys((aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default), lambda node: NEVER),
+    **dict.fromkeys((aten.full.default, aten.full_like.default), _filled(below, 1)),
+    **dict.fromkeys((aten.tril.default, aten.triu.default), _triangle),
+}
+
+
+# ---------------------------------------------------------------- floats that are 0 or -inf
+
+
+def _chosen(node: Node) -> Affine | None:
+    """`where(condition, a, b)`"""
+    condition, a, b = below(node.args[0]), shown(node.args[1]), shown(node.args[2])
+    return _choice(condition, a, b)
+
+
+def _choice(condition: Affine | None, a: Affine | None, b: Affine | None) -> Affine | None:
+    if condition in (ALWAYS, NEVER):
+        return a if condition == ALWAYS else b
+    return {(ALWAYS, NEVER): condition, (NEVER, ALWAYS): inverted(condition)}.get((a, b))  # type: ignore[arg-type]
+
+
+def _masked(node: Node) -> Affine | None:
+    return _choice(below(node.args[1]), shown(node.args[2]), shown(node.args[0]))
+
+
+def _corner(node: Node) -> Affine | None:
+    """-inf in a triangle, 0 elsewhere."""
+    return inverted(_kept(node)) if shown(node.args[0]) == NEVER else None
+
+
+_SHOWN: dict[Any, Callable[[Node], Affine | None]] = {
+    **dict.fromkeys((aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default), lambda node: ALWAYS),
+    **dict.fromkeys((aten.full.default, aten.full_like.default), _filled(shown, 1)),
+    aten.scalar_tensor.default: _filled(shown, 0),
+    aten.where.self: _chosen,
+    **dict.fromkeys((aten.masked_fill.Scalar, aten.masked_fill.Tensor), _masked),
+    **dict.fromkeys((aten.tril.default, aten.triu.default), _corner),
+}
+_OF: dict[str, Callable[[Any], Affine | None]] = {"affine": affine, "below": below, "shown": shown}
