@@ -91,7 +91,9 @@ sanitize-gpu: $(READY)
 	PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 $(BIN)/python -m tests.gpu.sanitized
 
 bench-gpu: $(READY)
-	$(BIN)/python -m benchmarks.gpu $(if $(PEER),--peer) $(ARGS)
+	@mkdir -p build
+	$(BIN)/python -m benchmarks.gpu $(if $(PEER),--peer) --json build/gpu.json $(ARGS)
+	$(BIN)/python -m benchmarks.gpu --bandwidth $(if $(PEER),--peer) $(ARGS) --json build/bandwidth.json
 
 opdb: $(READY)
 	$(BIN)/python -m tests.opdb.sweep $(ARGS)

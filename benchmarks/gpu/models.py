@@ -1,4 +1,4 @@
-"""What a CUDA device makes of it: `python -m benchmarks.gpu [--peer] [--only REGEX] [--json FILE]`.
+"""Whole models and training steps.
 
 Each program runs eagerly, compiled by Dovetail and, with `--peer`, by torch.compile in its default mode and with
 `mode="reduce-overhead"`, each time in a fresh process with empty caches, with the same weights and inputs. Times are
@@ -9,32 +9,26 @@ between used ones included, in MiB. The error is the largest difference from eag
 
 from __future__ import annotations
 
-import argparse
 import copy
 import gc
 import importlib
-import json
 import multiprocessing
 import os
-import re
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from .collect import as_installed
-from .models import densenet, pointwise, resnet, unet
+from ..models import densenet, pointwise, resnet, unet
 
 Program = Callable[[], Any]
 
@@ -222,28 +216,3 @@ def table(results: dict[str, dict[str, dict[str, float]]], names: list[str]) -> 
         cells = [cell(row[n]) if n in row else "failed" for n in names]
         made.add_row(case, *cells, f"{row['Dovetail']['error']:.1e}" if "Dovetail" in row else "")
     return made
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", action="store_true", help="torch.compile too")
-    parser.add_argument("--only", default="", help="a regular expression for programs' names")
-    parser.add_argument("--json", type=Path, default=None)
-    options = parser.parse_args()
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        if not pool.apply(torch.cuda.is_available):
-            parser.error("this PyTorch sees no CUDA device")
-    names = list(CONTENDERS) if options.peer else ["eager", "Dovetail"]
-    results = {}
-    as_installed()
-    for case in CASES:
-        if re.search(options.only, case):
-            results[case] = measure(case, names)
-            print(case, "; ".join(f"{n} {cell(r)}" for n, r in results[case].items()), flush=True)
-            if options.json is not None:
-                options.json.write_text(json.dumps(results, indent=2) + "\n")
-    Console(width=200).print(table(results, names))
-
-
-if __name__ == "__main__":
-    main()
