@@ -31,13 +31,14 @@ from dovetail.ir.checks import OtherSizes, assumed
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
 from dovetail.ir.kernel import Kernel
+from dovetail.ir.launch import GraphFacts
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Batch, Group, Program
 from dovetail.ir.settings import AUTOCAST_DEVICES
-from dovetail.ir.staged import Part, Staged
+from dovetail.ir.staged import Part, Ref, Staged
 from dovetail.ir.text import fusion_text, program_text
 from dovetail.ir.varying import CONSTANT, Varying
-from dovetail.lower import in_stages, lower
+from dovetail.lower import in_stages, in_turns, lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.passes.dead import remove_dead
@@ -59,6 +60,7 @@ from dovetail.runtime.spent import spent
 from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule, unrecordable
 
 Compiled = Callable[..., Sequence[Any]]
+WITHOUT_GRAPHS = "max-autotune-no-cudagraphs"
 
 
 def trace(
@@ -217,6 +219,8 @@ def build(
 ) -> Compiled | None:
     """From operators to machine code; None if the graph computes where there are no kernels. `eager` does the same."""
     stages = in_stages(aten)
+    if stages is None and options.mode != WITHOUT_GRAPHS:
+        stages = in_turns(aten)
     if stages is not None:
         return _build_stages(stages, eager, options, events, prefix)
     return _build(aten, eager, options, events, prefix)
@@ -229,7 +233,8 @@ def _build_stages(
     parts: list[Compiled] = []
     for step in stages.steps:
         if isinstance(step, Part):
-            part = _build(step.graph, program_runtime.LEFT, options, events, prefix, stages.waits)
+            moving = [k for k, v in enumerate(step.given) if isinstance(v, Ref) and v.name not in stages.inputs]
+            part = _build(step.graph, program_runtime.LEFT, options, events, prefix, stages.waits, moving)
             if part is None:
                 return None
             parts.append(part)
@@ -239,9 +244,11 @@ def _build_stages(
 
 
 def _build(
-    aten: AtenGraph, eager: Compiled | None, options: Options, events: Events, prefix: str, waits: str = ""
-) -> Compiled | None:
-    """`waits`: operators in whose results sizes are read before this program runs, and after it."""
+    aten: AtenGraph, eager: Compiled | None, options: Options, events: Events, prefix: str, waits: str = "",
+    moving: Sequence[int] = (),
+) -> Compiled | None:  # fmt: skip
+    """`waits`: operators in whose results sizes are read before this program runs, and after it. `moving`: inputs that
+    are made anew for each call."""
     for inner in subprograms(aten):
         plain = map(interpreter, inner.graphs)
         inner.callables = tuple(build(g, p, options, events) or p for g, p in zip(inner.graphs, plain, strict=True))
@@ -270,35 +277,39 @@ def _build(
 
     with events.stage(f"{prefix}load"):
         call = program_runtime.load(text, load_kernels(text.kernels), eager)
-    return recorded(call, scheduled, options, events, aten.saved, eager is None, waits)
+    if all(d.type == "cpu" for d in devices(scheduled)):
+        return call
+    facts = replace(graph_facts(scheduled, aten.saved), moving=frozenset(moving))
+    return recorded(call, scheduled, facts, options, events, eager is None, waits)
 
 
 def recorded(
-    call: Compiled, program: Program, options: Options, events: Events, saved: int, consumes: bool, waits: str = ""
+    call: Compiled, program: Program, facts: GraphFacts, options: Options, events: Events, consumes: bool, waits: str
 ) -> Compiled:
     """`call` through CUDA graphs, where the program runs on one CUDA device and the mode has them on."""
-    devices = {b.device for b in program.inputs} | {b.device for i in program.items for b in writes(i).values()}
-    if all(d.type != "cuda" for d in devices):
-        return call
-
     def report(why: str) -> None:
         events.artifact("perf_hints", lambda: why)
 
-    why = "" if options.mode != "max-autotune-no-cudagraphs" else "the mode has them off"
+    why = "" if options.mode != WITHOUT_GRAPHS else "the mode has them off"
     why = why or (f"{waits} finds out a size, and the program waits for the device to tell it" if waits else "")
-    why = why or ("several devices take part" if len(devices) > 1 else unrecordable(program))
+    why = why or ("several devices take part" if len(devices(program)) > 1 else unrecordable(program))
     if why:
         report(f"no CUDA graph: {why}")
         return call
     plain = call if not consumes else lambda *inputs: call(list(inputs))
-    recorder = Recorder(plain, graph_facts(program, saved), report)
+    recorder = Recorder(plain, facts, report)
     return recorder if not consumes else lambda box: recorder(*box)
+
+
+def devices(program: Program) -> set[torch.device]:
+    """Where it reads and writes."""
+    return {b.device for b in program.inputs} | {b.device for i in program.items for b in writes(i).values()}
 
 
 def _generate(group: Group, options: Options, many: bool = False) -> Kernel:
     """The kernel of a group, or of many like it, for the device that it writes to; a check of sizes alone has none."""
-    devices = {buffer.device.type for buffer in (*reads(group).values(), *writes(group).values())}
-    return (cpu if devices <= {"cpu"} else gpu).generate(group, options, many=many)
+    kinds = {buffer.device.type for buffer in (*reads(group).values(), *writes(group).values())}
+    return (cpu if kinds <= {"cpu"} else gpu).generate(group, options, many=many)
 
 
 def load_kernels(kernels: Sequence[Kernel]) -> dict[str, Callable[..., Any]]:
@@ -334,9 +345,7 @@ def without_autocast(call: Compiled) -> Compiled:
 
 def no_kernels(program: Program) -> str:
     """Why a device that the program computes on has no kernels; empty if all have."""
-    written = [b for item in program.items for b in writes(item).values()]
-    devices = {b.device for b in (*program.inputs, *written)}
-    reasons = (gpu_runtime.available(d) for d in sorted(devices, key=str) if d.type != "cpu")
+    reasons = (gpu_runtime.available(d) for d in sorted(devices(program), key=str) if d.type != "cpu")
     return next((why for why in reasons if why), "")
 
 

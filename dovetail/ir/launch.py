@@ -53,7 +53,7 @@ class GraphFacts:
     memory; `fixed`: those that are part of a recording, as sizes are. `written`: inputs whose version counters a call
     advances.
     `dynamic`: are there sizes that differ from call to call? `saved`: so many of the last results are for a backward
-    pass. `products`: does it call cuBLAS?
+    pass. `products`: does it call cuBLAS? `moving`: inputs that lie somewhere else in each call.
     """
 
     device: Any
@@ -63,3 +63,4 @@ class GraphFacts:
     dynamic: bool = False
     saved: int = 0
     products: bool = False
+    moving: frozenset[int] = frozenset()

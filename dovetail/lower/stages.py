@@ -36,39 +36,49 @@ Node = torch.fx.Node
 def in_stages(aten: AtenGraph) -> Staged | None:
     """The graph in parts; None where every size is known from the beginning."""
     finders = [n for n in aten.graph.nodes if finds_out(n)]
-    return _Stages(aten, finders).run() if finders else None
+    if not finders:
+        return None
+    found = [_node(s).sizes for n in finders for s in _raw(n.meta["val"])]
+    if not found:
+        raise Unsupported(
+            "data-dependent-size", f"{finders[0].target} finds out a size that PyTorch's code took to be a constant"
+        )
+    names = ", ".join(sorted({str(n.target) for n in finders}))
+    return Stages(aten, finders, found[0]).run(names)
 
 
-class _Stages:
-    def __init__(self, aten: AtenGraph, finders: list[Node]) -> None:
-        self.aten, self.finders = aten, set(finders)
+class Stages:
+    """`finders`: what is called between the parts. `sizes`: of the compilation, if some are found out."""
+
+    def __init__(self, aten: AtenGraph, finders: Iterable[Node], sizes: Any = None) -> None:
+        self.aten, self.finders, self.sizes = aten, set(finders), sizes
         self.nodes = list(aten.graph.nodes)
-        found = [_node(s).sizes for n in finders for s in _raw(n.meta["val"])]
-        if not found:
-            raise Unsupported(
-                "data-dependent-size", f"{finders[0].target} finds out a size that PyTorch's code took to be a constant"
-            )
-        self.sizes = found[0]
+        self.placeholders = [n for n in self.nodes if n.op == "placeholder"]
         self.level: dict[Node, int] = {}
         self.symbol_level: dict[Symbol, int] = {}
         self.wanted: dict[int, dict[Node, None]] = {}  # what each part gives
         self.steps: list[Step] = []
         self.made: set[Node] = set()  # what has a name between the parts
         self.checked: set[Any] = set()
+        self.read_later: set[Node] = set()  # inputs that are returned, or that others become
+        self.done: set[int] = set()  # inputs that parts write to themselves
 
-    def run(self) -> Staged:
+    def run(self, waits: str = "") -> Staged:
         for node in self.nodes:
             self.place(node)
         results = list(self.nodes[-1].args[0])  # type: ignore[call-overload]
         last = max(self.level.values())
         self.demand([*(n for n in results if isinstance(n, Node)), *(n for _, n in self.aten.mutated)])
+        ends = [*(n for n in results if isinstance(n, Node)), *(n for _, n in self.aten.mutated)]
+        self.read_later = {self.root(n) for n in ends if self.is_between(n)}
         for node in self.finders:
             self.demand(_nodes_in([node.args, node.kwargs]))
         contents = {}
         for level in range(last, -1, -1):
             contents[level] = self.contents(level)
         for level in range(last + 1):
-            self.part(level, contents[level], results)
+            own = [(k, n) for k, n in self.aten.mutated if n in contents[level] and self.writes_itself(k, level, last)]
+            self.part(level, contents[level], results, own)
             for node in self.nodes:
                 if node in self.finders and self.level[node] == level + 1:
                     self.find(node)
@@ -76,13 +86,21 @@ class _Stages:
         outputs = tuple(
             self.output(n, viewed[n]) if isinstance(n, Node) else dim_of(n) if is_size(n) else n for n in results
         )
-        inputs = [n for n in self.nodes if n.op == "placeholder"]
-        written = tuple((inputs[k].name, self.value(n).name) for k, n in self.aten.mutated)
-        names = {n.target for n in self.finders}
+        inputs = self.placeholders
+        written = tuple((inputs[k].name, self.value(n).name) for k, n in self.aten.mutated if k not in self.done)
         return Staged(
             tuple(n.name for n in inputs if n.name not in self.aten.constants), self.aten.constants, self.told(inputs),
-            tuple(self.steps), outputs, written, any(map(_draws, self.nodes)), ", ".join(sorted(map(str, names))),
+            tuple(self.steps), outputs, written, any(map(_draws, self.nodes)), waits,
         )  # fmt: skip
+
+    # ------------------------------------------------------------ inputs that are written to
+
+    def writes_itself(self, place: int, level: int, last: int) -> bool:
+        """May the part write to the input? Only when nothing can be called off, and nothing reads it, any more."""
+        return level == last and self.placeholders[place] not in self.read_later
+
+    def root(self, node: Node) -> Node:
+        return self.root(node.args[0]) if _is_view(node) or node.target is operator.getitem else node  # type: ignore
 
     # ------------------------------------------------------------ which part a node belongs to
 
@@ -150,11 +168,14 @@ class _Stages:
 
     # ------------------------------------------------------------ steps
 
-    def part(self, level: int, contents: list[Node], results: list[Any]) -> None:
+    def part(self, level: int, contents: list[Node], results: list[Any], own: list[tuple[int, Node]]) -> None:
+        """`own`: inputs that it writes to, and their new values."""
         if not contents:
             return
         graph, env, given = torch.fx.Graph(), {}, []
-        outside = [n for n in self.nodes if n not in contents and any(u in contents for u in n.users)]
+        written = {self.placeholders[k]: new for k, new in own}
+        mine = set(contents)
+        outside = [n for n in self.nodes if n not in mine and (n in written or any(u in mine for u in n.users))]
         varying = [n for n in outside if n.name not in self.aten.constants]
         for node in varying:
             env[node] = _placeholder(graph, node)
@@ -166,7 +187,10 @@ class _Stages:
         for node in contents:
             made = env[node] = graph.node_copy(node, env.__getitem__)
             made.meta = dict(node.meta)
-        wanted = [n for n in self.wanted.get(level, ()) if n in env]
+        self.done |= {k for k, _ in own}
+        read = {n for n in mine if n in results or any(u not in mine and u.op != "output" for u in n.users)}
+        news = {*written.values()} - read
+        wanted = [n for n in self.wanted.get(level, ()) if n in env and n not in news]
         graph.output(tuple(env[n] for n in wanted))
         for size in unknown_sizes(graph):
             with graph.inserting_before(after):
@@ -177,7 +201,10 @@ class _Stages:
         known = None if viewed is None else {n for k, n in enumerate(results) if isinstance(n, Node) and k in viewed}
         places = None if known is None else frozenset(k for k, n in enumerate(wanted) if n in known)
         used = {n.name: self.aten.constants[n.name] for n in constants}
-        self.steps.append(Part(AtenGraph(graph, (), used, viewed=places), tuple(given), tuple(n.name for n in wanted)))
+        inputs = [n for n in graph.nodes if n.op == "placeholder"]
+        mutated = tuple((inputs.index(env[old]), env[new]) for old, new in written.items())
+        made = AtenGraph(graph, mutated, used, viewed=places)
+        self.steps.append(Part(made, tuple(given), tuple(n.name for n in wanted)))
         self.made.update(wanted)
 
     def value(self, node: Node) -> Ref:
@@ -212,9 +239,10 @@ class _Stages:
     def find(self, node: Node) -> None:
         val = node.meta["val"]
         self.call(node)
-        several = isinstance(val, (tuple, list))
-        self.learn((f"{node.name}[{k}]", v) for k, v in enumerate(val)) if several else self.learn([(node.name, val)])
-        self.check()
+        if self.sizes is not None:
+            several = isinstance(val, (tuple, list))
+            self.learn(((f"{node.name}[{k}]", v) for k, v in enumerate(val)) if several else [(node.name, val)])
+            self.check()
         if isinstance(val, torch.Tensor):
             layout = tuple(map(dim_of, val.shape)), tuple(map(dim_of, val.stride()))
             self.steps.append(Layout(node.name, *layout, str(node.target)))

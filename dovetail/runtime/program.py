@@ -29,20 +29,21 @@ def LEFT(*inputs: Any) -> Any:
 def undone(error: BaseException) -> bool:
     """Is everything as it was before the graph that raised this? Random numbers that it drew are put back for that.
 
-    Only host programs know where they are; a graph that PyTorch runs may have written anything.
+    Only host programs know where they are; a graph that PyTorch runs may have written anything. Of a program in parts
+    the part knows too.
     """
     if isinstance(error, OtherSizes) and error.undone:
         return True
+    states = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         lasting = frame.f_globals.get(LASTING)
         if lasting is not None and frame.f_code.co_name in lasting:
             if line >= lasting[frame.f_code.co_name]:
                 return False
-            state = frame.f_locals.get("generator")
-            if state is not None:
-                torch.default_generator.set_state(state)
-            return True
-    return False
+            states.append(frame.f_locals.get("generator"))
+    if states and states[0] is not None:
+        torch.default_generator.set_state(states[0])
+    return bool(states)
 
 
 def load(

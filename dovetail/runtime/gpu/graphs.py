@@ -143,7 +143,7 @@ class Recorder:
     # ------------------------------------------------------------ when no recording can be replayed
 
     def first(self, key: Any, inputs: tuple[Any, ...]) -> Sequence[Any]:
-        before = self.seen.get(key)
+        facts, before = self.facts, self.seen.get(key)
         if before is None:
             if len(self.seen) >= MOST:
                 return self.call(*inputs)
@@ -153,7 +153,7 @@ class Recorder:
             self.words = numbers.counted()
             return results
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
-        return self.record(key, inputs, same)
+        return self.record(key, inputs, same - facts.moving)
 
     def aside(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
         """A call on the stream of recordings."""

@@ -1,0 +1,65 @@
+"""What a program's calls of libraries are rehearsed with: on the CPU here, on a device in tests/gpu."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dovetail.ir.loops import LibraryCall
+from dovetail.runtime.gpu import rehearsal
+from tests.schedule.test_meaning import lowered
+
+CPU = torch.device("cpu")
+X, W, IMAGES, KERNEL = torch.ones(96, 64), torch.ones(64, 64), torch.ones(2, 8, 12, 12), torch.ones(16, 8, 3, 3)
+
+PROGRAMS = {
+    # function, arguments, calls that look different
+    "products": (lambda x, w: (x @ w, (x + 1) @ w), (X, W), 1),
+    "layouts": (lambda x, w: (x @ w, x @ w.t()), (X, W), 2),
+    "parts": (lambda x, w: x[::2] @ w, (X, W), 1),
+    "convolution": (lambda i, k: F.conv2d(i, k, stride=2, padding=1), (IMAGES, KERNEL), 1),
+    "none of these libraries": (lambda x: torch.linalg.inv(x) + torch.sort(x)[0], (W,), 0),
+}
+
+
+@pytest.fixture(autouse=True)
+def products_of_pytorch(monkeypatch):
+    """This CPU's products may be another library's."""
+    monkeypatch.setattr(rehearsal, "_REHEARSED", rehearsal._REHEARSED | {"_mkl_linear", "mkldnn_convolution"})
+
+
+def calls(name):
+    fn, args, _ = PROGRAMS[name]
+    program = lowered(fn, *args)
+    return program, list(rehearsal.distinct(program, CPU))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_distinct(name):
+    assert len(calls(name)[1]) == PROGRAMS[name][2]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_arguments_look_as_in_the_program(name):
+    """The operator returns what the program expects of it."""
+    _, found = calls(name)
+    for call in found:
+        results = call.operator(*rehearsal._given(call.args), **rehearsal._given(dict(call.kwargs)))
+        for result, buffer in zip(results if isinstance(results, tuple) else (results,), call.results, strict=True):
+            assert buffer is None or (tuple(result.shape), result.stride()) == (buffer.sizes, buffer.strides)
+
+
+def test_another_device():
+    program, _ = calls("products")
+    assert not list(rehearsal.distinct(program, torch.device("cuda", 0)))
+
+
+def test_size():
+    (call,) = calls("parts")[1]
+    assert rehearsal.size(call) == 4 * (95 * 64 - 64 + 64 + 64 * 64)
+
+
+def test_what_fails_is_left_to_the_program():
+    (call,) = calls("products")[1]
+    rehearsal.once(LibraryCall(call.name, torch.ops.aten.mm.default, (call.args[0], call.args[0]), {}, call.results))
