@@ -39,6 +39,7 @@ from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
 from dovetail.runtime.entry_policy import EagerlyAfter
+from dovetail.runtime.gpu.workers import WORKERS
 from dovetail.runtime.program import undone
 from dovetail.runtime.undisturbed import undisturbed
 
@@ -166,6 +167,8 @@ def _compile_entry(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
     rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any], varying: Varying, recurs: bool,
 ) -> guards.Entry:  # fmt: skip
+    if options.backend == "dovetail" and torch.cuda.is_initialized():
+        WORKERS.start()  # they import Triton meanwhile
     # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
     pipeline = importlib.import_module("dovetail.pipeline")
     taken = guards.snapshot()

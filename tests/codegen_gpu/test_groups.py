@@ -48,19 +48,17 @@ def test_columns_that_programs_share_are_read_along_memory():
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 8))
-def test_machine_code(seed, tmp_path, monkeypatch):
+def test_machine_code(seed, monkeypatch):
     """Triton compiles the text for a GPU that this machine need not have, without a PATH."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     made = to_binary(generate(Maker(seed).group()), 90)
     assert made.code.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_many_at_once(count, tmp_path, monkeypatch):
+def test_many_at_once(count, monkeypatch):
     """Groups of different sizes in one launch."""
     monkeypatch.setattr(plan, "FLAT", 32)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     tensors, groups = {}, []
     for k in range(count):
         x, y = torch.randn(33 + 32 * k), torch.zeros(33 + 32 * k)

@@ -63,9 +63,8 @@ CASES = {
 
 
 @pytest.fixture(autouse=True)
-def _scanned_in_kernels(monkeypatch, tmp_path):
+def _scanned_in_kernels(monkeypatch):
     monkeypatch.setattr(scans, "DEVICES", frozenset(("cpu",)))
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 
 
 def _scheduled(name):

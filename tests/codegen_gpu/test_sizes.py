@@ -112,8 +112,7 @@ def test_any_size(name, small, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["broadcast", "softmax", "transposed", "concatenated", "static rows"])
-def test_machine_code(name, monkeypatch, tmp_path):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_machine_code(name):
     for item in _scheduled(name).items:
         if isinstance(item, Group):
             assert to_binary(generate(item), 90).code.startswith(b"\x7fELF")

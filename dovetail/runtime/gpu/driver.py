@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import InternalError
-from dovetail.runtime.gpu.compiling import Binary
+from dovetail.runtime.gpu.assembler import Binary
 
 _FORMATS = {"i32": "i", "i64": "q", "fp64": "d"}
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

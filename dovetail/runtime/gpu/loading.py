@@ -18,12 +18,12 @@ import torch
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import NARROW
 from dovetail.runtime.cpu.store import Store, default_folder
-from dovetail.runtime.gpu import driver, numbers
-from dovetail.runtime.gpu.compiling import Binary, identity, to_binary
+from dovetail.runtime.gpu import driver, numbers, workers
+from dovetail.runtime.gpu.assembler import Binary
+from dovetail.runtime.gpu.compiling import identity, to_binary
 
 _loaded: dict[tuple[str, int], Callable[..., None]] = {}
 _lock = threading.Lock()
-_WORKERS = 8
 
 
 @cache
@@ -63,20 +63,20 @@ def _binaries(kernels: list[Kernel], capability: int, store: Store, aligned: boo
     """From disk, or compiled beside one another."""
     keys = [_key(k, capability, aligned) for k in kernels]
     found = [store.get(key) for key in keys]
-    todo = [k for k, data in zip(kernels, found, strict=True) if data is None]
+    todo = [k for k, data in enumerate(found) if data is None]
+
+    def compile_one(k: int) -> None:
+        found[k] = to_binary(kernels[k], capability, aligned).to_bytes()
+        store.put(keys[k], found[k])
+
     if len(todo) > 1:
-        with ThreadPoolExecutor(min(_WORKERS, len(todo))) as pool:
-            made = iter(list(pool.map(lambda k: to_binary(k, capability, aligned), todo)))
+        todo.sort(key=lambda k: -len(kernels[k].text))  # what takes longest begins first
+        with ThreadPoolExecutor(min(workers.at_once(), len(todo))) as pool:
+            list(pool.map(compile_one, todo))
     else:
-        made = iter([to_binary(k, capability, aligned) for k in todo])
-    result = []
-    for key, data in zip(keys, found, strict=True):
-        if data is None:
-            result.append(next(made))
-            store.put(key, result[-1].to_bytes())
-        else:
-            result.append(Binary.of_bytes(data))
-    return result
+        for k in todo:
+            compile_one(k)
+    return [Binary.of_bytes(data) for data in found if data is not None]
 
 
 def _key(kernel: Kernel, capability: int, aligned: bool) -> str:
