@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,6 +53,7 @@ from dovetail.runtime import program as program_runtime
 from dovetail.runtime import staged as staged_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable, unless_hooked
 from dovetail.runtime.gpu.graphs import Recorder
+from dovetail.runtime.gpu.rehearsal import rehearse
 from dovetail.runtime.listening import watcher
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
 from dovetail.runtime.overlap import protect, several_in_one_place
@@ -276,7 +278,7 @@ def _build(
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
     with events.stage(f"{prefix}load"):
-        call = program_runtime.load(text, load_kernels(text.kernels), eager)
+        call = program_runtime.load(text, load_kernels(text.kernels, scheduled, options), eager)
     if all(d.type == "cpu" for d in devices(scheduled)):
         return call
     facts = replace(graph_facts(scheduled, aten.saved), moving=frozenset(moving))
@@ -312,12 +314,13 @@ def _generate(group: Group, options: Options, many: bool = False) -> Kernel:
     return (cpu if kinds <= {"cpu"} else gpu).generate(group, options, many=many)
 
 
-def load_kernels(kernels: Sequence[Kernel]) -> dict[str, Callable[..., Any]]:
-    """Machine code for each, on its device."""
+def load_kernels(kernels: Sequence[Kernel], program: Program, options: Options) -> dict[str, Callable[..., Any]]:
+    """Machine code for each kernel of the program, on its device."""
+    graphs = options.mode != WITHOUT_GRAPHS and not unrecordable(program)
     loaded: dict[str, Callable[..., Any]] = cpu_runtime.load([k for k in kernels if k.launch is None])
     for device in dict.fromkeys(k.pointers[0].device for k in kernels if k.launch is not None):
         mine = [k for k in kernels if k.launch is not None and k.pointers[0].device == device]
-        loaded |= gpu_runtime.load(mine, device)
+        loaded |= gpu_runtime.load(mine, device, meanwhile=functools.partial(rehearse, program, device, graphs))
     return loaded
 
 

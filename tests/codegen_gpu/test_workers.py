@@ -73,9 +73,9 @@ def server(own) -> int:
 def test_machine_code_is_the_same_as_here(own, tmp_path):
     kernels = [generate(Maker(seed).group()) for seed in range(0, 40, 8)]
     for aligned in (True, False):
-        made = loading._binaries(kernels, 90, Store(tmp_path), aligned)
+        made = loading._binaries(kernels, 90, Store(tmp_path), aligned=aligned)
         assert made == [assembler.assemble(compiling._task(k, 90, aligned)) for k in kernels]
-        assert made == loading._binaries(kernels, 90, Store(tmp_path), aligned), "another is on disk"
+        assert made == loading._binaries(kernels, 90, Store(tmp_path), aligned=aligned), "another is on disk"
 
 
 def test_it_is_triton_alone_that_they_import(own):

@@ -18,7 +18,8 @@ results of another, which may be in use when it replays. One that takes the plac
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
@@ -158,15 +159,9 @@ class Recorder:
     def aside(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
         """A call on the stream of recordings."""
         device = self.facts.device
-        stream, current = _stream(device), torch.cuda.current_stream(device)
-        if self.facts.products:
-            _take_workspace(device)
-        stream.wait_stream(current)
-        try:
-            with torch.cuda.stream(stream):
-                results = self.call(*inputs)
-        finally:
-            current.wait_stream(stream)
+        with aside(device, self.facts.products):
+            results = self.call(*inputs)
+        current = torch.cuda.current_stream(device)
         for result in results:
             if isinstance(result, torch.Tensor) and result.device == device:
                 result.record_stream(current)
@@ -281,6 +276,20 @@ def _bytes(values: Sequence[Any]) -> int:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@contextmanager
+def aside(device: torch.device, products: bool) -> Iterator[None]:
+    """On the stream of recordings, in turn with the current one. `products`: cuBLAS will be called."""
+    stream, current = _stream(device), torch.cuda.current_stream(device)
+    if products:
+        _take_workspace(device)
+    stream.wait_stream(current)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        current.wait_stream(stream)
 
 
 @cache

@@ -43,10 +43,13 @@ def available(device: torch.device) -> str:
     return ""
 
 
-def load(kernels: Iterable[Kernel], device: torch.device, store: Store | None = None) -> dict[str, Callable[..., None]]:
+def load(
+    kernels: Iterable[Kernel], device: torch.device, store: Store | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> dict[str, Callable[..., None]]:
     """A callable for each kernel's symbol: `f(*addresses, *sizes)`, the last size the number of programs.
 
-    Raises InternalError when Triton rejects a text.
+    `meanwhile` is called while kernels are compiled, if any are. Raises InternalError when Triton rejects a text.
     """
     index = torch.cuda.current_device() if device.index is None else device.index
     store = store or Store(default_folder())
@@ -54,12 +57,15 @@ def load(kernels: Iterable[Kernel], device: torch.device, store: Store | None = 
     with _lock, torch.cuda.device(index):
         missing = [k for symbol, k in wanted.items() if (symbol, index) not in _loaded]
         major, minor = torch.cuda.get_device_capability(index)
-        for kernel, binary in zip(missing, _binaries(missing, 10 * major + minor, store), strict=True):
+        for kernel, binary in zip(missing, _binaries(missing, 10 * major + minor, store, meanwhile), strict=True):
             _loaded[kernel.symbol, index] = _callable(kernel, binary, index, 10 * major + minor)
         return {symbol: _loaded[symbol, index] for symbol in wanted}
 
 
-def _binaries(kernels: list[Kernel], capability: int, store: Store, aligned: bool = True) -> list[Binary]:
+def _binaries(
+    kernels: list[Kernel], capability: int, store: Store, meanwhile: Callable[[], None] = lambda: None,
+    aligned: bool = True,
+) -> list[Binary]:  # fmt: skip
     """From disk, or compiled beside one another."""
     keys = [_key(k, capability, aligned) for k in kernels]
     found = [store.get(key) for key in keys]
@@ -69,13 +75,12 @@ def _binaries(kernels: list[Kernel], capability: int, store: Store, aligned: boo
         found[k] = to_binary(kernels[k], capability, aligned).to_bytes()
         store.put(keys[k], found[k])
 
-    if len(todo) > 1:
-        todo.sort(key=lambda k: -len(kernels[k].text))  # what takes longest begins first
+    todo.sort(key=lambda k: -len(kernels[k].text))  # what takes longest begins first
+    if todo:
         with ThreadPoolExecutor(min(workers.at_once(), len(todo))) as pool:
-            list(pool.map(compile_one, todo))
-    else:
-        for k in todo:
-            compile_one(k)
+            compiling = pool.map(compile_one, todo)
+            meanwhile()
+            list(compiling)
     return [Binary.of_bytes(data) for data in found if data is not None]
 
 

@@ -6,6 +6,7 @@ code. Whoever compiles only waits meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +16,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Poly
 from dovetail.ir.loops import Buffer, BufferRef, LibraryCall, Param, Program
+from dovetail.runtime.gpu.graphs import aside
 
 aten = torch.ops.aten
+_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm"))
 #: What may run on zeros, and takes long to start.
-_REHEARSED = frozenset((
-    "mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward", "cudnn_convolution_relu",
+_REHEARSED = _PRODUCTS | frozenset((
+    "convolution", "convolution_backward", "cudnn_convolution_relu",
     "cudnn_convolution_add_relu", "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward",
     "_scaled_dot_product_efficient_attention", "_scaled_dot_product_efficient_attention_backward",
     "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_cudnn_attention_backward",
@@ -28,19 +31,22 @@ _REHEARSED = frozenset((
 _MODEST = 1 / 8
 
 
-def rehearse(program: Program, device: torch.device) -> None:
-    """On the current stream; random numbers, modes and gradients are as before. What fails will fail again, in use."""
-    if torch.cuda.is_current_stream_capturing():
+def rehearse(program: Program, device: torch.device, recorded: bool) -> None:
+    """Where the program will run: on the stream of recordings, or on the current one. Random numbers and modes are as
+    before. What fails is left for the program to meet.
+    """
+    calls = list(distinct(program, device))
+    if not calls or torch.cuda.is_current_stream_capturing():
         return
-    with torch.cuda.device(device), torch.no_grad(), torch._C.DisableTorchFunction(), _disable_current_modes():
-        free, _ = torch.cuda.mem_get_info(device)
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        state = generator.get_state()
-        try:
-            for call in distinct(program, device):
+    products = any(call.operator._opname in _PRODUCTS for call in calls)
+    place = aside(device, products) if recorded else contextlib.nullcontext()
+    with torch.cuda.device(device), torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
+        with _disable_current_modes(), place:
+            generator = torch.cuda.default_generators[torch.cuda.current_device()]
+            state, (free, _) = generator.get_state(), torch.cuda.mem_get_info(device)
+            for call in calls:
                 if size(call) <= free * _MODEST:
                     once(call)
-        finally:
             generator.set_state(state)
 
 

@@ -1,0 +1,53 @@
+"""Libraries start while kernels are compiled, and nobody notices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dovetail
+from dovetail.runtime.gpu import rehearsal
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def model(x, k, w):
+    y = F.relu(F.conv2d(x, k, padding=1)).flatten(2).transpose(1, 2) @ w
+    q = y.view(y.shape[0], -1, 4, 16).transpose(1, 2)
+    return F.dropout(F.scaled_dot_product_attention(q, q, q, dropout_p=0.1), 0.5)
+
+
+@pytest.fixture
+def rehearsed(monkeypatch):
+    made, once = [], rehearsal.once
+
+    def noting(call):
+        made.append(call.operator)
+        once(call)
+
+    monkeypatch.setattr(rehearsal, "once", noting)
+    return made
+
+
+@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
+def test_surroundings_stay(rehearsed, mode, tmp_path, monkeypatch):
+    monkeypatch.setenv("DOVETAIL_CACHE_DIR", str(tmp_path))
+    given = [torch.randn(*s, device="cuda") for s in ((2, 8, 12, 12), (16, 8, 3, 3), (16, 64))]
+    compiled = dovetail.compile(model, mode=mode)
+    compiled(*[g.requires_grad_() for g in given]).sum().backward()
+    assert torch.is_grad_enabled() and torch.cuda.current_stream() == torch.cuda.default_stream()
+    assert {operator._opname for operator in rehearsed} >= {"convolution", "convolution_backward"}
+
+
+def test_random_numbers_stay(rehearsed, tmp_path, monkeypatch):
+    found = []
+    for name in ("with", "without"):
+        monkeypatch.setenv("DOVETAIL_CACHE_DIR", str(tmp_path / name))
+        if name == "without":
+            monkeypatch.setattr(rehearsal, "distinct", lambda program, device: iter(()))
+        torch.manual_seed(3)
+        x = torch.ones(4, 8, 16, 32, device="cuda")
+        found.append(dovetail.compile(lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).sin())(x))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+    assert rehearsed
