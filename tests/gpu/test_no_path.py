@@ -13,13 +13,13 @@ import torch
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 PROGRAM = """
-import sys
-
 import torch
 import torch.nn.functional as F
 
 import dovetail
+from dovetail.runtime.gpu import compiling
 
+del compiling.assemble  # no kernel is compiled in this process
 layers = torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.LayerNorm(64)
 model = torch.nn.Sequential(*layers).cuda()
 optimizer = torch.optim.Adam(model.parameters())
@@ -32,7 +32,6 @@ for _ in range(4):
 model.eval()
 torch.testing.assert_close(dovetail.compile(model)(x), model(x), rtol=1e-4, atol=1e-4)
 print(F.softmax(x, -1).shape == dovetail.compile(lambda x: F.softmax(x + 1, -1).cumsum(-1))(x).shape)
-assert "triton" not in sys.modules, "kernels were compiled in this process"
 """
 
 
