@@ -277,24 +277,27 @@ def _build(
     events.artifact("output_code", lambda: text.text)
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
+    why = unrecorded(scheduled, options, waits)
     with events.stage(f"{prefix}load"):
-        call = program_runtime.load(text, load_kernels(text.kernels, scheduled, options), eager)
+        call = program_runtime.load(text, load_kernels(text.kernels, scheduled, not why), eager)
     if all(d.type == "cpu" for d in devices(scheduled)):
         return call
     facts = replace(graph_facts(scheduled, aten.saved), moving=frozenset(moving))
-    return recorded(call, scheduled, facts, options, events, eager is None, waits)
+    return recorded(call, facts, why, events, eager is None)
 
 
-def recorded(
-    call: Compiled, program: Program, facts: GraphFacts, options: Options, events: Events, consumes: bool, waits: str
-) -> Compiled:
-    """`call` through CUDA graphs, where the program runs on one CUDA device and the mode has them on."""
+def unrecorded(program: Program, options: Options, waits: str) -> str:
+    """Why a GPU's program will have no CUDA graph; empty if it will."""
+    why = "" if options.mode != WITHOUT_GRAPHS else "the mode has them off"
+    why = why or (f"{waits} finds out a size, and the program waits for the device to tell it" if waits else "")
+    return why or ("several devices take part" if len(devices(program)) > 1 else unrecordable(program))
+
+
+def recorded(call: Compiled, facts: GraphFacts, why: str, events: Events, consumes: bool) -> Compiled:
+    """`call` through CUDA graphs, unless there is a reason `why` not."""
     def report(why: str) -> None:
         events.artifact("perf_hints", lambda: why)
 
-    why = "" if options.mode != WITHOUT_GRAPHS else "the mode has them off"
-    why = why or (f"{waits} finds out a size, and the program waits for the device to tell it" if waits else "")
-    why = why or ("several devices take part" if len(devices(program)) > 1 else unrecordable(program))
     if why:
         report(f"no CUDA graph: {why}")
         return call
@@ -314,9 +317,8 @@ def _generate(group: Group, options: Options, many: bool = False) -> Kernel:
     return (cpu if kinds <= {"cpu"} else gpu).generate(group, options, many=many)
 
 
-def load_kernels(kernels: Sequence[Kernel], program: Program, options: Options) -> dict[str, Callable[..., Any]]:
-    """Machine code for each kernel of the program, on its device."""
-    graphs = options.mode != WITHOUT_GRAPHS and not unrecordable(program)
+def load_kernels(kernels: Sequence[Kernel], program: Program, graphs: bool) -> dict[str, Callable[..., Any]]:
+    """Machine code for each kernel of the program, on its device. `graphs`: will it be recorded as a CUDA graph?"""
     loaded: dict[str, Callable[..., Any]] = cpu_runtime.load([k for k in kernels if k.launch is None])
     for device in dict.fromkeys(k.pointers[0].device for k in kernels if k.launch is not None):
         mine = [k for k in kernels if k.launch is not None and k.pointers[0].device == device]

@@ -6,7 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dovetail import pipeline
 from dovetail.ir.loops import LibraryCall
+from dovetail.options import Options
 from dovetail.runtime.gpu import rehearsal
 from tests.schedule.test_meaning import lowered
 
@@ -63,3 +65,20 @@ def test_size():
 def test_what_fails_is_left_to_the_program():
     (call,) = calls("products")[1]
     rehearsal.once(LibraryCall(call.name, torch.ops.aten.mm.default, (call.args[0], call.args[0]), {}, call.results))
+
+
+RECORDED = {
+    # mode, what finds out sizes, why there is no CUDA graph
+    "yes": ("default", "", ""),
+    "not in this mode": ("max-autotune-no-cudagraphs", "", "the mode has them off"),
+    "not between reading sizes": ("default", "aten.nonzero", "aten.nonzero finds out a size"),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_it_happens_where_the_program_will_run(name, monkeypatch):
+    """On another stream cuBLAS would take memory that nobody uses."""
+    mode, waits, why = RECORDED[name]
+    program = lowered(lambda x, w: ((x @ w) @ w @ w,), X, W)
+    found = pipeline.unrecorded(program, Options(mode=mode), waits)
+    assert found.startswith(why) and bool(found) == bool(why)

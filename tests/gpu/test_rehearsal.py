@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import dovetail
-from dovetail.runtime.gpu import rehearsal
+from dovetail.runtime.gpu import graphs, rehearsal
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -51,3 +53,18 @@ def test_random_numbers_stay(rehearsed, tmp_path, monkeypatch):
         found.append(dovetail.compile(lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).sin())(x))
     torch.testing.assert_close(*found, rtol=0, atol=0)
     assert rehearsed
+
+
+@pytest.mark.parametrize("reads_a_size", [False, True])
+def test_no_memory_for_a_stream_that_is_not_used(reads_a_size, tmp_path, monkeypatch):
+    """In a thread that has called nothing of cuBLAS's: a program that waits for a size runs on the current stream."""
+    monkeypatch.setenv("DOVETAIL_CACHE_DIR", str(tmp_path))
+    x, w = torch.randn(64, 32, device="cuda"), torch.randn(32, 32, device="cuda")
+
+    def ready():
+        chosen = (lambda x: x[x.sum(-1) > 0]) if reads_a_size else (lambda x: x)
+        dovetail.compile(lambda x, w: ((chosen(x) @ w).exp() @ w).cos() @ w + 3, fullgraph=True)(x, w)
+        return bool(graphs._ready.__dict__.get("devices"))
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(ready).result() != reads_a_size
