@@ -35,7 +35,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)
 
-# The constraints without PyTorch's version; numpy's and the rest hold for every Python.
+# The constraints without PyTorch's version and Triton's, which goes with it; the rest hold for every Python.
 TORCH ?= 2.15.0
 OTHER := .venv-$(notdir $(PYTHON))-torch$(TORCH)
 
@@ -44,7 +44,7 @@ test-torch: $(OTHER)/.ready
 
 $(OTHER)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OTHER)
-	grep -v '^torch==' constraints.txt > $(OTHER)/constraints.txt
+	grep -v '^torch==\|^triton==' constraints.txt > $(OTHER)/constraints.txt
 	$(OTHER)/bin/python -m pip install --quiet -c $(OTHER)/constraints.txt torch==$(TORCH) -e '.[test]'
 	@touch $@
 

@@ -295,6 +295,7 @@ def unrecorded(program: Program, options: Options, waits: str) -> str:
 
 def recorded(call: Compiled, facts: GraphFacts, why: str, events: Events, consumes: bool) -> Compiled:
     """`call` through CUDA graphs, unless there is a reason `why` not."""
+
     def report(why: str) -> None:
         events.artifact("perf_hints", lambda: why)
 

@@ -12,7 +12,7 @@ from dovetail.options import Options
 from dovetail.runtime.gpu import rehearsal
 from tests.schedule.test_meaning import lowered
 
-CPU = torch.device("cpu")
+CPU, QUERY = torch.device("cpu"), torch.ones(1, 2, 16, 8)
 X, W, IMAGES, KERNEL = torch.ones(96, 64), torch.ones(64, 64), torch.ones(2, 8, 12, 12), torch.ones(16, 8, 3, 3)
 
 PROGRAMS = {
@@ -21,14 +21,14 @@ PROGRAMS = {
     "layouts": (lambda x, w: (x @ w, x @ w.t()), (X, W), 2),
     "parts": (lambda x, w: x[::2] @ w, (X, W), 1),
     "convolution": (lambda i, k: F.conv2d(i, k, stride=2, padding=1), (IMAGES, KERNEL), 1),
+    "attention": (lambda q: F.scaled_dot_product_attention(q, q, q), (QUERY,), 1),
     "none of these libraries": (lambda x: torch.linalg.inv(x) + torch.sort(x)[0], (W,), 0),
 }
 
 
 @pytest.fixture(autouse=True)
-def products_of_pytorch(monkeypatch):
-    """This CPU's products may be another library's."""
-    monkeypatch.setattr(rehearsal, "_REHEARSED", rehearsal._REHEARSED | {"_mkl_linear", "mkldnn_convolution"})
+def the_attention_of_cpus(monkeypatch):
+    monkeypatch.setattr(rehearsal, "_REHEARSED", rehearsal._REHEARSED | {"_scaled_dot_product_flash_attention_for_cpu"})
 
 
 def calls(name):
@@ -50,6 +50,14 @@ def test_arguments_look_as_in_the_program(name):
         results = call.operator(*rehearsal._given(call.args), **rehearsal._given(dict(call.kwargs)))
         for result, buffer in zip(results if isinstance(results, tuple) else (results,), call.results, strict=True):
             assert buffer is None or (tuple(result.shape), result.stride()) == (buffer.sizes, buffer.strides)
+
+
+def test_what_draws_is_left_out():
+    """Its gradient would read a seed where there is none."""
+    operator = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    for dropout, found in (((), False), ((0.0,), False), ((0.5,), True)):
+        call = LibraryCall("attention", operator, (None, None, None, None, False, *dropout), {}, ())
+        assert rehearsal._draws(call) == found
 
 
 def test_another_device():

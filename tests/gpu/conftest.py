@@ -10,3 +10,8 @@ from dovetail.schedule import recording
 @pytest.fixture
 def small_programs_are_recorded(monkeypatch):
     monkeypatch.setattr(recording, "FEWEST", 1)
+
+
+def pytest_itemcollected(item):
+    """What cannot run as compiled runs eagerly, with a warning: no test passes for that."""
+    item.add_marker(pytest.mark.filterwarnings("error:dovetail runs"))

@@ -22,7 +22,7 @@ from dovetail.runtime.gpu import driver, numbers, workers
 from dovetail.runtime.gpu.assembler import Binary
 from dovetail.runtime.gpu.compiling import identity, to_binary
 
-_loaded: dict[tuple[str, int], Callable[..., None]] = {}
+_loaded: dict[tuple[str, bool, int], Callable[..., None]] = {}  # by symbol, whether there is a wide one, and device
 _lock = threading.Lock()
 
 
@@ -53,13 +53,14 @@ def load(
     """
     index = torch.cuda.current_device() if device.index is None else device.index
     store = store or Store(default_folder())
-    wanted = {k.symbol: k for k in kernels}
+    wanted = {(k.symbol, k.wide is not None, index): k for k in kernels}
     with _lock, torch.cuda.device(index):
-        missing = [k for symbol, k in wanted.items() if (symbol, index) not in _loaded]
+        missing = {key: k for key, k in wanted.items() if key not in _loaded}
         major, minor = torch.cuda.get_device_capability(index)
-        for kernel, binary in zip(missing, _binaries(missing, 10 * major + minor, store, meanwhile), strict=True):
-            _loaded[kernel.symbol, index] = _callable(kernel, binary, index, 10 * major + minor)
-        return {symbol: _loaded[symbol, index] for symbol in wanted}
+        made = _binaries(list(missing.values()), 10 * major + minor, store, meanwhile)
+        for (key, kernel), binary in zip(missing.items(), made, strict=True):
+            _loaded[key] = _callable(kernel, binary, index, 10 * major + minor)
+        return {key[0]: _loaded[key] for key in wanted}
 
 
 def _binaries(
