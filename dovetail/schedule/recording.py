@@ -10,20 +10,22 @@ import torch
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.liveness import writes
-from dovetail.ir.loops import Group, LibraryCall, Param, Program
+from dovetail.ir.loops import Batch, Group, LibraryCall, Param, Program
 
 aten = torch.ops.aten
 
 #: Operators whose results' sizes or Python values depend on data: they wait for the device.
 _WAITS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 _PRODUCTS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default))
-#: A replay costs as much as so many launches; programs of fewer are not recorded.
+#: A replay costs as much as so many launches; programs of fewer are not recorded, unless one is of many groups, whose
+#: addresses would be gathered and brought to the device for each call.
 FEWEST = 3
 
 
 def unrecordable(program: Program) -> str:
     """Why not; empty if it may be."""
-    if sum(isinstance(item, (Group, LibraryCall)) for item in program.items) < FEWEST:
+    launches = [item for item in program.items if isinstance(item, (Group, LibraryCall, Batch))]
+    if len(launches) < FEWEST and not any(isinstance(item, Batch) for item in launches):
         return "its few launches take less time than a replay"
     for item in program.items:
         if isinstance(item, LibraryCall):
