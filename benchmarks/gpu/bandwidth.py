@@ -45,7 +45,7 @@ def measure(name: str, dtype: torch.dtype, compilers: Sequence[str]) -> dict[str
         calls[compiler]()  # optimizers make their states in it
         samples[compiler] = sample(calls[compiler]())
     assert work is not None
-    source, target = torch.empty(2, work.nbytes // 2, dtype=torch.uint8, device="cuda")
+    source, target = (torch.empty(work.nbytes // 2, dtype=torch.uint8, device="cuda") for _ in range(2))
     seconds = in_turns({name: calls[name] for name in compilers} | {"copy": lambda: target.copy_(source)})
     figures = {}
     for contender, taken in seconds.items():

@@ -118,4 +118,4 @@ def run_many(groups: list[Group], tensors: dict[str, torch.Tensor]) -> None:
         words += [*(_memory(tensors[b.name]).data_ptr() for b in each.pointers), *sizes]
         starts.append(starts[-1] + sizes[-1])
     table = torch.tensor([*starts, *words], dtype=torch.int64)
-    load(kernel)[(starts[-1],)](table, len(groups), len(groups).bit_length())
+    load(kernel)[(starts[-1],)](table, len(groups))

@@ -7,7 +7,7 @@ import torch
 
 from dovetail.codegen.gpu import generate, plan
 from dovetail.ir.liveness import loads
-from dovetail.ir.loops import Group, Load, Loop, Store, new_range
+from dovetail.ir.loops import Const, Group, Load, Loop, Store, new_range
 from dovetail.runtime.gpu.compiling import to_binary
 from dovetail.schedule.split import spread
 from tests.codegen.harness import buffer, compare, op
@@ -20,7 +20,8 @@ from tests.codegen_gpu.interpreter import run, run_many
 @pytest.mark.parametrize("small", [False, True], ids=["", "small tiles"])
 def test_random_group(seed, small, monkeypatch):
     if small:
-        for name, value in (("LONGEST_ROW", 16), ("TILE", 16), ("SIDE", 4), ("FLAT", 32)):
+        sides = ("SIDE", 4), ("SHORT_SIDE", 2), ("LONG_SIDE", 16)
+        for name, value in (("LONGEST_ROW", 16), ("TILE", 16), ("FLAT", 32), *sides):
             monkeypatch.setattr(plan, name, value)
     torch.manual_seed(seed)
     maker = Maker(seed)
@@ -70,3 +71,35 @@ def test_many_at_once(count, monkeypatch):
     for k in range(count):
         torch.testing.assert_close(tensors[f"y{k}"], tensors[f"x{k}"] ** 2)
     assert to_binary(generate(groups[0], many=True), 90).code.startswith(b"\x7fELF")
+
+
+INF, NAN = float("inf"), float("nan")
+SPECIAL = [0.0, -0.0, 1e-45, -1e-40, 1e-30, 1.002959966659546, 3.9, 4.0, 1e10, 3e38, INF, -INF, NAN]
+
+
+def test_erf():
+    """As near to the exact value as CUDA's own function."""
+    x = torch.cat([torch.tensor(SPECIAL), torch.linspace(-5, 5, 4001), 10.0 ** torch.linspace(-40, 2, 200)])
+    y = run_pointwise(x, lambda load: op("erf", load))
+    exact = torch.special.erf(x.double())
+    torch.testing.assert_close(y.double(), exact, rtol=2.5e-7, atol=2e-45, equal_nan=True)
+    assert torch.equal(y.signbit() & (y == y), x.signbit() & (x == x))
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_extremes(name, dtype):
+    """NaN counts as extreme."""
+    x = torch.tensor([3.0, NAN, -INF, INF, -1.0, 2.0] if dtype.is_floating_point else [3, -5, 0, 2, 7, 7]).to(dtype)
+    y = run_pointwise(x, lambda load: op(name, load, Const(1, dtype)))
+    wanted = (torch.maximum if name == "max" else torch.minimum)(x, torch.ones((), dtype=dtype))
+    torch.testing.assert_close(y, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+def run_pointwise(x, compute):
+    y, i = torch.zeros_like(x), new_range("i", len(x))
+    value = compute(Load(buffer("x", x), (i,)))
+    group = Group("g", (i,), (Loop((), (Store(buffer("y", y), (i,), value),)),))
+    run(group, {"x": x, "y": y})
+    assert to_binary(generate(group), 90).code.startswith(b"\x7fELF")
+    return y

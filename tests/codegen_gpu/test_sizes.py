@@ -94,7 +94,8 @@ def _arguments(program, tensors):
 @pytest.mark.parametrize("small", [False, True], ids=["", "small tiles, wide"])
 def test_any_size(name, small, monkeypatch):
     if small:
-        for setting, value in (("UNKNOWN", 16), ("TILE", 16), ("FLAT", 32), ("SIDE", 4)):
+        sides = ("SIDE", 4), ("SHORT_SIDE", 2), ("LONG_SIDE", 16)
+        for setting, value in (("UNKNOWN", 16), ("TILE", 16), ("FLAT", 32), *sides):
             monkeypatch.setattr(plan, setting, value)
         monkeypatch.setattr(_Machine, "wide", True)
     program = _scheduled(name)

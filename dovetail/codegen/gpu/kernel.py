@@ -32,11 +32,13 @@ from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Reduce, Store, extent
 from dovetail.options import Options
 
-#: Which group a program of a launch of many belongs to: the last one that begins at it or before.
+#: Which group a program of a launch of many belongs to: the last one that begins at it or before. All words at once: a
+#: search by halves would wait for the memory at each step.
 _SEARCH = (
-    "program = tl.program_id(0)", "low = program * 0", "high = low + count", "for _ in range(steps):",
-    "    middle = (low + high) // 2", "    before = tl.load(table + middle) <= program",
-    "    low = tl.where(before, middle, low)", "    high = tl.where(before, high, middle)",
+    "program = tl.program_id(0)", "low = program * 0 - 1", "for step in range((count + 511) // 512):",
+    "    place = step * 512 + tl.arange(0, 512)",
+    "    begins = tl.load(table + place, place < count, other=1 << 62)",
+    "    low += tl.reduce((begins <= program).to(tl.int32), 0, _sum)",
     "row = table + count + 1 + low * WIDTH",
 )  # fmt: skip
 _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
@@ -68,17 +70,17 @@ class _Kernel:
     # ------------------------------------------------------------ the whole text
 
     def build(self) -> Kernel:
-        body, helpers = self.body_text("program = tl.program_id(0)")
+        body = self.body_text("program = tl.program_id(0)")
         parameters = [f"p{k}" for k in range(len(self.signature.pointers))]
         parameters += [f"n{k}" for k in range(len(self.signature.sizes))]
         messages = tuple(s.message for s in self.group.statements() if isinstance(s, Check))
-        text = f"{helpers}\n\n@triton.jit\ndef K({', '.join(parameters)}):\n{body}\n"
+        text = f"{_imports(body)}\n\n@triton.jit\ndef K({', '.join(parameters)}):\n{body}\n"
         return self.named(text, messages, self.types())
 
     def many(self) -> Kernel:
         """One launch for several groups. `table` has, in words, the first program of each and their number in all; then
         a row for each group: addresses, sizes, number of programs."""
-        body, helpers = self.body_text("program = program - tl.load(table + low).to(tl.int32)")
+        body = self.body_text("program = program - tl.load(table + low).to(tl.int32)")
         lines = [*_SEARCH]
         for k, buffer in enumerate(self.pointers()):
             kind = types.TYPES[buffer.dtype][0] if buffer.dtype is not torch.bool else "int8"
@@ -89,8 +91,8 @@ class _Kernel:
             lines.append(f"n{k} = tl.load(row + {first + k}).to(tl.int{kind[1:3]})")
             lines += [f"n{k} = tl.multiple_of(n{k}, 16)"] if kind.endswith(":16") else []
         head = "".join(f"    {line}\n" for line in lines).replace("WIDTH", str(width))
-        text = f"{helpers}\n\n@triton.jit\ndef K(table, count, steps):\n{head}{body}\n"
-        return replace(self.named(text, (), ("*i64", "i32", "i32")), many=True)
+        text = f"{_imports(head + body)}\n\n@triton.jit\ndef K(table, count):\n{head}{body}\n"
+        return replace(self.named(text, (), ("*i64", "i32")), many=True)
 
     def types(self) -> tuple[str, ...]:
         pointers = [f"*{types.TYPES[b.dtype][1]}" for b in self.pointers()]
@@ -104,13 +106,12 @@ class _Kernel:
         text = text.replace("def K(", f"def {symbol}(")
         return Kernel(symbol, text, self.pointers(), sizes, messages, joins=not messages, launch=launch)
 
-    def body_text(self, program: str) -> tuple[str, str]:
-        """The body, after a line that finds the program's number, and the functions that it calls."""
+    def body_text(self, program: str) -> str:
+        """The body, after a line that finds the program's number."""
         self.programs(program)
         for loop, axis in zip(self.group.loops, self.plan.inner, strict=True):
             self.loop(loop, axis)
-        body = "\n".join(self.em.outer.lines)
-        return body, _HEAD + "".join(HELPERS[name] for name in helpers_of(body))
+        return "\n".join(self.em.outer.lines)
 
     def size_type(self, size: Dim) -> str:
         divisible = dims.mod(size, 16) == 0
@@ -293,6 +294,11 @@ class _Kernel:
             if _accumulated(reduce) is not reduce.dtype:
                 em.outer.line(f"{name} = {name}.to({types.name(reduce.dtype)})")
         em.values[reduce.name] = name
+
+
+def _imports(body: str) -> str:
+    """What stands before a kernel: imports, and the functions that it calls."""
+    return _HEAD + "".join(HELPERS[name] for name in helpers_of(body))
 
 
 def _tiles(axis: Axis) -> Dim:

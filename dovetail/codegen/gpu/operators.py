@@ -53,6 +53,25 @@ def _philox(seed, place):
     even, odd = tl.where((place & 2) == 0, a, c), tl.where((place & 2) == 0, b, d)
     return tl.where((place & 1) == 0, even, odd).to(tl.int64)
 """,
+    "_erf": """
+@triton.jit
+def _erf(x):
+    size, square = tl.abs(x), x * x
+    p = tl.fma(square, tl.full((), 8.483494457323104e-05, tl.float32), tl.full((), -0.0008213091641664505, tl.float32))
+    p = tl.fma(p, square, tl.full((), 0.005213488824665546, tl.float32))
+    p = tl.fma(p, square, tl.full((), -0.026868773624300957, tl.float32))
+    p = tl.fma(p, square, tl.full((), 0.11284004896879196, tl.float32))
+    p = tl.fma(p, square, tl.full((), -0.37612664699554443, tl.float32))
+    p = tl.fma(p, square, tl.full((), 0.12837915122509003, tl.float32))
+    q = tl.fma(size, tl.full((), 1.6425845387857407e-05, tl.float32), tl.full((), -0.0004680210549850017, tl.float32))
+    q = tl.fma(q, size, tl.full((), 0.0052647641859948635, tl.float32))
+    q = tl.fma(q, size, tl.full((), -0.034303076565265656, tl.float32))
+    q = tl.fma(q, size, tl.full((), 0.1532936990261078, tl.float32))
+    q = tl.fma(q, size, tl.full((), 0.9163130521774292, tl.float32))
+    q = tl.fma(q, size, tl.full((), 0.6282998323440552, tl.float32))
+    far = 1.0 - tl.exp2(tl.fma(q, -size, -size))
+    return tl.where(size >= 1.002959966659546, libdevice.copysign(far, x), tl.fma(p, x, x))
+""",
     "_sum": """
 @triton.jit
 def _sum(a, b):
@@ -66,12 +85,18 @@ def _prod(a, b):
     "_min": """
 @triton.jit
 def _min(a, b):
-    return tl.where((a < b) | (a != a), a, b)
+    if tl.constexpr(a.dtype.is_floating() and a.dtype.primitive_bitwidth < 64):
+        return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    else:
+        return tl.where((a < b) | (a != a), a, b)
 """,
     "_max": """
 @triton.jit
 def _max(a, b):
-    return tl.where((a > b) | (a != a), a, b)
+    if tl.constexpr(a.dtype.is_floating() and a.dtype.primitive_bitwidth < 64):
+        return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    else:
+        return tl.where((a > b) | (a != a), a, b)
 """,
     "_logsum": """
 @triton.jit
@@ -157,6 +182,8 @@ def operator(name: str, dtype: torch.dtype, operand: torch.dtype, args: list[str
         return _signbit(operand, args[0])
     if name == "isnan":
         return f"({args[0]} != {args[0]})"
+    if name == "erf" and operand is torch.float32:
+        return f"_erf({args[0]})"  # CUDA's constants, in its polynomials; which of the two comes last, not at each step
     if name in _DEVICE:
         return f"libdevice.{name}({', '.join(args)})"
     form = _DOUBLE.get(name) if operand is torch.float64 else None

@@ -20,8 +20,8 @@ from dovetail.ir.loops import Group, Load, Loop, Store, extent
 
 #: Elements of a tile: pointwise code; rows.
 FLAT, TILE = 1024, 4096
-#: Elements along one side of a transposing tile.
-SIDE = 32
+#: A transposing tile: bytes along one side at most, elements at least, and the shortest range that is worth one.
+LONG_SIDE, SIDE, SHORT_SIDE = 256, 32, 16
 UNKNOWN = 1024  # what a size that is not known now is taken for
 
 
@@ -84,23 +84,33 @@ def _pointwise(group: Group) -> Plan:
     pair = _transposed(group)
     if pair is not None:
         y, x = pair
-        axes = Axis("y", (y,), SIDE), Axis("x", (x,), SIDE)
+        side = _side(group)
+        axes = Axis("y", (y,), side), Axis("x", (x,), side)
         batch = tuple(r for r in group.outer if r is not x and r is not y)
-        return Plan(axes, batch, inner, 4)
+        return Plan(axes, batch, inner, min(16, max(4, side * side // 512)))
     total = _size(dims.product(map(extent, group.outer)))
     block = max(32, min(FLAT, _power(total)))
     return Plan((Axis("x", group.outer, block),), (), inner, max(1, block // 256))
 
 
+def _side(group: Group) -> int:
+    """Rows of a tile are as long as memory likes them, where enough tiles are left."""
+    size = max(n.buffer.dtype.itemsize for n in _loads(group.loops)) if _loads(group.loops) else 4
+    side, elements = LONG_SIDE // max(size, 2), _size(dims.product(map(extent, group.outer)))
+    while side > SIDE and elements < ENOUGH_PROGRAMS * side * side:
+        side //= 2
+    return side
+
+
 def _transposed(group: Group) -> tuple[Dim, Dim] | None:
     """Two ranges along which different accesses are contiguous: of another one, and of the last store."""
     x = next((r for r in reversed(group.outer) if any(_steps_by_one(i, r) for i in _stores(group.loops))), None)
-    if x is None or _size(extent(x)) < SIDE // 2:
+    if x is None or _size(extent(x)) < SHORT_SIDE:
         return None
     along = dims.as_symbol(x)
     scattered = [i for i in _addresses(group.loops) if along in dims.symbols(i) and not _steps_by_one(i, x)]
     for y in group.outer:
-        if y is not x and _size(extent(y)) >= SIDE // 2 and any(_steps_by_one(i, y) for i in scattered):
+        if y is not x and _size(extent(y)) >= SHORT_SIDE and any(_steps_by_one(i, y) for i in scattered):
             return y, x
     return None
 
@@ -153,10 +163,13 @@ def _stores(loops: tuple[Loop, ...]) -> list[Dim]:
     return [s.index[0] for loop in loops for s in loop.body if isinstance(s, Store) and s.buffer.kind != "local"]
 
 
-def _addresses(loops: tuple[Loop, ...]) -> list[Dim]:
+def _loads(loops: tuple[Loop, ...]) -> list[Load]:
     roots = [r for loop in loops for s in loop.body for r in statement_roots(s)]
-    loads = [n.index[0] for n in nodes(roots) if isinstance(n, Load) and n.buffer.kind != "local"]
-    return loads + _stores(loops)
+    return [n for n in nodes(roots) if isinstance(n, Load) and n.buffer.kind != "local"]
+
+
+def _addresses(loops: tuple[Loop, ...]) -> list[Dim]:
+    return [load.index[0] for load in _loads(loops)] + _stores(loops)
 
 
 def _steps_by_one(address: Dim, r: Dim) -> bool:

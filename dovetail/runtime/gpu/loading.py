@@ -151,6 +151,6 @@ def _many(kernel: Kernel, binary: Binary, index: int, capability: int) -> Callab
             (plain,) = _binaries([kernel], capability, Store(default_folder()), aligned=False)
             versions[aligned] = driver.launcher(plain, kernel.symbol, arguments, index)
         table = numbers.table(device, (*starts, *args))
-        versions[aligned](table.data_ptr(), groups, groups.bit_length(), starts[-1])
+        versions[aligned](table.data_ptr(), groups, starts[-1])
 
     return call
