@@ -32,6 +32,7 @@ class _Text:
         self.staged = staged
         self.names: dict[str, Any] = {"torch": torch}
         self.parts = 0
+        self.writing: list[str] = []  # calls of parts that write to inputs
 
     def build(self, consumes: bool) -> HostProgram:
         staged = self.staged
@@ -47,8 +48,8 @@ class _Text:
             lines.append("    generator = state_of_generator()")
         lines += [f"    {line}" for line in (*self.sizes(body), *self.dropping(body))]
         self.names |= staged.constants
-        lasting = {"run": lines.index(f"    {end[0]}") + 1}
-        return HostProgram("\n".join(lines) + "\n", (), self.names, lasting=lasting)
+        lasting = [lines.index(f"    {end[0]}") + 1, *(lines.index(f"    {text}") + 2 for text in self.writing)]
+        return HostProgram("\n".join(lines) + "\n", (), self.names, lasting={"run": min(lasting)})
 
     def sizes(self, body: list[str]) -> list[str]:
         """Symbols that the inputs tell, as far as they are mentioned."""
@@ -79,7 +80,9 @@ class _Text:
         name, self.parts = f"part{self.parts}", self.parts + 1
         results = "".join(f"{r}, " for r in step.results)
         call = f"{name}({', '.join(map(self.argument, step.given))})"
-        return [f"{results}= {call}" if results else call]
+        line = f"{results}= {call}" if results else call
+        self.writing += [line] if step.graph.mutated else []
+        return [line]
 
     def call(self, step: Call) -> list[str]:
         function = f"call_{step.name}"

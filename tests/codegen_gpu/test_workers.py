@@ -219,3 +219,13 @@ def test_they_start_where_a_cuda_device_is_in_use(used, backend, monkeypatch):
     monkeypatch.setattr(request.WORKERS, "start", lambda: started.append(1))
     dovetail.compile(lambda x: x + 1, backend=backend)(torch.ones(3))
     assert len(started) == (used and backend == "dovetail")
+
+
+@pytest.mark.parametrize("ranks, expected", [(None, 12), ("1", 12), ("4", 3), ("64", 1), ("", 12)])
+def test_ranks_share_the_processors(ranks, expected, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(12), raising=False)
+    if ranks is None:
+        monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    else:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert workers.at_once() == expected

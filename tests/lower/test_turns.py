@@ -13,6 +13,7 @@ from dovetail.normalize.normalize import record
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.ops.fake import to_fake
 from dovetail.runtime import staged as staged_runtime
+from dovetail.runtime.program import undone
 from tests.normalize.harness import graph_of
 
 W = torch.linspace(-1, 1, 12).view(3, 4)
@@ -98,6 +99,21 @@ def test_who_writes():
     assert [len(p.graph.mutated) for p in parts_of(in_turns(aten_of(adam)))] == [1, 2]
     stages = in_turns(aten_of(late))
     assert len(stages.written) == 1 and [len(p.graph.mutated) for p in parts_of(stages)] == [0, 1]
+
+
+@pytest.mark.parametrize("fn, written", [(adam, True), (late, False)])
+def test_what_an_error_of_the_gpu_leaves_behind(fn, written):
+    stages = in_turns(aten_of(fn))
+    first, _ = parts_of(stages)
+
+    def fails(*inputs):
+        raise RuntimeError("out of memory")
+
+    call = staged_runtime.load(staged.generate(stages), [interpreter(first.graph), fails], None)
+    step = STEP.clone()
+    with pytest.raises(RuntimeError) as caught:
+        call(W, W, step, W)
+    assert undone(caught.value) is not written and torch.equal(step, STEP + written)
 
 
 WHOLE = {

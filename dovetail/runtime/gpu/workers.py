@@ -30,9 +30,11 @@ _LOG = logging.getLogger("dovetail.perf_hints")
 
 
 def at_once() -> int:
-    """How many kernels to compile at a time: one for each processor that this process may use."""
+    """How many kernels to compile at a time: one for each processor that is this process's, of those that torchrun has
+    started on the machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MOST, cores)
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, min(MOST, cores // max(1, int(ranks) if ranks.isdecimal() else 1)))
 
 
 class Workers:
