@@ -217,26 +217,28 @@ def _operators(
 
 
 def build(
-    aten: AtenGraph, eager: Compiled | None, options: Options, events: Events, prefix: str = ""
+    aten: AtenGraph, eager: Compiled | None, options: Options, events: Events, prefix: str = "", own: bool = True
 ) -> Compiled | None:
-    """From operators to machine code; None if the graph computes where there are no kernels. `eager` does the same."""
+    """From operators to machine code; None if the graph computes where there are no kernels. `eager` does the same.
+    `own`: are its inputs those of the compiled function, unless the callable takes a list?"""
     stages = in_stages(aten)
     if stages is None and options.mode != WITHOUT_GRAPHS:
         stages = in_turns(aten)
     if stages is not None:
-        return _build_stages(stages, eager, options, events, prefix)
-    return _build(aten, eager, options, events, prefix)
+        return _build_stages(stages, eager, options, events, prefix, own)
+    return _build(aten, eager, options, events, prefix, own=own and eager is not None)
 
 
 def _build_stages(
-    stages: Staged, eager: Compiled | None, options: Options, events: Events, prefix: str
+    stages: Staged, eager: Compiled | None, options: Options, events: Events, prefix: str, own: bool
 ) -> Compiled | None:
     """What finds out sizes is called between parts that are compiled on their own."""
     parts: list[Compiled] = []
     for step in stages.steps:
         if isinstance(step, Part):
             moving = [k for k, v in enumerate(step.given) if isinstance(v, Ref) and v.name not in stages.inputs]
-            part = _build(step.graph, program_runtime.LEFT, options, events, prefix, stages.waits, moving)
+            mine = own and eager is not None
+            part = _build(step.graph, program_runtime.LEFT, options, events, prefix, stages.waits, moving, mine)
             if part is None:
                 return None
             parts.append(part)
@@ -247,13 +249,14 @@ def _build_stages(
 
 def _build(
     aten: AtenGraph, eager: Compiled | None, options: Options, events: Events, prefix: str, waits: str = "",
-    moving: Sequence[int] = (),
+    moving: Sequence[int] = (), own: bool = False,
 ) -> Compiled | None:  # fmt: skip
     """`waits`: operators in whose results sizes are read before this program runs, and after it. `moving`: inputs that
-    are made anew for each call."""
+    are made anew for each call. `own`: are the others those of the compiled function?"""
     for inner in subprograms(aten):
         plain = map(interpreter, inner.graphs)
-        inner.callables = tuple(build(g, p, options, events) or p for g, p in zip(inner.graphs, plain, strict=True))
+        pairs = zip(inner.graphs, plain, strict=True)
+        inner.callables = tuple(build(g, p, options, events, own=False) or p for g, p in pairs)
 
     with events.stage(f"{prefix}lower"):
         program = lower(aten, options)
@@ -282,7 +285,7 @@ def _build(
         call = program_runtime.load(text, load_kernels(text.kernels, scheduled, not why), eager)
     if all(d.type == "cpu" for d in devices(scheduled)):
         return call
-    facts = replace(graph_facts(scheduled, aten.saved), moving=frozenset(moving))
+    facts = replace(graph_facts(scheduled, aten.saved), moving=frozenset(moving), own=own)
     return recorded(call, facts, why, events, eager is None)
 
 

@@ -53,7 +53,8 @@ class GraphFacts:
     memory; `fixed`: those that are part of a recording, as sizes are. `written`: inputs whose version counters a call
     advances.
     `dynamic`: are there sizes that differ from call to call? `saved`: so many of the last results are for a backward
-    pass. `products`: does it call cuBLAS? `moving`: inputs that lie somewhere else in each call.
+    pass. `products`: does it call cuBLAS? `moving`: inputs that lie somewhere else in each call. `own`: are the others
+    all inputs of the compiled function, or known tensors?
     """
 
     device: Any
@@ -64,3 +65,4 @@ class GraphFacts:
     saved: int = 0
     products: bool = False
     moving: frozenset[int] = frozenset()
+    own: bool = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import operator
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,15 @@ from dovetail.ops.fake.layout import overlaps_itself
 _address = torch.Tensor.data_ptr
 
 Call = Callable[..., Any]
+
+
+_now = threading.local()
+
+
+def unmoved() -> Any:
+    """Stands for where the inputs of the protected call under way lie: the same object in another call of the same
+    function means that none has moved. None outside such calls."""
+    return getattr(_now, "good", None)
 
 
 def several_in_one_place(inputs: Sequence[Any], written: Sequence[int]) -> bool:
@@ -91,9 +101,13 @@ def _by_address(call: Call, eager: Call, written: frozenset[int], spans: list[An
     def protected(*inputs: Any) -> Any:
         addresses = list(map(_address, inputs if chosen is None else chosen(inputs)[:-1]))
         layouts = [(inputs[k].shape, inputs[k].stride()) for k in changing]
-        if addresses == last.addresses and layouts == last.layouts or not overlap(addresses, layouts, inputs):
+        if (addresses != last.addresses or layouts != last.layouts) and overlap(addresses, layouts, inputs):
+            return eager(*inputs)
+        around, _now.good = unmoved(), last
+        try:
             return call(*inputs)
-        return eager(*inputs)
+        finally:
+            _now.good = around
 
     return protected
 

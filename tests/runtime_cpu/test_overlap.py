@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 import dovetail
+from dovetail.ir.launch import GraphFacts
 from dovetail.ops.fake.layout import overlaps_itself
-from dovetail.runtime.overlap import collide, protect, span
+from dovetail.runtime.gpu.graphs import Recorder
+from dovetail.runtime.overlap import collide, protect, span, unmoved
 
 
 def grow(x, y):
@@ -116,3 +120,57 @@ def test_only_what_moved_is_looked_at_again():
     assert {first: call(*written, block[first : first + 8]) for first in where} == where
     assert call(written[0], block[16:24], block[20:28]) == "eager"
     assert call(written[0], block[16:24], block[32:40]) == "compiled"
+
+
+def test_what_stands_for_inputs_that_have_not_moved():
+    """One object for calls in a row with inputs in one place; another one as soon as something has moved."""
+    seen, x, y = [], torch.zeros(4), torch.zeros(4)
+    call = protect(lambda *inputs: seen.append(unmoved()), lambda *inputs: seen.append("eager"), [0], [x, y], [])
+    for given in ((x, y), (x, y), (x, y.clone()), (x, y), (x, x), (x, y), (x, y)):
+        call(*given)
+    assert unmoved() is None and seen[4] == "eager" and all(s is not None for s in seen)
+    same = [a is b for a, b in itertools.pairwise(seen)]
+    assert same[0] and not any(same[1:3]) and seen[5] is seen[6]
+    held = [seen[0], seen[2], seen[3]]
+    assert len({id(s) for s in held}) == 3
+
+
+def test_a_call_within_a_call():
+    seen, x, y = [], torch.zeros(4), torch.zeros(4)
+    inner = protect(lambda *inputs: seen.append(unmoved()), None, [0], [y], [])
+
+    def outer(*inputs):
+        seen.append(unmoved())
+        inner(y)
+        seen.append(unmoved())
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        protect(outer, None, [0], [x], [])(x)
+    assert seen[0] is seen[2] is not seen[1] and unmoved() is None
+
+
+class _Recorded:
+    """A recording that counts how often it is asked."""
+
+    def __init__(self):
+        self.asked, self.handed, self.good = 0, [], None
+
+    def is_where_it_was(self, inputs):
+        self.asked += 1
+        return True
+
+
+@pytest.mark.parametrize("own, asked", [(True, [1, 1, 2, 3]), (False, [1, 2, 3, 4])])
+def test_a_recorder_asks_once(own, asked, monkeypatch):
+    """Where its inputs are the function's; inputs of parts inside may move by themselves."""
+    monkeypatch.setattr(Recorder, "replay", lambda self, recording, inputs: None)
+    recorder, recorded = Recorder(None, GraphFacts(torch.device("cpu"), own=own), None), _Recorded()
+    recorder.recordings[()] = recorded
+    x, y, counts = torch.zeros(4), torch.zeros(4), []
+    call = protect(lambda *inputs: recorder.run(inputs), None, [0], [x, y], [])
+    for moving in (y, y, y.clone()):
+        call(x, moving)
+        counts.append(recorded.asked)
+    recorder.run((x, y))
+    assert [*counts, recorded.asked] == asked

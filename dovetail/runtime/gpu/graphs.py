@@ -30,6 +30,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from dovetail.ir.launch import GraphFacts
 from dovetail.runtime.gpu import numbers
+from dovetail.runtime.overlap import unmoved
 
 Call = Callable[..., Sequence[Any]]
 #: Recordings of one program: for sizes, and for numbers that are part of it.
@@ -71,6 +72,7 @@ class _Recording:
     tables: torch.Tensor  # what batched kernels read
     owned: frozenset[int]  # inputs that another recording returned
     handed: list[int] = field(default_factory=list)  # weak references to the storages that the last call handed out
+    good: Any = None  # see `overlap.unmoved`: the last call in which all lay where they are expected
 
     def __post_init__(self) -> None:
         self.there: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(*self.places, slice(0))  # never one alone
@@ -132,8 +134,10 @@ class Recorder:
         recording = self.recordings.get(key)
         if recording is None:
             return self.first(key, inputs)
-        if not recording.is_where_it_was(inputs):
+        good = unmoved() if facts.own else None
+        if (good is None or good is not recording.good) and not recording.is_where_it_was(inputs):
             return self.moved(key, recording, inputs)
+        recording.good = good
         if self.in_use:
             self.in_use = [(result, memory) for result, memory in self.in_use if result.alive()]
         if all(map(_EXPIRED, recording.handed)):
