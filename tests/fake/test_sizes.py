@@ -149,3 +149,12 @@ def test_guards_say_what_a_symbol_is_that_follows_from_others() -> None:
     signs = {AT_LEAST: operator.ge, EQUAL: operator.eq}
     values = {dims.as_symbol(n): 2, dims.as_symbol(m): 1}
     assert not all(signs[f.sign](dims.evaluate(f.dim, values), 0) for f in needed(sizes))
+
+
+def test_what_is_checked_with_sizes_that_are_found_out_later():
+    """It says nothing of sizes that a part relies on before."""
+    sizes = Sizes()
+    first, second = sizes.late_symbol("a mask"), sizes.late_symbol("another")
+    assert sizes.expect(AT_LEAST, first - second - 1, True)
+    assert sizes.known(AT_LEAST, first - second) is True and sizes.known(AT_LEAST, first - 1) is None
+    assert sizes.holds(AT_LEAST, first - 1) and str(sizes.facts[-1]) == f"{first} >= 1"

@@ -399,3 +399,20 @@ def test_inputs_that_overlap():
     for _ in range(2):
         torch.testing.assert_close(dovetail.compile(fn)(*ours), fn(*eager))
         torch.testing.assert_close(ours, eager)
+
+
+def half_of_the_rest(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    found = x[(x[:, 0] > 0).nonzero().squeeze(1)].reshape(-1)
+    rest = found[len(found[found > 9]) :]
+    return rest[rest.shape[0] // 2], found.view(1, -1)[:, 0] * 2
+
+
+def test_an_index_is_checked_before_it_is_read() -> None:
+    """That there is a first one follows from a check that comes later, when another size is known too."""
+    compiled = dovetail.compile(half_of_the_rest)
+    for x in (torch.ones(3, 3), torch.ones(4, 4), -torch.ones(3, 3), torch.ones(3, 3)):
+        if x[0, 0] > 0:
+            same(compiled(x), half_of_the_rest(x))
+        else:
+            with pytest.raises(IndexError, match="out of bounds"):
+                compiled(x)

@@ -14,7 +14,7 @@ value can be asked for by nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,7 @@ class Sizes:
         self._resolved: dict[Dim, Dim] = {}  # answers given since the last fact
         self._raised: dict[Dim, Dim] = {}
         self._known: dict[tuple[str, Dim], bool | None] = {}
-        self._bounds: list[tuple[Dim, bool]] | None = None  # what is relied on to be at least 0; with late sizes?
+        self._bounds: list[tuple[Dim, Set[Symbol]]] | None = None  # what is known to be at least 0; its late symbols
         self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
         self.late: dict[Symbol, str] = {}  # with the operators that they come from
         self.places: dict[Symbol, str] = {}  # the user's lines that those are at
@@ -84,7 +84,11 @@ class Sizes:
 
     def is_late(self, dim: Dim) -> bool:
         """Is the value only known when the program runs?"""
-        return bool(self.late) and not self.late.keys().isdisjoint(dims.symbols(dim))
+        return bool(self.late_in(dim))
+
+    def late_in(self, dim: Dim) -> Set[Symbol]:
+        """The symbols in it that are late."""
+        return self.late.keys() & dims.symbols(dim) if self.late else frozenset()
 
     def resolve(self, dim: Dim) -> Dim:
         """The same value in terms of the fewest symbols."""
@@ -185,11 +189,11 @@ class Sizes:
         if raised is not dim and dims.known_nonnegative(raised):
             return True
         if self._bounds is None:
-            resolved = [(self.resolve(f.dim), self.is_late(f.dim)) for f in self.facts if f.sign == AT_LEAST]
+            resolved = [(self.resolve(f.dim), self.late_in(f.dim)) for f in self.facts if f.sign == AT_LEAST]
             self._bounds = [(self.raised(d), late) for d, late in resolved if not isinstance(d, int)]
-        mine, late = dims.symbols(raised), self.is_late(dim)
-        for bound, checked in self._bounds:  # what only the program checks says nothing of sizes that guards are about
-            if late >= checked and mine & dims.symbols(bound):
+        mine, late = dims.symbols(raised), self.late_in(dim)
+        for bound, needed in self._bounds:  # what is checked with more sizes may be checked too late
+            if needed <= late and mine & dims.symbols(bound):
                 for times in (1, *dimforms.multiples(raised, bound)):
                     if dims.known_nonnegative(raised - bound * times):
                         return True
