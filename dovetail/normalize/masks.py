@@ -39,7 +39,9 @@ def without_known_mask(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _fits(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> bool:
-    """Would eager take it? It raises for sizes that do not match."""
+    """Would eager take it? It raises for types and sizes that do not match."""
+    if mask.dtype not in (torch.bool, query.dtype):
+        return False
     scores = (*query.shape[:-1], key.shape[-2])
     sizes = zip(reversed(mask.shape), reversed(scores), strict=False)
     return mask.dim() <= len(scores) and all(is_one(m) or same(m, n) for m, n in sizes)

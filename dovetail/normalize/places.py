@@ -197,15 +197,26 @@ def _running(node: Node) -> Affine | None:
 
 def _looked_up(node: Node) -> Affine | None:
     """Every dimension by integers that follow from their place, too."""
-    source, places = affine(node.args[0]), [affine(i) for i in node.args[1]]  # type: ignore[union-attr]
-    if source is None or len(places) != len(_shape(node.args[0])):
+    source, sizes, indices = affine(node.args[0]), _shape(node.args[0]), list(node.args[1])  # type: ignore[arg-type]
+    if source is None or len(indices) != len(sizes):
         return None
     found = Affine(source.start)
-    for k, place in enumerate(places):
-        if place is None or place.start < 0 or any(step < 0 for _, step in place.steps):
+    for k, (index, size) in enumerate(zip(indices, sizes, strict=True)):
+        place = affine(index)
+        if place is None or not _within(place, _shape(index), size):
             return None
-        found = found.plus(place, dict(source.steps).get(k - len(places), 0))
+        found = found.plus(place, dict(source.steps).get(k - len(sizes), 0))
     return found
+
+
+def _within(place: Affine, shape: tuple[Any, ...], size: Any) -> bool:
+    """Is every index one of a dimension of this size? Others would be refused, or count from its end."""
+    if place.start == 0 and len(place.steps) == 1:
+        ((dim, step),) = place.steps
+        if step == 1 and same(shape[dim], size):
+            return True
+    known = all(type(n) is int for n in (*shape, size)) and place.start >= 0 and all(s > 0 for _, s in place.steps)
+    return known and place.start + sum(step * (shape[dim] - 1) for dim, step in place.steps) < size
 
 
 _INTEGERS: dict[Any, Callable[[Node], Affine | None]] = {
@@ -254,9 +265,11 @@ def _joint(neutral: Affine, decisive: Affine) -> Callable[[Node], Affine | None]
     return rule
 
 
-def _kept(node: Node) -> Affine:
+def _kept(node: Node) -> Affine | None:
     """Where `tril` or `triu` keep an element: column - row - diagonal is at most, or at least, 0."""
     offset: Any = node.args[1] if len(node.args) > 1 else 0
+    if type(offset) is not int:
+        return None
     form = Affine(-offset, frozenset({(-1, 1), (-2, -1)}))
     return form if node.target is aten.tril.default else Affine(0).plus(form, -1)
 

@@ -60,6 +60,7 @@ KEPT = {
     "a step": lambda: torch.arange(10)[::2][:, None] >= torch.arange(5),
     "small numbers": lambda: torch.full((5, 5), -9.0).triu(1),
     "two sequences": lambda: packed(torch.tensor([[0, 1, 0, 1, 2], [0, 1, 2, 3, 0]])),
+    "from the end": lambda: torch.arange(5)[torch.arange(-5, 0)][:, None] >= COLUMNS() - 1,
     "joined": lambda: torch.cat((torch.arange(2), torch.arange(3)))[:, None] >= torch.arange(5),
     "a part": lambda: (torch.arange(5) < 4).expand(5, 5),
     "one of two parts": lambda: (torch.arange(5)[:, None] > 3) | (torch.arange(5) > 2),
@@ -125,6 +126,18 @@ def test_sizes_that_eager_refuses():
     fn = attention(lambda: torch.ones(4, 5, dtype=torch.bool))
     assert isinstance(outcome(fn), str)
     assert outcome(dovetail.compile(fn)) == outcome(fn)
+
+
+@pytest.mark.parametrize("mask", [
+    lambda: torch.full((5, 5), -INF, dtype=torch.float64).triu(1),
+    lambda: torch.arange(4)[torch.arange(5)][:, None] >= torch.arange(5),
+], ids=["another type", "an index out of bounds"])  # fmt: skip
+def test_what_eager_refuses(mask):
+    fn = attention(mask)
+    with pytest.raises((RuntimeError, IndexError)):
+        fn(Q)
+    with pytest.raises((RuntimeError, IndexError)):
+        dovetail.compile(fn)(Q)
 
 
 def test_masks_beside_a_causal_one():
