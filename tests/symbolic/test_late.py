@@ -416,3 +416,10 @@ def test_an_index_is_checked_before_it_is_read() -> None:
         else:
             with pytest.raises(IndexError, match="out of bounds"):
                 compiled(x)
+
+
+def test_what_is_left_for_one_element() -> None:
+    """Its only divisor is 1."""
+    fn = lambda x: x.unflatten(0, (x[x > 0].shape[0], -1)) + 1
+    compiled = dovetail.compile(fn)
+    same(compiled(torch.ones(1)), fn(torch.ones(1)))

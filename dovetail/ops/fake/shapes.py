@@ -77,7 +77,8 @@ def inferred(sizes: Sequence[Any], elements: Any) -> tuple[Any, ...]:
             f"cannot reshape tensor of {elements} elements into shape {list(sizes)} because the unspecified dimension "
             "size -1 can be any value and is ambiguous"
         )
-    if not same(elements % known, 0) and not expected(elements % known == 0):
+    fits = known == 1 if type(elements) is int and elements == 1 else elements % known == 0
+    if not same(elements % known, 0) and not expected(fits):
         raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {elements}")
     shape[open_[0]] = elements // known
     return tuple(shape)
