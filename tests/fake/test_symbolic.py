@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.fake.symbolic import cases, check, floats
 from tests.opdb.entries import Entry
 from tests.opdb.test_opdb import chosen
+from tests.versions import since
 
 
 @pytest.mark.parametrize("entry", chosen(floats(), 8, 1), ids=lambda e: e.name)
@@ -20,7 +23,15 @@ FREE = ("addmm", "bmm", "softmax", "cat", "cumsum", "gather", "index_select", "m
         "nn_functional_max_pool2d", "nn_functional_scaled_dot_product_attention", "permute", "sum", "where")
 
 
-@pytest.mark.parametrize("entry", [e for e in floats() if e.op.formatted_name in FREE], ids=lambda e: e.name)
+PARITY = since(12, "the meta kernel of a pool with ceil_mode asks for the remainder's sign")
+
+
+def _free(entry: Entry) -> Any:
+    marks = [PARITY] if entry.op.formatted_name == "nn_functional_max_pool2d" else []
+    return pytest.param(entry, id=entry.name, marks=marks)
+
+
+@pytest.mark.parametrize("entry", [_free(e) for e in floats() if e.op.formatted_name in FREE])
 def test_sizes_stay_free(entry: Entry) -> None:
     found = [check(case, size) for case, size in cases(entry, 1)]
     assert all(f is None or f.free and not f.wrong for f in found)
