@@ -68,8 +68,8 @@ class Stages:
             self.place(node)
         results = list(self.nodes[-1].args[0])  # type: ignore[call-overload]
         last = max(self.level.values())
-        self.demand([*(n for n in results if isinstance(n, Node)), *(n for _, n in self.aten.mutated)])
         ends = [*(n for n in results if isinstance(n, Node)), *(n for _, n in self.aten.mutated)]
+        self.demand(ends)
         self.read_later = {self.root(n) for n in ends if self.is_between(n)}
         for node in self.finders:
             self.demand(_nodes_in([node.args, node.kwargs]))
@@ -86,8 +86,8 @@ class Stages:
         outputs = tuple(
             self.output(n, viewed[n]) if isinstance(n, Node) else dim_of(n) if is_size(n) else n for n in results
         )
-        inputs = self.placeholders
-        written = tuple((inputs[k].name, self.value(n).name) for k, n in self.aten.mutated if k not in self.done)
+        inputs, left = self.placeholders, [(k, n) for k, n in self.aten.mutated if k not in self.done]
+        written = tuple((inputs[k].name, self.value(n).name) for k, n in left)
         return Staged(
             tuple(n.name for n in inputs if n.name not in self.aten.constants), self.aten.constants, self.told(inputs),
             tuple(self.steps), outputs, written, any(map(_draws, self.nodes)), waits,
