@@ -16,6 +16,7 @@ import torch.fx
 
 from dovetail.ops.fake.layout import is_one
 from dovetail.ops.fake.relations import same
+from dovetail.ops.schema import facts
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -47,10 +48,18 @@ def inverted(form: Affine | None) -> Affine | None:
 
 
 def affine(node: Any) -> Affine | None:
-    """What integers the tensor holds; None where that is not known."""
+    """What integers the tensor holds, whatever its type; None where that is not known."""
     if not isinstance(node, Node):
-        return Affine(node) if type(node) is int else None
-    return _known("affine", _INTEGERS, node) if _dtype(node) is torch.int64 else None
+        return Affine(int(node)) if type(node) in (int, float) and _is_whole(node) else None
+    if _dtype(node) is torch.bool:
+        return {ALWAYS: Affine(1), NEVER: Affine(0)}.get(below(node))  # type: ignore[arg-type]
+    rules = {torch.int64: _INTEGERS, torch.float32: _FILLED}.get(_dtype(node))
+    return None if rules is None else _known("affine", rules, node)
+
+
+def _is_whole(number: float) -> bool:
+    """Is it an integer, which every type holds exactly?"""
+    return type(number) is int or abs(number) <= 1 << 24 and number == int(number)
 
 
 def below(node: Any) -> Affine | None:
@@ -77,13 +86,8 @@ def _shape(node: Any) -> tuple[Any, ...]:
 
 def _known(name: str, rules: dict[Any, Callable[[Node], Affine | None]], node: Node) -> Affine | None:
     if name not in node.meta:
-        if (rule := rules.get(node.target)) is not None:
-            form = rule(node)
-        elif (view := _VIEWS.get(node.target)) is not None:
-            source = _OF[name](node.args[0])
-            form = None if source is None else view(node, source)
-        else:
-            form = None
+        rule = rules.get(node.target)
+        form = rule(node) if rule is not None else _moved(node, _OF[name])
         node.meta[name] = None if form is None else _settled(form, _shape(node), name == "affine")
     return node.meta[name]
 
@@ -100,6 +104,21 @@ def _settled(form: Affine, shape: tuple[Any, ...], exact: bool) -> Affine:
 
 
 # ---------------------------------------------------------------- views and copies
+
+
+def _moved(node: Node, of: Callable[[Any], Affine | None]) -> Affine | None:
+    """Views and copies have the elements of their argument, in other places."""
+    source = of(node.args[0]) if _is_moved(node) else None
+    if source is None or not source.steps:
+        return source
+    view = _VIEWS.get(node.target)
+    return None if view is None else view(node, source)
+
+
+def _is_moved(node: Node) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.args or not isinstance(node.args[0], Node):
+        return False
+    return node.target in _COPIES or facts(node.target).view and _dtype(node.args[0]) is _dtype(node)
 
 
 def _same_order(node: Node, form: Affine) -> Affine | None:
@@ -192,7 +211,7 @@ def _joined(node: Node) -> Affine | None:
 
 def _running(node: Node) -> Affine | None:
     """A running sum of nothing."""
-    return Affine(0) if affine(node.args[0]) == Affine(0) or below(node.args[0]) == NEVER else None
+    return Affine(0) if affine(node.args[0]) == Affine(0) else None
 
 
 def _looked_up(node: Node) -> Affine | None:
@@ -203,7 +222,7 @@ def _looked_up(node: Node) -> Affine | None:
     found = Affine(source.start)
     for k, (index, size) in enumerate(zip(indices, sizes, strict=True)):
         place = affine(index)
-        if place is None or not _within(place, _shape(index), size):
+        if place is None or _dtype(index) is not torch.int64 or not _within(place, _shape(index), size):
             return None
         found = found.plus(place, dict(source.steps).get(k - len(sizes), 0))
     return found
@@ -219,7 +238,24 @@ def _within(place: Affine, shape: tuple[Any, ...], size: Any) -> bool:
     return known and place.start + sum(step * (shape[dim] - 1) for dim, step in place.steps) < size
 
 
+def _number(place: int) -> Callable[[Node], Affine | None]:
+    def rule(node: Node) -> Affine | None:
+        value = node.args[place]  # a fraction is cut off where integers are filled with it
+        return affine(value) if type(value) is int or _dtype(node) is torch.float32 else None
+
+    return rule
+
+
+_ONES = aten.ones.default, aten.ones_like.default, aten.new_ones.default
+_ZEROS = aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default
+_FILLED: dict[Any, Callable[[Node], Affine | None]] = {
+    **dict.fromkeys(_ONES, lambda node: Affine(1)),
+    **dict.fromkeys(_ZEROS, lambda node: Affine(0)),
+    **dict.fromkeys((aten.full.default, aten.full_like.default), _number(1)),
+    aten.scalar_tensor.default: _number(0),
+}
 _INTEGERS: dict[Any, Callable[[Node], Affine | None]] = {
+    **_FILLED,
     **dict.fromkeys((aten.arange.default, aten.arange.start, aten.arange.start_step), _counted),
     aten.add.Tensor: _added(1),
     aten.sub.Tensor: _added(-1),
@@ -294,8 +330,8 @@ _TRUTHS: dict[Any, Callable[[Node], Affine | None]] = {
     **dict.fromkeys((aten.bitwise_and.Tensor, aten.logical_and.default), _BOTH),
     **dict.fromkeys((aten.bitwise_or.Tensor, aten.logical_or.default), _EITHER),
     **dict.fromkeys((aten.bitwise_not.default, aten.logical_not.default), lambda node: inverted(below(node.args[0]))),
-    **dict.fromkeys((aten.ones.default, aten.ones_like.default, aten.new_ones.default), lambda node: ALWAYS),
-    **dict.fromkeys((aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default), lambda node: NEVER),
+    **dict.fromkeys(_ONES, lambda node: ALWAYS),
+    **dict.fromkeys(_ZEROS, lambda node: NEVER),
     **dict.fromkeys((aten.full.default, aten.full_like.default), _filled(below, 1)),
     **dict.fromkeys((aten.tril.default, aten.triu.default), _triangle),
 }
@@ -326,7 +362,7 @@ def _corner(node: Node) -> Affine | None:
 
 
 _SHOWN: dict[Any, Callable[[Node], Affine | None]] = {
-    **dict.fromkeys((aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default), lambda node: ALWAYS),
+    **dict.fromkeys(_ZEROS, lambda node: ALWAYS),
     **dict.fromkeys((aten.full.default, aten.full_like.default), _filled(shown, 1)),
     aten.scalar_tensor.default: _filled(shown, 0),
     aten.where.self: _chosen,

@@ -22,6 +22,10 @@ IDLE = {
     "filled": lambda: torch.full((5, 5), True),
     "shifted": lambda: (torch.arange(5) + 3 < 8)[None].expand(5, 5),
     "numbers": lambda: torch.zeros(5, 5),
+    "filled with a number": lambda: torch.full((5, 5), 3) > 0,
+    "floats compared": lambda: torch.ones(5, 5) > 0.0,
+    "truth as integers": lambda: (torch.ones(5, 5, dtype=torch.bool).long() + 1) >= 2,
+    "a row of many": lambda: (torch.arange(5)[:, None] >= 0).expand(7, 5, 5)[3],
     "chosen": lambda: torch.where(torch.ones(5, 5, dtype=torch.bool), 0.0, float("-inf")),
 }
 INF = float("inf")
@@ -66,6 +70,7 @@ KEPT = {
     "one of two parts": lambda: (torch.arange(5)[:, None] > 3) | (torch.arange(5) > 2),
     "small integers": lambda: (torch.arange(5).to(torch.int8) + 127 > 0).expand(5, 5),
     "numbers": lambda: torch.full((5, 5), -1.0),
+    "a fraction": lambda: torch.full((5, 5), 0.5) >= 1,
     "rounded": lambda: torch.full((5, 5), 0.5, dtype=torch.int64) > 0,
     "words of a float": lambda: torch.full((5, 5), -0.0).view(torch.int32) >= 0,
     "not a number": lambda: torch.full((5, 5), float("nan")) >= float("-inf"),
