@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +53,7 @@ from dovetail.runtime import gpu as gpu_runtime
 from dovetail.runtime import program as program_runtime
 from dovetail.runtime import staged as staged_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable, unless_hooked
-from dovetail.runtime.gpu.graphs import Recorder
+from dovetail.runtime.gpu.graphs import Recorder, aside
 from dovetail.runtime.gpu.rehearsal import rehearse
 from dovetail.runtime.listening import watcher
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
@@ -221,12 +222,13 @@ def build(
 ) -> Compiled | None:
     """From operators to machine code; None if the graph computes where there are no kernels. `eager` does the same.
     `own`: are its inputs those of the compiled function, unless the callable takes a list?"""
+    own = own and eager is not None
     stages = in_stages(aten)
     if stages is None and options.mode != WITHOUT_GRAPHS:
         stages = in_turns(aten)
     if stages is not None:
         return _build_stages(stages, eager, options, events, prefix, own)
-    return _build(aten, eager, options, events, prefix, own=own and eager is not None)
+    return _build(aten, eager, options, events, prefix, own=own)
 
 
 def _build_stages(
@@ -237,8 +239,7 @@ def _build_stages(
     for step in stages.steps:
         if isinstance(step, Part):
             moving = [k for k, v in enumerate(step.given) if isinstance(v, Ref) and v.name not in stages.inputs]
-            mine = own and eager is not None
-            part = _build(step.graph, program_runtime.LEFT, options, events, prefix, stages.waits, moving, mine)
+            part = _build(step.graph, program_runtime.LEFT, options, events, prefix, stages.waits, moving, own)
             if part is None:
                 return None
             parts.append(part)
@@ -280,12 +281,14 @@ def _build(
     events.artifact("output_code", lambda: text.text)
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
-    why = unrecorded(scheduled, options, waits)
-    with events.stage(f"{prefix}load"):
-        call = program_runtime.load(text, load_kernels(text.kernels, scheduled, not why), eager)
     if all(d.type == "cpu" for d in devices(scheduled)):
-        return call
+        with events.stage(f"{prefix}load"):
+            return program_runtime.load(text, cpu_runtime.load(text.kernels), eager)
     facts = replace(graph_facts(scheduled, aten.saved), moving=frozenset(moving), own=own)
+    why = unrecorded(scheduled, options, waits)
+    place = functools.partial(aside, facts.device, facts.products) if not why else nullcontext
+    with events.stage(f"{prefix}load"):
+        call = program_runtime.load(text, load_kernels(text.kernels, scheduled, place), eager)
     return recorded(call, facts, why, events, eager is None)
 
 
@@ -321,12 +324,14 @@ def _generate(group: Group, options: Options, many: bool = False) -> Kernel:
     return (cpu if kinds <= {"cpu"} else gpu).generate(group, options, many=many)
 
 
-def load_kernels(kernels: Sequence[Kernel], program: Program, graphs: bool) -> dict[str, Callable[..., Any]]:
-    """Machine code for each kernel of the program, on its device. `graphs`: will it be recorded as a CUDA graph?"""
+def load_kernels(
+    kernels: Sequence[Kernel], program: Program, place: Callable[[], AbstractContextManager[None]]
+) -> dict[str, Callable[..., Any]]:
+    """Machine code for each kernel of the program, on its device; it will run in `place`."""
     loaded: dict[str, Callable[..., Any]] = cpu_runtime.load([k for k in kernels if k.launch is None])
     for device in dict.fromkeys(k.pointers[0].device for k in kernels if k.launch is not None):
         mine = [k for k in kernels if k.launch is not None and k.pointers[0].device == device]
-        loaded |= gpu_runtime.load(mine, device, meanwhile=functools.partial(rehearse, program, device, graphs))
+        loaded |= gpu_runtime.load(mine, device, meanwhile=functools.partial(rehearse, program, device, place))
     return loaded
 
 

@@ -61,7 +61,6 @@ class Stages:
         self.made: set[Node] = set()  # what has a name between the parts
         self.checked: set[Any] = set()
         self.read_later: set[Node] = set()  # inputs that are returned, or that others become
-        self.done: set[int] = set()  # inputs that parts write to themselves
 
     def run(self, waits: str = "") -> Staged:
         for node in self.nodes:
@@ -76,8 +75,10 @@ class Stages:
         contents = {}
         for level in range(last, -1, -1):
             contents[level] = self.contents(level)
+        left = dict(self.aten.mutated)  # what is written to at the end, by no part
         for level in range(last + 1):
-            own = [(k, n) for k, n in self.aten.mutated if n in contents[level] and self.writes_itself(k, level, last)]
+            own = {k: n for k, n in left.items() if n in contents[level] and self.writes_itself(k, level, last)}
+            left = {k: n for k, n in left.items() if k not in own}
             self.part(level, contents[level], results, own)
             for node in self.nodes:
                 if node in self.finders and self.level[node] == level + 1:
@@ -86,8 +87,8 @@ class Stages:
         outputs = tuple(
             self.output(n, viewed[n]) if isinstance(n, Node) else dim_of(n) if is_size(n) else n for n in results
         )
-        inputs, left = self.placeholders, [(k, n) for k, n in self.aten.mutated if k not in self.done]
-        written = tuple((inputs[k].name, self.value(n).name) for k, n in left)
+        inputs = self.placeholders
+        written = tuple((inputs[k].name, self.value(n).name) for k, n in left.items())
         return Staged(
             tuple(n.name for n in inputs if n.name not in self.aten.constants), self.aten.constants, self.told(inputs),
             tuple(self.steps), outputs, written, any(map(_draws, self.nodes)), waits,
@@ -168,12 +169,12 @@ class Stages:
 
     # ------------------------------------------------------------ steps
 
-    def part(self, level: int, contents: list[Node], results: list[Any], own: list[tuple[int, Node]]) -> None:
+    def part(self, level: int, contents: list[Node], results: list[Any], own: dict[int, Node]) -> None:
         """`own`: inputs that it writes to, and their new values."""
         if not contents:
             return
         graph, env, given = torch.fx.Graph(), {}, []
-        written = {self.placeholders[k]: new for k, new in own}
+        written = {self.placeholders[k]: new for k, new in own.items()}
         mine = set(contents)
         outside = [n for n in self.nodes if n not in mine and (n in written or any(u in mine for u in n.users))]
         varying = [n for n in outside if n.name not in self.aten.constants]
@@ -187,7 +188,6 @@ class Stages:
         for node in contents:
             made = env[node] = graph.node_copy(node, env.__getitem__)
             made.meta = dict(node.meta)
-        self.done |= {k for k, _ in own}
         read = {n for n in mine if n in results or any(u not in mine and u.op != "output" for u in n.users)}
         news = {*written.values()} - read
         wanted = [n for n in self.wanted.get(level, ()) if n in env and n not in news]

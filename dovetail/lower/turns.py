@@ -17,10 +17,11 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph, Subprogram
+from dovetail.ir.aten import AtenGraph
 from dovetail.ir.staged import Staged
 from dovetail.lower.stages import Stages
-from dovetail.ops.effects import has_effect, may_refuse
+from dovetail.ops.devices import early
+from dovetail.ops.effects import may_refuse
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -32,12 +33,12 @@ def in_turns(graph: AtenGraph) -> Staged | None:
     uploads = {n for n in calls if _is_upload(n)}
     if len(calls) == len(uploads) or not uploads:
         return None
-    first = _before(calls, uploads)
+    first = early(graph.graph).intersection(calls)
     rest = [n for n in calls if n not in first and n not in uploads]
     given = {u for n in rest for u in n.all_input_nodes} - uploads
     if not first or len({_device(n) for n in (*rest, *given, *uploads)} - {None}) > 1:
         return None
-    if any(map(has_effect, first)) or any(n.all_input_nodes[0] not in first for n in uploads):
+    if any(n.all_input_nodes[0] not in first for n in uploads):
         return None
     return _Turns(graph, uploads, set(rest)).run()
 
@@ -46,23 +47,13 @@ class _Turns(Stages):
     def __init__(self, graph: AtenGraph, uploads: set[Node], rest: set[Node]) -> None:
         super().__init__(graph, uploads)
         self.rest = rest
-        self.never_refuses = not any(map(_may_refuse, rest))
+        self.never_refuses = not any(n.target is not operator.getitem and may_refuse(n.target) for n in rest)
 
     def place(self, node: Node) -> None:
         self.level[node] = int(node in self.rest or node in self.finders)
 
     def writes_itself(self, place: int, level: int, last: int) -> bool:
         return super().writes_itself(place, last if self.never_refuses else level, last)
-
-
-def _before(calls: list[Node], uploads: set[Node]) -> set[Node]:
-    """What the CPU computes from inputs on the CPU."""
-    found: set[Node] = set()
-    for node in calls:
-        mine = all(n in found or n.op == "placeholder" and _device(n) in (None, "cpu") for n in node.all_input_nodes)
-        if mine and node not in uploads and _device(node) in (None, "cpu"):
-            found.add(node)
-    return found
 
 
 def _is_upload(node: Node) -> bool:
@@ -76,9 +67,3 @@ def _device(node: Node) -> Any:
         if isinstance(one, torch.Tensor):
             return "cpu" if one.device.type == "cpu" else one.device
     return None
-
-
-def _may_refuse(node: Node) -> bool:
-    if node.target is operator.getitem:
-        return False
-    return isinstance(node.target, Subprogram) or may_refuse(node.target)

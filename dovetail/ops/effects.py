@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.fx
 
+from dovetail.ir.aten import Subprogram
 from dovetail.ops.fake.late import finds_out
 from dovetail.ops.schema import facts
 
@@ -31,6 +32,8 @@ _COMPUTING = frozenset(("dovetail::draw",))
 
 def may_refuse(operator: Any) -> bool:
     """May the operator raise for what its arguments hold?"""
+    if isinstance(operator, Subprogram):
+        return True
     name = operator._schema.name.partition("::")[2]
     computes = operator.namespace == "aten" or operator._schema.name in _COMPUTING
     return name in _CHECKS or name in _CHOOSY or not computes

@@ -93,7 +93,7 @@ def _candidates(program: Program) -> dict[str, tuple[int, Buffer]]:
 
 def _may_raise(item: Item) -> bool:
     if isinstance(item, LibraryCall):
-        return isinstance(item.operator, Subprogram) or may_refuse(item.operator)
+        return may_refuse(item.operator)
     return isinstance(item, Group) and any(isinstance(s, Check) for s in item.statements())
 
 

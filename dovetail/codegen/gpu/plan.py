@@ -95,7 +95,7 @@ def _pointwise(group: Group) -> Plan:
 
 def _side(group: Group) -> int:
     """Rows of a tile are as long as memory likes them, where enough tiles are left."""
-    size = max(n.buffer.dtype.itemsize for n in _loads(group.loops)) if _loads(group.loops) else 4
+    size = max((load.buffer.dtype.itemsize for load in _loads(group.loops)), default=4)
     side, elements = LONG_SIDE // max(size, 2), _size(dims.product(map(extent, group.outer)))
     while side > SIDE and elements < ENOUGH_PROGRAMS * side * side:
         side //= 2

@@ -12,14 +12,13 @@ read by the kernels that need them. What the CPU computes comes first, where it 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.writer import Writer
-from dovetail.ops.effects import has_effect
+from dovetail.ops.devices import early, stays
 from dovetail.ops.fake import FakeMode
 
 aten = torch.ops.aten
@@ -33,15 +32,16 @@ def upload_together(graph: AtenGraph) -> None:
     users = [n for n in graph.graph.nodes if _elsewhere(n)]
     if not users:
         return
-    first, early = _known_early(graph)
+    known = early(graph.graph)
+    first = next(n for n in graph.graph.nodes if n not in known and n.op not in ("placeholder", "get_attr"))
     tables: dict[tuple[torch.dtype, torch.device], dict[Node, None]] = defaultdict(dict)
     for user in users:
         for node in user.all_input_nodes:
-            if node in early and _is_number(node):
+            if node in known and _is_number(node):
                 tables[node.meta["val"].dtype, user.meta["val"].device][node] = None
     if not tables:
         return
-    for node in [n for n in graph.graph.nodes if n in early and n.op == "call_function"]:
+    for node in [n for n in graph.graph.nodes if n in known and n.op == "call_function"]:
         first.prepend(node)
     with torch.no_grad(), FakeMode():
         for (_, device), numbers in tables.items():
@@ -72,31 +72,4 @@ def _elsewhere(node: Node) -> bool:
 
 def _is_number(node: Node) -> bool:
     value = node.meta["val"]
-    return isinstance(value, torch.Tensor) and value.dim() == 0 and _stays(value) and not value.is_complex()
-
-
-def _known_early(graph: AtenGraph) -> tuple[Node, set[Node]]:
-    """The first operator that needs something on a GPU, and what the CPU can compute before it."""
-    early: set[Node] = set()
-    first = None
-    for node in graph.graph.nodes:
-        if node.op in ("placeholder", "get_attr"):
-            if _stays(node.meta.get("val")):
-                early.add(node)
-        elif node.op == "call_function" and _is_early(node, early):
-            early.add(node)
-        elif first is None:
-            first = node
-    assert first is not None  # the output
-    return first, early
-
-
-def _is_early(node: Node, early: set[Node]) -> bool:
-    return not has_effect(node) and all(n in early for n in node.all_input_nodes) and _stays(node.meta.get("val"))
-
-
-def _stays(value: Any) -> bool:
-    """Is it on the CPU, or no tensor?"""
-    if isinstance(value, (tuple, list)):
-        return all(map(_stays, value))
-    return not isinstance(value, torch.Tensor) or value.device.type == "cpu"
+    return isinstance(value, torch.Tensor) and value.dim() == 0 and stays(value) and not value.is_complex()

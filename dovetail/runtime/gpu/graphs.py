@@ -148,7 +148,7 @@ class Recorder:
     # ------------------------------------------------------------ when no recording can be replayed
 
     def first(self, key: Any, inputs: tuple[Any, ...]) -> Sequence[Any]:
-        facts, before = self.facts, self.seen.get(key)
+        before = self.seen.get(key)
         if before is None:
             if len(self.seen) >= MOST:
                 return self.call(*inputs)
@@ -158,7 +158,7 @@ class Recorder:
             self.words = numbers.counted()
             return results
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
-        return self.record(key, inputs, same - facts.moving)
+        return self.record(key, inputs, same - self.facts.moving)
 
     def aside(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
         """A call on the stream of recordings."""

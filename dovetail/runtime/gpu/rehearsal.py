@@ -6,8 +6,8 @@ code. Whoever compiles only waits meanwhile.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -15,14 +15,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Poly
+from dovetail.ir.liveness import reads, references
 from dovetail.ir.loops import Buffer, BufferRef, LibraryCall, Param, Program
-from dovetail.runtime.gpu.graphs import aside
 
-aten = torch.ops.aten
-_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm"))
 #: What may run on zeros, and takes long to start.
-_REHEARSED = _PRODUCTS | frozenset((
-    "convolution", "convolution_backward", "cudnn_convolution_relu",
+_REHEARSED = frozenset((
+    "mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward", "cudnn_convolution_relu",
     "cudnn_convolution_add_relu", "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward",
     "_scaled_dot_product_efficient_attention", "_scaled_dot_product_efficient_attention_backward",
     "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_cudnn_attention_backward",
@@ -31,17 +29,13 @@ _REHEARSED = _PRODUCTS | frozenset((
 _MODEST = 1 / 8
 
 
-def rehearse(program: Program, device: torch.device, recorded: bool) -> None:
-    """Where the program will run: on the stream of recordings, or on the current one; modes are as before. What fails
-    is left for the program to meet.
-    """
+def rehearse(program: Program, device: torch.device, place: Callable[[], AbstractContextManager[None]]) -> None:
+    """In `place`, where the program will run; modes are as before. What fails is left for the program to meet."""
     calls = list(distinct(program, device))
     if not calls or torch.cuda.is_current_stream_capturing():
         return
-    products = any(call.operator._opname in _PRODUCTS for call in calls)
-    place = aside(device, products) if recorded else contextlib.nullcontext()
     with torch.cuda.device(device), torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
-        with _disable_current_modes(), place:
+        with _disable_current_modes(), place():
             free, _ = torch.cuda.mem_get_info(device)
             for call in calls:
                 if size(call) <= free * _MODEST:
@@ -62,8 +56,7 @@ def distinct(program: Program, device: torch.device) -> Iterator[LibraryCall]:
         if not isinstance(item, LibraryCall) or getattr(item.operator, "_opname", "") not in _REHEARSED or _draws(item):
             continue
         key = item.operator, _looks(item.args), _looks(tuple(sorted(item.kwargs.items())))
-        buffers = list(_buffers((item.args, dict(item.kwargs))))
-        if key not in seen and buffers and all(b is not None and b.device == device for b in buffers):
+        if key not in seen and {b.device for b in reads(item).values()} == {device}:
             seen.add(key)
             yield item
 
@@ -76,7 +69,7 @@ def _draws(call: LibraryCall) -> bool:
 
 def size(call: LibraryCall) -> int:
     """Bytes of the call's arguments."""
-    return sum(_extent(b) * b.dtype.itemsize for b in _buffers((call.args, dict(call.kwargs))) if b is not None)
+    return sum(_extent(b) * b.dtype.itemsize for b in references((call.args, dict(call.kwargs))))
 
 
 def _looks(value: Any) -> Any:
@@ -87,19 +80,10 @@ def _looks(value: Any) -> Any:
     return tuple(map(_looks, value)) if isinstance(value, (tuple, list)) else repr(value)
 
 
-def _buffers(value: Any) -> Iterator[Buffer | None]:
-    """Of the tensors in a call's arguments; None for a number that only calls know."""
-    if isinstance(value, BufferRef):
-        yield value.buffer
-    elif isinstance(value, Param):
-        yield None
-    elif isinstance(value, (tuple, list, dict)):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _buffers(inner)
-
-
 def _given(value: Any) -> Any:
-    """The arguments: zeros, and sizes as they typically are."""
+    """The arguments: zeros, and sizes as they typically are. Raises RuntimeError for a number that only calls know."""
+    if isinstance(value, Param):
+        raise RuntimeError(f"{value.name} is not known yet")
     if isinstance(value, BufferRef):
         b = value.buffer
         memory = torch.zeros(_extent(b), dtype=b.dtype, device=b.device)
