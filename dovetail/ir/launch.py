@@ -39,10 +39,11 @@ PARALLEL_PICOSECONDS = 20_000_000
 NARROW = 2**31 - 2**20
 #: GPU: elements of a row that stay in the registers of one program.
 LONGEST_ROW = 16384
-#: GPU: programs that keep every multiprocessor of a large device busy.
-ENOUGH_PROGRAMS = 1056
-#: GPU: outer indices in a program whose memory is contiguous along them.
-WIDE_TILE = 64
+#: GPU: programs that keep every multiprocessor of a large device busy; at least one on each.
+ENOUGH_PROGRAMS, FEW_PROGRAMS = 1056, 132
+#: GPU: outer indices in a program whose memory is contiguous along them; where it has to read something twice; and
+#: where there are few.
+WIDE_TILE, NARROW_TILE, NARROWEST_TILE = 64, 16, 8
 
 
 @dataclass(frozen=True)

@@ -150,5 +150,20 @@ REDUCTIONS: dict[str, Any] = {
     "sum": 0, "prod": 1, "any": False, "all": True, "min": "", "max": "", "argmin": "", "argmax": "",
 }
 
+
+def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
+    """What changes nothing in a reduction of this kind; of `argmin` and `argmax` what is never the first extreme."""
+    if kind in ("sum", "prod", "any", "all"):
+        kind_of = float if dtype.is_floating_point else bool if dtype is torch.bool else int
+        return kind_of(REDUCTIONS[kind])
+    largest = kind.endswith("min")
+    if dtype.is_floating_point:
+        return float("inf") if largest else float("-inf")
+    if dtype is torch.bool:
+        return largest
+    info = torch.iinfo(dtype)
+    return info.max if largest else info.min
+
+
 #: Kinds of scans.
 SCANS = frozenset(("sum", "prod", "min", "max", "logsum"))

@@ -34,6 +34,7 @@ from dovetail.ir.loops import (
 from dovetail.schedule.cost import CHEAP, big_loads, cost, weight
 from dovetail.schedule.inline import under_mask
 from dovetail.schedule.nest import Nest, Placed, count, extents
+from dovetail.schedule.one_hot import without_one_hot
 
 #: Bytes of one row buffer: several fit in a 32 KiB first-level cache together with their inputs.
 LARGEST_ROW = 64 * 1024
@@ -55,7 +56,7 @@ def arrange(nest: Nest, name: str, needed: set[str]) -> Group:
     """`needed`: the buffers that something outside the nest reads."""
     private = nest.written() - needed
     levels = _levels(_recompute_cheap(nest, private))
-    loops = [Loop(level.inner, tuple(level.body)) for level in levels]
+    loops = without_one_hot([Loop(level.inner, tuple(level.body)) for level in levels])
     loops = _drop_unread(loops, private)
     loops, shared = _keep_common(loops, name)
     loops, rows = _rows(loops, private)
@@ -130,7 +131,7 @@ def _recompute_cheap(nest: Nest, private: set[str]) -> Nest:
         placed.append(Placed(p.inner, statement))
         if isinstance(statement, Store) and statement.buffer.name in private and not statement.scan:
             scalar = not p.inner or not any(s in statement.value.symbols for s in p.symbols)
-            if scalar or (cost(statement.value) <= CHEAP and big_loads(statement.value) <= 1):
+            if scalar or (cost(statement.value, p.symbols) <= CHEAP and big_loads(statement.value) <= 1):
                 values[statement.buffer.name, statement.index] = statement.value
     return Nest(nest.names, nest.outer, placed)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from dovetail.ir.dims import Symbol
 from dovetail.ir.liveness import nodes
 from dovetail.ir.loops import Const, Expr, Index, Load, Local, Op, Param
 
@@ -24,14 +27,23 @@ def weight(node: Expr) -> int:
     return EXPENSIVE.get(node.name, 1) if isinstance(node, Op) else 1
 
 
-def cost(expr: Expr) -> int:
-    """The cost of an expression, its shared parts counted once."""
-    return sum(map(weight, nodes([expr])))
+def cost(expr: Expr, along: Iterable[Symbol] | None = None) -> int:
+    """The cost of an expression, its shared parts counted once; `along`: of what differs along these ranges alone.
+
+    What is read for each row or column is read once and stays at hand."""
+    ranges = None if along is None else frozenset(along)
+    small = {load for load in expr.loads if not is_big(load, expr)}
+    return sum(weight(n) for n in nodes([expr]) if n not in small and (ranges is None or n.symbols & ranges))
+
+
+def is_big(load: Load, expr: Expr) -> bool:
+    """Are as many elements loaded as the expression has?"""
+    return bool(load.symbols) and load.symbols >= expr.symbols
 
 
 def big(expr: Expr) -> list[Load]:
     """Distinct loads of as many elements as the expression has; a number for each row or column is small."""
-    return [load for load in expr.loads if load.symbols and load.symbols >= expr.symbols]
+    return [load for load in expr.loads if is_big(load, expr)]
 
 
 def big_loads(expr: Expr) -> int:

@@ -6,7 +6,9 @@ after:   group for c, n:    loop h: t = sum(x[n, c, h])                    loop:
          group for c, n, h: loop: y[n, c, h] = x[n, c, h] - r[c]
 
 Each loop over inner ranges is a group of its own then: partial results in so many programs that the device is busy,
-their sum, and what is stored for every index. Rows that are too long for one program's registers are computed again.
+their sum, and what is stored for every index. A sum that waits for another reduction of the same elements, as a
+variance does for the mean, comes from the same parts (`followers.py`), which fit into registers: memory is read once.
+Other rows that are too long for one program's registers are computed again.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import replace
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
-from dovetail.ir.launch import ENOUGH_PROGRAMS, LONGEST_ROW, WIDE_TILE
+from dovetail.ir.launch import ENOUGH_PROGRAMS, LONGEST_ROW, NARROW_TILE, WIDE_TILE
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import (
     Buffer,
@@ -34,11 +36,10 @@ from dovetail.ir.loops import (
     rewrite,
 )
 from dovetail.ops.value import contiguous_strides
+from dovetail.schedule.cut import SHORT, Cut, cut, known, size_of
+from dovetail.schedule.followers import Exponentials, Squares, followers
 from dovetail.schedule.nest import linear
 from dovetail.schedule.recompute import Rows, without_rows
-
-#: Elements that one program reduces alone in any case.
-SHORT = 2048
 
 
 def suited(group: Group) -> tuple[Group, ...]:
@@ -51,30 +52,28 @@ def spread(group: Group) -> tuple[Group, ...]:
     """The group as groups with enough programs, whose rows fit into registers."""
     if not any(loop.inner for loop in group.loops):
         return (group,)
-    parts = _parts(group)
-    if parts > 1:
-        return tuple(_Split(group, parts).run())
-    longest = [_count(loop.inner) for loop in group.loops]
+    made = _Split(group)
+    if made.parts > 1 or len(group.loops) == 1 and all(isinstance(s, Store) and not s.scan for s in group.statements()):
+        return tuple(made.run())
+    longest = [size_of(loop.inner) for loop in group.loops]
     fits = all(isinstance(n, int) and n <= LONGEST_ROW for n in longest)
     return (group,) if fits else (without_rows(group),)
 
 
-def _parts(group: Group) -> int:
+def _parts(group: Group, across: bool, follows: bool) -> int:
     """How many programs should share the reductions of one outer index."""
-    rows, longest = _count(group.outer), max(_known(_count(loop.inner)) for loop in group.loops)
-    statements = list(group.statements())
-    if any(isinstance(s, Check) or isinstance(s, Reduce) and s.kind.startswith("arg") for s in statements):
+    rows, longest = known(size_of(group.outer)), max(known(size_of(loop.inner)) for loop in group.loops)
+    reduces = [s for s in group.statements() if isinstance(s, Reduce)]
+    if not reduces or any(r.kind.startswith("arg") for r in reduces):
         return 1
-    if any(isinstance(s, Store) and s.scan for s in statements):
+    if any(isinstance(s, Check) or isinstance(s, Store) and s.scan for s in group.statements()):
         return 1
-    if not any(isinstance(s, Reduce) for s in statements):
+    wide = WIDE_TILE if across else 1
+    if not across and longest <= LONGEST_ROW and group.locals:
         return 1
-    programs, alone = _known(rows), SHORT
-    if _across(group):
-        programs, alone = -(-programs // WIDE_TILE), max(SHORT // WIDE_TILE, 1)
-    elif longest <= LONGEST_ROW and group.locals:
-        return 1
-    return min(ENOUGH_PROGRAMS // max(programs, 1), longest // alone)
+    busy = min(ENOUGH_PROGRAMS // max(-(-rows // wide), 1), longest // max(SHORT // wide, 1))
+    fits = longest * (NARROW_TILE if across else 1) <= LONGEST_ROW
+    return busy if fits or not follows else max(busy, -(-longest * wide // LONGEST_ROW))
 
 
 def _across(group: Group) -> bool:
@@ -94,27 +93,35 @@ def _loads(statement: Statement) -> tuple[Load, ...]:
 
 
 class _Split:
-    def __init__(self, group: Group, parts: int) -> None:
-        self.group, self.parts = group, parts
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        rows = Rows(group)
+        self.loops = [Loop(loop.inner, rows.body(loop)) for loop in group.loops]
+        self.followers = followers(self.loops)  # by their leaders' names
         self.across = _across(group)
-        self.rows = Rows(group)
+        self.parts = _parts(group, self.across, bool(self.followers))
         self.device = next(iter({**reads(group), **writes(group)}.values())).device
+        self.partial: dict[str, tuple[Cut, Load, Load]] = {}  # of followers: where they and their leaders are
         self.results: dict[str, Load] = {}  # of Reduces, once they are in memory
         self.made: list[Group] = []
         self.rest: list[Loop] = []  # of the group that comes next, over the outer ranges alone
         self.numbers = itertools.count()
 
     def run(self) -> list[Group]:
-        for loop in self.group.loops:
-            body = tuple(map_exprs(s, self.from_memory) for s in self.rows.body(loop))
+        behind = {f.reduce.name: f for found in self.followers.values() for f in found}
+        for loop in self.loops:
             if not loop.inner:
-                self.rest.append(Loop((), body))
+                self.rest.append(Loop((), tuple(map_exprs(s, self.from_memory) for s in loop.body)))
                 continue
-            reduces = [s for s in body if isinstance(s, Reduce)]
-            stores = tuple(s for s in body if not isinstance(s, Reduce))
-            if reduces:
+            reduces = [s for s in loop.body if isinstance(s, Reduce)]
+            leaders = [map_exprs(r, self.from_memory) for r in reduces if r.name not in behind]
+            if leaders:
                 self.flush()
-                self.reduce(loop.inner, reduces)
+                self.reduce(loop.inner, leaders)  # type: ignore[arg-type]
+            for reduce in reduces:
+                if reduce.name in behind:
+                    self.join(behind[reduce.name])
+            stores = tuple(map_exprs(s, self.from_memory) for s in loop.body if isinstance(s, Store))
             if stores:
                 self.flush()
                 self.add((*self.group.outer, *loop.inner), [Loop((), stores)])
@@ -142,52 +149,31 @@ class _Split:
 
     def reduce(self, inner: tuple[Dim, ...], reduces: list[Reduce]) -> None:
         """Partial results, each by one program; the rest joins them."""
+        made = cut(inner, self.parts)
+        partial = [replace(r, value=made.moved(r)) for r in reduces]
+        behind = [(r, f) for r in reduces for f in self.followers.get(r.name, ())]
+        second = []
+        for leader, follower in behind:
+            own = replace(follower.reduce, value=follower.part(Local(leader.name, leader.dtype), made.count))
+            second.append(replace(own, value=self.from_memory(made.moved(own))))
         outer = self.group.outer
-        shared, own, mapping = _divided(inner, self.parts)
-        memo: dict[Expr, Expr] = {}
-        partial = [replace(r, value=rewrite(r.value, mapping, memo)) for r in reduces]
-        both = (*shared, *outer) if self.across else (*outer, *shared)  # what memory is contiguous along comes last
-        places = [self.buffer(r, both) for r in reduces]
-        stored = [Store(b, both, Local(r.name, r.dtype)) for b, r in zip(places, reduces, strict=True)]
-        self.add(both, [Loop(own, tuple(partial)), Loop((), tuple(stored))])
-        joined = [replace(r, value=Load(b, both)) for b, r in zip(places, reduces, strict=True)]
-        results = [self.buffer(r, outer) for r in reduces]
-        kept = [Store(b, outer, Local(r.name, r.dtype)) for b, r in zip(results, reduces, strict=True)]
-        self.rest = [Loop(shared, tuple(joined)), Loop((), tuple(kept))]
-        self.results |= {r.name: Load(b, outer) for b, r in zip(results, reduces, strict=True)}
+        both = (*made.shared, *outer) if self.across else (*outer, *made.shared)  # what memory is contiguous along last
+        places = {r.name: Load(self.buffer(r, both), both) for r in (*partial, *second)}
+        stored = [Store(place.buffer, both, Local(name, place.dtype)) for name, place in places.items()]
+        loops = [Loop(made.own, tuple(partial)), Loop(made.own, tuple(second)), Loop((), tuple(stored))]
+        self.add(both, [loop for loop in loops if loop.body])
+        self.partial |= {f.reduce.name: (made, places[f.reduce.name], places[r.name]) for r, f in behind}
+        self.joined(made, [replace(r, value=places[r.name]) for r in reduces])
 
+    def join(self, follower: Squares | Exponentials) -> None:
+        """What its parts and its leader's come to, where the shift is known."""
+        made, part, lead = self.partial[follower.reduce.name]
+        value = follower.whole(part, lead, made.count, self.from_memory(follower.shift))
+        self.joined(made, [replace(follower.reduce, value=value)])
 
-def _divided(inner: tuple[Dim, ...], parts: int) -> tuple[tuple[Dim, ...], tuple[Dim, ...], dict[dims.Symbol, Dim]]:
-    """Ranges shared out among programs, ranges that each reduces, and what becomes of a range that is cut in two."""
-    shared: list[Dim] = []
-    for k, r in enumerate(inner):
-        left = -(-parts // max(_known(_count(tuple(shared))), 1))
-        if left <= 1:
-            return tuple(shared), inner[k:], {}
-        size = extent(r)
-        factor = _factor(size, left)
-        if factor > 1 and factor != size and (k + 1 < len(inner) or factor * 2 <= _known(size)):
-            symbol = dims.as_symbol(r)
-            high = dims.symbol(f"{symbol.name}.p", 0, factor)
-            low = dims.symbol(f"{symbol.name}.q", 0, size // factor)
-            return (*shared, high), (low, *inner[k + 1 :]), {symbol: high * (size // factor) + low}
-        if k + 1 == len(inner):
-            break
-        shared.append(r)
-    return tuple(shared), inner[len(shared) :], {}
-
-
-def _factor(size: Dim, wanted: int) -> int:
-    """The divisor of `size` nearest above `wanted`, or the largest; 1 where the size is not known."""
-    if not isinstance(size, int):
-        return 1
-    divisors = [d for d in range(1, min(size, 8 * wanted) + 1) if size % d == 0]
-    return next((d for d in divisors if d >= wanted), divisors[-1] if divisors else 1)
-
-
-def _count(ranges: tuple[Dim, ...]) -> Dim:
-    return dims.product(map(extent, ranges))
-
-
-def _known(dim: Dim) -> int:
-    return dim if isinstance(dim, int) else SHORT
+    def joined(self, made: Cut, whole: list[Reduce]) -> None:
+        outer = self.group.outer
+        results = {r.name: Load(self.buffer(r, outer), outer) for r in whole}
+        kept = [Store(place.buffer, outer, Local(name, place.dtype)) for name, place in results.items()]
+        self.rest += [Loop(made.shared, tuple(whole)), Loop((), tuple(kept))]
+        self.results |= results

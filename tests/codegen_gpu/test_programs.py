@@ -14,7 +14,7 @@ from dovetail.ir.loops import Group, Program
 from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
 from dovetail.options import Options
-from dovetail.schedule import reuse, schedule, split
+from dovetail.schedule import cut, reuse, schedule, split
 from dovetail.schedule.split import spread
 from tests.codegen_gpu.interpreter import run
 from tests.schedule import test_reuse
@@ -42,6 +42,7 @@ def test_meaning(name, kind, monkeypatch):
     if kind != "rows in registers":
         for module in (plan, split):
             monkeypatch.setattr(module, "LONGEST_ROW", 4)
+        monkeypatch.setattr(cut, "ALIGNED", 2)
     monkeypatch.setattr(split, "SHORT", 2 if kind == "shared out" else 1 << 30)
     fn, args, _ = CASES[name]
     program = schedule(lowered(fn, *args), Options())

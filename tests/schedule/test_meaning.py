@@ -19,9 +19,12 @@ A = torch.linspace(-2, 2, 6 * 8).reshape(6, 8)
 B = torch.linspace(-1, 3, 6 * 8).reshape(6, 8)
 ROW = torch.linspace(0.5, 1.5, 8)
 IMAGE = torch.linspace(-1, 1, 2 * 4 * 3 * 3).reshape(2, 4, 3, 3)
+CHANNELS_LAST = IMAGE.contiguous(memory_format=torch.channels_last)
 WIDE = torch.linspace(-3, 3, 80 * 16).reshape(80, 16)
 TALL = torch.linspace(-3, 3, 4 * 20 * 32).reshape(4, 20, 32)
 HALF = WIDE.to(torch.bfloat16)
+PRIME = torch.linspace(-3, 3, 12 * 37).reshape(12, 37)
+HIDDEN = torch.where(torch.arange(37) < 3 * torch.arange(12)[:, None], float("-inf"), PRIME)
 IDS = torch.tensor([[3, 0, 5], [1, 1, 2]])
 
 
@@ -39,6 +42,12 @@ def groups(program: Program) -> int:
 def _twice(product, other):
     """Read by a sum over columns, and again by what follows from the sum."""
     return product - (product * other).sum(0) * other
+
+
+def _chosen(x, y):
+    """As the gradient of a cross entropy: what is chosen in each row, if anything, less its share."""
+    one = torch.where((torch.arange(37) == y[:, None]) & (y[:, None] != 4), x[:, :1] * 2, 0.0)
+    return one - x.exp() * one.sum(-1, keepdim=True)
 
 
 CASES = {
@@ -73,8 +82,15 @@ CASES = {
     "causal mask": (lambda x: x.masked_fill(torch.arange(16) > torch.arange(80)[:, None], 0.0), (WIDE,), 1),
     "mutation": (lambda x: x.clone().add_(1).mul_(2), (A,), 1),
     "max with indices": (lambda x: x.exp().max(-1), (WIDE,), None),
+    "batch norm in training": (lambda x: F.batch_norm(x, None, None, training=True), (IMAGE,), None),
+    "channels last": (lambda x: F.batch_norm(x, None, None, training=True), (CHANNELS_LAST,), None),
+    "variances of prime rows": (lambda x: torch.var_mean(x + 100, -1), (PRIME,), None),
+    "softmax of prime rows": (lambda x: torch.softmax(x * 2, -1), (PRIME,), None),
+    "hidden elements": (lambda x: torch.log_softmax(x, -1).exp(), (HIDDEN,), None),
+    "nothing but hidden elements": (lambda x: torch.logsumexp(x - float("inf"), -1), (PRIME,), None),
     "readers have an operand": (lambda x, y: _twice(x * y, x), (WIDE, WIDE + 1), 2),
     "readers have neither": (lambda x, y: _twice(x * y, x.new_ones(80, 16)), (WIDE, WIDE + 1), 3),
+    "one of many": (lambda x, y: _chosen(x, y), (PRIME, torch.arange(-3, 9) * 4), 1),
     "scalar chain": (lambda x: (x.sum() + 1).sin() * x, (A,), None),
 }
 

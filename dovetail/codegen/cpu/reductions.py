@@ -16,6 +16,7 @@ from dovetail.codegen.cpu.lanes import Lanes
 from dovetail.codegen.cpu.types import type_of
 from dovetail.errors import InternalError
 from dovetail.ir.loops import Reduce
+from dovetail.ir.scalar import identity
 
 #: Terms of one lane's float32 partial sum, at most.
 BLOCK_STEPS = 64
@@ -38,9 +39,10 @@ class Accumulator:
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
         kind = self.reduce.kind
+        start = types.literal(identity(kind, self.dtype), self.dtype)
         if kind.startswith("arg"):
-            return (type_of(self.dtype).register, identity(kind[3:], self.dtype)), ("i64", "0")
-        return ((type_of(self.dtype).register, identity(kind, self.dtype)),)
+            return (type_of(self.dtype).register, start), ("i64", "0")
+        return ((type_of(self.dtype).register, start),)
 
     @property
     def outer_parts(self) -> tuple[tuple[str, str], ...]:
@@ -55,19 +57,6 @@ class Accumulator:
     def wrap(self, names: list[str], depth: int, outer: bool) -> list[Val]:
         parts = self.outer_parts if outer else self.parts
         return [Val(n, e, self.lanes, depth) for n, (e, _) in zip(names, parts, strict=True)]
-
-
-def identity(kind: str, dtype: torch.dtype) -> str:
-    """The value that changes nothing, as a literal."""
-    t = type_of(dtype)
-    if kind in ("sum", "prod", "any", "all"):
-        return types.literal({"sum": 0, "prod": 1, "any": False, "all": True}[kind], dtype)
-    if t.kind == "float":
-        return types.float_literal(float("inf") if kind == "min" else float("-inf"), t.register)
-    if t.kind == "bool":
-        return "true" if kind == "min" else "false"
-    low, high = (0, 2**t.bits - 1) if t.kind == "uint" else (-(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1)
-    return types.literal(high if kind == "min" else low, dtype)
 
 
 class Reducer:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dovetail.ir import dims
 from dovetail.ir.dims import Atom, Binary, Dim, Monomial, Symbol, Value
-from dovetail.ir.loops import Param
 
 #: Integers that stay literals: offsets of stencils, and factors that cost one instruction.
 _LITERAL_TERMS = range(-8, 9)
@@ -12,11 +13,11 @@ _LITERAL_FACTORS = frozenset((-1, 0, 1, 2))
 
 
 class Signature:
-    """Names `%p0, %p1, ...` for buffers and `%n0, %n1, ...` for sizes and numbers."""
+    """Names `%p0, %p1, ...` for buffers and `%n0, %n1, ...` for sizes, numbers and what else is known of them."""
 
     def __init__(self) -> None:
         self.pointers: dict[str, int] = {}
-        self.sizes: dict[Dim | Param, int] = {}
+        self.sizes: dict[Any, int] = {}
 
     def pointer(self, buffer: str) -> str:
         return f"%p{self.pointers.setdefault(buffer, len(self.pointers))}"
@@ -24,8 +25,8 @@ class Signature:
     def size(self, dim: Dim) -> str:
         return f"%n{self.sizes.setdefault(dim, len(self.sizes))}"
 
-    def number(self, param: Param) -> str:
-        return f"%n{self.sizes.setdefault(param, len(self.sizes))}"
+    def number(self, number: Any) -> str:
+        return f"%n{self.sizes.setdefault(number, len(self.sizes))}"
 
     def term(self, dim: Dim) -> str:
         """A summand: small ints stay literals."""

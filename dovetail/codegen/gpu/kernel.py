@@ -25,11 +25,13 @@ from dovetail.codegen.gpu.operators import HELPERS, helpers_of
 from dovetail.codegen.gpu.plan import Axis, choose, symbols_of
 from dovetail.codegen.gpu.reach import narrow as is_narrow
 from dovetail.codegen.gpu.reach import reach
+from dovetail.codegen.gpu.reciprocal import Factor, Shift, quotient
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.kernel import GpuLaunch, Kernel
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Reduce, Store, extent
+from dovetail.ir.scalar import identity
 from dovetail.options import Options
 
 #: Which group a program of a launch of many belongs to: the last one that begins at it or before. All words at once: a
@@ -102,7 +104,8 @@ class _Kernel:
         launch = GpuLaunch(arguments, self.plan.warps, bool(messages), self.options.numerics == "default")
         key = f"{launch}\n{self.types()}\n{text}"
         symbol = f"k{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-        sizes = (*self.signature.sizes, self.plan.programs)
+        known = (s.value if isinstance(s, (Factor, Shift)) else s for s in self.signature.sizes)
+        sizes = (*known, self.plan.programs)
         text = text.replace("def K(", f"def {symbol}(")
         return Kernel(symbol, text, self.pointers(), sizes, messages, joins=not messages, launch=launch)
 
@@ -113,8 +116,8 @@ class _Kernel:
             self.loop(loop, axis)
         return "\n".join(self.em.outer.lines)
 
-    def size_type(self, size: Dim) -> str:
-        divisible = dims.mod(size, 16) == 0
+    def size_type(self, size: Dim | Factor | Shift) -> str:
+        divisible = not isinstance(size, (Factor, Shift)) and dims.mod(size, 16) == 0
         return f"{'i64' if self.em.wide else 'i32'}{':16' if divisible else ''}"
 
     def pointers(self) -> tuple[Buffer, ...]:
@@ -157,18 +160,29 @@ class _Kernel:
         shape = ", ".join(":" if k == position else "None" for k in range(self.plan.rank))
         spread = f"tl.arange(0, {axis.block})" + (f"[{shape}]" if self.plan.rank > 1 else "")
         scope.line(f"{axis.name} = {spread}" if start == "0" else f"{axis.name} = {start} * {axis.block} + {spread}")
-        self.digits(scope, axis)
+        self.digits(scope, axis, position)
 
-    def digits(self, scope: Scope, axis: Axis) -> None:
+    def digits(self, scope: Scope, axis: Axis, position: int) -> None:
         """The index along each of the axis's ranges, and the mask of what exists."""
         rest = axis.name
+        known = bool(self.narrow) and all(isinstance(r, int) and r > 1 for r in map(extent, axis.ranges[1:]))
         for k in range(len(axis.ranges) - 1, -1, -1):
             symbol = dims.as_symbol(axis.ranges[k])
             if k:
                 size = self.signature.extent(symbol.extent).lstrip("%")  # type: ignore[arg-type]
                 digit, above = f"{axis.name}_{k}", f"{axis.name}_{k}_"
-                scope.line(f"{digit} = {rest} % {size}")
-                scope.line(f"{above} = {rest} // {size}")
+                if known:
+                    divided, left = quotient(self.signature, rest, symbol.extent), f"{rest} - {above} * {size}"
+                    if self.aligned(axis):  # as Triton finds out by itself of its own divisions
+                        steps = f"[{', '.join('16' if d == position else '1' for d in range(self.plan.rank))}]"
+                        divided = f"tl.max_constancy({divided}, {steps})"
+                        if rest == axis.name:
+                            left = f"tl.max_contiguous(tl.multiple_of({left}, {steps}), {steps})"
+                    scope.line(f"{above} = {divided}")
+                    scope.line(f"{digit} = {left}")
+                else:
+                    scope.line(f"{digit} = {rest} % {size}")
+                    scope.line(f"{above} = {rest} // {size}")
                 self.em.bound[symbol], rest = digit, above
             else:
                 self.em.bound[symbol] = rest
@@ -176,6 +190,10 @@ class _Kernel:
             scope.line(f"{axis.name}m = {axis.name} < {self.signature.extent(axis.total).lstrip('%')}")
             for r in axis.ranges:
                 self.em.masks[dims.as_symbol(r)] = f"{axis.name}m"
+
+    def aligned(self, axis: Axis) -> bool:
+        """Does no row of the fastest range begin or end within 16 indices that lie together in a tile?"""
+        return dims.mod(extent(axis.ranges[-1]), 16) == 0 and axis.block % 16 == 0
 
     # ------------------------------------------------------------ loops
 
@@ -245,11 +263,11 @@ class _Kernel:
         value = self.em.value(reduce.value)
         if dtype is not reduce.value.dtype:
             value = f"{value}.to({types.name(dtype)})"
-        identity = types.literal(_identity(reduce.kind, dtype), dtype)
+        neutral = types.literal(identity(reduce.kind, dtype), dtype)
         value = f"tl.broadcast_to({value}, {self.tile(axis)})"
         if axis.masked:
-            value = f"tl.where({axis.name}m, {value}, {identity})"
-        return value, identity
+            value = f"tl.where({axis.name}m, {value}, {neutral})"
+        return value, neutral
 
     def reduce(self, reduce: Reduce, axis: Axis) -> None:
         """Of a tile that holds all there is."""
@@ -265,9 +283,9 @@ class _Kernel:
         """One step of a loop over tiles."""
         em = self.em
         assert em.inner is not None
-        value, identity = self.spread(reduce, axis)
+        value, neutral = self.spread(reduce, axis)
         names = [em.fresh("a")]
-        states = [(names[0], f"tl.broadcast_to({identity}, {self.tile(axis)})")]
+        states = [(names[0], f"tl.broadcast_to({neutral}, {self.tile(axis)})")]
         if reduce.kind.startswith("arg"):
             names.append(em.fresh("a"))
             states.append((names[1], f"tl.full({self.tile(axis)}, {2**62}, tl.int64)"))
@@ -309,20 +327,6 @@ def _tiles(axis: Axis) -> Dim:
 def _accumulated(reduce: Reduce) -> torch.dtype:
     own = reduce.value.dtype if reduce.kind.startswith("arg") else reduce.dtype
     return ACCUMULATED.get(own, own)
-
-
-def _identity(kind: str, dtype: torch.dtype) -> bool | int | float:
-    if kind in ("sum", "any"):
-        return 0
-    if kind in ("prod", "all"):
-        return 1
-    least = kind.endswith("max")  # of a maximum: the smallest value
-    if dtype.is_floating_point:
-        return float("-inf") if least else float("inf")
-    if dtype is torch.bool:
-        return not least
-    info = torch.iinfo(dtype)
-    return info.min if least else info.max
 
 
 __all__ = ["generate"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.launch import ENOUGH_PROGRAMS, LONGEST_ROW, WIDE_TILE
+from dovetail.ir.launch import ENOUGH_PROGRAMS, FEW_PROGRAMS, LONGEST_ROW, NARROW_TILE, NARROWEST_TILE, WIDE_TILE
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Group, Load, Loop, Store, extent
 
@@ -126,15 +126,18 @@ def _rows(group: Group) -> Plan:
     wide = min(_power(rows), WIDE_TILE) if across else 1
     fits = known and _power(longest) <= LONGEST_ROW
     scans = any(isinstance(s, Store) and s.scan for s in group.statements())
-    whole = bool(group.locals) or scans or fits and _power(longest) * wide <= LONGEST_ROW
+    again = sum(bool(loop.inner) for loop in group.loops) > 1
+    least = min(wide, NARROW_TILE) if again else wide
+    whole = bool(group.locals) or scans or fits and _power(longest) * least <= LONGEST_ROW
     if whole:
         block, wide = _power(longest), max(1, min(wide, LONGEST_ROW // _power(longest)))
     else:
         block = max(16, min(TILE // wide, _power(longest)))
     if not across:
         wide = max(1, min(FLAT // block, _power(rows)))
-        while wide > 1 and rows // wide < ENOUGH_PROGRAMS:
-            wide //= 2
+    least, enough = (NARROWEST_TILE, FEW_PROGRAMS) if across else (1, ENOUGH_PROGRAMS)
+    while wide > least and rows // wide < enough:
+        wide //= 2
     inner = []
     for loop in group.loops:
         total = dims.product(map(extent, loop.inner))

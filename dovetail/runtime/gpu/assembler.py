@@ -21,6 +21,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,10 +65,18 @@ class Binary:
 
 
 def assemble(task: Task) -> Binary:
-    """Machine code of the task. Raises whatever Triton raises for a text that it rejects.
+    """Machine code of the task. Raises whatever Triton raises for a text that it rejects."""
+    found: dict[str, Any] = {}
+    *_, (_, made) = stages(task, found)
+    return Binary(made, found["shared"], found["num_warps"])
 
-    Runs Triton's stages one after the other, as its own `compile` does around a cache on disk. The key of that cache
-    has a checksum of Triton's library of 400 MB, which takes 0.3 s in each process, and in each thread that asks first.
+
+def stages(task: Task, found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The name of each of Triton's stages and what it made: `ttir`, `ttgir`, `llir`, `ptx`, `cubin`. What they find out
+    on their way is put into `found`.
+
+    Runs them one after the other, as Triton's own `compile` does around a cache on disk. The key of that cache has a
+    checksum of Triton's library of 400 MB, which takes 0.3 s in each process, and in each thread that asks first.
     """
     compiler = importlib.import_module("triton.compiler")
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", task.capability, 32)
@@ -77,16 +86,16 @@ def assemble(task: Task) -> Binary:
     source = compiler.ASTSource(kernel, types, {}, {(k,): [["tt.divisibility", 16]] for k in task.aligned})
 
     backend = compiler.make_backend(target)
-    options, context, stages = backend.parse_options(task.options), ir.context(), {}
+    options, context, steps = backend.parse_options(task.options), ir.context(), {}
     ir.load_dialects(context)
     backend.load_dialects(context)
-    backend.add_stages(stages, options, source.language)
+    backend.add_stages(steps, options, source.language)
     functions, modules = backend.get_codegen_implementation(options), backend.get_module_map()
     made = source.make_ir(target, options, functions, modules, context)
-    found = {"target": target, **vars(options)}
-    for stage in stages.values():
-        made = stage(made, found)
-    return Binary(made, found["shared"], found["num_warps"])
+    found |= {"target": target, **vars(options)}
+    for name, step in steps.items():
+        made = step(made, found)
+        yield name, made
 
 
 def function(symbol: str, text: str) -> Any:

@@ -1,0 +1,153 @@
+"""Groups for GPUs: shared out among programs, read once, computed the same."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from dovetail.ir.evaluate import evaluate
+from dovetail.ir.loops import Group, Loop, Program
+from dovetail.ir.parse import parse_program
+from dovetail.ir.spec import verify
+from dovetail.ir.text import group_text, program_text
+from dovetail.schedule import cut, split
+
+HEAD = "input a: float32[3, 37]\noutput b: float32[3]\noutput c: float32[3, 37]\ngroup g for i < 3\n"
+VARIANCE = HEAD + """\
+  loop j < 37
+    r0: float32 = sum(a[i, j])
+  loop j < 37
+    t0 = a[i, j] - r0 * 0.02702702702702703
+    r1: float32 = sum(t0 * t0)
+  loop
+    b[i] = r1
+  loop j < 37
+    c[i, j] = a[i, j] * r1
+output b
+output c
+"""
+SOFTMAX = HEAD + """\
+  loop j < 37
+    r0: float32 = max(a[i, j])
+  loop
+    b[i] = r0
+  loop j < 37
+    r1: float32 = sum(exp(a[i, j] - b[i]))
+  loop j < 37
+    c[i, j] = exp(a[i, j] - b[i]) / r1
+output b
+output c
+"""
+#: What the groups read of `a` in loops, and how many parts a row has.
+SPLIT = {
+    "variance": (VARIANCE, 3),
+    "softmax": (SOFTMAX, 3),
+    "another element": (VARIANCE.replace("t0 = a[i, j] -", "t0 = a[i, 36 - j] -"), None),
+    "a sum of something else": (VARIANCE.replace("t0 * t0", "t0 * a[i, j]"), None),
+    "a shift for each element": (VARIANCE.replace("r0 * 0.02702702702702703", "r0 * a[i, j]"), None),
+    "the least element": (SOFTMAX.replace("max(", "min("), None),
+}
+
+
+def shared_out(program: Program, monkeypatch: pytest.MonkeyPatch, longest: int = 16) -> Program:
+    for module in (cut, split):
+        monkeypatch.setattr(module, "SHORT", 1 << 30)
+    monkeypatch.setattr(cut, "ALIGNED", 2)
+    monkeypatch.setattr(split, "LONGEST_ROW", longest)
+    items = [split.spread(item) if isinstance(item, Group) else (item,) for item in program.items]
+    made = program.with_items(tuple(itertools.chain.from_iterable(items)))
+    verify(made)
+    return made
+
+
+def check(text: str, a: torch.Tensor, monkeypatch: pytest.MonkeyPatch, longest: int = 16) -> Program:
+    before = parse_program(text)
+    after = shared_out(before, monkeypatch, longest)
+    torch.testing.assert_close(evaluate(after, (a,)), evaluate(before, (a,)), rtol=1e-4, atol=1e-5, equal_nan=True)
+    return after
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_rows_are_read_once_for_both_reductions(name, monkeypatch):
+    text, parts = SPLIT[name]
+    after = check(text, torch.randn(3, 37), monkeypatch)
+    first = after.items[0]
+    assert isinstance(first, Group)
+    if parts is None:
+        assert len(after.items) == 1, program_text(after)
+    else:
+        assert len(after.items) == 3 and len(first.loops) == 3, program_text(after)
+        assert cut.size_of(first.outer) == 3 * parts
+
+
+def test_text(monkeypatch):
+    partial, joined, _ = shared_out(parse_program(SOFTMAX.replace("37", "36")), monkeypatch).items
+    assert body(partial) == """\
+group g_2 for i < 3, j.p < 3
+  loop j.q < 12
+    r0: float32 = max(a[i, 12*j.p + j.q])
+  loop j.q < 12
+    r1: float32 = sum(exp(a[i, 12*j.p + j.q] - where(r0 == -inf, 0.0, r0)))
+  loop
+    g_r0_0[i, j.p] = r0
+    g_r1_1[i, j.p] = r1
+"""
+    assert body(joined) == """\
+group g_5 for i < 3
+  loop j.p < 3
+    r0: float32 = max(g_r0_0[i, j.p])
+  loop
+    g_r0_3[i] = r0
+  loop
+    b[i] = g_r0_3[i]
+  loop j.p < 3
+    r1: float32 = sum(g_r1_1[i, j.p] * exp(g_r0_0[i, j.p] - b[i]))
+  loop
+    g_r1_4[i] = r1
+"""
+
+
+def body(group: object) -> str:
+    assert isinstance(group, Group)
+    return "".join(line for line in group_text(group).splitlines(True) if line.startswith(("group", " ")))
+
+
+@pytest.mark.parametrize("text", [VARIANCE, SOFTMAX], ids=["variance", "softmax"])
+@pytest.mark.parametrize("values", ["large", "hidden", "all hidden", "infinite", "nan"])
+@pytest.mark.parametrize("longest", [1, 5, 16, 30])
+def test_values(text, values, longest, monkeypatch):
+    a = torch.randn(3, 37)
+    inf = float("inf")
+    if values == "large":
+        a += 300
+    elif values != "nan":
+        a[0] = inf if values == "infinite" else -inf
+        a[1, 5:] = -inf
+        a[2, :30] = -inf if values != "infinite" else inf
+        a[0, 30:] = -inf if values == "all hidden" else 1.0
+    else:
+        a[1, 20] = float("nan")
+    check(text, a, monkeypatch, longest)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [
+    *itertools.product(("sum", "prod"), ("float32", "int64")), ("any", "bool"), ("all", "bool"),
+    *itertools.product(("min", "max"), ("float32", "int64", "uint8", "bool")),
+])  # fmt: skip
+def test_rests(kind, dtype, monkeypatch):
+    """The last of the parts of a prime number of elements is shorter."""
+    text = f"input a: {dtype}[2, 37]\noutput b: {dtype}[2]\ngroup g for i < 2\n"
+    text += f"  loop j < 37\n    r0: {dtype} = {kind}(a[i, j])\n  loop\n    b[i] = r0\noutput b\n"
+    monkeypatch.setattr(split, "_parts", lambda *args: 5)
+    for low, high in (0, 2), (1, 2), (-1, 0):
+        a = torch.randint(low, high, (2, 37)).to(getattr(torch, dtype))
+        after = check(text, a, monkeypatch)
+        assert len(after.items) == 2
+
+
+def test_a_loop_of_stores_alone_is_every_index_at_once(monkeypatch):
+    text = HEAD + "  loop j < 37\n    c[i, j] = a[i, j] + 1.0\noutput c\n"
+    (group,) = check(text, torch.randn(3, 37), monkeypatch).items
+    assert isinstance(group, Group) and group.loops == (Loop((), group.loops[0].body),) and len(group.outer) == 2
