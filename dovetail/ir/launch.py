@@ -41,9 +41,9 @@ NARROW = 2**31 - 2**20
 LONGEST_ROW = 16384
 #: GPU: programs that keep every multiprocessor of a large device busy; at least one on each.
 ENOUGH_PROGRAMS, FEW_PROGRAMS = 1056, 132
-#: GPU: outer indices in a program whose memory is contiguous along them; where it has to read something twice; and
-#: where there are few.
-WIDE_TILE, NARROW_TILE, NARROWEST_TILE = 64, 16, 8
+#: GPU: outer indices in a program whose memory is contiguous along them, and where there are few; bytes of them where a
+#: narrower tile keeps a column for a second reduction.
+WIDE_TILE, NARROWEST_TILE, NARROW_TILE = 64, 8, 64
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,13 @@ Other rows that are too long for one program's registers are computed again.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import replace
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
-from dovetail.ir.launch import ENOUGH_PROGRAMS, LONGEST_ROW, NARROW_TILE, WIDE_TILE
+from dovetail.ir.followers import Exponentials, Squares, followers
+from dovetail.ir.launch import ENOUGH_PROGRAMS, LONGEST_ROW, WIDE_TILE
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import (
     Buffer,
@@ -36,8 +38,7 @@ from dovetail.ir.loops import (
     rewrite,
 )
 from dovetail.ops.value import contiguous_strides
-from dovetail.schedule.cut import SHORT, Cut, cut, known, size_of
-from dovetail.schedule.followers import Exponentials, Squares, followers
+from dovetail.schedule.cut import SHORT, Cut, Piece, cut, known, size_of
 from dovetail.schedule.nest import linear
 from dovetail.schedule.recompute import Rows, without_rows
 
@@ -60,7 +61,7 @@ def spread(group: Group) -> tuple[Group, ...]:
     return (group,) if fits else (without_rows(group),)
 
 
-def _parts(group: Group, across: bool, follows: bool) -> int:
+def _parts(group: Group, across: bool, follows: Iterable[Squares | Exponentials]) -> int:
     """How many programs should share the reductions of one outer index."""
     rows, longest = known(size_of(group.outer)), max(known(size_of(loop.inner)) for loop in group.loops)
     reduces = [s for s in group.statements() if isinstance(s, Reduce)]
@@ -72,8 +73,8 @@ def _parts(group: Group, across: bool, follows: bool) -> int:
     if not across and longest <= LONGEST_ROW and group.locals:
         return 1
     busy = min(ENOUGH_PROGRAMS // max(-(-rows // wide), 1), longest // max(SHORT // wide, 1))
-    fits = longest * (NARROW_TILE if across else 1) <= LONGEST_ROW
-    return busy if fits or not follows else max(busy, -(-longest * wide // LONGEST_ROW))
+    kept = [follower.longest for follower in follows] if longest > LONGEST_ROW and not across else []
+    return max([busy, *(-(-longest // part) for part in kept)])
 
 
 def _across(group: Group) -> bool:
@@ -99,7 +100,7 @@ class _Split:
         self.loops = [Loop(loop.inner, rows.body(loop)) for loop in group.loops]
         self.followers = followers(self.loops)  # by their leaders' names
         self.across = _across(group)
-        self.parts = _parts(group, self.across, bool(self.followers))
+        self.parts = _parts(group, self.across, itertools.chain.from_iterable(self.followers.values()))
         self.device = next(iter({**reads(group), **writes(group)}.values())).device
         self.partial: dict[str, tuple[Cut, Load, Load]] = {}  # of followers: where they and their leaders are
         self.results: dict[str, Load] = {}  # of Reduces, once they are in memory
@@ -149,21 +150,35 @@ class _Split:
 
     def reduce(self, inner: tuple[Dim, ...], reduces: list[Reduce]) -> None:
         """Partial results, each by one program; the rest joins them."""
-        made = cut(inner, self.parts)
-        partial = [replace(r, value=made.moved(r)) for r in reduces]
         behind = [(r, f) for r in reduces for f in self.followers.get(r.name, ())]
-        second = []
-        for leader, follower in behind:
-            own = replace(follower.reduce, value=follower.part(Local(leader.name, leader.dtype), made.count))
-            second.append(replace(own, value=self.from_memory(made.moved(own))))
-        outer = self.group.outer
-        both = (*made.shared, *outer) if self.across else (*outer, *made.shared)  # what memory is contiguous along last
-        places = {r.name: Load(self.buffer(r, both), both) for r in (*partial, *second)}
-        stored = [Store(place.buffer, both, Local(name, place.dtype)) for name, place in places.items()]
-        loops = [Loop(made.own, tuple(partial)), Loop(made.own, tuple(second)), Loop((), tuple(stored))]
-        self.add(both, [loop for loop in loops if loop.body])
+        made = cut(inner, self.parts, kept=bool(behind) and not self.across)
+        reductions = [*reduces, *(f.reduce for _, f in behind)]
+        buffers = {r.name: self.buffer(r, self.with_outer(made.parts)) for r in reductions}
+        for piece in made.pieces:
+            self.part(piece, reduces, behind, buffers)
+        places = {name: Load(buffer, self.with_outer(made.parts)) for name, buffer in buffers.items()}
         self.partial |= {f.reduce.name: (made, places[f.reduce.name], places[r.name]) for r, f in behind}
         self.joined(made, [replace(r, value=places[r.name]) for r in reduces])
+
+    def with_outer(self, parts: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """What memory is contiguous along comes last."""
+        return (*parts, *self.group.outer) if self.across else (*self.group.outer, *parts)
+
+    def part(
+        self, piece: Piece, reduces: list[Reduce], behind: list[tuple[Reduce, Squares | Exponentials]],
+        buffers: dict[str, Buffer],
+    ) -> None:  # fmt: skip
+        """A group of programs for parts alike: leaders, their followers with their own shifts, and what is stored."""
+        second = []
+        for leader, follower in behind:
+            value = self.from_memory(follower.part(Local(leader.name, leader.dtype), piece.count))
+            second.append(replace(follower.reduce, value=value))
+        memo: dict[Expr, Expr] = {}
+        both = [[replace(r, value=rewrite(r.value, piece.mapping, memo)) for r in found] for found in (reduces, second)]
+        index = self.with_outer(piece.place)
+        stored = [Store(buffer, index, Local(name, buffer.dtype)) for name, buffer in buffers.items()]
+        loops = [*(Loop(piece.own, tuple(found)) for found in both), Loop((), tuple(stored))]
+        self.add(self.with_outer(piece.shared), [loop for loop in loops if loop.body])
 
     def join(self, follower: Squares | Exponentials) -> None:
         """What its parts and its leader's come to, where the shift is known."""
@@ -175,5 +190,5 @@ class _Split:
         outer = self.group.outer
         results = {r.name: Load(self.buffer(r, outer), outer) for r in whole}
         kept = [Store(place.buffer, outer, Local(name, place.dtype)) for name, place in results.items()]
-        self.rest += [Loop(made.shared, tuple(whole)), Loop((), tuple(kept))]
+        self.rest += [Loop(made.parts, tuple(whole)), Loop((), tuple(kept))]
         self.results |= results

@@ -9,6 +9,7 @@ import torch
 
 from dovetail.codegen.gpu import plan
 from dovetail.ir import evaluate as evaluation
+from dovetail.ir.followers import Exponentials, Squares
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Group, Program
 from dovetail.ir.parse import parse_program
@@ -42,8 +43,9 @@ def test_meaning(name, kind, monkeypatch):
     if kind != "rows in registers":
         for module in (plan, split):
             monkeypatch.setattr(module, "LONGEST_ROW", 4)
-        monkeypatch.setattr(cut, "ALIGNED", 2)
-    monkeypatch.setattr(split, "SHORT", 2 if kind == "shared out" else 1 << 30)
+        for follower in Squares, Exponentials:
+            monkeypatch.setattr(follower, "longest", 4)
+        monkeypatch.setattr(split, "SHORT", 2 if kind == "shared out" else 1 << 30)
     fn, args, _ = CASES[name]
     program = schedule(lowered(fn, *args), Options())
     items = [spread(item) if isinstance(item, Group) else (item,) for item in program.items]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dovetail.ir.evaluate import evaluate
+from dovetail.ir.followers import Exponentials, Squares
 from dovetail.ir.loops import Group, Loop, Program
 from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
@@ -40,10 +41,10 @@ SOFTMAX = HEAD + """\
 output b
 output c
 """
-#: What the groups read of `a` in loops, and how many parts a row has.
+#: How many whole parts a row has, where one part is enough for both reductions.
 SPLIT = {
-    "variance": (VARIANCE, 3),
-    "softmax": (SOFTMAX, 3),
+    "variance": (VARIANCE, 2),
+    "softmax": (SOFTMAX, 2),
     "another element": (VARIANCE.replace("t0 = a[i, j] -", "t0 = a[i, 36 - j] -"), None),
     "a sum of something else": (VARIANCE.replace("t0 * t0", "t0 * a[i, j]"), None),
     "a shift for each element": (VARIANCE.replace("r0 * 0.02702702702702703", "r0 * a[i, j]"), None),
@@ -54,8 +55,9 @@ SPLIT = {
 def shared_out(program: Program, monkeypatch: pytest.MonkeyPatch, longest: int = 16) -> Program:
     for module in (cut, split):
         monkeypatch.setattr(module, "SHORT", 1 << 30)
-    monkeypatch.setattr(cut, "ALIGNED", 2)
     monkeypatch.setattr(split, "LONGEST_ROW", longest)
+    for kind in Squares, Exponentials:
+        monkeypatch.setattr(kind, "longest", longest)
     items = [split.spread(item) if isinstance(item, Group) else (item,) for item in program.items]
     made = program.with_items(tuple(itertools.chain.from_iterable(items)))
     verify(made)
@@ -78,34 +80,44 @@ def test_rows_are_read_once_for_both_reductions(name, monkeypatch):
     if parts is None:
         assert len(after.items) == 1, program_text(after)
     else:
-        assert len(after.items) == 3 and len(first.loops) == 3, program_text(after)
+        assert len(after.items) == 4 and len(first.loops) == 3, program_text(after)
         assert cut.size_of(first.outer) == 3 * parts
 
 
 def test_text(monkeypatch):
-    partial, joined, _ = shared_out(parse_program(SOFTMAX.replace("37", "36")), monkeypatch).items
-    assert body(partial) == """\
-group g_2 for i < 3, j.p < 3
-  loop j.q < 12
-    r0: float32 = max(a[i, 12*j.p + j.q])
-  loop j.q < 12
-    r1: float32 = sum(exp(a[i, 12*j.p + j.q] - where(r0 == -inf, 0.0, r0)))
+    parts, rest, joined, _ = shared_out(parse_program(SOFTMAX.replace("37", "36")), monkeypatch).items
+    assert body(parts) == """\
+group g_2 for i < 3, j.p < 2
+  loop j.q < 16
+    r0: float32 = max(a[i, 16*j.p + j.q])
+  loop j.q < 16
+    r1: float32 = sum(exp(a[i, 16*j.p + j.q] - where(r0 == -inf, 0.0, r0)))
   loop
     g_r0_0[i, j.p] = r0
     g_r1_1[i, j.p] = r1
 """
+    assert body(rest) == """\
+group g_3 for i < 3
+  loop j.r < 4
+    r0: float32 = max(a[i, j.r + 32])
+  loop j.r < 4
+    r1: float32 = sum(exp(a[i, j.r + 32] - where(r0 == -inf, 0.0, r0)))
+  loop
+    g_r0_0[i, 2] = r0
+    g_r1_1[i, 2] = r1
+"""
     assert body(joined) == """\
-group g_5 for i < 3
-  loop j.p < 3
-    r0: float32 = max(g_r0_0[i, j.p])
+group g_6 for i < 3
+  loop j.k < 3
+    r0: float32 = max(g_r0_0[i, j.k])
   loop
-    g_r0_3[i] = r0
+    g_r0_4[i] = r0
   loop
-    b[i] = g_r0_3[i]
-  loop j.p < 3
-    r1: float32 = sum(g_r1_1[i, j.p] * exp(g_r0_0[i, j.p] - b[i]))
+    b[i] = g_r0_4[i]
+  loop j.k < 3
+    r1: float32 = sum(g_r1_1[i, j.k] * exp(g_r0_0[i, j.k] - b[i]))
   loop
-    g_r1_4[i] = r1
+    g_r1_5[i] = r1
 """
 
 
@@ -118,18 +130,22 @@ def body(group: object) -> str:
 @pytest.mark.parametrize("values", ["large", "hidden", "all hidden", "infinite", "nan"])
 @pytest.mark.parametrize("longest", [1, 5, 16, 30])
 def test_values(text, values, longest, monkeypatch):
-    a = torch.randn(3, 37)
-    inf = float("inf")
-    if values == "large":
+    check(text, row_values(values), monkeypatch, longest)
+
+
+def row_values(kind: str) -> torch.Tensor:
+    """Three rows of 37."""
+    a, inf = torch.randn(3, 37), float("inf")
+    if kind == "large":
         a += 300
-    elif values != "nan":
-        a[0] = inf if values == "infinite" else -inf
-        a[1, 5:] = -inf
-        a[2, :30] = -inf if values != "infinite" else inf
-        a[0, 30:] = -inf if values == "all hidden" else 1.0
-    else:
+    elif kind == "nan":
         a[1, 20] = float("nan")
-    check(text, a, monkeypatch, longest)
+    else:
+        a[0] = inf if kind == "infinite" else -inf
+        a[1, 5:] = -inf
+        a[2, :30] = -inf if kind != "infinite" else inf
+        a[0, 30:] = -inf if kind == "all hidden" else 1.0
+    return a
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [
@@ -144,7 +160,7 @@ def test_rests(kind, dtype, monkeypatch):
     for low, high in (0, 2), (1, 2), (-1, 0):
         a = torch.randint(low, high, (2, 37)).to(getattr(torch, dtype))
         after = check(text, a, monkeypatch)
-        assert len(after.items) == 2
+        assert len(after.items) == 3
 
 
 def test_a_loop_of_stores_alone_is_every_index_at_once(monkeypatch):

@@ -6,6 +6,7 @@ depend on the ranges of the loop that is being written goes in front of it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,6 +44,7 @@ class Expressions:
         self.ranges: tuple[Dim, ...] = ()  # of the loop that is being written
         self.bound: dict[Symbol, str] = {}
         self.masks: dict[Symbol, str] = {}
+        self.axes: dict[Symbol, int] = {}  # which of the tile's axes a range is part of
         self.values: dict[str, str] = {}  # results of Reduces
         self.stored: dict[Any, tuple[str, bool]] = {}  # what lies where; does it belong to one loop?
         self.dirty: set[str] = set()  # buffers written since the last barrier
@@ -180,23 +182,30 @@ class Expressions:
                     del scope.memo[node]
 
     def address(self, buffer: Buffer, index: Dim) -> str:
-        pointer = self.signature.pointer(buffer.name)[1:]
-        return pointer if index == 0 else f"{pointer} + ({self.index(index)})"
+        """What is the same all along an axis is added first: it is the same in all of a thread's elements there."""
+        text = self.signature.pointer(buffer.name)[1:]
+        parts: dict[tuple[int, ...], list[str]] = defaultdict(list)
+        for monomial, size in split(index):
+            symbols = frozenset().union(*(dims.symbols(dims._atom_dim(atom)) for atom in monomial))
+            axes = sorted({self.axes[s] for s in symbols if s in self.axes})
+            parts[tuple(axes)].append(self.term(monomial, size))
+        for axes in sorted(parts, key=lambda axes: (len(axes), axes)):
+            terms = " + ".join(parts[axes])
+            text += f" + ({terms})" if terms != "0" else ""
+        return text
 
     # ------------------------------------------------------------ indices
 
     def index(self, dim: Dim) -> str:
         """An expression for the Dim; sizes are arguments."""
-        terms = []
-        for monomial, size in split(dim):
-            factors = [self.atom(a) for a in monomial]
-            if not monomial:
-                terms.append(self.signature.term(size).lstrip("%"))
-            elif size == 1:
-                terms.append(" * ".join(factors))
-            else:
-                terms.append(" * ".join([*factors, self.signature.factor(size).lstrip("%")]))
-        return " + ".join(terms)
+        return " + ".join(self.term(monomial, size) for monomial, size in split(dim))
+
+    def term(self, monomial: dims.Monomial, size: Dim) -> str:
+        """`size` times the product of the atoms."""
+        if not monomial:
+            return self.signature.term(size).lstrip("%")
+        factors = [self.atom(a) for a in monomial]
+        return " * ".join(factors if size == 1 else [*factors, self.signature.factor(size).lstrip("%")])
 
     def atom(self, atom: Atom) -> str:
         if isinstance(atom, Symbol):

@@ -13,7 +13,7 @@ sizes alone share one.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -28,6 +28,7 @@ from dovetail.codegen.gpu.reach import reach
 from dovetail.codegen.gpu.reciprocal import Factor, Shift, quotient
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
+from dovetail.ir.followers import Exponentials, Squares, follower_of, followers
 from dovetail.ir.kernel import GpuLaunch, Kernel
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Reduce, Store, extent
@@ -57,6 +58,15 @@ def generate(group: Group, options: Options | None = None, many: bool = False) -
     return replace(short, sizes=sizes, wide=wide, joins=False)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class _Lanes:
+    """What a follower has come to in each lane of a loop over tiles, and its leader, or the mean of what that added."""
+
+    follower: Squares | Exponentials
+    lead: str
+    total: str
+
+
 class _Kernel:
     """`narrow`: are indices held in 32 bits, whatever sizes come to?"""
 
@@ -67,7 +77,20 @@ class _Kernel:
         self.signature = Signature()
         self.reach = reach(self.group, self.plan)
         self.narrow = is_narrow(self.reach)
+        self.followers = self.found()  # by their leaders' names
+        self.lanes: dict[str, _Lanes] = {}  # of followers whose leaders' loop is written
+        self.state: dict[str, list[str]] = {}  # accumulators of reductions over tiles
         self.em = Expressions(self.signature, wide=not (narrow or self.narrow))
+
+    def found(self) -> dict[str, list[Squares | Exponentials]]:
+        """Followers, with the ranges of simplified loops: each loop has its own there."""
+        loops = {s.name: loop for loop in self.group.loops for s in loop.body if isinstance(s, Reduce)}
+        reduces = {s.name: s for s in self.group.statements() if isinstance(s, Reduce)}
+        found = {}
+        for leader, behind in followers(self.original.loops).items():
+            again = [follower_of(reduces[f.reduce.name], loops[f.reduce.name].inner) for f in behind]
+            found[leader] = [f for f in again if f is not None]
+        return found
 
     # ------------------------------------------------------------ the whole text
 
@@ -157,14 +180,19 @@ class _Kernel:
 
     def axis(self, scope: Scope, axis: Axis, start: str, position: int) -> None:
         """The indices of a tile that is number `start` along the axis."""
-        shape = ", ".join(":" if k == position else "None" for k in range(self.plan.rank))
-        spread = f"tl.arange(0, {axis.block})" + (f"[{shape}]" if self.plan.rank > 1 else "")
+        spread = self.along(axis, position)
         scope.line(f"{axis.name} = {spread}" if start == "0" else f"{axis.name} = {start} * {axis.block} + {spread}")
         self.digits(scope, axis, position)
+
+    def along(self, axis: Axis, position: int) -> str:
+        """Numbers from 0, along one side of a tile."""
+        shape = ", ".join(":" if k == position else "None" for k in range(self.plan.rank))
+        return f"tl.arange(0, {axis.block})" + (f"[{shape}]" if self.plan.rank > 1 else "")
 
     def digits(self, scope: Scope, axis: Axis, position: int) -> None:
         """The index along each of the axis's ranges, and the mask of what exists."""
         rest = axis.name
+        self.em.axes |= dict.fromkeys(symbols_of(axis.ranges), position)
         known = bool(self.narrow) and all(isinstance(r, int) and r > 1 for r in map(extent, axis.ranges[1:]))
         for k in range(len(axis.ranges) - 1, -1, -1):
             symbol = dims.as_symbol(axis.ranges[k])
@@ -206,18 +234,28 @@ class _Kernel:
             self.axis(em.outer, axis, "0", self.plan.rank - 1)
             self.body(loop, axis)
         else:
-            em.inner, em.symbols = Scope("        "), symbols_of(axis.ranges)
-            step = em.fresh("s")
-            self.axis(em.inner, axis, step, self.plan.rank - 1)
-            states = self.body(loop, axis)
-            size = self.signature.extent(_tiles(axis)).lstrip("%")
-            for name, start in states:
-                em.outer.line(f"{name} = {start}")
-            em.outer.line(f"for {step} in range({size}):")
-            em.outer.lines += em.inner.lines
-            em.inner, em.symbols = None, frozenset()
-            em.stored = {k: v for k, v in em.stored.items() if not v[1]}
-            self.results(loop, [name for name, _ in states])
+            body = tuple(s for s in loop.body if not (isinstance(s, Reduce) and s.name in self.lanes))
+            if body:
+                self.tiles(Loop(loop.inner, body), axis)
+            for statement in loop.body:
+                if isinstance(statement, Reduce) and statement.name in self.lanes:
+                    self.join(statement, self.lanes[statement.name], axis)
+
+    def tiles(self, loop: Loop, axis: Axis) -> None:
+        """A loop over tiles, and what its reductions come to."""
+        em = self.em
+        em.inner, em.symbols = Scope("        "), symbols_of(axis.ranges)
+        step = em.fresh("s")
+        self.axis(em.inner, axis, step, self.plan.rank - 1)
+        states = self.body(loop, axis)
+        size = self.signature.extent(_tiles(axis)).lstrip("%")
+        for name, start in states:
+            em.outer.line(f"{name} = {start}")
+        em.outer.line(f"for {step} in range({size}):")
+        em.outer.lines += em.inner.lines
+        em.inner, em.symbols = None, frozenset()
+        em.stored = {k: v for k, v in em.stored.items() if not v[1]}
+        self.results(loop)
 
     def body(self, loop: Loop, axis: Axis | None) -> list[tuple[str, str]]:
         """Values first, then stores; gives the accumulators of a looped axis, each with its start."""
@@ -284,20 +322,57 @@ class _Kernel:
         em = self.em
         assert em.inner is not None
         value, neutral = self.spread(reduce, axis)
-        names = [em.fresh("a")]
+        names = self.state[reduce.name] = [em.fresh("a")]
         states = [(names[0], f"tl.broadcast_to({neutral}, {self.tile(axis)})")]
         if reduce.kind.startswith("arg"):
             names.append(em.fresh("a"))
             states.append((names[1], f"tl.full({self.tile(axis)}, {2**62}, tl.int64)"))
+        if reduce.name in self.followers:
+            em.inner.line(f"{(given := em.fresh('v'))} = {value}")
+            value = given
+            for follower in self.followers[reduce.name]:
+                states += self.follow(follower, names[0], value, axis)
         given = [value, *self.places(reduce, axis)]
         em.inner.line(f"{', '.join(names)} = _{reduce.kind}({', '.join([*names, *given])})")
         return states
 
-    def results(self, loop: Loop, names: list[str]) -> None:
-        left = iter(names)
+    def results(self, loop: Loop) -> None:
         for statement in loop.body:
             if isinstance(statement, Reduce):
-                self.fold(statement, [next(left) for _ in range(1 + statement.kind.startswith("arg"))])
+                self.fold(statement, self.state[statement.name])
+
+    # ------------------------------------------------------------ reductions that would wait for others
+
+    def follow(self, follower: Squares | Exponentials, lead: str, value: str, axis: Axis) -> list[tuple[str, str]]:
+        """One step for each lane by itself: `lead` is what the leader has come to in it."""
+        em, zero = self.em, types.literal(0.0, follower.dtype)
+        assert em.inner is not None
+        start = f"tl.broadcast_to({zero}, {self.tile(axis)})"
+        if isinstance(follower, Exponentials):
+            total = em.fresh("e")
+            em.inner.line(f"{total} = _exponentials({lead}, {total}, {value})")
+            self.lanes[follower.reduce.name] = _Lanes(follower, lead, total)
+            return [(total, start)]
+        mean, squares, count = em.fresh("m"), em.fresh("q"), em.fresh("n")
+        value = f"tl.where({axis.name}m, {value}, {mean})" if axis.masked else value
+        em.inner.line(f"{count} += 1.0")
+        em.inner.line(f"{mean}, {squares} = _squares({mean}, {squares}, {value}, {count})")
+        self.lanes[follower.reduce.name] = _Lanes(follower, mean, squares)
+        return [(mean, start), (squares, start), (count, zero)]
+
+    def join(self, reduce: Reduce, lanes: _Lanes, axis: Axis) -> None:
+        """What all lanes come to."""
+        shift = self.em.value(lanes.follower.shift)
+        if isinstance(lanes.follower, Exponentials):
+            self.fold(reduce, [f"{lanes.total} * libdevice.exp({lanes.lead} - {shift})"])
+            return
+        line, size = self.em.outer.line, self.signature.extent(axis.total).lstrip("%")
+        count, away = self.em.fresh("n"), self.em.fresh("d")
+        line(f"{count} = ({size} + {axis.block - 1} - {self.along(axis, self.plan.rank - 1)}) // {axis.block}")
+        line(f"{away} = {lanes.lead} - {shift}")
+        self.fold(reduce, [f"{lanes.total} + {count}.to({types.name(reduce.dtype)}) * {away} * {away}"])
+
+    # ------------------------------------------------------------ tiles into one for each outer index
 
     def fold(self, reduce: Reduce, parts: list[str]) -> None:
         """A tile's values into one for each outer index."""

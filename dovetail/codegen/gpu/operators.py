@@ -106,6 +106,20 @@ def _logsum(a, b):
     same = (high == low) & (high - low != 0)
     return tl.where(same, high, high + libdevice.log1p(libdevice.exp(low - high)))
 """,
+    "_squares": """
+@triton.jit
+def _squares(mean, squares, value, count):
+    away = value - mean
+    mean += away * (1.0 / count)
+    return mean, squares + away * (value - mean)
+""",
+    "_exponentials": """
+@triton.jit
+def _exponentials(most, total, value):
+    less = libdevice.exp(-tl.abs(value - most))
+    less = tl.where(value == most, 1.0, less)
+    return tl.where(value > most, total * less + 1.0, total + less)
+""",
     "_any": """
 @triton.jit
 def _any(a, b):

@@ -20,8 +20,12 @@ from dovetail.ir.loops import Group, Load, Loop, Store, extent
 
 #: Elements of a tile: pointwise code; rows.
 FLAT, TILE = 1024, 4096
+#: Elements that 32 threads of a row's program share.
+ELEMENTS = 512
 #: A transposing tile: bytes along one side at most, elements at least, and the shortest range that is worth one.
 LONG_SIDE, SIDE, SHORT_SIDE = 256, 32, 16
+#: A range is tiled by itself, and those around it one by one, where no more than this of its tiles is for nothing.
+WASTE = 0.05
 UNKNOWN = 1024  # what a size that is not known now is taken for
 
 
@@ -88,9 +92,17 @@ def _pointwise(group: Group) -> Plan:
         axes = Axis("y", (y,), side), Axis("x", (x,), side)
         batch = tuple(r for r in group.outer if r is not x and r is not y)
         return Plan(axes, batch, inner, min(16, max(4, side * side // 512)))
+    *others, last = group.outer
+    if others and isinstance(extent(last), int) and _waste(extent(last)) <= WASTE:  # type: ignore[arg-type]
+        return Plan((Axis("x", (last,), FLAT),), tuple(others), inner, FLAT // 256)
     total = _size(dims.product(map(extent, group.outer)))
     block = max(32, min(FLAT, _power(total)))
     return Plan((Axis("x", group.outer, block),), (), inner, max(1, block // 256))
+
+
+def _waste(size: int) -> float:
+    """Which part of the tiles of a range is past its end."""
+    return 1 - size / (-(-size // FLAT) * FLAT)
 
 
 def _side(group: Group) -> int:
@@ -127,7 +139,7 @@ def _rows(group: Group) -> Plan:
     fits = known and _power(longest) <= LONGEST_ROW
     scans = any(isinstance(s, Store) and s.scan for s in group.statements())
     again = sum(bool(loop.inner) for loop in group.loops) > 1
-    least = min(wide, NARROW_TILE) if again else wide
+    least = min(wide, _narrow(group)) if again else wide
     whole = bool(group.locals) or scans or fits and _power(longest) * least <= LONGEST_ROW
     if whole:
         block, wide = _power(longest), max(1, min(wide, LONGEST_ROW // _power(longest)))
@@ -145,7 +157,12 @@ def _rows(group: Group) -> Plan:
         inner.append(Axis("r", loop.inner, own, looped=not whole) if loop.inner else None)
     axes = (Axis("x", group.outer, wide),) if group.outer else ()
     elements = wide * block
-    return Plan(axes, (), tuple(inner), max(1, min(16, elements // 512)))
+    return Plan(axes, (), tuple(inner), max(1, min(16, elements // ELEMENTS)))
+
+
+def _narrow(group: Group) -> int:
+    """Outer indices that memory still likes to be read in."""
+    return NARROW_TILE // min((load.buffer.dtype.itemsize for load in _loads(group.loops)), default=4)
 
 
 def _contiguous_across(group: Group) -> bool:

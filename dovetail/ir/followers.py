@@ -42,6 +42,8 @@ class Follower:
 class Squares(Follower):
     """The sum of squared deviations; its leader is the sum."""
 
+    longest = 4096  # elements of a part, on a GPU: measured
+
     def part(self, lead: Expr, count: Dim) -> Expr:
         """What a part sums up, where its leader has come to `lead` over `count` elements."""
         away = self.op("sub", self.element, self.op("div", lead, _number(count, self.dtype)))
@@ -56,6 +58,8 @@ class Squares(Follower):
 
 class Exponentials(Follower):
     """The sum of exponentials; its leader is the maximum. A part may have nothing but minus infinities."""
+
+    longest = 1024
 
     def part(self, lead: Expr, count: Dim) -> Expr:
         least, zero = Const(float("-inf"), self.dtype), Const(0.0, self.dtype)
@@ -78,7 +82,7 @@ def followers(loops: Iterable[Loop]) -> dict[str, list[Squares | Exponentials]]:
         reduces = [r for r in reduces if r.value.dtype is r.dtype]
         new = {}
         for reduce in reduces:
-            follower = _follower(reduce, loop.inner)
+            follower = follower_of(reduce, loop.inner)
             leader = None if follower is None else leaders.get((type(follower), follower.element, loop.inner))
             if leader is not None:
                 found.setdefault(leader, []).append(follower)  # type: ignore[arg-type]
@@ -88,7 +92,8 @@ def followers(loops: Iterable[Loop]) -> dict[str, list[Squares | Exponentials]]:
     return found
 
 
-def _follower(reduce: Reduce, inner: tuple[Dim, ...]) -> Squares | Exponentials | None:
+def follower_of(reduce: Reduce, inner: tuple[Dim, ...]) -> Squares | Exponentials | None:
+    """The reduction as a follower, whoever may lead it."""
     value, ranges = reduce.value, frozenset(map(dims.as_symbol, inner))
     if reduce.kind != "sum" or not isinstance(value, Op):
         return None
@@ -105,4 +110,4 @@ def _number(count: Dim, dtype: torch.dtype) -> Expr:
     return Const(float(count), dtype) if isinstance(count, int) else Op("cast", (Index(count),), dtype)
 
 
-__all__ = ["Exponentials", "Follower", "Squares", "followers"]
+__all__ = ["Exponentials", "Follower", "Squares", "follower_of", "followers"]
