@@ -42,7 +42,7 @@ class Cut:
 
 
 def cut(inner: tuple[Dim, ...], parts: int, kept: bool = False) -> Cut:
-    """The ranges in so many parts, or a few more; in fewer where sizes are unknown. `kept`: registers shall hold one."""
+    """The ranges in so many parts, a few more, or fewer where sizes are unknown. `kept`: registers are to hold one."""
     shared: list[Dim] = []
     for k, r in enumerate(inner):
         left = -(-parts // max(known(size_of(tuple(shared))), 1))

@@ -24,7 +24,7 @@ FLAT, TILE = 1024, 4096
 ELEMENTS = 512
 #: A transposing tile: bytes along one side at most, elements at least, and the shortest range that is worth one.
 LONG_SIDE, SIDE, SHORT_SIDE = 256, 32, 16
-#: A range is tiled by itself, and those around it one by one, where no more than this of its tiles is for nothing.
+#: How much of the tiles of a range may be past its end, for it to be tiled by itself.
 WASTE = 0.05
 UNKNOWN = 1024  # what a size that is not known now is taken for
 
@@ -93,16 +93,16 @@ def _pointwise(group: Group) -> Plan:
         batch = tuple(r for r in group.outer if r is not x and r is not y)
         return Plan(axes, batch, inner, min(16, max(4, side * side // 512)))
     *others, last = group.outer
-    if others and isinstance(extent(last), int) and _waste(extent(last)) <= WASTE:  # type: ignore[arg-type]
+    if others and _alone(extent(last)):
         return Plan((Axis("x", (last,), FLAT),), tuple(others), inner, FLAT // 256)
     total = _size(dims.product(map(extent, group.outer)))
     block = max(32, min(FLAT, _power(total)))
     return Plan((Axis("x", group.outer, block),), (), inner, max(1, block // 256))
 
 
-def _waste(size: int) -> float:
-    """Which part of the tiles of a range is past its end."""
-    return 1 - size / (-(-size // FLAT) * FLAT)
+def _alone(size: Dim) -> bool:
+    """Is a range best tiled by itself? Where rows begin anywhere, a flat index says nothing of memory, and costs more."""
+    return isinstance(size, int) and size % 16 != 0 and 1 - size / (-(-size // FLAT) * FLAT) <= WASTE
 
 
 def _side(group: Group) -> int:
