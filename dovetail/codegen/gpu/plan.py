@@ -101,7 +101,7 @@ def _pointwise(group: Group) -> Plan:
 
 
 def _alone(size: Dim) -> bool:
-    """Is a range best tiled by itself? Where rows begin anywhere, a flat index says nothing of memory, and costs more."""
+    """Is a range best tiled by itself? Where rows begin anywhere, a flat index tells nothing of memory, at a price."""
     return isinstance(size, int) and size % 16 != 0 and 1 - size / (-(-size // FLAT) * FLAT) <= WASTE
 
 
