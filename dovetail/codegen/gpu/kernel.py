@@ -13,26 +13,26 @@ sizes alone share one.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from dovetail.codegen.cpu import ranges
 from dovetail.codegen.cpu.signature import Signature
 from dovetail.codegen.gpu import types
-from dovetail.codegen.gpu.expressions import ACCUMULATED, Expressions, Scope
+from dovetail.codegen.gpu.expressions import Expressions, Scope
 from dovetail.codegen.gpu.operators import HELPERS, helpers_of
 from dovetail.codegen.gpu.plan import Axis, choose, symbols_of
 from dovetail.codegen.gpu.reach import narrow as is_narrow
 from dovetail.codegen.gpu.reach import reach
 from dovetail.codegen.gpu.reciprocal import Factor, Shift, quotient
+from dovetail.codegen.gpu.reductions import Reductions
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
-from dovetail.ir.followers import Exponentials, Squares, follower_of, followers
+from dovetail.ir.followers import followers
 from dovetail.ir.kernel import GpuLaunch, Kernel
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Reduce, Store, extent
-from dovetail.ir.scalar import identity
 from dovetail.options import Options
 
 #: Which group a program of a launch of many belongs to: the last one that begins at it or before. All words at once: a
@@ -58,15 +58,6 @@ def generate(group: Group, options: Options | None = None, many: bool = False) -
     return replace(short, sizes=sizes, wide=wide, joins=False)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class _Lanes:
-    """What a follower has come to in each lane of a loop over tiles, and its leader, or the mean of what that added."""
-
-    follower: Squares | Exponentials
-    lead: str
-    total: str
-
-
 class _Kernel:
     """`narrow`: are indices held in 32 bits, whatever sizes come to?"""
 
@@ -77,20 +68,8 @@ class _Kernel:
         self.signature = Signature()
         self.reach = reach(self.group, self.plan)
         self.narrow = is_narrow(self.reach)
-        self.followers = self.found()  # by their leaders' names
-        self.lanes: dict[str, _Lanes] = {}  # of followers whose leaders' loop is written
-        self.state: dict[str, list[str]] = {}  # accumulators of reductions over tiles
         self.em = Expressions(self.signature, wide=not (narrow or self.narrow))
-
-    def found(self) -> dict[str, list[Squares | Exponentials]]:
-        """Followers, with the ranges of simplified loops: each loop has its own there."""
-        loops = {s.name: loop for loop in self.group.loops for s in loop.body if isinstance(s, Reduce)}
-        reduces = {s.name: s for s in self.group.statements() if isinstance(s, Reduce)}
-        found = {}
-        for leader, behind in followers(self.original.loops).items():
-            again = [follower_of(reduces[f.reduce.name], loops[f.reduce.name].inner) for f in behind]
-            found[leader] = [f for f in again if f is not None]
-        return found
+        self.reductions = Reductions(self.em, self.plan, followers(group.loops), self.group)
 
     # ------------------------------------------------------------ the whole text
 
@@ -180,14 +159,9 @@ class _Kernel:
 
     def axis(self, scope: Scope, axis: Axis, start: str, position: int) -> None:
         """The indices of a tile that is number `start` along the axis."""
-        spread = self.along(axis, position)
+        spread = self.plan.along(axis, position)
         scope.line(f"{axis.name} = {spread}" if start == "0" else f"{axis.name} = {start} * {axis.block} + {spread}")
         self.digits(scope, axis, position)
-
-    def along(self, axis: Axis, position: int) -> str:
-        """Numbers from 0, along one side of a tile."""
-        shape = ", ".join(":" if k == position else "None" for k in range(self.plan.rank))
-        return f"tl.arange(0, {axis.block})" + (f"[{shape}]" if self.plan.rank > 1 else "")
 
     def digits(self, scope: Scope, axis: Axis, position: int) -> None:
         """The index along each of the axis's ranges, and the mask of what exists."""
@@ -234,12 +208,12 @@ class _Kernel:
             self.axis(em.outer, axis, "0", self.plan.rank - 1)
             self.body(loop, axis)
         else:
-            body = tuple(s for s in loop.body if not (isinstance(s, Reduce) and s.name in self.lanes))
+            waiting = [s for s in loop.body if isinstance(s, Reduce) and s.name in self.reductions.lanes]
+            body = tuple(s for s in loop.body if s not in waiting)
             if body:
                 self.tiles(Loop(loop.inner, body), axis)
-            for statement in loop.body:
-                if isinstance(statement, Reduce) and statement.name in self.lanes:
-                    self.join(statement, self.lanes[statement.name], axis)
+            for reduce in waiting:
+                self.reductions.join(reduce, axis)
 
     def tiles(self, loop: Loop, axis: Axis) -> None:
         """A loop over tiles, and what its reductions come to."""
@@ -255,7 +229,7 @@ class _Kernel:
         em.outer.lines += em.inner.lines
         em.inner, em.symbols = None, frozenset()
         em.stored = {k: v for k, v in em.stored.items() if not v[1]}
-        self.results(loop)
+        self.reductions.results(loop)
 
     def body(self, loop: Loop, axis: Axis | None) -> list[tuple[str, str]]:
         """Values first, then stores; gives the accumulators of a looped axis, each with its start."""
@@ -274,9 +248,9 @@ class _Kernel:
             elif axis is None:
                 em.values[statement.name] = em.value(statement.value)
             elif axis.looped:
-                states += self.accumulate(statement, axis)
+                states += self.reductions.accumulate(statement, axis)
             else:
-                self.reduce(statement, axis)
+                self.reductions.whole(statement, axis)
         for statement, value in pending:
             em.store(statement.buffer, statement.index[0], value)
         return states
@@ -284,109 +258,10 @@ class _Kernel:
     def scan(self, store: Store, axis: Axis | None) -> str:
         """What the store's value comes to, up to each place of a row; those past its end come last and are nobody's."""
         assert axis is not None and not axis.looped
-        whole = f"tl.broadcast_to({self.em.value(store.value)}, {self.tile(axis)})"
+        whole = f"tl.broadcast_to({self.em.value(store.value)}, {self.plan.tile(axis)})"
         name = self.em.fresh("c")
         self.em.outer.line(f"{name} = tl.associative_scan({whole}, {self.plan.rank - 1}, _{store.scan})")
         return name
-
-    # ------------------------------------------------------------ reductions
-
-    def tile(self, axis: Axis) -> str:
-        sides = [str(a.block) for a in (*self.plan.axes, axis)]
-        return f"({', '.join(sides)}{',' * (len(sides) == 1)})"
-
-    def spread(self, reduce: Reduce, axis: Axis) -> tuple[str, str]:
-        """The value over the whole tile, with the identity where nothing exists; and that identity."""
-        dtype = _accumulated(reduce)
-        value = self.em.value(reduce.value)
-        if dtype is not reduce.value.dtype:
-            value = f"{value}.to({types.name(dtype)})"
-        neutral = types.literal(identity(reduce.kind, dtype), dtype)
-        value = f"tl.broadcast_to({value}, {self.tile(axis)})"
-        if axis.masked:
-            value = f"tl.where({axis.name}m, {value}, {neutral})"
-        return value, neutral
-
-    def reduce(self, reduce: Reduce, axis: Axis) -> None:
-        """Of a tile that holds all there is."""
-        value, _ = self.spread(reduce, axis)
-        self.fold(reduce, [value, *self.places(reduce, axis)])
-
-    def places(self, reduce: Reduce, axis: Axis) -> list[str]:
-        if not reduce.kind.startswith("arg"):
-            return []
-        return [f"tl.broadcast_to({axis.name}, {self.tile(axis)}).to(tl.int64)"]
-
-    def accumulate(self, reduce: Reduce, axis: Axis) -> list[tuple[str, str]]:
-        """One step of a loop over tiles."""
-        em = self.em
-        assert em.inner is not None
-        value, neutral = self.spread(reduce, axis)
-        names = self.state[reduce.name] = [em.fresh("a")]
-        states = [(names[0], f"tl.broadcast_to({neutral}, {self.tile(axis)})")]
-        if reduce.kind.startswith("arg"):
-            names.append(em.fresh("a"))
-            states.append((names[1], f"tl.full({self.tile(axis)}, {2**62}, tl.int64)"))
-        if reduce.name in self.followers:
-            em.inner.line(f"{(given := em.fresh('v'))} = {value}")
-            value = given
-            for follower in self.followers[reduce.name]:
-                states += self.follow(follower, names[0], value, axis)
-        given = [value, *self.places(reduce, axis)]
-        em.inner.line(f"{', '.join(names)} = _{reduce.kind}({', '.join([*names, *given])})")
-        return states
-
-    def results(self, loop: Loop) -> None:
-        for statement in loop.body:
-            if isinstance(statement, Reduce):
-                self.fold(statement, self.state[statement.name])
-
-    # ------------------------------------------------------------ reductions that would wait for others
-
-    def follow(self, follower: Squares | Exponentials, lead: str, value: str, axis: Axis) -> list[tuple[str, str]]:
-        """One step for each lane by itself: `lead` is what the leader has come to in it."""
-        em, zero = self.em, types.literal(0.0, follower.dtype)
-        assert em.inner is not None
-        start = f"tl.broadcast_to({zero}, {self.tile(axis)})"
-        if isinstance(follower, Exponentials):
-            total = em.fresh("e")
-            em.inner.line(f"{total} = _exponentials({lead}, {total}, {value})")
-            self.lanes[follower.reduce.name] = _Lanes(follower, lead, total)
-            return [(total, start)]
-        mean, squares, count = em.fresh("m"), em.fresh("q"), em.fresh("n")
-        value = f"tl.where({axis.name}m, {value}, {mean})" if axis.masked else value
-        em.inner.line(f"{count} += 1.0")
-        em.inner.line(f"{mean}, {squares} = _squares({mean}, {squares}, {value}, {count})")
-        self.lanes[follower.reduce.name] = _Lanes(follower, mean, squares)
-        return [(mean, start), (squares, start), (count, zero)]
-
-    def join(self, reduce: Reduce, lanes: _Lanes, axis: Axis) -> None:
-        """What all lanes come to."""
-        shift = self.em.value(lanes.follower.shift)
-        if isinstance(lanes.follower, Exponentials):
-            self.fold(reduce, [f"{lanes.total} * libdevice.exp({lanes.lead} - {shift})"])
-            return
-        line, size = self.em.outer.line, self.signature.extent(axis.total).lstrip("%")
-        count, away = self.em.fresh("n"), self.em.fresh("d")
-        line(f"{count} = ({size} + {axis.block - 1} - {self.along(axis, self.plan.rank - 1)}) // {axis.block}")
-        line(f"{away} = {lanes.lead} - {shift}")
-        self.fold(reduce, [f"{lanes.total} + {count}.to({types.name(reduce.dtype)}) * {away} * {away}"])
-
-    # ------------------------------------------------------------ tiles into one for each outer index
-
-    def fold(self, reduce: Reduce, parts: list[str]) -> None:
-        """A tile's values into one for each outer index."""
-        em, last = self.em, self.plan.rank - 1
-        keep = ", keep_dims=True" if self.plan.rank > 1 else ""
-        if reduce.kind.startswith("arg"):
-            extreme, name = em.fresh(), em.fresh("r")
-            em.outer.line(f"{extreme}, {name} = tl.reduce(({', '.join(parts)}), {last}, _{reduce.kind}{keep})")
-        else:
-            name = em.fresh("r")
-            em.outer.line(f"{name} = tl.reduce({parts[0]}, {last}, _{reduce.kind}{keep})")
-            if _accumulated(reduce) is not reduce.dtype:
-                em.outer.line(f"{name} = {name}.to({types.name(reduce.dtype)})")
-        em.values[reduce.name] = name
 
 
 def _imports(body: str) -> str:
@@ -397,11 +272,6 @@ def _imports(body: str) -> str:
 def _tiles(axis: Axis) -> Dim:
     """How many tiles cover the axis."""
     return dims.floordiv(axis.total + (axis.block - 1), axis.block)
-
-
-def _accumulated(reduce: Reduce) -> torch.dtype:
-    own = reduce.value.dtype if reduce.kind.startswith("arg") else reduce.dtype
-    return ACCUMULATED.get(own, own)
 
 
 __all__ = ["generate"]

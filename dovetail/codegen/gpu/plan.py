@@ -70,6 +70,16 @@ class Plan:
                   dims.floordiv(axis.total + axis.block - 1, axis.block) for axis in self.axes]  # fmt: skip
         return dims.product([*counts, *map(extent, self.batch)])
 
+    def along(self, axis: Axis, position: int) -> str:
+        """The text of numbers from 0 along one side of a tile."""
+        shape = ", ".join(":" if k == position else "None" for k in range(self.rank))
+        return f"tl.arange(0, {axis.block})" + (f"[{shape}]" if self.rank > 1 else "")
+
+    def tile(self, axis: Axis) -> str:
+        """The text of a tile's shape, in a loop along an inner axis."""
+        sides = [str(a.block) for a in (*self.axes, axis)]
+        return f"({', '.join(sides)}{',' * (len(sides) == 1)})"
+
 
 def choose(group: Group) -> Plan:
     """The plan for a group whose buffers are flat (`ranges.simplify`)."""
