@@ -20,8 +20,8 @@ from dovetail.ir.loops import Group, Load, Loop, Store, extent
 
 #: Elements of a tile: pointwise code; rows.
 FLAT, TILE = 1024, 4096
-#: Elements that 32 threads of a row's program share.
-ELEMENTS = 512
+#: What 32 threads share: bytes of the widest tensor, in pointwise code; elements of a row.
+BYTES, ELEMENTS = 1024, 512
 #: A transposing tile: bytes along one side at most, elements at least, and the shortest range that is worth one.
 LONG_SIDE, SIDE, SHORT_SIDE = 256, 32, 16
 #: How much of the tiles of a range may be past its end, for it to be tiled by itself.
@@ -104,10 +104,17 @@ def _pointwise(group: Group) -> Plan:
         return Plan(axes, batch, inner, min(16, max(4, side * side // 512)))
     *others, last = group.outer
     if others and _alone(extent(last)):
-        return Plan((Axis("x", (last,), FLAT),), tuple(others), inner, FLAT // 256)
+        return Plan((Axis("x", (last,), FLAT),), tuple(others), inner, FLAT // _points(group))
     total = _size(dims.product(map(extent, group.outer)))
     block = max(32, min(FLAT, _power(total)))
-    return Plan((Axis("x", group.outer, block),), (), inner, max(1, block // 256))
+    return Plan((Axis("x", group.outer, block),), (), inner, max(1, block // _points(group)))
+
+
+def _points(group: Group) -> int:
+    """Elements that 32 threads share. Of half types more: these take longer to compute than to move."""
+    stored = (s.buffer for s in group.statements() if isinstance(s, Store))
+    buffers = [*(load.buffer for load in _loads(group.loops)), *stored]
+    return BYTES // min(4, max([2, *(b.dtype.itemsize for b in buffers)]))
 
 
 def _alone(size: Dim) -> bool:
