@@ -36,6 +36,14 @@ CASES = {
     "pointwise": (lambda x: torch.cos(torch.cos(x)) + 1, (1000, 37)),
     "rows": (_chain, (64, 1000)),
     "long rows": (lambda x: torch.softmax(x, -1) + x.logsumexp(1, keepdim=True), (8, 50000)),
+    "long rows of any length": (lambda x: (torch.log_softmax(x, -1)[:, 5], *torch.var_mean(x, -1)), (40, 50257)),
+    "long columns": (lambda x: (torch.softmax(x, 0), x.var(0)), (20011, 70)),
+    "batch norm": (lambda x: F.batch_norm(x.view(20, -1, 61, 61), None, None, training=True), (600, 3721)),
+    "batch norm, channels last": (
+        lambda x: F.batch_norm(x.view(20, 61, 61, -1).permute(0, 3, 1, 2), None, None, training=True), (1220, 1830)
+    ),
+    "rows that begin anywhere": (lambda x: x * x[:, :1] + x[:, 1:2].exp(), (300, 5003)),
+    "padded": (lambda x: F.pad(x.view(30, -1, 31), (1, 2, 3, 1)).sin(), (30, 527)),
     "columns": (lambda x: (x.sum(0), x.var(0), x.amax(0)), (3000, 70)),
     "few results": (lambda x: (x.mean(), (x > 0).any(), x.amin()), (300, 5000)),
     "positions": (lambda x: (x.argmax(1), x.argmin(0)), (300, 500)),
