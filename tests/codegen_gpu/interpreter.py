@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import types as python_types
 from typing import Any
@@ -69,7 +70,10 @@ def _library() -> Any:
 
 
 def load(kernel: Kernel) -> Any:
-    """The kernel as a callable of tensors and numbers."""
+    """The kernel as a callable of tensors and numbers, none of which it may write over."""
+    *_, function = ast.parse(kernel.text).body
+    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    assert isinstance(function, ast.FunctionDef) and not stored & {argument.arg for argument in function.args.args}
     filename = f"<kernel {kernel.symbol}>"
     linecache.cache[filename] = (len(kernel.text), None, kernel.text.splitlines(True), filename)
     namespace: dict[str, Any] = {"__name__": "kernel"}

@@ -7,8 +7,10 @@ import torch
 
 from dovetail.codegen.gpu import generate, plan
 from dovetail.ir.evaluate import evaluate
+from dovetail.ir.followers import Squares
 from dovetail.ir.loops import Group
 from dovetail.ir.parse import parse_program
+from dovetail.schedule import split
 from tests.codegen_gpu.interpreter import run
 from tests.schedule.test_split import SOFTMAX, VARIANCE, row_values
 
@@ -35,3 +37,29 @@ def test_one_loop(kind, layout, width, values, monkeypatch):
     run(group, {"a": a.as_strided((a.numel(),), (1,)), "b": b, "c": c.as_strided((c.numel(),), (1,))})
     want = evaluate(program, (a,))
     torch.testing.assert_close((b, c), tuple(want), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_names_of_sizes_are_their_own(monkeypatch):
+    """Counts of tiles are no sizes, in a kernel with many of these."""
+    for module, name in (plan, "LONGEST_ROW"), (split, "LONGEST_ROW"), (Squares, "longest"):
+        monkeypatch.setattr(module, name, 4)
+    monkeypatch.setattr(plan, "TILE", 16)
+    text = """\
+input a: float32[3, 4, 5, 6, 17] strides (2040, 510, 102, 17, 1)
+output b: float32[3, 6, 5, 4]
+group g for i < 3, l < 6, k < 5, j < 4
+  loop m < 17
+    r0: float32 = sum(a[i, j, k, l, m])
+  loop m < 17
+    t0 = a[i, j, k, l, m] - r0 * 0.0588235294117647
+    r1: float32 = sum(t0 * t0)
+  loop
+    b[i, l, k, j] = r1
+output b
+"""
+    program = parse_program(text)
+    (group,) = program.items
+    assert isinstance(group, Group)
+    a, b = torch.randn(3, 4, 5, 6, 17), torch.empty(3, 6, 5, 4)
+    run(group, {"a": a, "b": b})
+    torch.testing.assert_close(b, a.var(-1, correction=0).permute(0, 3, 2, 1) * 17, rtol=1e-4, atol=1e-4)

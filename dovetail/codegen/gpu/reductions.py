@@ -101,7 +101,7 @@ class Reductions:
             em.inner.line(f"{total} = _exponentials({lead}, {total}, {value})")
             self.lanes[follower.reduce.name] = Lanes(follower, lead, total)
             return [(total, start)]
-        mean, squares, count = em.fresh("m"), em.fresh("q"), em.fresh("n")
+        mean, squares, count = em.fresh("m"), em.fresh("q"), em.fresh("count")
         value = f"tl.where({axis.name}m, {value}, {mean})" if axis.masked else value
         em.inner.line(f"{count} += 1.0")
         em.inner.line(f"{mean}, {squares} = _squares({mean}, {squares}, {value}, {count})")
@@ -116,7 +116,7 @@ class Reductions:
             self.fold(reduce, [f"{lanes.total} * libdevice.exp({lanes.lead} - {shift})"])
             return
         line, size = self.em.outer.line, self.em.signature.extent(axis.total).lstrip("%")
-        count, away = self.em.fresh("n"), self.em.fresh("d")
+        count, away = self.em.fresh("count"), self.em.fresh("d")
         line(f"{count} = ({size} + {axis.block - 1} - {self.plan.along(axis, self.plan.rank - 1)}) // {axis.block}")
         line(f"{away} = {lanes.lead} - {shift}")
         self.fold(reduce, [f"{lanes.total} + {count}.to({types.name(reduce.dtype)}) * {away} * {away}"])
