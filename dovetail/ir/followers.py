@@ -80,7 +80,7 @@ def followers(loops: Iterable[Loop]) -> dict[str, list[Squares | Exponentials]]:
     for loop in loops:
         reduces = [s for s in loop.body if isinstance(s, Reduce) and s.dtype.is_floating_point] if loop.inner else []
         reduces = [r for r in reduces if r.value.dtype is r.dtype]
-        new = {}
+        new: dict[tuple[object, ...], str] = {}
         for reduce in reduces:
             follower = follower_of(reduce, loop.inner)
             leader = None if follower is None else leaders.get((type(follower), follower.element, loop.inner))

@@ -187,8 +187,8 @@ class Expressions:
         parts: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for monomial, size in split(index):
             symbols = frozenset().union(*(dims.symbols(dims._atom_dim(atom)) for atom in monomial))
-            axes = sorted({self.axes[s] for s in symbols if s in self.axes})
-            parts[tuple(axes)].append(self.term(monomial, size))
+            along = tuple(sorted({self.axes[s] for s in symbols if s in self.axes}))
+            parts[along].append(self.term(monomial, size))
         for axes in sorted(parts, key=lambda axes: (len(axes), axes)):
             terms = " + ".join(parts[axes])
             text += f" + ({terms})" if terms != "0" else ""

@@ -174,6 +174,7 @@ class _Kernel:
                 size = self.signature.extent(symbol.extent).lstrip("%")  # type: ignore[arg-type]
                 digit, above = f"{axis.name}_{k}", f"{axis.name}_{k}_"
                 if known:
+                    assert isinstance(symbol.extent, int)
                     divided, left = quotient(self.signature, rest, symbol.extent), f"{rest} - {above} * {size}"
                     if self.aligned(axis):  # as Triton finds out by itself of its own divisions
                         steps = f"[{', '.join('16' if d == position else '1' for d in range(self.plan.rank))}]"
