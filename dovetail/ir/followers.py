@@ -12,14 +12,14 @@ variance" (1983), the second in Milakov and Gimelshein, "Online normalizer calcu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
-from dovetail.ir.loops import Const, Expr, Index, Loop, Op, Reduce
+from dovetail.ir.loops import Const, Expr, Index, Loop, Op, Reduce, Store
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,11 @@ class Exponentials(Follower):
 _LEADERS: dict[str, type[Squares | Exponentials]] = {"sum": Squares, "max": Exponentials}
 
 
-def followers(loops: Iterable[Loop]) -> dict[str, list[Squares | Exponentials]]:
-    """Followers by the names of their leaders, in a group whose `loops` keep nothing in rows."""
+def followers(loops: Sequence[Loop]) -> dict[str, list[Squares | Exponentials]]:
+    """Followers by the names of their leaders, in a group whose `loops` keep nothing in rows.
+
+    Where elements are written to, on the way or anywhere in the group, two loops may not see the same ones."""
+    stored = {s.buffer.name for loop in loops for s in loop.body if isinstance(s, Store)}
     leaders: dict[tuple[object, ...], str] = {}  # of loops before the one that is looked at
     found: dict[str, list[Squares | Exponentials]] = {}
     for loop in loops:
@@ -86,7 +89,7 @@ def followers(loops: Iterable[Loop]) -> dict[str, list[Squares | Exponentials]]:
             leader = None if follower is None else leaders.get((type(follower), follower.element, loop.inner))
             if leader is not None:
                 found.setdefault(leader, []).append(follower)  # type: ignore[arg-type]
-            elif reduce.kind in _LEADERS:
+            elif reduce.kind in _LEADERS and not any(load.buffer.name in stored for load in reduce.value.loads):
                 new[_LEADERS[reduce.kind], reduce.value, loop.inner] = reduce.name
         leaders |= new
     return found

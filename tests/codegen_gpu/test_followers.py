@@ -63,3 +63,30 @@ output b
     a, b = torch.randn(3, 4, 5, 6, 17), torch.empty(3, 6, 5, 4)
     run(group, {"a": a, "b": b})
     torch.testing.assert_close(b, a.var(-1, correction=0).permute(0, 3, 2, 1) * 17, rtol=1e-4, atol=1e-4)
+
+
+def test_elements_that_are_written_to_meanwhile(monkeypatch):
+    """The second loop reads others than the first."""
+    monkeypatch.setattr(plan, "LONGEST_ROW", 1)
+    monkeypatch.setattr(plan, "TILE", 16)
+    text = """\
+input a: float32[3, 40]
+output b: float32[3]
+group g for i < 3
+  loop j < 40
+    r0: float32 = sum(a[i, j])
+  loop j < 40
+    a[i, j] = a[i, j] * 3.0
+  loop j < 40
+    t0 = a[i, j] - r0 * 0.025
+    r1: float32 = sum(t0 * t0)
+  loop
+    b[i] = r1
+output b
+"""
+    (group,) = parse_program(text).items
+    assert isinstance(group, Group)
+    a, b = torch.randn(3, 40), torch.empty(3)
+    want = ((3 * a - a.mean(1, keepdim=True)) ** 2).sum(1)
+    run(group, {"a": a, "b": b})
+    torch.testing.assert_close(b, want, rtol=1e-4, atol=1e-4)
