@@ -298,8 +298,9 @@ def same(s: Any, left: Value, right: Value) -> bool:
             return True
     if isinstance(left, NamespaceValue) and isinstance(right, NamespaceValue):
         return same(s, left.base, right.base)
-    if isinstance(left, SequenceValue) and left.real is not MISSING and left.real is getattr(right, "real", MISSING):
-        if left.source is not None and right.source is not None:  # a tuple is a value for each path
+    from_outside = isinstance(left, (SequenceValue, SliceValue)) and left.real is not MISSING
+    if from_outside and left.real is getattr(right, "real", MISSING):  # type: ignore[attr-defined]
+        if left.source is not None and right.source is not None:  # a tuple or slice is a value for each path
             s.guard(left.source, GuardKind.ALIAS, right.source)
             return True
     rely_on_difference(s, left, right)

@@ -126,7 +126,7 @@ def _wrap_identity_const(s: Any, obj: Any, source: Source | None) -> Value:
 def _wrap_slice(s: Any, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.EQUAL, obj)
-    return SliceValue(Const(obj.start), Const(obj.stop), Const(obj.step))
+    return SliceValue(Const(obj.start), Const(obj.stop), Const(obj.step), source, obj)
 
 
 # ---------------------------------------------------------------- known by identity

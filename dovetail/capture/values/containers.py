@@ -467,14 +467,16 @@ def orders_alike(key: Any) -> bool:
 
 
 class SliceValue(Value):
-    """A slice whose parts may be symbolic."""
+    """A slice whose parts may be symbolic; `real`: the one from outside."""
 
-    __slots__ = ("start", "stop", "step")
+    __slots__ = ("start", "stop", "step", "real")
     cls = slice
 
-    def __init__(self, start: Value, stop: Value, step: Value) -> None:
-        super().__init__()
-        self.start, self.stop, self.step = start, stop, step
+    def __init__(
+        self, start: Value, stop: Value, step: Value, source: Source | None = None, real: Any = MISSING
+    ) -> None:
+        super().__init__(source)
+        self.start, self.stop, self.step, self.real = start, stop, step, real
 
     def get_attr(self, s: Any, name: str) -> Value:
         parts = {"start": self.start, "stop": self.stop, "step": self.step}
