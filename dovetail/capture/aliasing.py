@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.containers import SliceValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -101,6 +102,7 @@ def _could_be_one(left: Any, right: Any) -> bool:
         return False
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return isinstance(left, TensorValue) and isinstance(right, TensorValue)
-    if not isinstance(left, ObjectValue) or not isinstance(right, ObjectValue):
+    kind = SliceValue if isinstance(left, SliceValue) else ObjectValue
+    if not isinstance(left, kind) or not isinstance(right, kind):
         return False
     return left.real is not MISSING and right.real is not MISSING and type(left.real) is type(right.real)
