@@ -6,7 +6,7 @@ A key that compares by identity is the object outside, and the entry relies on w
 
 from __future__ import annotations
 
-from types import FunctionType, NoneType
+from types import NoneType
 from typing import Any
 
 from dovetail.capture.aliasing import rely_on_identity
@@ -85,6 +85,8 @@ class UserKey:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, UserKey):
             return bool(self.session.equal(self.value, other.value))
-        if type(type(other).__eq__) is FunctionType:
-            raise NotNative(self.value)  # what it holds is not guarded
+        if isinstance(other, (int, float, complex, str, bytes)):
+            return bool(self.session.equal(self.value, Const(other)))
+        if type(other).__eq__ is not object.__eq__:
+            raise NotNative(self.value)  # what it holds is not guarded, nor is its code known
         return False

@@ -28,6 +28,8 @@ set(a) & set(b) ;; [np.zeros(2), np.zeros(2)] ;; [np.ones(2), np.zeros(2)]
 a is b ;; [np.float64(1), np.float64(1)] ;; [(1, 2), 2] ;; [np.float64(1)] * 2 ;; [np.float64(2), np.float64(2)]
 a is b ;; [np.float32(1), np.float32(1)] ;; [np.float32(1)] * 2 ;; [np.float32(2), np.float32(2)]
 a is b ;; [np.int64(1)] * 2 ;; [np.int64(1), np.int64(1)] ;; [range(3)] * 2 ;; [range(3), range(3)]
+{a: 1}.get(b), {(a, 1): 2}.get((b, 1)) ;; [fractions.Fraction(1), 1] ;; [0.5, fractions.Fraction(1, 2)]
+{(a, b): 1}.get((b, a)) ;; [fractions.Fraction(1, 2), decimal.Decimal("0.5")] ;; [fractions.Fraction(1, 2)] * 2
 a is b, a ;; [slice(1, 2)] * 2 ;; [slice(1, 2), slice(1, 2)] ;; [slice(1, 2), 3] ;; [slice(1, 2)] * 2
 [[b].index(a), [a, b].count(a)] ;; [np.float64(2), np.float32(2)] ;; [False] * 2 ;; [np.float64("nan")] * 2
 dict.fromkeys([a]) == {b: None} ;; [np.int64(1), (1.0, 2)] ;; [(1.0, 2), np.int64(1)]
