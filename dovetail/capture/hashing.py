@@ -67,6 +67,10 @@ def identified(s: Any, value: Value) -> list[Value]:
     return [value]
 
 
+#: What compares by a value that the entry knows.
+_PLAIN = frozenset((bool, int, float, complex, str, bytes))
+
+
 class UserKey:
     """The key of an object whose class defines `__hash__`; equality asks its `__eq__`."""
 
@@ -85,7 +89,7 @@ class UserKey:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, UserKey):
             return bool(self.session.equal(self.value, other.value))
-        if isinstance(other, (int, float, complex, str, bytes)):
+        if type(other) in _PLAIN:
             return bool(self.session.equal(self.value, Const(other)))
         if type(other).__eq__ is not object.__eq__:
             raise NotNative(self.value)  # what it holds is not guarded, nor is its code known

@@ -93,6 +93,21 @@ def test_values_in_tuples(fn):
         compare(compiled(torch.ones(1), key), fn(torch.ones(1), key))
 
 
+def test_words_with_an_equality_of_their_own():
+    class Word(str):
+        def __eq__(self, other): return False
+        __hash__ = str.__hash__
+
+    class Other:
+        def __hash__(self): return hash("word")
+        def __eq__(self, other): return type(other) is Word
+
+    fn = lambda x, a, b: (x + 1, {a: 1}.get(b), {b: 2}.get(a))  # noqa: E731
+    compiled = dovetail.compile(fn)
+    for a, b in ((Other(), Word("word")), (Other(), "word"), (Word("word"), Other()), ("word", Other())):
+        compare(compiled(torch.ones(1), a, b), fn(torch.ones(1), a, b))
+
+
 def test_a_tuple_given_twice():
     fn, given = lambda x, a, b: (x + (a in [b]), (a, 1).count(b), a is b), (Plain(), 1.5)
     compiled = dovetail.compile(fn, backend="eager")
