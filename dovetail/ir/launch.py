@@ -46,6 +46,11 @@ ENOUGH_PROGRAMS, FEW_PROGRAMS = 1056, 132
 WIDE_TILE, NARROWEST_TILE, NARROW_TILE = 64, 8, 64
 
 
+def power_of_two(size: int) -> int:
+    """The smallest that is at least `size`: sides of tiles are."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
 @dataclass(frozen=True)
 class GraphFacts:
     """What the recorder of CUDA graphs must know of a program.

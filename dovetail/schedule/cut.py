@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.launch import power_of_two
 from dovetail.ir.loops import extent
+from dovetail.schedule.nest import count
 
 #: Elements that a range whose size is not known is taken for; that one program reduces alone in any case.
 SHORT = 2048
@@ -29,7 +31,7 @@ class Piece:
     @property
     def count(self) -> Dim:
         """Elements that a part has."""
-        return size_of(self.own)
+        return count(self.own)
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,13 @@ def cut(inner: tuple[Dim, ...], parts: int, kept: bool = False) -> Cut:
     """The ranges in so many parts, a few more, or fewer where sizes are unknown. `kept`: registers are to hold one."""
     shared: list[Dim] = []
     for k, r in enumerate(inner):
-        left = -(-parts // max(known(size_of(tuple(shared))), 1))
+        left = -(-parts // max(known(count(tuple(shared))), 1))
         if left <= 1:
             return _even(tuple(shared), inner[k:], {})
         size, last = extent(r), k + 1 == len(inner)
         factor = _factor(size, left)
         if last and isinstance(size, int) and 1 < left < size and (factor < left or kept):
-            return _powers(tuple(shared), r, _power(-(-size // left)))
+            return _powers(tuple(shared), r, power_of_two(-(-size // left)))
         if factor >= left or last and factor > 1:
             high, low = _range(r, "p", factor), _range(r, "q", size // factor)
             own = (low, *inner[k + 1 :])
@@ -63,7 +65,7 @@ def cut(inner: tuple[Dim, ...], parts: int, kept: bool = False) -> Cut:
 
 
 def _even(shared: tuple[Dim, ...], own: tuple[Dim, ...], mapping: dict[Symbol, Dim]) -> Cut:
-    return Cut((Piece(shared, own, shared, mapping),), shared, size_of(own))
+    return Cut((Piece(shared, own, shared, mapping),), shared, count(own))
 
 
 def _powers(shared: tuple[Dim, ...], r: Dim, length: int) -> Cut:
@@ -90,15 +92,6 @@ def _factor(size: Dim, wanted: int) -> int:
         return 1
     divisors = [d for d in range(1, min(size // 2, 8 * wanted) + 1) if size % d == 0]
     return next((d for d in divisors if d >= wanted), divisors[-1] if divisors else 1)
-
-
-def _power(size: int) -> int:
-    """The smallest power of two that is at least `size`."""
-    return 1 << max(size - 1, 0).bit_length()
-
-
-def size_of(ranges: tuple[Dim, ...]) -> Dim:
-    return dims.product(map(extent, ranges))
 
 
 def known(size: Dim) -> int:

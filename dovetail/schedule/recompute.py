@@ -6,8 +6,6 @@ after:   loop h: s = sum(f(x[h]))                     loop h: out[h] = f(x[h]) /
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr, Group, Load, Loop, Statement, Store, map_exprs, rewrite
@@ -40,10 +38,3 @@ class Rows:
         index, value = self.stored[node.buffer.name]
         mapping = {dims.as_symbol(i): at for i, at in zip(index, node.index, strict=True) if isinstance(i, dims.Poly)}
         return rewrite(value, mapping, {})
-
-
-def without_rows(group: Group) -> Group:
-    """The group without local buffers."""
-    rows = Rows(group)
-    loops = [Loop(loop.inner, rows.body(loop)) for loop in group.loops]
-    return replace(group, loops=tuple(loop for loop in loops if loop.body), locals=())

@@ -38,9 +38,9 @@ from dovetail.ir.loops import (
     rewrite,
 )
 from dovetail.ops.value import contiguous_strides
-from dovetail.schedule.cut import SHORT, Cut, Piece, cut, known, size_of
-from dovetail.schedule.nest import linear
-from dovetail.schedule.recompute import Rows, without_rows
+from dovetail.schedule.cut import SHORT, Cut, Piece, cut, known
+from dovetail.schedule.nest import count, linear
+from dovetail.schedule.recompute import Rows
 
 
 def suited(group: Group) -> tuple[Group, ...]:
@@ -56,14 +56,14 @@ def spread(group: Group) -> tuple[Group, ...]:
     made = _Split(group)
     if made.parts > 1 or len(group.loops) == 1 and all(isinstance(s, Store) and not s.scan for s in group.statements()):
         return tuple(made.run())
-    longest = [size_of(loop.inner) for loop in group.loops]
+    longest = [count(loop.inner) for loop in group.loops]
     fits = all(isinstance(n, int) and n <= LONGEST_ROW for n in longest)
-    return (group,) if fits else (without_rows(group),)
+    return (group if fits else replace(group, loops=made.loops, locals=()),)
 
 
 def _parts(group: Group, across: bool, follows: Iterable[Squares | Exponentials]) -> int:
     """How many programs should share the reductions of one outer index."""
-    rows, longest = known(size_of(group.outer)), max(known(size_of(loop.inner)) for loop in group.loops)
+    rows, longest = known(count(group.outer)), max(known(count(loop.inner)) for loop in group.loops)
     reduces = [s for s in group.statements() if isinstance(s, Reduce)]
     if not reduces or any(r.kind.startswith("arg") for r in reduces):
         return 1
@@ -97,7 +97,8 @@ class _Split:
     def __init__(self, group: Group) -> None:
         self.group = group
         rows = Rows(group)
-        self.loops = [Loop(loop.inner, rows.body(loop)) for loop in group.loops]
+        without = [Loop(loop.inner, rows.body(loop)) for loop in group.loops]
+        self.loops = tuple(loop for loop in without if loop.body)
         self.followers = followers(self.loops)  # by their leaders' names
         self.across = _across(group)
         self.parts = _parts(group, self.across, itertools.chain.from_iterable(self.followers.values()))

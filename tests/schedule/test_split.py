@@ -14,6 +14,7 @@ from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
 from dovetail.ir.text import group_text, program_text
 from dovetail.schedule import cut, split
+from dovetail.schedule.nest import count
 
 HEAD = "input a: float32[3, 37]\noutput b: float32[3]\noutput c: float32[3, 37]\ngroup g for i < 3\n"
 VARIANCE = HEAD + """\
@@ -81,7 +82,7 @@ def test_rows_are_read_once_for_both_reductions(name, monkeypatch):
         assert len(after.items) == 1, program_text(after)
     else:
         assert len(after.items) == 4 and len(first.loops) == 3, program_text(after)
-        assert cut.size_of(first.outer) == 3 * parts
+        assert count(first.outer) == 3 * parts
 
 
 def test_text(monkeypatch):

@@ -25,7 +25,7 @@ from dovetail.codegen.gpu.operators import HELPERS, helpers_of
 from dovetail.codegen.gpu.plan import Axis, choose, symbols_of
 from dovetail.codegen.gpu.reach import narrow as is_narrow
 from dovetail.codegen.gpu.reach import reach
-from dovetail.codegen.gpu.reciprocal import Factor, Shift, quotient
+from dovetail.codegen.gpu.reciprocal import Part, quotient
 from dovetail.codegen.gpu.reductions import Reductions
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
@@ -106,7 +106,7 @@ class _Kernel:
         launch = GpuLaunch(arguments, self.plan.warps, bool(messages), self.options.numerics == "default")
         key = f"{launch}\n{self.types()}\n{text}"
         symbol = f"k{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-        known = (s.value if isinstance(s, (Factor, Shift)) else s for s in self.signature.sizes)
+        known = (s.value if isinstance(s, Part) else s for s in self.signature.sizes)
         sizes = (*known, self.plan.programs)
         text = text.replace("def K(", f"def {symbol}(")
         return Kernel(symbol, text, self.pointers(), sizes, messages, joins=not messages, launch=launch)
@@ -118,8 +118,8 @@ class _Kernel:
             self.loop(loop, axis)
         return "\n".join(self.em.outer.lines)
 
-    def size_type(self, size: Dim | Factor | Shift) -> str:
-        divisible = not isinstance(size, (Factor, Shift)) and dims.mod(size, 16) == 0
+    def size_type(self, size: Dim | Part) -> str:
+        divisible = not isinstance(size, Part) and dims.mod(size, 16) == 0
         return f"{'i64' if self.em.wide else 'i32'}{':16' if divisible else ''}"
 
     def pointers(self) -> tuple[Buffer, ...]:
@@ -168,35 +168,33 @@ class _Kernel:
         rest = axis.name
         self.em.axes |= dict.fromkeys(symbols_of(axis.ranges), position)
         known = bool(self.narrow) and all(isinstance(r, int) and r > 1 for r in map(extent, axis.ranges[1:]))
-        for k in range(len(axis.ranges) - 1, -1, -1):
-            symbol = dims.as_symbol(axis.ranges[k])
-            if k:
-                size = self.signature.extent(symbol.extent).lstrip("%")  # type: ignore[arg-type]
-                digit, above = f"{axis.name}_{k}", f"{axis.name}_{k}_"
-                if known:
-                    assert isinstance(symbol.extent, int)
-                    divided, left = quotient(self.signature, rest, symbol.extent), f"{rest} - {above} * {size}"
-                    if self.aligned(axis):  # as Triton finds out by itself of its own divisions
-                        steps = f"[{', '.join('16' if d == position else '1' for d in range(self.plan.rank))}]"
-                        divided = f"tl.max_constancy({divided}, {steps})"
-                        if rest == axis.name:
-                            left = f"tl.max_contiguous(tl.multiple_of({left}, {steps}), {steps})"
-                    scope.line(f"{above} = {divided}")
-                    scope.line(f"{digit} = {left}")
-                else:
-                    scope.line(f"{digit} = {rest} % {size}")
-                    scope.line(f"{above} = {rest} // {size}")
-                self.em.bound[symbol], rest = digit, above
+        for k in range(len(axis.ranges) - 1, 0, -1):
+            size, digit, above = extent(axis.ranges[k]), f"{axis.name}_{k}", f"{axis.name}_{k}_"
+            divisor = self.signature.extent(size).lstrip("%")
+            if known:
+                whole, left = quotient(self.signature, rest, size), f"{rest} - {above} * {divisor}"  # type: ignore[arg-type]
+                whole, left = self.hinted(axis, position, whole, left, first=rest == axis.name)
             else:
-                self.em.bound[symbol] = rest
+                whole, left = f"{rest} // {divisor}", f"{rest} % {divisor}"
+            scope.line(f"{above} = {whole}")
+            scope.line(f"{digit} = {left}")
+            self.em.bound[dims.as_symbol(axis.ranges[k])], rest = digit, above
+        if axis.ranges:
+            self.em.bound[dims.as_symbol(axis.ranges[0])] = rest
         if axis.masked:
             scope.line(f"{axis.name}m = {axis.name} < {self.signature.extent(axis.total).lstrip('%')}")
             for r in axis.ranges:
                 self.em.masks[dims.as_symbol(r)] = f"{axis.name}m"
 
-    def aligned(self, axis: Axis) -> bool:
-        """Does no row of the fastest range begin or end within 16 indices that lie together in a tile?"""
-        return dims.mod(extent(axis.ranges[-1]), 16) == 0 and axis.block % 16 == 0
+    def hinted(self, axis: Axis, position: int, whole: str, left: str, first: bool) -> tuple[str, str]:
+        """Quotient and rest with what Triton finds out by itself of its own divisions: no row of the fastest range
+        begins or ends within 16 indices that lie together in a tile. `first`: is the rest the place in that range?"""
+        if dims.mod(extent(axis.ranges[-1]), 16) != 0 or axis.block % 16 != 0:
+            return whole, left
+        steps = f"[{', '.join('16' if d == position else '1' for d in range(self.plan.rank))}]"
+        if first:
+            left = f"tl.max_contiguous(tl.multiple_of({left}, {steps}), {steps})"
+        return f"tl.max_constancy({whole}, {steps})", left
 
     # ------------------------------------------------------------ loops
 

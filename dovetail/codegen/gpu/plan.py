@@ -14,7 +14,15 @@ from dataclasses import dataclass
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.launch import ENOUGH_PROGRAMS, FEW_PROGRAMS, LONGEST_ROW, NARROW_TILE, NARROWEST_TILE, WIDE_TILE
+from dovetail.ir.launch import (
+    ENOUGH_PROGRAMS,
+    FEW_PROGRAMS,
+    LONGEST_ROW,
+    NARROW_TILE,
+    NARROWEST_TILE,
+    WIDE_TILE,
+    power_of_two,
+)
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Group, Load, Loop, Store, extent
 
@@ -106,7 +114,7 @@ def _pointwise(group: Group) -> Plan:
     if others and _alone(extent(last)):
         return Plan((Axis("x", (last,), FLAT),), tuple(others), inner, FLAT // _points(group))
     total = _size(dims.product(map(extent, group.outer)))
-    block = max(32, min(FLAT, _power(total)))
+    block = max(32, min(FLAT, power_of_two(total)))
     return Plan((Axis("x", group.outer, block),), (), inner, max(1, block // _points(group)))
 
 
@@ -152,25 +160,25 @@ def _rows(group: Group) -> Plan:
     known = all(isinstance(dims.product(map(extent, loop.inner)), int) for loop in group.loops)
     rows = _size(dims.product(map(extent, group.outer)))
     across = _contiguous_across(group)
-    wide = min(_power(rows), WIDE_TILE) if across else 1
-    fits = known and _power(longest) <= LONGEST_ROW
+    wide = min(power_of_two(rows), WIDE_TILE) if across else 1
+    fits = known and power_of_two(longest) <= LONGEST_ROW
     scans = any(isinstance(s, Store) and s.scan for s in group.statements())
     again = sum(bool(loop.inner) for loop in group.loops) > 1
     least = min(wide, _narrow(group)) if again else wide
-    whole = bool(group.locals) or scans or fits and _power(longest) * least <= LONGEST_ROW
+    whole = bool(group.locals) or scans or fits and power_of_two(longest) * least <= LONGEST_ROW
     if whole:
-        block, wide = _power(longest), max(1, min(wide, LONGEST_ROW // _power(longest)))
+        block, wide = power_of_two(longest), max(1, min(wide, LONGEST_ROW // power_of_two(longest)))
     else:
-        block = max(16, min(TILE // wide, _power(longest)))
+        block = max(16, min(TILE // wide, power_of_two(longest)))
     if not across:
-        wide = max(1, min(FLAT // block, _power(rows)))
+        wide = max(1, min(FLAT // block, power_of_two(rows)))
     least, enough = (NARROWEST_TILE, FEW_PROGRAMS) if across else (1, ENOUGH_PROGRAMS)
     while wide > least and rows // wide < enough:
         wide //= 2
     inner = []
     for loop in group.loops:
         total = dims.product(map(extent, loop.inner))
-        own = _power(_size(total)) if whole else min(block, _power(_size(total)))
+        own = power_of_two(_size(total)) if whole else min(block, power_of_two(_size(total)))
         inner.append(Axis("r", loop.inner, own, looped=not whole) if loop.inner else None)
     axes = (Axis("x", group.outer, wide),) if group.outer else ()
     elements = wide * block
@@ -215,11 +223,6 @@ def _steps_by_one(address: Dim, r: Dim) -> bool:
 
 def _size(dim: Dim) -> int:
     return dim if isinstance(dim, int) else UNKNOWN
-
-
-def _power(size: int) -> int:
-    """The smallest power of two that is at least `size`."""
-    return 1 << max(size - 1, 0).bit_length()
 
 
 def symbols_of(ranges: tuple[Dim, ...]) -> frozenset[Symbol]:

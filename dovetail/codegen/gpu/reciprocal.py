@@ -35,6 +35,10 @@ class Shift:
         return _digits(self.divisor) - 1
 
 
+#: What a kernel is given in place of a divisor.
+Part = Factor | Shift
+
+
 def quotient(signature: Signature, number: str, divisor: int) -> str:
     """The text of `number // divisor`, for divisors of two or more."""
     factor, shift = (signature.number(part).lstrip("%") for part in (Factor(divisor), Shift(divisor)))
