@@ -93,19 +93,21 @@ def test_values_in_tuples(fn):
         compare(compiled(torch.ones(1), key), fn(torch.ones(1), key))
 
 
-def test_words_with_an_equality_of_their_own():
+def test_words_of_a_class_of_their_own():
+    """An equality that is asked of one may read more than the text, which is all that is guarded."""
     class Word(str):
         def __eq__(self, other): return False
         __hash__ = str.__hash__
 
     class Other:
         def __hash__(self): return hash("word")
-        def __eq__(self, other): return type(other) is Word
+        def __eq__(self, other): return other.flag
 
-    fn = lambda x, a, b: (x + 1, {a: 1}.get(b), {b: 2}.get(a))  # noqa: E731
-    compiled = dovetail.compile(fn)
-    for a, b in ((Other(), Word("word")), (Other(), "word"), (Word("word"), Other()), ("word", Other())):
-        compare(compiled(torch.ones(1), a, b), fn(torch.ones(1), a, b))
+    def fn(x, a, b): return x + 1, {a: 1}.get(b)
+
+    compiled, word = dovetail.compile(fn), Word("word")
+    for word.flag in (True, False, True):
+        compare(compiled(torch.ones(1), Other(), word), fn(torch.ones(1), Other(), word))
 
 
 def test_a_tuple_given_twice():
