@@ -98,7 +98,7 @@ class Emitter:
         self.owned: set[str] = set()  # buffers whose memory the program itself lays out
         self.origins: dict[str, Dim] = {}  # storage_offset() of each input
         self._buffers = 0
-        self._groups = 0
+        self.groups = 0
         self._views: dict[Any, Buffer] = {}
         self._copies: dict[int, tuple[Value, Value]] = {}
 
@@ -115,8 +115,8 @@ class Emitter:
         return Buffer(name, spec.dtype, spec.device, spec.sizes, spec.strides, 0, kind)
 
     def group(self, outer: Indices, loops: tuple[Loop, ...]) -> None:
-        self.items.append(Group(f"{self.label}_{self._groups}", outer, loops))
-        self._groups += 1
+        self.items.append(Group(f"{self.label}_{self.groups}", outer, loops))
+        self.groups += 1
 
     # ------------------------------------------------------------ values
 
@@ -214,7 +214,7 @@ class Emitter:
         loops: tuple[Loop, ...] = ()
         result: Expr
         if inside:
-            name = f"r{self._groups}"
+            name = f"r{self.groups}"
             result = Local(name, torch.int64 if positional else dtype)
             loops = (Loop(inside, (Reduce(name, kind, at(full), result.dtype),)),)
         else:
@@ -320,5 +320,5 @@ class Emitter:
     def library(
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: tuple[Buffer | None, ...]
     ) -> None:
-        self.items.append(LibraryCall(f"{self.label}_{self._groups}", operator, args, dict(kwargs), results))
-        self._groups += 1
+        self.items.append(LibraryCall(f"{self.label}_{self.groups}", operator, args, dict(kwargs), results))
+        self.groups += 1

@@ -23,7 +23,7 @@ from dovetail.ops.views import replaced
 
 ROWS = Rows()
 
-_INTEGER_INDICES = frozenset((torch.int64, torch.int32, torch.int16, torch.int8))
+INTEGER_INDICES = frozenset((torch.int64, torch.int32, torch.int16, torch.int8))
 
 
 def position(element: Expr, size: Dim, wraps: bool) -> Dim:
@@ -58,7 +58,7 @@ def out_of_bounds(axis: int, size: Dim) -> str:
 @ROWS("aten::embedding")
 def embedding(emit: Emitter, out: Spec, weight: Value, indices: Value, *args: Any, **kwargs: Any) -> Any:
     """Rows of a table. Padding and scaling arguments matter to gradients only."""
-    if indices.dtype not in _INTEGER_INDICES:
+    if indices.dtype not in INTEGER_INDICES:
         return NotImplemented
     check(emit, indices, weight.sizes[0], False, "index out of range in self")
     rank = indices.rank
@@ -72,7 +72,7 @@ def embedding(emit: Emitter, out: Spec, weight: Value, indices: Value, *args: An
 
 @ROWS("aten::index_select")
 def index_select(emit: Emitter, out: Spec, self: Value, dim: int, index: Value) -> Any:
-    if not self.rank or index.dtype not in _INTEGER_INDICES:
+    if not self.rank or index.dtype not in INTEGER_INDICES:
         return NotImplemented
     axis = dim % self.rank
     check(emit, index, self.sizes[axis], False, "index out of range in self")
@@ -86,7 +86,7 @@ def index_select(emit: Emitter, out: Spec, self: Value, dim: int, index: Value) 
 
 @ROWS("aten::gather")
 def gather(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Any:
-    if not self.rank or index.rank != self.rank or out.empty or index.dtype not in _INTEGER_INDICES:
+    if not self.rank or index.rank != self.rank or out.empty or index.dtype not in INTEGER_INDICES:
         return NotImplemented
     axis = dim % self.rank
     check(emit, index, self.sizes[axis], False, out_of_bounds(axis, self.sizes[axis]))
@@ -102,7 +102,7 @@ def index(emit: Emitter, out: Spec, self: Value, indices: Sequence[Value | None]
     """NumPy's advanced indexing by integer tensors: they broadcast together; their dimensions come
     first in the result unless they index neighbouring dimensions."""
     given = [(axis, value) for axis, value in enumerate(indices) if value is not None]
-    if any(value.dtype not in _INTEGER_INDICES for _, value in given) or out.empty or 0 in self.sizes:
+    if any(value.dtype not in INTEGER_INDICES for _, value in given) or out.empty or 0 in self.sizes:
         return NotImplemented
     axes = [axis for axis, _ in given]
     for axis, value in given:

@@ -19,6 +19,7 @@ from dovetail.ops import (
     reduction,
     resizing,
     scans,
+    scatter,
     softmax,
     views,
 )
@@ -26,7 +27,7 @@ from dovetail.ops.registry import Lowering, Rows
 
 _MODULES = (
     activation, arithmetic, comparison, creation, draws, elementary, gradients, indexing, losses, movement,
-    norm_gradients, normalization, products, reduction, resizing, scans, softmax, views,
+    norm_gradients, normalization, products, reduction, resizing, scans, scatter, softmax, views,
 )
 
 LOWERINGS: dict[str, Lowering] = {}

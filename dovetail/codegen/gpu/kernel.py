@@ -29,6 +29,7 @@ from dovetail.codegen.gpu.reciprocal import Part, quotient
 from dovetail.codegen.gpu.reductions import Reductions
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
+from dovetail.ir.ends import end
 from dovetail.ir.followers import followers
 from dovetail.ir.kernel import GpuLaunch, Kernel
 from dovetail.ir.liveness import nodes, statement_roots
@@ -221,7 +222,7 @@ class _Kernel:
         step = em.fresh("s")
         self.axis(em.inner, axis, step, self.plan.rank - 1)
         states = self.body(loop, axis)
-        size = self.signature.extent(_tiles(axis)).lstrip("%")
+        size = self.steps(loop, axis)
         for name, start in states:
             em.outer.line(f"{name} = {start}")
         em.outer.line(f"for {step} in range({size}):")
@@ -229,6 +230,17 @@ class _Kernel:
         em.inner, em.symbols = None, frozenset()
         em.stored = {k: v for k, v in em.stored.items() if not v[1]}
         self.reductions.results(loop)
+
+    def steps(self, loop: Loop, axis: Axis) -> str:
+        """How many tiles a loop along the axis takes: all of them, or those until its end, the last one of the tile's."""
+        every, last = self.signature.extent(_tiles(axis)).lstrip("%"), end(loop)
+        if last is None or axis.block > 1:
+            return every
+        text = self.em.value(last)
+        if last.symbols & self.em.axes.keys():
+            for side in reversed(range(self.plan.rank)):
+                text = f"tl.reduce({text}, {side}, _max)"
+        return f"tl.minimum({text}, {every})" + ("" if self.em.wide else ".to(tl.int32)")
 
     def body(self, loop: Loop, axis: Axis | None) -> list[tuple[str, str]]:
         """Values first, then stores; gives the accumulators of a looped axis, each with its start."""

@@ -4,6 +4,7 @@
     transposes   y and x: the two ranges that accesses are contiguous along; what is left is one index a program
     rows         x: outer ranges; r: inner ones                   the whole row in registers, if it fits (scans do)
     long rows    the same, r in a loop                            (such groups have no local buffers: schedule/split.py)
+    runs         x: outer ranges that no end of a loop depends on, if enough; r: one by one, to that end (ir/ends.py)
 
 Which of x and r is contiguous in memory decides the tile's proportions.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.ends import end
 from dovetail.ir.launch import (
     ENOUGH_PROGRAMS,
     FEW_PROGRAMS,
@@ -53,7 +55,7 @@ class Axis:
     @property
     def masked(self) -> bool:
         """May a tile reach past the end?"""
-        return not isinstance(self.total, int) or self.total % self.block != 0
+        return self.block > 1 and (not isinstance(self.total, int) or self.total % self.block != 0)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def choose(group: Group) -> Plan:
     """The plan for a group whose buffers are flat (`ranges.simplify`)."""
     if not any(loop.inner for loop in group.loops):
         return _pointwise(group)
-    return _rows(group)
+    return _runs(group) if _all_end(group) else _rows(group)
 
 
 # ---------------------------------------------------------------- no inner ranges
@@ -183,6 +185,23 @@ def _rows(group: Group) -> Plan:
     axes = (Axis("x", group.outer, wide),) if group.outer else ()
     elements = wide * block
     return Plan(axes, (), tuple(inner), max(1, min(16, elements // ELEMENTS)))
+
+
+def _all_end(group: Group) -> bool:
+    return all(end(loop) is not None for loop in group.loops if loop.inner)
+
+
+def _runs(group: Group) -> Plan:
+    """Few values each, wherever they lie: one after the other, for a tile of outer indices with one end, or with many."""
+    ends = frozenset().union(*(found.symbols for loop in group.loops if (found := end(loop)) is not None))
+    shared = max((k for k, r in enumerate(group.outer, 1) if dims.as_symbol(r) in ends), default=0)
+    batch, tiled = group.outer[:shared], group.outer[shared:]
+    if _size(dims.product(map(extent, tiled))) < FLAT // 2:
+        batch, tiled = (), group.outer
+    block = max(32, min(FLAT, power_of_two(_size(dims.product(map(extent, tiled))))))
+    axes = (Axis("x", tiled, block),) if tiled else ()
+    inner = (Axis("r", loop.inner, 1, looped=True) if loop.inner else None for loop in group.loops)
+    return Plan(axes, batch, tuple(inner), max(1, block // _points(group)))
 
 
 def _narrow(group: Group) -> int:

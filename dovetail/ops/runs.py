@@ -1,0 +1,200 @@
+"""Sums over elements whose rows are known only at run time: what adds to a tensor at indices.
+
+    keys[k] = the row that element k belongs to;  sorted, order = sort(keys)
+    first[v] = searchsorted(sorted, v)
+    out[v, c] = sum over k in first[v] .. first[v + 1] of element[order[k], c]
+
+The elements of a row are a run of the sorted order, in the order in which they were given: sums are the same in every
+call, which they are not where threads add to memory as they come. A run may be long, as that of a word which pads
+sentences. Of each whole block of `block` elements that belong to one row, a group of its own finds the sum; what is left
+of a run is shorter than two blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim
+from dovetail.ir.loops import Buffer, BufferRef, Expr, Load, Local, Loop, Reduce, Store, new_range
+from dovetail.ops import build
+from dovetail.ops.build import const, where
+from dovetail.ops.emit import Emitter, nested, ranges
+from dovetail.ops.registry import opmath
+from dovetail.ops.value import Indices, Spec, Value, contiguous_strides
+
+aten = torch.ops.aten
+
+#: Types of devices whose kernels add up so.
+DEVICES = frozenset(("cuda",))
+#: Sorting pays where a row is at least so long, or where there are not many more rows than elements.
+ROW, ROWS_AN_ELEMENT = 32, 4
+#: Bounds of a block. About the root of all is best: a run is so many blocks and so many single elements.
+BLOCKS = 32, 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Number k of `count` has a row, an int64, and a `value(k, place, mask)` at each place of that row.
+
+    A place is an index of the result, of which the row says the `axes`. A row that is not there is nobody's.
+    """
+
+    count: Dim
+    axes: tuple[int, ...]
+    row: Callable[[Dim], Expr]
+    value: Callable[[Dim, Indices, Expr | None], Expr]
+
+
+def flat(place: Sequence[Expr], sizes: Sequence[Dim]) -> Expr:
+    """The number of a place, counted row by row."""
+    total = const(0, torch.int64)
+    for digit, size in zip(place, sizes, strict=True):
+        total = build.add(build.mul(total, build.index(size)), digit)
+    return total
+
+
+def unflat(number: Dim, sizes: Sequence[Dim]) -> Indices:
+    """The place of a number."""
+    digits: list[Dim] = []
+    for size in reversed(sizes[1:]):
+        digits.append(dims.mod(number, size))
+        number = dims.floordiv(number, size)
+    return (number, *reversed(digits))[: len(sizes)]
+
+
+def sums(emit: Emitter, out: Spec, elements: Elements) -> Value:
+    """For each row the sum of its elements."""
+    return _Runs(emit, out, elements).sums()
+
+
+def pays(out: Spec, elements: Elements) -> bool:
+    """Is sorting faster than a library's kernel? On a GPU, for rows that memory likes."""
+    if out.device.type not in DEVICES or out.empty or elements.count == 0:
+        return False
+    last = max(range(len(out.sizes)), key=lambda d: (-dims.typical(out.strides[d]), d))
+    row = math.prod(dims.typical(n) for d, n in enumerate(out.sizes) if d not in elements.axes)
+    rows = math.prod(dims.typical(out.sizes[d]) for d in elements.axes)
+    return last not in elements.axes and row >= ROW or row == 1 and rows <= ROWS_AN_ELEMENT * dims.typical(elements.count)
+
+
+class _Runs:
+    def __init__(self, emit: Emitter, out: Spec, elements: Elements) -> None:
+        self.emit, self.out, self.elements = emit, out, elements
+        self.sizes = [out.sizes[a] for a in elements.axes]
+        self.rows = dims.product(self.sizes)
+        self.columns = [d for d in range(len(out.sizes)) if d not in elements.axes]
+        root = math.isqrt(dims.typical(elements.count))
+        self.block = min(max(1 << root.bit_length(), BLOCKS[0]), BLOCKS[1])
+        self.dtype = opmath(out.dtype)
+        self.key, self.bias = _key(self.rows)
+
+    def sums(self) -> Value:
+        self.sorted, self.order, self.first = self.sort()
+        place = ranges(self.out.sizes, "i")
+        row = [build.index(place[a]) for a in self.elements.axes]
+        number = dims.value(flat(row, self.sizes), self.rows)
+        begin, end = (build.cast(Load(self.first, (number + k,)), torch.int64) for k in (0, 1))
+        head = build.minimum(self.whole(build.shift_by(begin, self.block - 1)), end)
+        tail = build.maximum(self.whole(end), head)
+        ahead = build.sub(head, begin)
+
+        def single(k: Expr, mask: Expr) -> Expr:
+            gap = where(build.lt(k, ahead), begin, build.sub(tail, ahead))
+            return self.value(build.add(gap, k), place, mask)
+
+        longest = dims.minimum(self.elements.count, 2 * self.block - 2)
+        loop, total = self.loop("s", longest, build.add(ahead, build.sub(end, tail)), single)
+        loops, blocks = [loop], dims.floordiv(self.elements.count, self.block)
+        if blocks != 0:
+            parts = self.blocks(blocks)
+            columns = tuple(place[d] for d in self.columns)
+            skipped, length = self.number(head), self.number(build.sub(tail, head))
+
+            def whole(k: Expr, mask: Expr) -> Expr:
+                return Load(parts, (dims.value(build.add(skipped, k), blocks), *columns), mask)
+
+            loop, found = self.loop("t", blocks, length, whole)
+            loops, total = [*loops, loop], build.add(total, found)
+        made = self.emit.new(self.out)
+        store = Store(made, place, build.cast(total, self.out.dtype))
+        self.emit.group(nested(place, self.out.strides), (*loops, Loop((), (store,))))
+        return self.emit.stored(made)
+
+    # ------------------------------------------------------------ the order
+
+    def sort(self) -> tuple[Buffer, Buffer, Buffer]:
+        """The sorted rows, which element each is of, and how many come before each row."""
+
+        def key(place: Indices) -> Expr:
+            row = self.elements.row(place[0])
+            inside = build.and_(build.ge(row, const(0, torch.int64)), build.lt(row, build.index(self.rows)))
+            return build.shift_by(where(inside, row, build.index(self.rows)), -self.bias)
+
+        emit = self.emit
+        keys = emit.pointwise(self.vector(self.key, self.elements.count), key)
+        found = emit.buffer(self.vector(self.key, self.elements.count))
+        order = emit.buffer(self.vector(torch.int64, self.elements.count))
+        emit.library(aten.sort.stable, (emit.reference(keys),), {"stable": True}, (found, order))
+        every = self.vector(self.key, self.rows + 1)
+        row = emit.pointwise(every, lambda place: build.shift_by(build.index(place[0]), -self.bias))
+        first = emit.buffer(self.vector(torch.int32, self.rows + 1))
+        search = BufferRef(found), emit.reference(row)
+        emit.library(aten.searchsorted.Tensor, search, {"out_int32": True}, (first,))
+        return found, order, first
+
+    def vector(self, dtype: torch.dtype, size: Dim) -> Spec:
+        return Spec(dtype, self.out.device, (size,), (1,))
+
+    def whole(self, place: Expr) -> Expr:
+        """The last end of a block that is not past the place."""
+        return build.and_(place, const(-self.block, torch.int64))
+
+    def number(self, place: Expr) -> Expr:
+        """How many blocks are in front of it."""
+        return build.shr(place, const(self.block.bit_length() - 1, torch.int64))
+
+    # ------------------------------------------------------------ sums
+
+    def loop(
+        self, name: str, longest: Dim, length: Expr, value: Callable[[Expr, Expr], Expr]
+    ) -> tuple[Loop, Expr]:
+        """The sum of value(k, k < length), of `longest` at most."""
+        k, name = new_range("k", longest), f"{name}{self.emit.groups}"
+        mask = build.lt(build.index(k), length)
+        summed = where(mask, build.cast(value(build.index(k), mask), self.dtype), const(0, self.dtype))
+        return Loop((k,), (Reduce(name, "sum", summed, self.dtype),)), Local(name, self.dtype)
+
+    def value(self, sorted_place: Expr, place: Indices, mask: Expr) -> Expr:
+        count = self.elements.count
+        element = dims.value(Load(self.order, (dims.value(sorted_place, count),), mask), count)
+        return self.elements.value(element, place, mask)
+
+    def blocks(self, number: Dim) -> Buffer:
+        """The sum of each block whose elements belong to one row; of others nothing."""
+        sizes = (number, *(self.out.sizes[d] for d in self.columns))
+        spec = Spec(self.dtype, self.out.device, sizes, contiguous_strides(sizes))
+        index = ranges(sizes, "i")
+        place = tuple(index[1 + self.columns.index(d)] if d in self.columns else 0 for d in range(len(self.out.sizes)))
+        low, high = (Load(self.sorted, (index[0] * self.block + k,)) for k in (0, self.block - 1))
+        nobodys = build.shift_by(build.index(self.rows), -self.bias)
+        alike = build.and_(build.eq(low, high), build.ne(low, build.cast(nobodys, self.key)))
+        length = where(alike, const(self.block, torch.int64), const(0, torch.int64))
+        start = build.index(index[0] * self.block)
+        loop, total = self.loop(
+            "s", self.block, length, lambda k, mask: self.value(build.add(start, k), place, mask)
+        )  # fmt: skip
+        made = self.emit.new(spec)
+        self.emit.group(nested(index, spec.strides), (loop, Loop((), (Store(made, index, total),))))
+        return made
+
+
+def _key(rows: Dim) -> tuple[torch.dtype, int]:
+    """A short type for row numbers, that of no row included, and what 0 is then: sorting goes digit by digit."""
+    if isinstance(rows, int) and rows < 1 << 16:
+        return torch.int16, 1 << 15
+    return (torch.int32, 0) if isinstance(rows, int) and rows < (1 << 31) - 1 else (torch.int64, 0)
