@@ -6,8 +6,8 @@
 
 The elements of a row are a run of the sorted order, in the order in which they were given: sums are the same in every
 call, which they are not where threads add to memory as they come. A run may be long, as that of a word which pads
-sentences. Of each whole block of `block` elements that belong to one row, a group of its own finds the sum; what is left
-of a run is shorter than two blocks.
+sentences. So each whole block of elements that belong to one row is summed by a group of its own, as is each whole block
+of such blocks, until there are few: a row adds what is in front of and behind its blocks, at each level.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ aten = torch.ops.aten
 DEVICES = frozenset(("cuda",))
 #: Sorting pays where a row is at least so long, or where there are not many more rows than elements.
 ROW, ROWS_AN_ELEMENT = 32, 4
-#: Bounds of a block. About the root of all is best: a run is so many blocks and so many single elements.
-BLOCKS = 32, 1024
+#: Elements of a block, a power of two, and when there are few.
+BLOCK, FEW = 32, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,48 +82,47 @@ def pays(out: Spec, elements: Elements) -> bool:
     return last not in elements.axes and row >= ROW or row == 1 and rows <= ROWS_AN_ELEMENT * dims.typical(elements.count)
 
 
+#: The value of number k of a level, at a place of the result: an element, or what a block comes to.
+Level = Callable[[Expr, Indices, Expr], Expr]
+
+
 class _Runs:
     def __init__(self, emit: Emitter, out: Spec, elements: Elements) -> None:
         self.emit, self.out, self.elements = emit, out, elements
         self.sizes = [out.sizes[a] for a in elements.axes]
         self.rows = dims.product(self.sizes)
         self.columns = [d for d in range(len(out.sizes)) if d not in elements.axes]
-        root = math.isqrt(dims.typical(elements.count))
-        self.block = min(max(1 << root.bit_length(), BLOCKS[0]), BLOCKS[1])
         self.dtype = opmath(out.dtype)
         self.key, self.bias = _key(self.rows)
+        self.sorted, self.order, self.first = self.sort()
 
     def sums(self) -> Value:
-        self.sorted, self.order, self.first = self.sort()
+        levels: list[Level] = [self.element]
+        while dims.typical(self.count(len(levels) - 1)) > FEW:
+            levels.append(self.blocks(len(levels), levels[-1]))
         place = ranges(self.out.sizes, "i")
-        row = [build.index(place[a]) for a in self.elements.axes]
-        number = dims.value(flat(row, self.sizes), self.rows)
-        begin, end = (build.cast(Load(self.first, (number + k,)), torch.int64) for k in (0, 1))
-        head = build.minimum(self.whole(build.shift_by(begin, self.block - 1)), end)
-        tail = build.maximum(self.whole(end), head)
-        ahead = build.sub(head, begin)
+        row = dims.value(flat([build.index(place[a]) for a in self.elements.axes], self.sizes), self.rows)
+        begin, end = (build.cast(Load(self.first, (row + k,)), torch.int64) for k in (0, 1))
+        loops, total = [], const(0, self.dtype)
+        for number, level in enumerate(levels):
+            if level is levels[-1]:
+                longest, length, gap = self.count(number), build.sub(end, begin), const(0, torch.int64)
+                head = end
+            else:
+                head = build.minimum(_whole(build.shift_by(begin, BLOCK - 1)), end)
+                tail = build.maximum(_whole(end), head)
+                gap = build.sub(tail, head)
+                longest, length = 2 * BLOCK - 2, build.sub(build.sub(end, begin), gap)
 
-        def single(k: Expr, mask: Expr) -> Expr:
-            gap = where(build.lt(k, ahead), begin, build.sub(tail, ahead))
-            return self.value(build.add(gap, k), place, mask)
+            def outside(k: Expr, mask: Expr, level=level, begin=begin, gap=gap, ahead=build.sub(head, begin)) -> Expr:
+                """What is in front of the blocks, and what is behind them."""
+                skipped = where(build.lt(k, ahead), const(0, torch.int64), gap)
+                return level(build.add(build.add(begin, skipped), k), place, mask)
 
-        longest = dims.minimum(self.elements.count, 2 * self.block - 2)
-        loop, total = self.loop("s", longest, build.add(ahead, build.sub(end, tail)), single)
-        loops, blocks = [loop], dims.floordiv(self.elements.count, self.block)
-        if blocks != 0:
-            parts = self.blocks(blocks)
-            columns = tuple(place[d] for d in self.columns)
-            skipped, length = self.number(head), self.number(build.sub(tail, head))
-
-            def whole(k: Expr, mask: Expr) -> Expr:
-                return Load(parts, (dims.value(build.add(skipped, k), blocks), *columns), mask)
-
-            loop, found = self.loop("t", blocks, length, whole)
+            loop, found = self.loop(f"s{number}_", longest, length, outside)
             loops, total = [*loops, loop], build.add(total, found)
-        made = self.emit.new(self.out)
-        store = Store(made, place, build.cast(total, self.out.dtype))
-        self.emit.group(nested(place, self.out.strides), (*loops, Loop((), (store,))))
-        return self.emit.stored(made)
+            begin, end = _number(head), _number(build.add(head, gap))
+        return self.store(self.out, place, [*loops], total)
 
     # ------------------------------------------------------------ the order
 
@@ -135,30 +134,24 @@ class _Runs:
             inside = build.and_(build.ge(row, const(0, torch.int64)), build.lt(row, build.index(self.rows)))
             return build.shift_by(where(inside, row, build.index(self.rows)), -self.bias)
 
-        emit = self.emit
-        keys = emit.pointwise(self.vector(self.key, self.elements.count), key)
-        found = emit.buffer(self.vector(self.key, self.elements.count))
-        order = emit.buffer(self.vector(torch.int64, self.elements.count))
+        emit, count = self.emit, self.elements.count
+        keys = emit.pointwise(self.vector(self.key, count), key)
+        found, order = emit.buffer(self.vector(self.key, count)), emit.buffer(self.vector(torch.int64, count))
         emit.library(aten.sort.stable, (emit.reference(keys),), {"stable": True}, (found, order))
         every = self.vector(self.key, self.rows + 1)
-        row = emit.pointwise(every, lambda place: build.shift_by(build.index(place[0]), -self.bias))
+        rows = emit.pointwise(every, lambda place: build.shift_by(build.index(place[0]), -self.bias))
         first = emit.buffer(self.vector(torch.int32, self.rows + 1))
-        search = BufferRef(found), emit.reference(row)
+        search = BufferRef(found), emit.reference(rows)
         emit.library(aten.searchsorted.Tensor, search, {"out_int32": True}, (first,))
         return found, order, first
 
     def vector(self, dtype: torch.dtype, size: Dim) -> Spec:
         return Spec(dtype, self.out.device, (size,), (1,))
 
-    def whole(self, place: Expr) -> Expr:
-        """The last end of a block that is not past the place."""
-        return build.and_(place, const(-self.block, torch.int64))
-
-    def number(self, place: Expr) -> Expr:
-        """How many blocks are in front of it."""
-        return build.shr(place, const(self.block.bit_length() - 1, torch.int64))
-
     # ------------------------------------------------------------ sums
+
+    def count(self, level: int) -> Dim:
+        return dims.floordiv(self.elements.count, BLOCK**level)
 
     def loop(
         self, name: str, longest: Dim, length: Expr, value: Callable[[Expr, Expr], Expr]
@@ -169,28 +162,47 @@ class _Runs:
         summed = where(mask, build.cast(value(build.index(k), mask), self.dtype), const(0, self.dtype))
         return Loop((k,), (Reduce(name, "sum", summed, self.dtype),)), Local(name, self.dtype)
 
-    def value(self, sorted_place: Expr, place: Indices, mask: Expr) -> Expr:
-        count = self.elements.count
-        element = dims.value(Load(self.order, (dims.value(sorted_place, count),), mask), count)
-        return self.elements.value(element, place, mask)
+    def store(self, spec: Spec, place: Indices, loops: list[Loop], total: Expr) -> Value:
+        made = self.emit.new(spec)
+        store = Store(made, place, build.cast(total, spec.dtype))
+        self.emit.group(nested(place, spec.strides), (*loops, Loop((), (store,))))
+        return self.emit.stored(made)
 
-    def blocks(self, number: Dim) -> Buffer:
+    def element(self, number: Expr, place: Indices, mask: Expr) -> Expr:
+        count = self.elements.count
+        at = dims.value(Load(self.order, (dims.value(number, count),), mask), count)
+        return self.elements.value(at, place, mask)
+
+    def blocks(self, level: int, below: Level) -> Level:
         """The sum of each block whose elements belong to one row; of others nothing."""
-        sizes = (number, *(self.out.sizes[d] for d in self.columns))
-        spec = Spec(self.dtype, self.out.device, sizes, contiguous_strides(sizes))
+        count = self.count(level)
+        sizes = (count, *(self.out.sizes[d] for d in self.columns))
         index = ranges(sizes, "i")
         place = tuple(index[1 + self.columns.index(d)] if d in self.columns else 0 for d in range(len(self.out.sizes)))
-        low, high = (Load(self.sorted, (index[0] * self.block + k,)) for k in (0, self.block - 1))
-        nobodys = build.shift_by(build.index(self.rows), -self.bias)
-        alike = build.and_(build.eq(low, high), build.ne(low, build.cast(nobodys, self.key)))
-        length = where(alike, const(self.block, torch.int64), const(0, torch.int64))
-        start = build.index(index[0] * self.block)
-        loop, total = self.loop(
-            "s", self.block, length, lambda k, mask: self.value(build.add(start, k), place, mask)
-        )  # fmt: skip
-        made = self.emit.new(spec)
-        self.emit.group(nested(index, spec.strides), (loop, Loop((), (Store(made, index, total),))))
-        return made
+        size = BLOCK**level
+        low, high = (Load(self.sorted, (index[0] * size + k,)) for k in (0, size - 1))
+        nobodys = build.cast(build.shift_by(build.index(self.rows), -self.bias), self.key)
+        alike = build.and_(build.eq(low, high), build.ne(low, nobodys))
+        length = where(alike, const(BLOCK, torch.int64), const(0, torch.int64))
+        start = build.index(index[0] * BLOCK)
+        loop, total = self.loop("s", BLOCK, length, lambda k, mask: below(build.add(start, k), place, mask))
+        spec = Spec(self.dtype, self.out.device, sizes, contiguous_strides(sizes))
+        found = self.store(spec, index, [loop], total)
+
+        def whole(number: Expr, place: Indices, mask: Expr) -> Expr:
+            return found.load((dims.value(number, count), *(place[d] for d in self.columns)), mask)
+
+        return whole
+
+
+def _whole(place: Expr) -> Expr:
+    """The last end of a block that is not past the place."""
+    return build.and_(place, const(-BLOCK, torch.int64))
+
+
+def _number(place: Expr) -> Expr:
+    """How many blocks are in front of it."""
+    return build.shr(place, const(BLOCK.bit_length() - 1, torch.int64))
 
 
 def _key(rows: Dim) -> tuple[torch.dtype, int]:

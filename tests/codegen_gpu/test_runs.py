@@ -90,10 +90,11 @@ def _scheduled(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("block", [4, 8, 64])
+@pytest.mark.parametrize(("block", "few"), [(2, 3), (4, 2), (4, 10), (8, 64)])
 @pytest.mark.parametrize("wide", [False, True], ids=["", "rows by themselves"])
-def test_meaning(name, block, wide, monkeypatch):
-    monkeypatch.setattr(runs, "BLOCKS", (block, block))
+def test_meaning(name, block, few, wide, monkeypatch):
+    monkeypatch.setattr(runs, "BLOCK", block)
+    monkeypatch.setattr(runs, "FEW", few)
     monkeypatch.setattr(plan, "FLAT", 32 if wide else 1024)
     fn, args = CASES[name]
     args = [a for a in args if a is not None]
@@ -117,7 +118,7 @@ def test_text(name):
 @pytest.mark.parametrize("wide", [False, True], ids=["", "rows by themselves"])
 def test_machine_code(name, wide, monkeypatch):
     monkeypatch.setattr(plan, "FLAT", 32 if wide else 1024)
-    monkeypatch.setattr(runs, "BLOCKS", (4, 4))
+    monkeypatch.setattr(runs, "FEW", 2)
     for item in _scheduled(name)[1].items:
         if isinstance(item, Group):
             assert to_binary(generate(item), 90).code.startswith(b"\x7fELF")

@@ -192,13 +192,14 @@ def _all_end(group: Group) -> bool:
 
 
 def _runs(group: Group) -> Plan:
-    """Few values each, wherever they lie: one after the other, for a tile of outer indices with one end, or with many."""
+    """Few values each, wherever they lie: one after the other, for a tile of outer indices with one end, or for a small
+    one, which waits for the longest run."""
     ends = frozenset().union(*(found.symbols for loop in group.loops if (found := end(loop)) is not None))
     shared = max((k for k, r in enumerate(group.outer, 1) if dims.as_symbol(r) in ends), default=0)
-    batch, tiled = group.outer[:shared], group.outer[shared:]
+    batch, tiled, most = group.outer[:shared], group.outer[shared:], FLAT
     if _size(dims.product(map(extent, tiled))) < FLAT // 2:
-        batch, tiled = (), group.outer
-    block = max(32, min(FLAT, power_of_two(_size(dims.product(map(extent, tiled))))))
+        batch, tiled, most = (), group.outer, FLAT // 4
+    block = max(32, min(most, power_of_two(_size(dims.product(map(extent, tiled))))))
     axes = (Axis("x", tiled, block),) if tiled else ()
     inner = (Axis("r", loop.inner, 1, looped=True) if loop.inner else None for loop in group.loops)
     return Plan(axes, batch, tuple(inner), max(1, block // _points(group)))
