@@ -7,7 +7,8 @@
 The elements of a row are a run of the sorted order, in the order in which they were given: sums are the same in every
 call, which they are not where threads add to memory as they come. A run may be long, as that of a word which pads
 sentences. So each whole block of elements that belong to one row is summed by a group of its own, as is each whole block
-of such blocks, until there are few: a row adds what is in front of and behind its blocks, at each level.
+of such blocks, until there are few; another one joins the blocks of a run. A row adds what is in front of its blocks and
+behind them.
 """
 
 from __future__ import annotations
@@ -97,32 +98,21 @@ class _Runs:
         self.sorted, self.order, self.first = self.sort()
 
     def sums(self) -> Value:
-        levels: list[Level] = [self.element]
-        while dims.typical(self.count(len(levels) - 1)) > FEW:
-            levels.append(self.blocks(len(levels), levels[-1]))
         place = ranges(self.out.sizes, "i")
-        row = dims.value(flat([build.index(place[a]) for a in self.elements.axes], self.sizes), self.rows)
-        begin, end = (build.cast(Load(self.first, (row + k,)), torch.int64) for k in (0, 1))
-        loops, total = [], const(0, self.dtype)
-        for number, level in enumerate(levels):
-            if level is levels[-1]:
-                longest, length, gap = self.count(number), build.sub(end, begin), const(0, torch.int64)
-                head = end
-            else:
-                head = build.minimum(_whole(build.shift_by(begin, BLOCK - 1)), end)
-                tail = build.maximum(_whole(end), head)
-                gap = build.sub(tail, head)
-                longest, length = 2 * BLOCK - 2, build.sub(build.sub(end, begin), gap)
+        row = flat([build.index(place[a]) for a in self.elements.axes], self.sizes)
+        begin, end = self.run(dims.value(row, self.rows), None)
+        if self.few(0):
+            loop, total = self.all(0, self.element, begin, end, place)
+        else:
+            whole = self.joined()
+            loop, total, head, tail = self.outside(0, self.element, begin, end, place)
+            total = build.add(total, whole(_number(head), place, build.lt(head, tail)))
+        return self.store(self.out, place, [loop], total)
 
-            def outside(k: Expr, mask: Expr, level=level, begin=begin, gap=gap, ahead=build.sub(head, begin)) -> Expr:
-                """What is in front of the blocks, and what is behind them."""
-                skipped = where(build.lt(k, ahead), const(0, torch.int64), gap)
-                return level(build.add(build.add(begin, skipped), k), place, mask)
-
-            loop, found = self.loop(f"s{number}_", longest, length, outside)
-            loops, total = [*loops, loop], build.add(total, found)
-            begin, end = _number(head), _number(build.add(head, gap))
-        return self.store(self.out, place, [*loops], total)
+    def run(self, row: Dim, mask: Expr | None) -> tuple[Expr, Expr]:
+        """Where a row's elements begin and end."""
+        begin, end = (build.cast(Load(self.first, (row + k,), mask), torch.int64) for k in (0, 1))
+        return begin, end
 
     # ------------------------------------------------------------ the order
 
@@ -153,6 +143,36 @@ class _Runs:
     def count(self, level: int) -> Dim:
         return dims.floordiv(self.elements.count, BLOCK**level)
 
+    def few(self, level: int) -> bool:
+        return dims.typical(self.count(level)) <= FEW
+
+    def element(self, number: Expr, place: Indices, mask: Expr) -> Expr:
+        count = self.elements.count
+        at = dims.value(Load(self.order, (dims.value(number, count),), mask), count)
+        return self.elements.value(at, place, mask)
+
+    def all(self, number: int, level: Level, begin: Expr, end: Expr, place: Indices) -> tuple[Loop, Expr]:
+        """The sum from `begin` to `end`, which count what the level has."""
+        return self.loop(
+            f"s{number}_", self.count(number), build.sub(end, begin),
+            lambda k, mask: level(build.add(begin, k), place, mask),
+        )  # fmt: skip
+
+    def outside(
+        self, number: int, level: Level, begin: Expr, end: Expr, place: Indices
+    ) -> tuple[Loop, Expr, Expr, Expr]:
+        """The sum of what is in front of whole blocks and behind them, and where these begin and end."""
+        head = build.minimum(_whole(build.shift_by(begin, BLOCK - 1)), end)
+        tail = build.maximum(_whole(end), head)
+        ahead, gap = build.sub(head, begin), build.sub(tail, head)
+
+        def value(k: Expr, mask: Expr) -> Expr:
+            skipped = where(build.lt(k, ahead), const(0, torch.int64), gap)
+            return level(build.add(build.add(begin, skipped), k), place, mask)
+
+        length = build.sub(build.sub(end, begin), gap)
+        return *self.loop(f"s{number}_", 2 * BLOCK - 2, length, value), head, tail
+
     def loop(
         self, name: str, longest: Dim, length: Expr, value: Callable[[Expr, Expr], Expr]
     ) -> tuple[Loop, Expr]:
@@ -168,31 +188,61 @@ class _Runs:
         self.emit.group(nested(place, spec.strides), (*loops, Loop((), (store,))))
         return self.emit.stored(made)
 
-    def element(self, number: Expr, place: Indices, mask: Expr) -> Expr:
-        count = self.elements.count
-        at = dims.value(Load(self.order, (dims.value(number, count),), mask), count)
-        return self.elements.value(at, place, mask)
+    # ------------------------------------------------------------ blocks
 
-    def blocks(self, level: int, below: Level) -> Level:
+    def blocks(self, number: int, below: Level) -> Level:
         """The sum of each block whose elements belong to one row; of others nothing."""
-        count = self.count(level)
+
+        def sums(block: Dim, place: Indices) -> tuple[list[Loop], Expr]:
+            length = where(self.alike(number, block), const(BLOCK, torch.int64), const(0, torch.int64))
+            start = build.index(block * BLOCK)
+            loop, total = self.loop("s", BLOCK, length, lambda k, mask: below(build.add(start, k), place, mask))
+            return [loop], total
+
+        return self.level(number, sums)
+
+    def joined(self) -> Level:
+        """For the first block of a run the sum of all its blocks."""
+        levels = [self.blocks(1, self.element)]
+        while not self.few(len(levels)):
+            levels.append(self.blocks(len(levels) + 1, levels[-1]))
+
+        def sums(block: Dim, place: Indices) -> tuple[list[Loop], Expr]:
+            alike, here = self.alike(1, block), build.index(block)
+            key = build.cast(Load(self.sorted, (block * BLOCK,)), torch.int64)
+            first, last = self.run(dims.value(build.shift_by(key, self.bias), self.rows), alike)
+            leads = build.and_(alike, build.eq(_number(build.shift_by(first, BLOCK - 1)), here))
+            begin, end = here, where(leads, _number(last), here)
+            loops, total = [], const(0, self.dtype)
+            for number, level in enumerate(levels[:-1], 1):
+                loop, found, head, tail = self.outside(number, level, begin, end, place)
+                loops, total = [*loops, loop], build.add(total, found)
+                begin, end = _number(head), _number(tail)
+            loop, found = self.all(len(levels), levels[-1], begin, end, place)
+            return [*loops, loop], build.add(total, found)
+
+        return self.level(1, sums)
+
+    def level(self, number: int, sums: Callable[[Dim, Indices], tuple[list[Loop], Expr]]) -> Level:
+        """What each block of the level comes to, in memory."""
+        count = self.count(number)
         sizes = (count, *(self.out.sizes[d] for d in self.columns))
         index = ranges(sizes, "i")
         place = tuple(index[1 + self.columns.index(d)] if d in self.columns else 0 for d in range(len(self.out.sizes)))
-        size = BLOCK**level
-        low, high = (Load(self.sorted, (index[0] * size + k,)) for k in (0, size - 1))
-        nobodys = build.cast(build.shift_by(build.index(self.rows), -self.bias), self.key)
-        alike = build.and_(build.eq(low, high), build.ne(low, nobodys))
-        length = where(alike, const(BLOCK, torch.int64), const(0, torch.int64))
-        start = build.index(index[0] * BLOCK)
-        loop, total = self.loop("s", BLOCK, length, lambda k, mask: below(build.add(start, k), place, mask))
         spec = Spec(self.dtype, self.out.device, sizes, contiguous_strides(sizes))
-        found = self.store(spec, index, [loop], total)
+        found = self.store(spec, index, *sums(index[0], place))
 
-        def whole(number: Expr, place: Indices, mask: Expr) -> Expr:
-            return found.load((dims.value(number, count), *(place[d] for d in self.columns)), mask)
+        def value(block: Expr, place: Indices, mask: Expr) -> Expr:
+            return found.load((dims.value(block, count), *(place[d] for d in self.columns)), mask)
 
-        return whole
+        return value
+
+    def alike(self, number: int, block: Dim) -> Expr:
+        """Do the block's elements belong to one row?"""
+        size = BLOCK**number
+        low, high = (Load(self.sorted, (block * size + k,)) for k in (0, size - 1))
+        nobodys = build.cast(build.shift_by(build.index(self.rows), -self.bias), self.key)
+        return build.and_(build.eq(low, high), build.ne(low, nobodys))
 
 
 def _whole(place: Expr) -> Expr:
