@@ -95,7 +95,7 @@ def embedding_dense_backward(
 
 @ROWS("aten::index_add")
 def index_add(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Any:
-    if not zeros(self) or index.rank != 1 or not _added(index, out):
+    if not self.rank or not zeros(self) or index.rank != 1 or not _added(index, out):
         return NotImplemented
     axis = dim % self.rank
     factor = const(alpha, opmath(out.dtype))
