@@ -240,9 +240,12 @@ class _Host:
         arguments = [a for group in batch.groups for a in self.given(self.kernels[group.name])]
         self.body.append(f"{kernel.symbol}({', '.join(arguments)})  # {batch.name}: {len(batch.groups)} at once")
 
-    def stores(self, item: Group | Batch) -> None:
-        if any(b.kind == "input" for b in writes(item).values()):
+    def stores(self, item: Group | Batch | LibraryCall) -> bool:
+        """Does the item write to the caller's tensors?"""
+        found = any(b.kind == "input" for b in writes(item).values())
+        if found:
             self.changes()
+        return found
 
     def given(self, kernel: Kernel) -> list[str]:
         return [self.pointer(b) for b in kernel.pointers] + [self.size(s) for s in kernel.sizes]
@@ -259,6 +262,9 @@ class _Host:
             return
         function = self.constant(callee(call.operator), _operator_name(call.operator))
         text = f"{function}({', '.join(arguments)})"
+        if self.stores(call):
+            self.body.append(text)
+            return
         for buffer in results:
             if facts(call.operator).view:
                 self.made_as_views.add(buffer.name)
@@ -355,7 +361,8 @@ class _Host:
             self.body.append(f"{' = '.join(dict.fromkeys(dead))} = None")
 
     def finish(self) -> None:
-        moved = [old.name for old, new in self.program.mutated if old.name == new.name]
+        counted = {name for item in self.program.items if isinstance(item, LibraryCall) for name in writes(item)}
+        moved = [old.name for old, new in self.program.mutated if old.name == new.name and old.name not in counted]
         for old, new in self.program.mutated:
             if old.name != new.name:
                 self.body.append(f"{old.name}.copy_({self.tensor(new)})")

@@ -98,7 +98,8 @@ class _Scope:
 def unique_names(program: Program) -> Problems:
     """Names of inputs, groups, calls and views are unique; a name always means one buffer."""
     names = [*(b.name for b in program.inputs), *(i.result.name for i in program.items if isinstance(i, View)),
-             *(b.name for i in program.items if isinstance(i, LibraryCall) for b in i.results if b is not None)]
+             *(b.name for i in program.items for b in writes(i).values()
+               if isinstance(i, LibraryCall) and b.kind != "input")]
     names += [i.name for i in program.items if not isinstance(i, View)]
     yield from (f"the name {name} is used twice" for name in _repeated(names))
     known: dict[str, Buffer] = {b.name: b for b in program.inputs}
@@ -133,7 +134,7 @@ def inputs_respected(program: Program) -> Problems:
         for name, buffer in writes(item).items():
             if buffer.kind == "input" and name not in inputs:
                 yield f"{name} has kind input and is none"
-            if isinstance(item, Group) and (root := roots.get(name, name)) in inputs - mutated:
+            if not isinstance(item, View) and (root := roots.get(name, name)) in inputs - mutated:
                 yield f"{item.name} writes the input {root}"
     yield from (f"the constant {name} is no input" for name in program.constants if name not in inputs)
 
@@ -248,10 +249,13 @@ def view_kept_in_bounds(item: Any, scope: _Scope) -> Problems:
 
 
 def call_results_new(item: Any, scope: _Scope) -> Problems:
-    """A library call's results start at offset 0 and nothing wrote them before."""
+    """A library call's results start at offset 0 and nothing wrote them before, but for an input that it writes into."""
     if isinstance(item, LibraryCall):
+        into = reads(item) if str(item.operator._schema.name).endswith("_") else {}
         for buffer in item.results:
-            if buffer is not None and (buffer.name in scope.defined or buffer.offset != 0):
+            if buffer is None or buffer.kind == "input" and buffer.name in into:
+                continue
+            if buffer.name in scope.defined or buffer.offset != 0:
                 yield f"the result {buffer} is not a new tensor"
 
 

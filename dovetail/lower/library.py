@@ -12,6 +12,7 @@ from dovetail.errors import InternalError
 from dovetail.ir.liveness import output_buffers, reads
 from dovetail.ir.loops import Buffer, BufferRef, Item, LibraryCall, Program
 from dovetail.ops.emit import Emitter
+from dovetail.ops.indexing import check, out_of_bounds, written_at
 from dovetail.ops.value import Spec, Value
 
 
@@ -21,8 +22,12 @@ def call_library(
     """Adds the call; gives Values in the shape of `out`, other results as None.
 
     A result that is a view keeps its argument's memory alive, so that must be a tensor of its own; so must one whose
-    storage the operator counts from.
+    storage the operator counts from. Indices at which it writes are checked first where the result may be an input's
+    new value, so that it can be written into that (`schedule/in_place.py`).
     """
+    if out in emit.returned and out.device.type == "cpu":
+        for index, axis, wraps in written_at(operator, args):
+            check(emit, index, args[0].sizes[axis], wraps, out_of_bounds(axis, args[0].sizes[axis]))
     views = any(r.alias_info is not None and not r.alias_info.is_write for r in operator._schema.returns)
     if views or any(a.name == "storage_offset" for a in operator._schema.arguments):
         args = tuple(_private(emit, a) if isinstance(a, Value) else a for a in args)

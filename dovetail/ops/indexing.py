@@ -51,6 +51,27 @@ def check(emit: Emitter, index: Value, size: Dim, wraps: bool, message: str) -> 
     emit.check(index.spec, inside, message)
 
 
+def written_at(operator: Any, args: Sequence[Any]) -> list[tuple[Any, int, bool]]:
+    """Index tensors of an operator that writes at indices, each with its axis, and whether negative ones count from
+    the end. If these are all inside the first argument, the operator raises nothing. Empty where that is not so.
+
+    `args`: what the operator takes, tensors as anything that has `dtype` and `sizes`.
+    """
+    name, rank = operator._schema.name, len(getattr(args[0], "sizes", ())) if args else 0
+    if not rank:
+        return []
+    if name == "aten::index_put":
+        found = [(index, axis, True) for axis, index in enumerate(args[1]) if index is not None]
+    elif name in _ALONG:
+        found = [(args[2], args[1] % rank, name == "aten::index_fill")]
+    else:
+        return []
+    return found if all(index.dtype in INTEGER_INDICES for index, _, _ in found) else []
+
+
+_ALONG = frozenset(f"aten::{name}" for name in "index_copy index_add index_fill scatter scatter_add".split())
+
+
 def out_of_bounds(axis: int, size: Dim) -> str:
     return f"index is out of bounds for dimension {axis} with size {size}"
 

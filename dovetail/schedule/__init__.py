@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dovetail.ir.host import MemoryPlan
-from dovetail.ir.liveness import output_buffers, reads, view_roots
-from dovetail.ir.loops import Check, Group, Item, Program
+from dovetail.ir.liveness import output_buffers, reads, view_roots, writes
+from dovetail.ir.loops import Check, Group, Item, Program, View
 from dovetail.options import Options
 from dovetail.schedule import memory
 from dovetail.schedule.align import Names
@@ -30,14 +30,31 @@ def schedule(program: Program, options: Options) -> Program:
 
 
 def _checks_first(program: Program, items: tuple[Item, ...]) -> tuple[Item, ...]:
-    """What inputs alone can refuse is refused before anything is computed: from then on inputs may be written to."""
-    inputs = {buffer.name for buffer in program.inputs}
+    """What can be refused without calling a library is refused before anything else: from then on inputs may be
+    written to."""
+    roots = view_roots(program)
+    made: dict[str, list[int]] = {}
+    for position, item in enumerate(items):
+        for name in writes(item):
+            made.setdefault(roots.get(name, name) if isinstance(item, Group) else name, []).append(position)
+    early: set[int] = set()
+    for position, item in enumerate(items):
+        if isinstance(item, Group) and all(isinstance(s, Check) for s in item.statements()):
+            needed = _needed(items, position, made, roots)
+            early |= needed if all(isinstance(items[k], (Group, View)) for k in needed) else set()
+    return (*(items[k] for k in sorted(early)), *(item for k, item in enumerate(items) if k not in early))
 
-    def early(item: Item) -> bool:
-        checks = isinstance(item, Group) and all(isinstance(s, Check) for s in item.statements())
-        return checks and reads(item).keys() <= inputs
 
-    return (*filter(early, items), *(item for item in items if not early(item)))
+def _needed(items: tuple[Item, ...], position: int, made: dict[str, list[int]], roots: dict[str, str]) -> set[int]:
+    """The item and all that its operands come from."""
+    needed, waiting = set(), [position]
+    while waiting:
+        at = waiting.pop()
+        if at not in needed:
+            needed.add(at)
+            for name in reads(items[at]):
+                waiting += [*made.get(name, ()), *made.get(roots.get(name, name), ())]
+    return needed
 
 
 def _finish(program: Program, slots: list[Slot]) -> tuple[Item, ...]:

@@ -6,6 +6,11 @@ after:   a0[i] = a0[i] - a1[i] * rate                 mutate a0 = a0
 That is right where nothing reads the old value any more: not another element than the one that is written, no later
 item, and no later statement, for which the statements of a loop change places. And only where each element has a place
 of its own: an expanded input has several of its elements written by several iterations, which no kernel may do.
+
+A library call that writes at some indices of a copy does so in the input itself, as the program said:
+
+before:  b0 = aten.index_copy(a0, 1, a1, a2)         mutate a0 = b0
+after:   a0 = aten.index_copy_(a0, 1, a1, a2)        mutate a0 = a0
 """
 
 from __future__ import annotations
@@ -14,6 +19,9 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+import torch
 
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.liveness import loads_of, reads, statement_roots, view_roots, writes
@@ -36,7 +44,14 @@ from dovetail.ir.loops import (
 )
 from dovetail.ops.effects import may_refuse
 from dovetail.ops.fake.layout import share_places
+from dovetail.ops.indexing import written_at
 from dovetail.ops.schema import facts
+
+#: Operators of which another one, with an underscore, writes into its first argument at some places alone.
+WRITES_AT_INDICES = frozenset(
+    """index_copy index_put index_add index_fill index_reduce scatter scatter_add scatter_reduce masked_scatter
+    put""".split()
+)
 
 
 def write_in_place(program: Program) -> Program:
@@ -55,46 +70,98 @@ def write_in_place(program: Program) -> Program:
         if mine and isinstance(item, Group):
             item, done = _stored(item, mine)
             targets |= done
+        elif mine and isinstance(item, LibraryCall):
+            item = dataclasses.replace(item, operator=_twin(item), results=tuple(mine.values()))
+            targets |= mine
         items.append(item)
     mutated = tuple((old, targets.get(new.name, new)) for old, new in program.mutated)
     return dataclasses.replace(program, items=tuple(items), mutated=mutated)
 
 
-def _candidates(program: Program) -> dict[str, tuple[int, Buffer]]:
-    """New value → (the position of the group that computes it, the input), as far as other items allow it."""
-    written, read = defaultdict(list), defaultdict(list)
-    checks = -1
-    roots = view_roots(program)
-    returned = {o.value.name for o in program.outputs if isinstance(o.value, Buffer)}
-    fixed = returned | {roots[name] for name in returned if name in roots}
-    inputs = {b.name for b in program.inputs}
-    for position, item in enumerate(program.items):
-        for name in writes(item):
-            written[name].append(position)
-        for name in reads(item):
-            read[roots.get(name, name)].append(position)
-        if isinstance(item, View):
-            fixed |= {item.result.name, item.base.name} - inputs
-        if isinstance(item, LibraryCall) and not isinstance(item.operator, Subprogram) and facts(item.operator).view:
-            fixed |= set(reads(item))
-        if _may_raise(item):
-            checks = position  # until it has passed, nothing of the caller's may be written
-    found = {}
-    for old, new in program.mutated:
+class _Uses:
+    """At which positions buffers are written and read, and from which one on no error is raised."""
+
+    def __init__(self, program: Program) -> None:
+        self.written, self.read = defaultdict(list), defaultdict(list)
+        self.checked = max((position for position, item in enumerate(program.items) if _may_raise(item)), default=-1)
+        self.roots = view_roots(program)
+        self.viewed = {item.base.name for item in program.items if isinstance(item, View)}
+        returned = {o.value.name for o in program.outputs if isinstance(o.value, Buffer)}
+        self.fixed = returned | {self.roots[name] for name in returned if name in self.roots}
+        for position, item in enumerate(program.items):
+            for name in writes(item):
+                self.written[name].append(position)
+            for name in reads(item):
+                self.read[self.roots.get(name, name)].append(position)
+            if isinstance(item, View):
+                self.fixed.add(item.result.name)
+            if isinstance(item, LibraryCall) and not isinstance(item.operator, Subprogram) and facts(item.operator).view:
+                self.fixed |= set(reads(item))
+
+    def place(self, old: Buffer, new: Buffer) -> int | None:
+        """The one position at which a new value is written that may lie where the old one does."""
         same = (old.sizes, old.dtype, old.device) == (new.sizes, new.dtype, new.device) and new.kind != "input"
-        places = written[new.name]
-        if same and len(places) == 1 and not fixed & {old.name, new.name}:
-            (at,) = places
-            last = all(p <= at for p in read[old.name])
-            if at > checks and last and isinstance(program.items[at], Group) and not _overlaps_itself(old):
-                found[new.name] = (at, old)
+        if not same or len(self.written[new.name]) != 1 or self.fixed & {old.name, new.name}:
+            return None
+        (at,) = self.written[new.name]
+        return at if all(p <= at for p in self.read[old.name]) and not _overlaps_itself(old) else None
+
+
+def _candidates(program: Program) -> dict[str, tuple[int, Buffer]]:
+    """New value → (the position of what computes it, the input), as far as other items allow it.
+
+    Until the last error may have been raised, nothing of the caller's may be written.
+    """
+    uses, found = _Uses(program), {}
+    for old, new in program.mutated:
+        at = uses.place(old, new)
+        if at is None or at < uses.checked:
+            continue
+        item = program.items[at]
+        if isinstance(item, Group):
+            fits = at > uses.checked and new.name not in uses.viewed
+        else:
+            fits = old.strides == new.strides and _writes_into(item, old, uses.roots)
+        if fits:
+            found[new.name] = at, old
     return found
+
+
+def _writes_into(item: Item, old: Buffer, roots: dict[str, str]) -> bool:
+    """Does the item call something that can write into its first argument, which is that input and no other's memory?"""
+    if not isinstance(item, LibraryCall) or _twin(item) is None or item.args[0] != BufferRef(old):
+        return False
+    others = reads(dataclasses.replace(item, args=item.args[1:]))
+    return old.name not in {roots.get(name, name) for name in others}
+
+
+def _twin(call: LibraryCall) -> Any:
+    """The operator that does in place what this one does to a copy; None for those that write everywhere."""
+    space, _, name = call.operator._schema.name.partition("::")
+    if space != "aten" or name not in WRITES_AT_INDICES:
+        return None
+    return getattr(getattr(torch.ops.aten, f"{name}_"), call.operator._overloadname)
 
 
 def _may_raise(item: Item) -> bool:
     if isinstance(item, LibraryCall):
-        return may_refuse(item.operator)
+        return may_refuse(item.operator) and not _checked(item)
     return isinstance(item, Group) and any(isinstance(s, Check) for s in item.statements())
+
+
+def _checked(call: LibraryCall) -> bool:
+    """Has lowering checked the indices at which the call writes? GPUs raise no errors for them that can be caught."""
+    result = call.results[0]
+    if isinstance(call.operator, Subprogram) or result is None:
+        return False
+    places = written_at(call.operator, _buffers(call.args))
+    return bool(places) and (result.kind == "output" or result.device.type == "cuda")
+
+
+def _buffers(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_buffers, value))
+    return value.buffer if isinstance(value, BufferRef) else value
 
 
 def _overlaps_itself(buffer: Buffer) -> bool:
@@ -165,6 +232,8 @@ def _renamed(item: Item, targets: dict[str, Buffer]) -> Item:
     """The item reading inputs where it read their new values."""
     if not targets.keys() & reads(item).keys():
         return item
+    if isinstance(item, View):
+        return dataclasses.replace(item, base=targets[item.base.name])
     if isinstance(item, LibraryCall):
         args, kwargs = _references(item.args, targets), {k: _references(v, targets) for k, v in item.kwargs.items()}
         return dataclasses.replace(item, args=args, kwargs=kwargs)

@@ -20,6 +20,7 @@ from dovetail.schedule import gather, schedule
 from tests.schedule.test_meaning import lowered
 
 A, B = torch.linspace(-2, 2, 48).reshape(6, 8), torch.linspace(-1, 3, 48).reshape(6, 8)
+AT = torch.tensor([4, 1])
 SQUARE = torch.linspace(-1, 1, 64).reshape(8, 8)
 
 
@@ -60,6 +61,48 @@ def through_a_view(x):
     return x.t().contiguous()
 
 
+def cached(x, y, i):
+    """A cache's new entries, and views of all of it."""
+    x.index_copy_(0, i, y[:2])
+    return x.t() @ x, x.unflatten(1, (2, 4)).sum(1)
+
+
+def cached_by_index(x, y, i):
+    x[:, i] = y[:, :2]
+    return x.sum(1)
+
+
+def decoded(x, y, i):
+    """Two caches and what is computed in between."""
+    x.index_copy_(0, i, y[:2] * 2)
+    scores = (x.t() @ x).softmax(-1)
+    y.index_copy_(1, i, scores[:6, :2])
+    return y @ scores
+
+
+def decoded_and_counted(x, y, count, i):
+    """The places are computed; all of them are checked before anything is written."""
+    x.index_copy_(0, i + count.long() * 0, y[:2])
+    count.add_(1)
+    return y.index_add_(0, i, x[:2]).sum()
+
+
+def added_and_read_before(x, y, i):
+    old = x.sum(1)
+    x.index_add_(0, i, y[:2])
+    return old, x.sum(1)
+
+
+def added_and_old_value_later(x, y, i):
+    old = x.clone()
+    x.index_add_(0, i, y[:2])
+    return old.mm(y.t()), x.sum(1)
+
+
+def from_itself(x, i):
+    x.copy_(x.index_copy(0, i, x[3:5]))
+
+
 def checked_later(x, y, i):
     x.mul_(2)
     return y[i] + 1
@@ -81,6 +124,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int | None]] = {
     "broadcast": (lambda x, y: x.mul_(y[0]), (A, B), 1),
     "row of itself": (lambda x: x.mul_(x[0].clone()), (A,), 0),
     "cast": (lambda x, y: x.copy_(y), (A.double(), B), 1),
+    "cached": (cached, (A, B, AT), 1),
+    "cached by index": (cached_by_index, (A, B, AT), 1),
+    "cached in a transposed one": (cached_by_index, (B.t(), A.t(), AT), 1),
+    "two caches": (lambda x, y, i: (x.index_fill_(0, i, 1.0), y.scatter_(1, i[None], 2.0)), (A, B, AT), 2),
+    "decoded": (decoded, (A, B, AT), 2),
+    "decoded and counted": (decoded_and_counted, (A, B, torch.ones(()), AT), 3),
+    "filled through a view": (lambda x, i: x.t().index_fill_(0, i, 1.0), (A, AT), 0),
+    "added, and read before": (added_and_read_before, (A, B, AT), 1),
+    "added, and the old value later": (added_and_old_value_later, (A, B, AT), None),
+    "from itself": (from_itself, (A, AT), None),
+    "masked": (lambda x, y: x.masked_scatter_(y > 0, y), (A, B), 1),
+    "all of it": (lambda x, y, i: x.copy_(x.index_add(0, i, y[:2])), (A, B, AT), 1),
     "checked later": (checked_later, (A, B, torch.tensor([1, 5])), 1),
 }  # fmt: skip
 
@@ -102,6 +157,27 @@ def test_meaning(name):
     torch.testing.assert_close(got, want)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(ours, eagers)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, args, _) in CASES.items() if args[-1] is AT])
+def test_writing_at_indices(name):
+    """The memory, the counters of versions and the errors are eager's, in each of several calls."""
+    fn, args, _ = CASES[name]
+    compiled = dovetail.compile(fn)
+    ours, theirs = ([a.clone() for a in args] for _ in range(2))
+    where = [a.data_ptr() for a in ours]
+    for _ in range(3):
+        torch.testing.assert_close(compiled(*ours), fn(*theirs))
+        torch.testing.assert_close(ours, theirs)
+        assert [a._version for a in ours] == [a._version for a in theirs]
+    assert [a.data_ptr() for a in ours] == where
+    beyond = torch.tensor([4, 9])
+    with pytest.raises((IndexError, RuntimeError)) as eager:
+        fn(*theirs[:-1], beyond)
+    with pytest.raises(type(eager.value)) as raised:
+        compiled(*ours[:-1], beyond)
+    assert str(raised.value) == str(eager.value)
+    torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("x", [torch.ones(()).expand(3), torch.ones(1, 8).expand(6, 8), torch.ones(6).unfold(0, 4, 1)])
