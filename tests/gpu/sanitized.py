@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import dovetail
-from tests.gpu import test_programs, test_scans
+from tests.gpu import test_programs, test_scans, test_scatter
 
 compiled = functools.partial(dovetail.compile, mode="max-autotune-no-cudagraphs")
 
@@ -26,6 +26,10 @@ def programs() -> Iterator[Callable[[], Any]]:
             yield functools.partial(compiled(fn), torch.randn(*sizes, device="cuda").to(dtype))
     for fn in test_scans.CASES.values():
         yield functools.partial(compiled(fn), torch.randn(300, 500, device="cuda"))
+    for fn in test_scatter.PROGRAMS.values():
+        for kind in ("all", "mostly one", "one"):
+            x = torch.randn(test_scatter.COUNT, test_scatter.WIDTH, device="cuda")
+            yield functools.partial(compiled(fn), x, test_scatter.places(kind))
     images = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout()
     yield _step(nn.Sequential(*images, nn.Linear(1800, 10)), torch.randn(5, 3, 32, 32, device="cuda"), 10)
     words = nn.Embedding(50, 33), nn.LayerNorm(33), nn.GELU(), nn.Linear(33, 50)
