@@ -176,14 +176,32 @@ def _embedding(make: Maker) -> Work:
     return Work(F.embedding, (places, table), (places, table), (table,))
 
 
-def _embedding_gradient(make: Maker) -> Work:
-    gradient = make.rows(1024)
-    places = make.places(50257, len(gradient))
+def _embedding_gradient(padding: float = 0.0) -> Callable[[Maker], Work]:
+    """`padding`: what part of the words is one word."""
 
-    def backward(gradient: Tensor, places: Tensor) -> Tensor:
-        return torch.ops.aten.embedding_dense_backward(gradient, places, 50257, -1, False)
+    def program(make: Maker) -> Work:
+        gradient = make.rows(1024)
+        places = make.places(50257, len(gradient))
+        places[: int(padding * len(places))] = 7
 
-    return Work(backward, (gradient, places), (gradient, places), (make.room(50257, 1024),))
+        def backward(gradient: Tensor, places: Tensor) -> Tensor:
+            return torch.ops.aten.embedding_dense_backward(gradient, places, 50257, -1, False)
+
+        return Work(backward, (gradient, places), (gradient, places), (make.room(50257, 1024),))
+
+    return program
+
+
+def _edges(make: Maker) -> Work:
+    """The sum at each of a graph's nodes over its ten edges or so."""
+    messages = make.rows(128)
+    nodes = len(messages) // 10
+    targets = make.places(nodes, len(messages))
+
+    def gathered(messages: Tensor, targets: Tensor) -> Tensor:
+        return messages.new_zeros(nodes, 128).index_add(0, targets, messages)
+
+    return Work(gathered, (messages, targets), (messages, targets), (make.room(nodes, 128),))
 
 
 # ---------------------------------------------------------------- optimizers
@@ -229,6 +247,8 @@ PROGRAMS: dict[str, Callable[[Maker], Work]] = {
     "every second column": _every_second,
     "padded images, 66x66": _padded,
     "embedding, 1024 wide": _embedding,
-    "gradient of an embedding": _embedding_gradient,
+    "gradient of an embedding": _embedding_gradient(),
+    "the same, half of it padding": _embedding_gradient(0.5),
+    "sums over edges, 128 wide": _edges,
     "Adam, 24 layers": _adam,
 }

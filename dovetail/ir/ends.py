@@ -2,7 +2,8 @@
 
     loop k < n:  s = sum(where(k < length[i], x[first[i] + k], 0))
 
-adds nothing from `length[i]` on. What a loop means is said by its range; that it may stop earlier is for code generators.
+adds nothing from `length[i]` on. What a loop means is said by its range; that it may stop earlier is for code
+generators.
 """
 
 from __future__ import annotations

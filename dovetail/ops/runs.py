@@ -4,11 +4,11 @@
     first[v] = searchsorted(sorted, v)
     out[v, c] = sum over k in first[v] .. first[v + 1] of element[order[k], c]
 
-The elements of a row are a run of the sorted order, in the order in which they were given: sums are the same in every
+The elements of a row are a run of the sorted order, in the order in which they were given: sums are the same in each
 call, which they are not where threads add to memory as they come. A run may be long, as that of a word which pads
-sentences. So each whole block of elements that belong to one row is summed by a group of its own, as is each whole block
-of such blocks, until there are few; another one joins the blocks of a run. A row adds what is in front of its blocks and
-behind them.
+sentences. So each whole block of elements that belong to one row is summed by a group of its own, as is each whole
+block of such blocks, until there are few; another one joins the blocks of a run. A row adds what is in front of its
+blocks and behind them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def pays(out: Spec, elements: Elements) -> bool:
     last = max(range(len(out.sizes)), key=lambda d: (-dims.typical(out.strides[d]), d))
     row = math.prod(dims.typical(n) for d, n in enumerate(out.sizes) if d not in elements.axes)
     rows = math.prod(dims.typical(out.sizes[d]) for d in elements.axes)
-    return last not in elements.axes and row >= ROW or row == 1 and rows <= ROWS_AN_ELEMENT * dims.typical(elements.count)
+    many = rows <= ROWS_AN_ELEMENT * dims.typical(elements.count)
+    return last not in elements.axes and row >= ROW or row == 1 and many
 
 
 #: The value of number k of a level, at a place of the result: an element, or what a block comes to.

@@ -95,7 +95,7 @@ class _Uses:
                 self.read[self.roots.get(name, name)].append(position)
             if isinstance(item, View):
                 self.fixed.add(item.result.name)
-            if isinstance(item, LibraryCall) and not isinstance(item.operator, Subprogram) and facts(item.operator).view:
+            elif isinstance(item, LibraryCall) and _is_view(item):
                 self.fixed |= set(reads(item))
 
     def place(self, old: Buffer, new: Buffer) -> int | None:
@@ -127,8 +127,12 @@ def _candidates(program: Program) -> dict[str, tuple[int, Buffer]]:
     return found
 
 
+def _is_view(call: LibraryCall) -> bool:
+    return not isinstance(call.operator, Subprogram) and facts(call.operator).view
+
+
 def _writes_into(item: Item, old: Buffer, roots: dict[str, str]) -> bool:
-    """Does the item call something that can write into its first argument, which is that input and no other's memory?"""
+    """Does the item call what can write into its first argument, which is that input and no other's memory?"""
     if not isinstance(item, LibraryCall) or _twin(item) is None or item.args[0] != BufferRef(old):
         return False
     others = reads(dataclasses.replace(item, args=item.args[1:]))

@@ -96,8 +96,7 @@ def test_meaning(name, block, few, wide, monkeypatch):
     monkeypatch.setattr(runs, "BLOCK", block)
     monkeypatch.setattr(runs, "FEW", few)
     monkeypatch.setattr(plan, "FLAT", 32 if wide else 1024)
-    fn, args = CASES[name]
-    args = [a for a in args if a is not None]
+    args = [a for a in CASES[name][1] if a is not None]
     before, program = _scheduled(name)
     want = CASES[name][0](*CASES[name][1])
     plain, arranged = evaluation.evaluate(before, args), evaluation.evaluate(program, args)
@@ -143,7 +142,7 @@ def test_a_row_takes_as_many_steps_as_it_has_elements():
     lambda x, i: x.new_zeros(1000, 2).index_add(0, i, x[:, :2]),  # short rows
     lambda x, i: x.new_zeros(33, 10).index_add(1, i, x.t()),  # rows across memory
     lambda x, i: x[:10].index_add(0, i, x),  # to what is not zero
-    lambda x, i: x.new_zeros(10, 28).scatter_add(0, i.expand(28, 28), x[:, :28]),  # elements that have rows of their own
+    lambda x, i: x.new_zeros(10, 28).scatter_add(0, i.expand(28, 28), x[:, :28]),  # each with rows of its own
 ])
 def test_left_to_the_library(fn):
     program = lowered(fn, _grad(28, 33), MIXED)

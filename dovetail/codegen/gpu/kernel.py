@@ -232,7 +232,7 @@ class _Kernel:
         self.reductions.results(loop)
 
     def steps(self, loop: Loop, axis: Axis) -> str:
-        """How many tiles a loop along the axis takes: all of them, or those until its end, the last one of the tile's."""
+        """How many tiles a loop takes: all of the axis, or those until its end, the last one of the tile's."""
         every, last = self.signature.extent(_tiles(axis)).lstrip("%"), end(loop)
         if last is None or axis.block > 1:
             return every
