@@ -75,7 +75,7 @@ def sums(emit: Emitter, out: Spec, elements: Elements) -> Value:
 
 def pays(out: Spec, elements: Elements) -> bool:
     """Is sorting faster than a library's kernel? On a GPU, for rows that memory likes."""
-    if out.device.type not in DEVICES or out.empty or elements.count == 0:
+    if out.device.type not in DEVICES or out.empty or not 0 < dims.typical(elements.count) < 1 << 31:
         return False
     last = max(range(len(out.sizes)), key=lambda d: (-dims.typical(out.strides[d]), d))
     row = math.prod(dims.typical(n) for d, n in enumerate(out.sizes) if d not in elements.axes)
@@ -94,7 +94,7 @@ class _Runs:
         self.sizes = [out.sizes[a] for a in elements.axes]
         self.rows = dims.product(self.sizes)
         self.columns = [d for d in range(len(out.sizes)) if d not in elements.axes]
-        self.dtype = opmath(out.dtype)
+        self.dtype = opmath(out.dtype) if out.dtype in build.FLOATS else torch.int64
         self.key, self.bias = _key(self.rows)
         self.sorted, self.order, self.first = self.sort()
 

@@ -15,7 +15,7 @@ from dovetail.ir import dims
 from dovetail.ir.loops import Const, Expr
 from dovetail.ops import build
 from dovetail.ops.build import const, where
-from dovetail.ops.emit import Emitter
+from dovetail.ops.emit import Emitter, ranges
 from dovetail.ops.indexing import INTEGER_INDICES, check, out_of_bounds
 from dovetail.ops.registry import Rows, opmath
 from dovetail.ops.runs import Elements, flat, pays, sums, unflat
@@ -30,8 +30,8 @@ FEW = 8
 
 def zeros(self: Value) -> bool:
     """Is it known that nothing else is there?"""
-    element = self.at((0,) * self.rank) if self.base is None and 0 not in self.sizes else None
-    return isinstance(element, Const) and element.value == 0
+    element = self.at(ranges(self.sizes, "i")) if self.base is None and 0 not in self.sizes else None
+    return isinstance(element, Const) and repr(element.value) in ("0", "0.0", "False")
 
 
 def few(count: Any) -> bool:

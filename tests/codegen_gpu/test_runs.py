@@ -58,6 +58,9 @@ CASES = {
     "index_add in the middle": (
         lambda x, i: x.new_zeros(3, 10, 32).index_add(1, i, x), (_grad(3, 28, 32), MIXED)
     ),
+    "short integers": (
+        lambda x, i: x.new_zeros(10, 33).index_add(0, i, x), ((_grad(28, 33) * 60).to(torch.int8), MIXED)
+    ),
     "integers": (lambda x, i: x.new_zeros(10, 33).index_add(0, i, x), ((_grad(28, 33) * 100).int(), MIXED)),
     "scatter_add": (
         lambda x, i: x.new_zeros(10, 33).scatter_add(0, i[:, None].expand(-1, 33), x), (_grad(28, 33), MIXED)
@@ -142,6 +145,7 @@ def test_a_row_takes_as_many_steps_as_it_has_elements():
     lambda x, i: x.new_zeros(1000, 2).index_add(0, i, x[:, :2]),  # short rows
     lambda x, i: x.new_zeros(33, 10).index_add(1, i, x.t()),  # rows across memory
     lambda x, i: x[:10].index_add(0, i, x),  # to what is not zero
+    lambda x, i: torch.arange(330.0).view(10, 33).index_add(0, i, x),
     lambda x, i: x.new_zeros(10, 28).scatter_add(0, i.expand(28, 28), x[:, :28]),  # each with rows of its own
 ])
 def test_left_to_the_library(fn):

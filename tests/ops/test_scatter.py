@@ -46,6 +46,10 @@ def test_embedding(padding):
 
 @pytest.mark.parametrize("fn", [
     lambda x, i: x.scatter_add(1, i[:, None], x),  # to what is not zero
+    lambda x, i: torch.arange(7.0).index_add(0, ROWS, x[:, 0]),
+    lambda x, i: torch.eye(3, 9).scatter(1, i[:, None], 2.0),
+    lambda x, i: torch.full((7,), -0.0).index_add(0, ROWS, x[:, 0]),
+    lambda x, i: torch.arange(7).unsqueeze(1).expand(7, 5).index_put([ROWS], i.new_ones(3, 5), True),
     lambda x, i: x.new_zeros(3, 9).scatter_add(1, torch.arange(9).expand(3, 9), x.repeat(1, 2)),  # many
     lambda x, i: x.new_zeros(4, 9).scatter_add(1, i[:, None], x),  # not all rows
     lambda x, i: x.new_zeros(7, 5).index_put([ROWS], x),
