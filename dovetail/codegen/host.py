@@ -240,12 +240,9 @@ class _Host:
         arguments = [a for group in batch.groups for a in self.given(self.kernels[group.name])]
         self.body.append(f"{kernel.symbol}({', '.join(arguments)})  # {batch.name}: {len(batch.groups)} at once")
 
-    def stores(self, item: Group | Batch | LibraryCall) -> bool:
-        """Does the item write to the caller's tensors?"""
-        found = any(b.kind == "input" for b in writes(item).values())
-        if found:
+    def stores(self, item: Group | Batch | LibraryCall) -> None:
+        if any(b.kind == "input" for b in writes(item).values()):
             self.changes()
-        return found
 
     def given(self, kernel: Kernel) -> list[str]:
         return [self.pointer(b) for b in kernel.pointers] + [self.size(s) for s in kernel.sizes]
@@ -262,7 +259,8 @@ class _Host:
             return
         function = self.constant(callee(call.operator), _operator_name(call.operator))
         text = f"{function}({', '.join(arguments)})"
-        if self.stores(call):
+        self.stores(call)
+        if any(b.kind == "input" for b in results):  # it has been written into
             self.body.append(text)
             return
         for buffer in results:

@@ -251,7 +251,7 @@ def view_kept_in_bounds(item: Any, scope: _Scope) -> Problems:
 def call_results_new(item: Any, scope: _Scope) -> Problems:
     """A library call's results start at offset 0 and nothing wrote them before, but for inputs that it writes into."""
     if isinstance(item, LibraryCall):
-        into = reads(item) if str(item.operator._schema.name).endswith("_") else {}
+        into = reads(item) if item.operator._schema.name.endswith("_") else {}
         for buffer in item.results:
             if buffer is None or buffer.kind == "input" and buffer.name in into:
                 continue

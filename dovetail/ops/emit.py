@@ -106,12 +106,16 @@ class Emitter:
         """`returned`: those of the operator's results, as they are, that outlive the program."""
         self.label, self.returned = label, returned
 
+    def outlives(self, spec: Any) -> bool:
+        """Is it a result of the operator that outlives the program?"""
+        return any(spec is s for s in self.returned)
+
     # ------------------------------------------------------------ names
 
     def buffer(self, spec: Spec) -> Buffer:
         name = f"b{self._buffers}"
         self._buffers += 1
-        kind = "output" if any(spec is s for s in self.returned) else "temporary"
+        kind = "output" if self.outlives(spec) else "temporary"
         return Buffer(name, spec.dtype, spec.device, spec.sizes, spec.strides, 0, kind)
 
     def group(self, outer: Indices, loops: tuple[Loop, ...]) -> None:

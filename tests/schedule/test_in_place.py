@@ -163,7 +163,7 @@ def test_meaning(name):
 def test_writing_at_indices(name):
     """The memory, the counters of versions and the errors are eager's, in each of several calls."""
     fn, args, _ = CASES[name]
-    compiled = dovetail.compile(fn)
+    compiled = dovetail.compile(fn, fullgraph=True)
     ours, theirs = ([a.clone() for a in args] for _ in range(2))
     where = [a.data_ptr() for a in ours]
     for _ in range(3):
