@@ -17,7 +17,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves opdb opdb-backward modules fuzz-python fuzz-aliasing fuzz-images fuzz-shapes fuzz-late fuzz-values lint format types clean
+.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-values fuzz-history growth lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -102,12 +102,40 @@ opdb: $(READY)
 opdb-backward: $(READY)
 	$(BIN)/python -m tests.opdb.sweep --backward $(ARGS)
 
+# Kernels that check themselves: the operator database, the fuzzers, whole models and the tests of this under
+# config.check_kernels. What is wrong is a KernelFault, or NaN. SAMPLES="" takes every sample of the database.
+SAMPLES ?= --samples 2
+test-checked: export DOVETAIL_CHECK_KERNELS = 1
+test-checked: $(READY)
+	@mkdir -p build && rm -f build/checked*.jsonl
+	$(BIN)/python -m pytest -q tests/codegen/test_checked.py tests/e2e tests/optim tests/symbolic tests/capture/test_transformers.py
+	$(BIN)/python -m tests.opdb.sweep $(SAMPLES) --out build/checked.jsonl $(ARGS)
+	$(BIN)/python -m tests.opdb.sweep $(SAMPLES) --backward --out build/checked_backward.jsonl $(ARGS)
+	$(BIN)/python -m tests.capture.module_sweep
+	$(BIN)/python -m tests.fuzz.check 0 2000
+	$(BIN)/python -m tests.fuzz.images
+	$(BIN)/python -m tests.fuzz.shapes --count 1000 --jobs 2
+	$(BIN)/python -m tests.fuzz.late --count 500 --jobs 2
+	$(BIN)/python -m tests.fuzz.values --count 500 --jobs 2
+	$(BIN)/python -m tests.fuzz.aliasing --count 5000 --jobs 2
+	$(BIN)/python -m tests.fuzz.python --count 2000 --jobs 2
+
 fuzz-python: $(READY)
 	$(BIN)/python -m tests.fuzz.python $(ARGS)
 
 # Training steps of random convolutional networks.
 fuzz-images: $(READY)
 	$(BIN)/python -m tests.fuzz.images $(ARGS)
+
+# Every operator of the database behind a convolution, where layouts are other than in eager.
+fuzz-layouts: $(READY)
+	$(BIN)/python -m tests.fuzz.layouts $(ARGS)
+
+# Which operators may be given other layouts, by experiment (with DOVETAIL_OPDB_DEVICE=cuda: on a GPU), and which
+# convolutions oneDNN computes right with the channels last.
+layouts: $(READY)
+	$(BIN)/python -m tests.layouts.table --samples 2 --write $(ARGS)
+	$(BIN)/python -m tests.layouts.convolutions
 
 fuzz-shapes: $(READY)
 	$(BIN)/python -m tests.fuzz.shapes --count 5000 --jobs 2 $(ARGS)
@@ -120,6 +148,15 @@ fuzz-values: $(READY)
 
 fuzz-aliasing: $(READY)
 	$(BIN)/python -m tests.fuzz.aliasing --count 20000 --jobs 2 $(ARGS)
+
+# What was compiled before must not show: the texts of all stages, then random calls beside eager.
+fuzz-history: $(READY)
+	$(BIN)/python -m tests.fuzz.history texts --processes 4
+	$(BIN)/python -m tests.fuzz.history steps --steps 20000 --jobs 2 $(ARGS)
+
+# Memory that stays of functions, recompilations, sizes and calls, at full size.
+growth: $(READY)
+	$(BIN)/python -m tests.e2e.growth $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -145,6 +145,12 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Give one of the right shape.",
             "torch.add(x, y, out=torch.empty(0))",
         ),
+        "object-from-graph": Code(
+            "calls a function marked with allow_in_graph that gives an object",
+            "It is called before there are values, and the object would keep what it was shown then.",
+            "Give tensors, numbers, and containers of them.",
+            "allow_in_graph(lambda x: SimpleNamespace(a=x + 1))",
+        ),
         "in-place-history": Code(
             "changes a view from outside in place, with a history of gradients",
             "The graph would have to become a part of the history of the tensor that it is a view of.",
@@ -665,6 +671,17 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "dovetail.mark_dynamic(x, 0)\nfor k in range(x.shape[0]):\n    x = x + k",
         ),
     },
+    "Checks of compiled code": {
+        "kernel-fault": Code(
+            "is compiled to something that reads or writes where it must not",
+            "Under the setting check_kernels each kernel compares every place that it reads or writes with the memory "
+            "that it was given, and each operator of PyTorch's is given only tensors of the sizes, strides, dtype and "
+            "device that the compiled program counts on. The message names the first difference. It is a bug of "
+            "Dovetail's: with the setting off, results may be wrong.",
+            "Report it, with the message; until it is mended, keep the line it names out of compiled functions.",
+            "DOVETAIL_CHECK_KERNELS=1 python script.py",
+        ),
+    },
     "Operators in functional form": {
         "higher-order-operator": Code(
             "uses an operator that takes functions",
@@ -701,12 +718,6 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "PyTorch would convert the result while writing it.",
             "Give a tensor of the result's dtype.",
             "torch.add(x, y, out=integers)",
-        ),
-        "out-resize": Code(
-            "gives out= a tensor of another shape",
-            "PyTorch would resize it, which changes the caller's tensor.",
-            "Give a tensor of the right shape.",
-            "torch.add(x, y, out=torch.empty(0))",
         ),
         "cpu-dtype": Code(
             "computes on a dtype that CPU kernels do not have",

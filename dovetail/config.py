@@ -70,10 +70,15 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
 SETTINGS: dict[str, Setting] = {
     s.name: s
     for s in (
-        Setting("recompile_limit", 8, (int,), "Entries a function may have; further misses run eagerly."),
-        Setting("suppress_errors", False, (bool,), "Run eagerly, with a warning, what cannot be compiled."),
+        Setting("recompile_limit", 8, (int,), "Entries a function may have for calls of one kind; more run eagerly."),
+        Setting("strict", False, (bool,), "Raise at internal errors and backends' instead of going on in eager mode."),
+        Setting("suppress_errors", False, (bool,), "Go on in eager mode at them all the same, under fullgraph too."),
         Setting("fallback_random", False, (bool,), "Random numbers equal to eager's, value by value, on GPUs too."),
         Setting("numerics", "default", (str,), "'eager' rounds at the same points as eager.", ("default", "eager")),
+        Setting(
+            "check_kernels", False, (bool,),
+            "Kernels check every access, and library calls what they are given; slow, and a KernelFault if wrong.",
+        ),
         Setting("compile_debug", False, (bool,), "Write every stage's text to a folder for each compilation."),
         Setting("debug_dir", "dovetail_debug", (str,), "The folder that compile_debug writes to."),
         Setting("capture_scalar_outputs", False, (bool,), "Keep what item() and tolist() give in the graph."),

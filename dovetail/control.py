@@ -13,7 +13,7 @@ import torch
 from dovetail.diagnostics.breaks import BREAKS
 from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import InvalidArgument
-from dovetail.ir import marks
+from dovetail.ir import marks, stores
 from dovetail.ir.marks import ErrorOnGraphBreak, Mark, original_of
 from dovetail.runtime.entry import REGISTRY
 from dovetail.runtime.entry_module import CompiledModule, disabled_module
@@ -233,6 +233,7 @@ def reset() -> None:
     REGISTRY.reset()
     RECORDS.clear()
     BREAKS.clear()
+    stores.empty()
 
 
 class set_stance:

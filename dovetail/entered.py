@@ -14,7 +14,7 @@ import torch
 from dovetail.ir import marks
 
 NOT_OURS = frozenset(("torch", "dovetail", *sys.stdlib_module_names)) - {"__main__"}
-PLAIN_CALL = torch.nn.Module.__call__
+PLAIN_CALL = torch.nn.Module._wrapped_call_impl  # `__call__`, unless the program has replaced that
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR  # a call runs none of their code
 

@@ -6,6 +6,7 @@
     │   └── GraphBreakError            the same under fullgraph=True
     ├── InternalError                  a bug of ours; names the stage that failed
     │   └── VerificationError          an IR broke its own rules between two stages
+    ├── KernelFault                    under the setting check_kernels: compiled code is wrong; which and where
     ├── SpecializedDimension           a dimension marked dynamic became a constant
     └── BackendError                   a custom backend raised; the original is the __cause__
 
@@ -113,6 +114,19 @@ class InternalError(DovetailError):
 
 class VerificationError(InternalError):
     """An intermediate program violates the rules of `ir/spec.py`."""
+
+
+class KernelFault(DovetailError):
+    """Compiled code does what it must not; `config.check_kernels` found it. Nothing goes on in eager mode after it.
+
+    `kernel` is the kernel or operator, `buffer` the tensor in question, `stack` the user's lines that it computes.
+    """
+
+    code = "kernel-fault"
+
+    def __init__(self, what: str, kernel: str, buffer: str, stack: tuple[Location, ...] = ()) -> None:
+        self.kernel, self.buffer, self.stack = kernel, buffer, stack
+        super().__init__(explained(self.code, what, CODES[self.code].remedy, stack))
 
 
 class SpecializedDimension(DovetailError):

@@ -14,7 +14,7 @@ from dovetail.bytecode.callees import with_wrapped_calls
 from dovetail.ir import marks
 
 NOT_OURS = frozenset(("torch", "dovetail", *sys.stdlib_module_names)) - {"__main__"}
-PLAIN_CALL = torch.nn.Module.__call__
+PLAIN_CALL = torch.nn.Module._wrapped_call_impl  # `__call__`, unless the program has replaced that
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 OTHERS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -45,7 +45,7 @@ class Frameless:
     def _plain_module(self, module: torch.nn.Module) -> Any:
         """Its forward, where calling the module does nothing else."""
         hooks = any(vars(module)[name] for name in HOOKS)
-        forward = type(module).forward
+        forward = inspect.getattr_static(type(module), "forward")
         if hooks or "forward" in vars(module) or type(module).__call__ is not PLAIN_CALL:
             return module
         return MethodType(self.plain(forward), module)

@@ -36,10 +36,12 @@ class Options:
     numerics: str = "default"  # or "eager": round where eager rounds
     fallback_random: bool = False
     recompile_limit: int = 8
-    suppress_errors: bool = False
+    strict: bool = False  # errors of ours and of backends are raised
+    suppress_errors: bool = False  # they are not, whatever `strict` and `fullgraph` say
     capture_scalar_outputs: bool = False  # what item() and tolist() give stays in the graph
     capture_dynamic_output_shape_ops: bool = True  # sizes that depend on values stay in the graph
     trace_numpy: bool = True  # NumPy's functions are part of graphs
+    check_kernels: bool = False  # every access against its buffer's extent, every library call against its promise
     debug_dir: str | None = None
     reorderable_logging_functions: frozenset[Any] = REORDERABLE
 
@@ -49,7 +51,7 @@ class Options:
 
 
 _NO_EFFECT_ON_CODE = frozenset(
-    {"debug_dir", "recompile_limit", "suppress_errors", "fullgraph", "reorderable_logging_functions"}
+    {"debug_dir", "recompile_limit", "strict", "suppress_errors", "fullgraph", "reorderable_logging_functions"}
 )
 
 #: What `dovetail.compile(options={...})` may set, and the types accepted.
@@ -57,6 +59,7 @@ USER_OPTIONS: dict[str, tuple[type, ...]] = {
     "numerics": (str,),
     "fallback_random": (bool,),
     "recompile_limit": (int,),
+    "strict": (bool,),
     "suppress_errors": (bool,),
 }
 

@@ -23,12 +23,12 @@ import torch.fx
 from dovetail.autograd import draws, partition, unrepeatable
 from dovetail.autograd.absent import tells_sizes, without
 from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
-from dovetail.codegen import cpu, gpu, host, staged
+from dovetail.codegen import checked, cpu, gpu, host, staged
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph, results_of, subprograms
-from dovetail.ir.captured import REPEATED, Captured, Continuation
+from dovetail.ir.captured import FAILED, REPEATED, Captured, Continuation
 from dovetail.ir.checks import OtherSizes, assumed
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
@@ -52,7 +52,7 @@ from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import gpu as gpu_runtime
 from dovetail.runtime import program as program_runtime
 from dovetail.runtime import staged as staged_runtime
-from dovetail.runtime.autograd import CompiledPair, differentiable, unless_hooked
+from dovetail.runtime.autograd import CompiledPair, differentiable, unheard, unless_hooked
 from dovetail.runtime.gpu.graphs import Recorder, aside
 from dovetail.runtime.gpu.rehearsal import rehearse
 from dovetail.runtime.listening import watcher
@@ -175,9 +175,11 @@ def _train(
         return graph
     once = unrepeatable(joint)
     replay = None if once else Replay(graph.forward, joint)
+    failed = graph.meta.get(FAILED, unheard)
     forward = recounted(without_autocast(forward), pair.forward, builder is build)
     partial = _partial(joint, pair, options, events, builder)
-    call = differentiable(joint, pair, CompiledPair(forward, backward, partial, replay, draws(pair.forward), once))
+    compiled = CompiledPair(forward, backward, partial, replay, draws(pair.forward), once, failed)
+    call = differentiable(joint, pair, compiled)
     returned, like = joint.aten.returned, results_of(joint.aten)
     call = handed_out(call, _again(graph), returned, joint.rewritten, fakes, like, watcher(joint))
     uncompiled = _uncompiled(graph)
@@ -277,7 +279,8 @@ def _build(
         batches = [item for item in scheduled.items if isinstance(item, Batch)]
         kernels |= {b.name: _generate(b.groups[0], options, many=True) for b in batches}
         memory = plan_memory(scheduled, HAS_OUT)
-        text = host.generate(scheduled, kernels, memory, consumes=eager is None)
+        writer = checked if options.check_kernels else host
+        text = writer.generate(scheduled, kernels, memory, consumes=eager is None)
     events.artifact("output_code", lambda: text.text)
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
@@ -295,6 +298,7 @@ def _build(
 def unrecorded(program: Program, options: Options, waits: str) -> str:
     """Why a GPU's program will have no CUDA graph; empty if it will."""
     why = "" if options.mode != WITHOUT_GRAPHS else "the mode has them off"
+    why = why or ("kernels are checked" if options.check_kernels else "")
     why = why or (f"{waits} finds out a size, and the program waits for the device to tell it" if waits else "")
     return why or ("several devices take part" if len(devices(program)) > 1 else unrecordable(program))
 

@@ -9,7 +9,6 @@ import importlib
 import inspect
 import os
 import traceback
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,26 +24,38 @@ from dovetail.config import config
 from dovetail.diagnostics import logs
 from dovetail.diagnostics.breaks import BREAKS
 from dovetail.diagnostics.dump import DumpSink
-from dovetail.diagnostics.events import CompileRecord, Events
+from dovetail.diagnostics.events import CompileRecord, Events, Sink
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
 from dovetail.entered import HOOKS, Entered
-from dovetail.errors import Unsupported
+from dovetail.errors import BackendError, Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
-from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, REPEATED, UNDONE, Captured, Continuation, varying_names
-from dovetail.ir.literals import error_in_words, in_words
+from dovetail.ir.captured import (
+    AGAIN,
+    ENTERED,
+    FAILED,
+    PLAIN,
+    REPEATED,
+    UNDONE,
+    Captured,
+    Continuation,
+    varying_names,
+)
+from dovetail.ir.literals import error_in_words, in_words, steady
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake.late import discovering
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
-from dovetail.runtime.entry_policy import EagerlyAfter
+from dovetail.runtime.entry_policy import REPORT, EagerlyAfter, warn_user
 from dovetail.runtime.gpu.workers import WORKERS
+from dovetail.runtime.nested import allowed
 from dovetail.runtime.program import undone
 from dovetail.runtime.undisturbed import undisturbed
 
 SETTINGS_OF_A_COMPILATION = (
-    "numerics", "fallback_random", "recompile_limit", "suppress_errors", "capture_scalar_outputs", "trace_numpy",
+    "numerics", "fallback_random", "recompile_limit", "strict", "suppress_errors", "capture_scalar_outputs",
+    "trace_numpy", "check_kernels",
 )  # fmt: skip
 
 
@@ -59,9 +70,11 @@ class Request:
     user_options: Mapping[str, Any] | None = None
     records: list[CompileRecord] | None = None  # where explain wants this request's compilations listed
     failures: list[Unsupported] | None = None
+    sinks: tuple[Sink, ...] = ()  # what else takes the texts of stages
     quiet: bool = False  # is what runs eagerly after all not worth a warning?
     rests: dict[Any, Dispatcher] = field(default_factory=dict, compare=False, repr=False)  # what follows graph breaks
-    unlike: set[int] = field(default_factory=set, compare=False, repr=False)  # functions whose late sizes are odd: ids
+    unlike: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)  # by functions' ids:
+    # other options, after what has failed with these
 
     @cached_property
     def frameless(self) -> Any:
@@ -128,28 +141,30 @@ class Request:
         varying: Varying = CONSTANT, recurs: bool = True,
     ) -> guards.Entry:  # fmt: skip
         """One run of the pipeline, reported as it goes."""
-        options = self.options()
-        if id(fn) in self.unlike:
-            options = replace(options, capture_dynamic_output_shape_ops=False)
+        options = replace(self.options(), **self.unlike.get(id(fn), {}))
         record = RECORDS.start(*describe(fn), index, reasons)
         kept = [records for records in (self.records, profiled(options.backend)) if records is not None]
         for records in kept:
             records.append(record)
         dump = DumpSink(options.debug_dir) if options.debug_dir else None
-        events = Events(record, [logs.LogSink(), *([dump] if dump else [])])
+        events = Events(record, [logs.LogSink(), *self.sinks, *([dump] if dump else [])])
         _log_recompile(record)
         try:
-            after = EagerlyAfter(fn, describe(fn)[0], logs.log, lambda: self.unlike.add(id(fn)))
+            after = self._after(fn, options)
             callables = {PLAIN: self.plain, ENTERED: self.entered, AGAIN: after}
             entry = self._plain_entry(fn) or _compile_entry(
                 fn, args, kwargs, options, events, self.rest, callables, varying, recurs,
             )  # fmt: skip
             for found in entry.captured.breaks:
                 message = f"graph break in {record.function}, {record.place}:\n{found.text()}"
-                BREAKS.meet(found.code, found.reason, found.stack, message)
+                new = BREAKS.meet(found.code, found.reason, found.stack, message)
+                if new and found.code == "internal-error" and not self.quiet:
+                    what = f"dovetail leaves an instruction of {self.where(fn)} to Python: {found.text()}"
+                    warn_user(_repro().told(what, (fn, args, kwargs), options, None, ()))
             if entry.captured.breaks and not hasattr(fn, "_dovetail_continuation"):
                 entry = replace(entry, call=to_the_end(entry.call))
             entry = guards.for_one_call(entry) if entry.once else entry
+            _told_to(after, entry.captured, fn, options)
             record.outcome = "compiled"
             if kept:
                 record.captured, record.sizes = entry.captured, guards.sizes_report(entry.captured)
@@ -157,10 +172,53 @@ class Request:
         except BaseException as error:
             record.outcome = f"failed in {events.current}: {error_in_words(error)}"
             _note_failure(error, events.current, record, self.failures)
+            if not isinstance(error, Unsupported):
+                _attach_report(error, events, fn, args, kwargs, options)
             raise
         finally:
             if dump is not None:
                 dump.finish(record)
+
+
+    def _after(self, fn: Any, options: Options) -> EagerlyAfter:
+        def give_up(changes: dict[str, Any]) -> None:
+            self.unlike.setdefault(id(fn), {}).update(changes)
+
+        return EagerlyAfter(fn, self.where(fn), options, logs.log, give_up, self.quiet)
+
+
+def _told_to(after: EagerlyAfter, captured: Captured, fn: Any, options: Options) -> None:
+    """What it needs when the graph raises. The captured region refers to it, so it must not refer to that."""
+    known, graph, place = weakref.ref(captured), captured.graph, describe(fn)
+
+    def inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        found = known()
+        return None if found is None else guards.real_inputs(found, fn, args, kwargs)
+
+    def report(stage: str, given: Any, error: BaseException) -> str:
+        return _repro().report(stage, error, place, None, options, graph, given)
+
+    after.inputs, after.graph, after.report = inputs, graph.forward, report
+
+
+def _attach_report(
+    error: BaseException, events: Events, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options
+) -> None:
+    """Let it say where it happened and how to see it again, if anybody asks. Nothing here refers to the error."""
+    stage, captured = events.current, events.captured
+
+    def report(error: BaseException) -> str:
+        graph = None if captured is None else captured.graph
+        given = () if captured is None else guards.real_inputs(captured, fn, args, kwargs)
+        return _repro().report(stage, error, describe(fn), (fn, args, kwargs), options, graph, given)
+
+    with contextlib.suppress(AttributeError):
+        setattr(error, REPORT, report)
+
+
+def _repro() -> Any:
+    # Nothing of it is needed while nothing fails.
+    return importlib.import_module("dovetail.diagnostics.repro")
 
 
 def _compile_entry(
@@ -173,14 +231,15 @@ def _compile_entry(
     pipeline = importlib.import_module("dovetail.pipeline")
     taken = guards.snapshot()
     captured = pipeline.trace(fn, args, kwargs, options, events, varying)
+    events.captured = captured
     rests = {name: rest(found) for name, found in captured.continuations.items()}
     after = callables[AGAIN]
     if options.backend in BUILT_IN:
         callables = {**callables, UNDONE: undone}
         captured.graph.meta[REPEATED] = AGAIN in captured.names
-    else:
-        callables = {name: made for name, made in callables.items() if name != AGAIN}
+        captured.graph.meta[FAILED] = after.failed
     rests |= {name: made for name, made in callables.items() if name in captured.names}
+    rests[AGAIN] = after  # the entry is used as long as it says so
     captured = replace(captured, names={**captured.names, **rests})
     once = captured.passing and not recurs and options.backend == "dovetail"
     if options.backend in BUILT_IN:
@@ -189,14 +248,19 @@ def _compile_entry(
             backend = _STAGES["eager" if once else options.backend](pipeline)
             with discovering(captured.sizes if captured.sizes is not None and captured.sizes.late else None):
                 graph = backend(captured.graph, fakes, options, events)
+            del captured.graph.meta[FAILED]
             if graph is captured.graph and not captured.repeatable:
                 raise Unsupported("data-dependent-size", "a graph that is not compiled would find out too late")
         except Exception as error:
             options = _with_fewer_sizes(fn, captured, options, events, error)
             return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs)
     else:
-        with events.stage("backend"):
-            graph = call_backend(options.backend, captured.graph, guards.real_inputs(captured, fn, args, kwargs))
+        try:
+            with events.stage("backend"), allowed():
+                graph = call_backend(options.backend, captured.graph, guards.inputs_shown(captured, fn, args, kwargs))
+        except (BackendError, Unsupported) as error:
+            options = _with_constants(captured, options, events, error)
+            return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs)
     if graph is captured.graph and not any(vars(graph)[name] for name in HOOKS):
         graph = graph.forward  # a graph is no module of the program's: hooks on every module are not for it
     graph = undisturbed(graph, captured.graph.graph)
@@ -210,14 +274,14 @@ def _compile_entry(
     events.artifact("guards", lambda: entry.text)
     if once:
         events.artifact("perf_hints", lambda: "runs operator by operator: what it stores keeps it from running again")
-    needs = (weakref.ref(after.needed),) if AGAIN in rests and captured.sizes and captured.sizes.late else ()
-    return replace(entry, once=once, needs=(*entry.needs, *needs))
+    return replace(entry, once=once, needs=(*entry.needs, weakref.ref(after.needed)))
 
 
 def _with_fewer_sizes(fn: Any, captured: Captured, options: Options, events: Events, error: Exception) -> Options:
     """The options to compile with after all. A mistake of ours with sizes costs compilations, not the program."""
     late = captured.sizes is not None and captured.sizes.late and options.capture_dynamic_output_shape_ops
-    if not late and (not captured.symbols or isinstance(error, Unsupported) or options.dynamic is False):
+    ours = not isinstance(error, Unsupported)
+    if not late and (not captured.symbols or not ours or options.dynamic is False) or ours and options.strict:
         raise error
     what = f"{events.current} failed with {'sizes that are found out' if late else 'symbolic ones'}"
     told = f"{what}: {type(error).__name__}: {error}{_place(error)}"
@@ -227,8 +291,18 @@ def _with_fewer_sizes(fn: Any, captured: Captured, options: Options, events: Eve
     else:
         name, place = describe(fn)
         aim = "without them" if late else "for constant sizes"
-        warnings.warn(f"dovetail compiles {name} ({place}) {aim}, since {told}. Please report it.", stacklevel=9)
+        warn_user(f"dovetail compiles {name} ({place}) {aim}, since {told}. Please report it.")
     return replace(options, **({"capture_dynamic_output_shape_ops": False} if late else {"dynamic": False}))
+
+
+def _with_constants(captured: Captured, options: Options, events: Events, error: Exception) -> Options:
+    """A user's backend that takes no symbolic sizes gets those of each call."""
+    varies = captured.symbols or any(type(given.fake) in (int, float) for given in captured.inputs)
+    if options.dynamic is False or not varies:
+        raise error
+    events.open.clear()
+    events.artifact("dynamic", lambda: f"the backend gets constant sizes: {error}")
+    return replace(options, dynamic=False)
 
 
 def _place(error: Exception) -> str:
@@ -255,11 +329,11 @@ def _bytecode(fn: Any, captured: Captured) -> str:
     rest = getattr(fn, "_dovetail_continuation", None)
     code = rest.points[-1].code if rest is not None else getattr(underlying(fn), "__code__", None)
     before = dis.Bytecode(code).dis() if code is not None else "(none)\n"
-    return f"ORIGINAL BYTECODE {describe(fn)[0]}\n{before}\nRESIDUAL PROGRAM\n{captured.residual}"
+    return f"ORIGINAL BYTECODE {describe(fn)[0]}\n{steady(before)}\nRESIDUAL PROGRAM\n{captured.residual}"
 
 
 def _table(graph: torch.fx.GraphModule) -> str:
-    rows = [(n.op, n.name, str(n.target), str(n.args), str(n.kwargs)) for n in graph.graph.nodes]
+    rows = [(n.op, n.name, *map(steady, map(str, (n.target, n.args, n.kwargs)))) for n in graph.graph.nodes]
     return "\n".join("  ".join(cell.ljust(24) for cell in row).rstrip() for row in rows)
 
 
@@ -323,7 +397,7 @@ def underlying(fn: Any) -> Any:
     """The Python function that runs when `fn` is called, as far as that can be told."""
     target = inspect.unwrap(fn.func if isinstance(fn, functools.partial) else fn)
     if isinstance(target, torch.nn.Module):
-        target = type(target).forward
+        target = inspect.getattr_static(type(target), "forward")
     return getattr(target, "__func__", target)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+os.environ.setdefault("DOVETAIL_STRICT", "1")  # read when dovetail is imported: what fails inside must not go unnoticed
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from opcode import EXTENDED_ARG, opname
 from types import CodeType
@@ -27,6 +26,7 @@ from dovetail.bytecode.opcodes import (
     TRUTH_TESTS,
     Arg,
 )
+from dovetail.ir.stores import Store, remembered
 
 Position = tuple[int | None, int | None, int | None, int | None]  # line, end line, column, end column
 
@@ -86,16 +86,16 @@ class Code:
         return None
 
 
-_cache: weakref.WeakValueDictionary[CodeType, Code]
-_strong: dict[CodeType, Code] = {}
+_known: weakref.WeakValueDictionary[CodeType, Code] = weakref.WeakValueDictionary()
+_latest = Store(5000)
 
 
 def decode(code: CodeType) -> Code:
-    """The decoded form of `code`; the same object every time."""
-    found = _strong.get(code)
+    """The decoded form of `code`; the same object as long as anybody has it."""
+    found = _known.get(code)
     if found is None:
-        found = _strong[code] = Code(code)
-    return found
+        found = _known[code] = Code(code)
+    return _latest.keep(code, found)
 
 
 def _fast_names(code: CodeType) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def _varint(first: int, rest: Any) -> int:
     return value
 
 
-@cache
+@remembered(5000)
 def flags(code: CodeType) -> tuple[bool, bool, bool]:
     """(*args?, **kwargs?, generator or coroutine?)"""
     bits = code.co_flags

@@ -19,8 +19,8 @@ import torch
 from dovetail.capture import growing
 from dovetail.capture.awaited import OPERATOR, computed_attribute
 from dovetail.capture.classstores import HEAP_TYPE, class_set_attr
-from dovetail.capture.definitions import rely_on_class, rely_on_no_shadow
-from dovetail.capture.scope import trusted
+from dovetail.capture.definitions import computes_class, rely_on_class, rely_on_no_shadow
+from dovetail.capture.trust import trusted
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, boolean
 from dovetail.capture.values.callables import (
     ClassValue,
@@ -29,9 +29,10 @@ from dovetail.capture.values.callables import (
     MethodValue,
     PyModuleValue,
     SuperValue,
+    is_renamed,
 )
 from dovetail.capture.values.containers import DictValue, TupleValue
-from dovetail.capture.values.descriptors import Placeholder, borrowed, kind_of
+from dovetail.capture.values.descriptors import Placeholder, borrowed, has_dict, kind_of
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ModuleValue, ObjectValue, TracebackValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
@@ -66,7 +67,7 @@ def generic_get_attr(s: Any, value: Value, name: str) -> Value:
 
 def object_get_attr(s: Any, value: Value, name: str) -> Value:
     special = SPECIAL.get(name)
-    if special is not None:
+    if special is not None and not (special is _class_of and computes_class(s, value)):
         found = special(s, value)
         if found is not None:
             return found
@@ -162,7 +163,9 @@ def _get_c_attribute(s: Any, value: Value, static: Any, name: str) -> Value:
     if reader is not None:
         return reader(s, value)
     try:
-        found = static.__get__(value.native())
+        native = value.native()
+        with torch.utils._python_dispatch._disable_current_modes():  # what a node has saved is a new tensor each time
+            found = static.__get__(native)
         if isinstance(value, ObjectValue) and value.source is not None and not isinstance(value, FunctionValue):
             return s.wrap(found, s.attr_source(value, name))
         return s.from_native(found)
@@ -253,7 +256,7 @@ def _class_of(s: Any, value: Value) -> Value:
 
 
 def _dict_of(s: Any, value: Value) -> Value | None:
-    has_one = isinstance(value, ObjectValue) and (value.cls.__dictoffset__ != 0 or isinstance(value, FunctionValue))
+    has_one = isinstance(value, ObjectValue) and (has_dict(value.cls) or isinstance(value, FunctionValue))
     return NamespaceValue(value) if has_one else None  # type: ignore[arg-type]
 
 
@@ -531,17 +534,16 @@ def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
                 s.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no setter")
             s.call(s.wrap(static.fset, None), value, new)
             return
-        setter = s.static(kind_of(static), "__set__")
-        if type(setter) is FUNCTION:
+        if type(setter := s.static(kind_of(static), "__set__")) is FUNCTION:
             s.call(s.wrap(setter, None), s.wrap(static, None), value, new)
             return
         if isinstance(value, TensorValue):
-            store = TENSOR_STORES.get(name)
-            if store is not None and store(s, value, new):
+            if (store := TENSOR_STORES.get(name)) is not None and store(s, value, new):
                 return
-        if not isinstance(value, ExceptionValue) and not (isinstance(value, TensorValue) and name == "grad"):
+        stored = isinstance(value, ExceptionValue) or is_renamed(value, name, new)
+        if not stored and not (isinstance(value, TensorValue) and name == "grad"):
             s.unsupported("attribute-store", f"cannot set {name!r} of {value.describe()}: native code stores it")
-    if static is MISSING and value.cls.__flags__ & HEAP_TYPE and value.cls.__dictoffset__ == 0:
+    if static is MISSING and value.cls.__flags__ & HEAP_TYPE and not has_dict(value.cls):
         _no_attribute(s, value, name)
     if new.cls is weakref.ref and value.source is not None:
         s.unsupported("weak-reference", f"a weak reference is stored on {value.describe()}, which is from outside")

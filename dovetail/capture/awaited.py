@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import types
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def of_call(function: Any, args: list[Any]) -> Any:
 
 def _of_known(function: Any, args: list[Any]) -> Any:
     real = function.real
-    if real in LOOKING_UP:
+    if any(real is each for each in LOOKING_UP):  # by identity: what it is may refuse to be compared
         return OPERATOR
     return of_instance(type(real))
 
@@ -75,7 +76,7 @@ def of_instance(cls: type) -> Any:
 
 
 def of_forward(cls: type) -> Any:
-    return getattr(getattr(cls, "forward", None), "__code__", None)
+    return getattr(inspect.getattr_static(cls, "forward", None), "__code__", None)
 
 
 AWAITED: tuple[tuple[type, Callable[[Any, list[Any]], Any]], ...] = (

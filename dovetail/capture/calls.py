@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import decimal
-from functools import cache
 from types import CodeType, FunctionType, GenericAlias
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 from dovetail.bytecode import decode
 from dovetail.bytecode.decode import flags
 from dovetail.capture import scalars, settled
+from dovetail.capture.arguments import fitted, led
 from dovetail.capture.definitions import rely_on_function
 from dovetail.capture.frame import Frame, GeneratorValue
 from dovetail.capture.known.table import (
@@ -34,6 +34,7 @@ from dovetail.capture.marked import call_marked
 from dovetail.capture.modules import call_module
 from dovetail.capture.scripted import call_scripted
 from dovetail.capture.torchtable import graph_functions, tensor_methods
+from dovetail.capture.trust import intact
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue
@@ -41,10 +42,12 @@ from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import function_parts
-from dovetail.ir import marks
+from dovetail.errors import NOWHERE, Unsupported
+from dovetail.ir import marks, recursion
 from dovetail.ir.literals import in_words
+from dovetail.ir.stores import remembered
 
-DEPTH_LIMIT = 120
+GROWN = 16  # frames at a time, for which there is room from the beginning
 
 
 def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -59,12 +62,12 @@ def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: di
             return call_marked(s, function, args, kwargs, found)
         handler = KNOWN.get(real)
         if handler is not None:
-            result = handler(s, args, kwargs)
+            result = handler(s, *(led(real, args, kwargs) if kwargs else (args, kwargs)))
             if result is not INLINE:
                 return result
         if real in s.options.reorderable_logging_functions:
             return KNOWN[CALL_LATER](s, [function, *args], kwargs)
-        if real in graph_functions():
+        if real in graph_functions() and intact(s, real):
             return s.torch_call(real, args, kwargs)
         standin = STANDINS.get(real)
         if standin is not None:
@@ -118,8 +121,12 @@ def _load_parts(s: Any, function: FunctionValue) -> None:
 
 def run_frame(s: Any, function: FunctionValue, values: dict[str, Any]) -> Value:
     """Run a function whose parameters are bound; a generator function gives its generator."""
-    if len(s.frames) >= DEPTH_LIMIT:
-        s.unsupported("recursion", f"calls nest more than {DEPTH_LIMIT} deep", "Compile the inner function instead.")
+    depth, limit = len(s.frames), recursion.of_program()
+    if depth >= limit:
+        reason = f"calls nest deeper than the {limit} frames that Python allows the program"
+        raise Unsupported("recursion", reason, stack=s.stack(), places=NOWHERE)
+    if depth % GROWN == GROWN - 1:
+        recursion.grow(GROWN)
     scope = s.scope(function.globals, function.globals.get("__name__"))
     frame = Frame(s, decode(function.code), scope, function)
     frame.locals = values
@@ -133,7 +140,7 @@ def run_frame(s: Any, function: FunctionValue, values: dict[str, Any]) -> Value:
     return frame.run_call()
 
 
-@cache
+@remembered(5000)
 def _parameters(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...], int, str | None, str | None]:
     """Positional names, keyword-only names, positional-only count, *args name, **kwargs name."""
     names, count, only = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
@@ -227,9 +234,11 @@ def call_known(s: Any, function: KnownValue, args: list[Value], kwargs: dict[str
     except TypeError:
         handler = None
     else:
+        standin = STANDINS.get(real)
+        if handler is not None or standin is not None:
+            args, kwargs = fitted(s, real, args, kwargs)
         if handler is not None:
             return handler(s, args, kwargs)
-        standin = STANDINS.get(real)
         if standin is not None:
             return s.call_function(s.wrap(standin, None), args, kwargs)
         if real in graph_functions() or isinstance(real, OPERATORS):
@@ -272,7 +281,7 @@ def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Valu
         native_args = [_folded(s, real, a) for a in args]
         native_kwargs = {k: _folded(s, real, v) for k, v in kwargs.items()}
     except NotNative:
-        if _may_refuse(real, args[-1]) and _known(args[0]):
+        if len(args) == 2 and not kwargs and _may_refuse(real, args[-1]) and _known(args[0]):
             return NOT_IMPLEMENTED  # an operator of a number or string does not know the other operand
         name = getattr(real, "__qualname__", None) or in_words(real)
         return s.unsupported(

@@ -10,6 +10,8 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
+from dovetail.capture import specials
+from dovetail.capture.arguments import fitted
 from dovetail.capture.awaited import remaining
 from dovetail.capture.breaks.remainders import construct
 from dovetail.capture.calls import fold
@@ -25,10 +27,11 @@ ABSTRACT = 1 << 20
 
 def call_class(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls = value.real
-    handler = KNOWN.get(cls)
+    handler, standin = KNOWN.get(cls), STANDINS.get(cls)
+    if handler is not None or standin is not None:
+        args, kwargs = fitted(s, cls, args, kwargs)
     if handler is not None:
         return handler(s, args, kwargs)
-    standin = STANDINS.get(cls)
     if standin is not None:
         return s.call_function(s.wrap(standin, None), args, kwargs)
     if cls in FOLDED or isinstance(cls, enum.EnumMeta):
@@ -57,9 +60,10 @@ def instantiate(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, 
         function = s.wrap(init, None)
         if instruction:
             values = {"made": made}
-            remaining(s, construct, values, function, lambda: s.call_function(function, [made, *args], kwargs))
+            found = remaining(s, construct, values, function, lambda: s.call_function(function, [made, *args], kwargs))
         else:
-            s.call_function(function, [made, *args], kwargs)
+            found = s.call_function(function, [made, *args], kwargs)
+        specials.result(s, made, "__init__", found)
     elif init is not object.__init__:
         _native_init(s, made, init, args, kwargs)
     elif (args or kwargs) and new is object.__new__:
@@ -70,7 +74,7 @@ def instantiate(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, 
 def _native_init(s: Any, made: Value, init: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
     handler = KNOWN.get(init)
     if handler is not None:
-        handler(s, [made, *args], kwargs)
+        handler(s, *fitted(s, init, [made, *args], kwargs))
     elif not isinstance(made, (ExceptionValue, TupleValue)):
         s.unsupported("native-init", f"{made.cls.__name__} is initialised by native code ({init!r})")
 

@@ -2,7 +2,8 @@
 
 A function that is inlined must keep its code and its defaults; a method, property or other descriptor that a class
 lookup found must stay what that lookup finds, and no attribute of the instance may hide it. Plain data in classes is
-guarded by its value where it is read. PyTorch and the standard library are taken to be constant.
+guarded by its value where it is read. The code of PyTorch and the standard library is taken to be constant; what
+their modules and classes have under a name is not (`trust.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dovetail.capture.scope import trusted
+from dovetail.capture.trust import changeable, trusted
 from dovetail.capture.values.base import MISSING
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue, real_dict
@@ -34,7 +35,7 @@ def rely_on_class(s: Any, classes: Iterable[type], name: str, found: Any) -> Non
         if base in s.made_classes:
             continue  # traced code made it
         raw = base.__dict__.get(name, ABSENT)
-        if not trusted(base.__module__):
+        if changeable(base):
             s.guard(s.bind(base), GuardKind.CLASS_DICT, (name, raw))
         if raw is not ABSENT:
             return
@@ -52,3 +53,8 @@ def rely_on_no_shadow(s: Any, value: Any, name: str) -> None:
         return
     if name not in real_dict(value.real):  # else the traced code has removed it
         s.guard(value.source, GuardKind.OWN_LACKS, name)
+
+
+def computes_class(s: Any, value: Any) -> bool:
+    """Does the value's class say itself what `__class__` is?"""
+    return s.static(value.cls, "__class__") is not object.__dict__["__class__"]

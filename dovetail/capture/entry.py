@@ -37,6 +37,7 @@ from dovetail.capture.session import Compiling, Session
 from dovetail.capture.sizes import Constants, bind_symbols, settle
 from dovetail.capture.tensors import placeholder_of
 from dovetail.capture.torchtable import remove_dead
+from dovetail.capture.trust import foreign
 from dovetail.capture.values.base import MISSING, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.containers import DictValue, TupleValue
@@ -245,12 +246,16 @@ def take_apart(fn: Any) -> Target:
     return Target(fn, None)
 
 
+CALLED = ("forward", "__call__", "_call_impl")  # what a call of a module leads to
+
+
 def _forward(module: torch.nn.Module) -> FunctionType | None:
     """`forward`, when calling the module does nothing else."""
     hooked = any(getattr(module, h) for h in HOOKS) or any(getattr(torch_module, h) for h in GLOBAL_HOOKS)
-    forward = type(module).forward
+    forward = inspect.getattr_static(type(module), "forward")
     own = "forward" in module.__dict__
-    plain = type(module).__call__ is PLAIN_CALL and not hooked and not own and isinstance(forward, FunctionType)
+    called = type(module).__call__ is PLAIN_CALL and not foreign(type(module)._call_impl)
+    plain = called and not hooked and not own and isinstance(forward, FunctionType)
     return forward if plain else None  # type: ignore[return-value]
 
 
@@ -258,7 +263,8 @@ def underlying(fn: Any) -> Any:
     """The Python function whose globals and cells the callable uses, if there is one."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    return getattr(fn, "__func__", fn) if not isinstance(fn, torch.nn.Module) else type(fn).forward
+    found = inspect.getattr_static(type(fn), "forward") if isinstance(fn, torch.nn.Module) else fn
+    return getattr(found, "__func__", found)
 
 
 # ---------------------------------------------------------------- parameters
@@ -277,9 +283,11 @@ def _trace(s: Session, target: Target, args: tuple[Any, ...], kwargs: Mapping[st
         return s.call_root(root, star.all(s), named)
     values, s.header = _bind(s, target, function, args, kwargs)
     if target.root is target.receiver:
-        s.static(type(target.root), "forward" if isinstance(target.root, torch.nn.Module) else "__call__")
+        for name in CALLED if isinstance(target.root, torch.nn.Module) else ("__call__",):
+            s.static(type(target.root), name)
     if isinstance(target.root, torch.nn.Module):
-        _no_hooks(s, values[next(iter(values))])
+        first = values[next(iter(values))]
+        _no_hooks(s, first.at(s, 0) if target.has_receiver and gathers(function) else first)
     return _run(s, function, values)
 
 
@@ -302,7 +310,7 @@ def _bind(
     bound = signature.bind(*full, **kwargs)
     bound.apply_defaults()
     parameters = list(signature.parameters.values())
-    gathered = parameters[0].kind is inspect.Parameter.VAR_POSITIONAL if target.has_receiver else False
+    gathered = target.has_receiver and gathers(function)
     values: dict[str, Value] = {}
     for position, parameter in enumerate(parameters):
         name, real = parameter.name, bound.arguments[parameter.name]
@@ -311,6 +319,11 @@ def _bind(
         else:
             values[name] = s.wrap(real, Arg(name))
     return values, _header(s, parameters[1:] if target.has_receiver and not gathered else parameters)
+
+
+def gathers(function: FunctionType) -> bool:
+    """Is the first argument one of `*args`?"""
+    return not function.__code__.co_argcount
 
 
 def _receiver(s: Session, real: tuple[Any, ...], source: Arg) -> Value:

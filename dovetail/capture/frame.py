@@ -111,7 +111,7 @@ class Frame:
                     "Compile the inner function instead.",
                 )
             except UNEXPECTED as error:
-                if not s.breaks:
+                if not s.breaks or s.options.strict:
                     raise
                 s.failure(error)
             if outcome is not None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from types import NoneType
 from typing import Any
 
+from dovetail.capture import specials
 from dovetail.capture.aliasing import rely_on_identity
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
-from dovetail.capture.values.containers import TupleValue
+from dovetail.capture.values.containers import SetValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -31,7 +32,7 @@ def hashable(s: Any, value: Value) -> Any:
     if isinstance(value, ArrayValue) and value.scalar:
         raise NotNative(value)  # a number that differs from call to call
     if value.type.__hash__ is None:
-        s.throw(TypeError, f"unhashable type: {value.type.__name__!r}")
+        s.throw(TypeError, f"unhashable type: {full_name(value.type)!r}")
     if isinstance(value, MethodValue):
         bound = _identity(s, value.receiver)  # methods are equal where this is one object, whatever its class says
         return MethodKey((hashable(s, value.function), bound if isinstance(value.receiver, Const) else id(bound)))
@@ -41,6 +42,19 @@ def hashable(s: Any, value: Value) -> Any:
     if isinstance(value, TupleValue):
         return tuple(hashable(s, item) for item in value.all(s))
     return _identity(s, value)
+
+
+def member(s: Any, value: Value) -> Any:
+    """The same for what a set is asked for: there a set stands for a frozenset of its items."""
+    if isinstance(value, SetValue) and value.type.__hash__ is None:
+        return value.key()
+    return hashable(s, value)
+
+
+def full_name(cls: type) -> str:
+    """What CPython's messages call a class: one written in C has its module in its name."""
+    heap = cls.__flags__ & 1 << 9 or cls.__module__ == "builtins"
+    return cls.__name__ if heap else f"{cls.__module__}.{cls.__name__}"
 
 
 def _identity(s: Any, value: Value) -> Any:
@@ -81,7 +95,8 @@ class UserKey:
 
     @classmethod
     def of(cls, s: Any, value: Value) -> Any:
-        return cls(s, value, s.call_method(value, "__hash__").native())
+        found = s.call(s.find_special(value, "__hash__"))
+        return cls(s, value, specials.result(s, value, "__hash__", found).native())
 
     def __hash__(self) -> int:
         return self.hash

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from dovetail.capture import scalars
+from dovetail.capture.hashing import member
 from dovetail.capture.keyed import KEYED
 from dovetail.capture.splices import Splices, real
 from dovetail.capture.values.base import MISSING, Const, Value, is_singleton
@@ -222,7 +223,9 @@ def holds(s: Any, container: DictValue | SetValue, key: Value) -> bool:
     known = in_set(s, container, key)
     if known is None and scalars.varies(key):
         known = scalars.contains(s, container.entries, key)
-    return container.has(s.hashable(key)) if known is None else known
+    if known is not None:
+        return known
+    return container.has(member(s, key) if isinstance(container, SetValue) else s.hashable(key))
 
 
 def entry(s: Any, container: DictValue, key: Value) -> Value | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from dovetail.capture.ranges import RangeIterator, SizeRange
-from dovetail.capture.values.base import Const, Raised, Value
+from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue, ViewValue
 from dovetail.capture.values.iterators import (
@@ -36,8 +37,11 @@ def iterate(s: Any, value: Value) -> Value:
             return native
     method = s.find_special(value, "__iter__")
     if method is not None:
-        return s.call(method)
-    if s.find_special(value, "__getitem__") is not None:
+        found = s.call(method)
+        if not isinstance(found, IteratorValue) and s.static(found.cls, "__next__") is MISSING:
+            s.throw(TypeError, f"iter() returned non-iterator of type {found.cls.__name__!r}")
+        return found
+    if s.static(value.cls, "__iter__") is MISSING and s.find_special(value, "__getitem__") is not None:
         return Indexing(value)
     return s.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
 
@@ -67,7 +71,7 @@ def set_entries(s: Any, values: Value) -> dict[Any, Value]:
     found: dict[Any, Value] = {}
     for item in s.unpack(values):
         found.setdefault(s.hashable(item), item)
-    return found if isinstance(values, DictValue) else _Listed(found)
+    return found if values.cls is dict else _Listed(found)
 
 
 class _Listed(dict[Any, Value]):
@@ -148,6 +152,13 @@ def step_or_raise(s: Any, iterator: Value) -> Value:
             "outside-iterator", f"a {iterator.cls.__name__} from outside is advanced", "Loop over a list or tuple."
         )
     return s.call(method)
+
+
+def each(s: Any, value: Value) -> Iterator[Value]:
+    """The items one by one, for what has an effect after each: an error may come after some."""
+    iterator = iterate(s, value)
+    while (item := step(s, iterator)) is not None:
+        yield item
 
 
 def unpack(s: Any, value: Value) -> list[Value]:

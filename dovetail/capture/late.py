@@ -21,7 +21,7 @@ from dovetail.capture.graphnumbers import in_graph
 from dovetail.capture.overrides import PLAIN
 from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import Const, Value, boolean
-from dovetail.capture.values.containers import ListValue, TupleValue
+from dovetail.capture.values.containers import ListValue, SliceValue, TupleValue
 from dovetail.capture.values.scalar import Claim, GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir import dims
@@ -83,7 +83,7 @@ def refuse_unread(s: Any) -> None:
 
 def _note(table: Any, size: Any, node: Node, place: int | None) -> None:
     dim = size.node.dim if isinstance(size, torch.SymInt) else size
-    for symbol in dims.symbols(dim) & table.sizes.late.keys() - table.late.keys():
+    for symbol in sorted(dims.symbols(dim) & table.sizes.late.keys() - table.late.keys()):
         if dim is dims.of_symbol(symbol):
             table.late[symbol] = node, place
 
@@ -185,6 +185,15 @@ def compare(s: Any, sign: str, left: Any, right: Any) -> Value | None:
     return Claim(sign, left, right, claim) if known is None else boolean(known)
 
 
+def claimed(s: Any, value: Any) -> Value | None:
+    """`bool(value)` that nobody knows yet."""
+    if isinstance(value, Claim):
+        return value if truth(s, value) is None else None
+    if not isinstance(value, GraphNumber) or value.dim is None or truth(s, value) is not None:
+        return None
+    return compare(s, "!=", value, Const(0))
+
+
 def truth(s: Any, value: Any) -> bool | None:
     """Of a claim, or of a size; None where the facts leave it open."""
     if isinstance(value, Claim):
@@ -268,6 +277,23 @@ def part(s: Any, tensor: Any, index: Any) -> Value | None:
         return None
     row = s.torch_method("select", [tensor, Const(0), number], {})
     return s.get_item(row, TupleValue(rest)) if rest else row  # type: ignore[no-any-return]
+
+
+def bounds(s: Any, index: Any) -> Any:
+    """The index with numbers for the tensors that bound its slices; None where there are none."""
+    given = index.all(s) if isinstance(index, TupleValue) else [index]
+    if not any(isinstance(p, TensorValue) for v in given if isinstance(v, SliceValue) for p in _parts(v)):
+        return None
+    found = [SliceValue(*(_bound(s, p) for p in _parts(v))) if isinstance(v, SliceValue) else v for v in given]
+    return TupleValue(found) if isinstance(index, TupleValue) else found[0]
+
+
+def _parts(value: SliceValue) -> tuple[Any, Any, Any]:
+    return value.start, value.stop, value.step
+
+
+def _bound(s: Any, value: Any) -> Any:
+    return s.torch_method("item", [value], {}) if isinstance(value, TensorValue) else value
 
 
 def _place(s: Any, value: Any) -> Value | None:

@@ -10,10 +10,14 @@ from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any
 
+from torch.utils._python_dispatch import _disable_current_modes
+
 from dovetail.capture.comptime import ComptimeContext
 from dovetail.capture.values.base import FALSE, MISSING, NONE, NotNative, Value
-from dovetail.capture.values.callables import FunctionValue
+from dovetail.capture.values.callables import FunctionValue, KnownValue
 from dovetail.capture.values.containers import ListValue
+from dovetail.capture.values.iterators import IteratorValue
+from dovetail.capture.values.objects import ObjectValue
 from dovetail.errors import Unsupported
 from dovetail.ir.marks import Mark
 
@@ -27,7 +31,13 @@ def _name(function: Any) -> str:
 
 
 def _allow(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
-    return s.torch_call(function.real, args, kwargs)
+    result = s.torch_call(function.real, args, kwargs)
+    if type(result) in (KnownValue, ObjectValue, FunctionValue) or isinstance(result, IteratorValue):
+        s.unsupported(
+            "object-from-graph", f"{_name(function)} is marked with allow_in_graph, and gives a {result.cls.__name__}",
+            "Give tensors, numbers, and containers of them.",
+        )  # fmt: skip
+    return result
 
 
 def _disallow(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
@@ -52,7 +62,8 @@ def _constant(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) ->
     key = (function.real, tuple(map(id, native)), tuple((k, id(v)) for k, v in named.items()))
     if key not in s.constants:
         try:
-            s.constants[key] = (function.real(*native, **named), native, named)
+            with _disable_current_modes():  # it may make tensors
+                s.constants[key] = (function.real(*native, **named), native, named)
         except Exception as error:  # the program's own: eager raises it at this call
             return s.throw_native(error)
     return s.wrap(s.constants[key][0], None)

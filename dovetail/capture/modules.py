@@ -9,17 +9,18 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from dovetail.capture.awaited import of_forward, of_method
+from dovetail.capture.trust import foreign
 from dovetail.capture.values.base import Value
 from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import ModuleValue, real_dict
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Global
+from dovetail.ir.source import Attr
 
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 GLOBAL_HOOKS = (
     "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
 )  # fmt: skip
-PLAIN_CALL = torch.nn.Module.__call__
+PLAIN_CALL = torch.nn.Module._wrapped_call_impl  # `__call__`, unless the program has replaced that
 PEER_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule")
 SCRIPT_REMEDY = "Use the Python module or function that it was made from."
 
@@ -48,7 +49,7 @@ def _rely_on_no_hooks(s: Any, value: ModuleValue) -> None:
             s.guard(Attr(value.source, hook), GuardKind.LENGTH, 0)  # type: ignore[arg-type]
     for hook in GLOBAL_HOOKS:
         if id(shared[hook]) not in s.cache:
-            s.guard(Global(hook, torch_module.__name__), GuardKind.LENGTH, 0)
+            s.guard(s.bind(shared, torch_module.__name__).item(hook), GuardKind.LENGTH, 0)
 
 
 def call_module(s: Any, value: ModuleValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -60,7 +61,7 @@ def call_module(s: Any, value: ModuleValue, args: list[Value], kwargs: dict[str,
         s.unsupported("script-code", f"{value.describe()} is a ScriptModule: it does not run as Python", SCRIPT_REMEDY)
     method = s.static(value.cls, "__call__")
     if method is PLAIN_CALL:
-        if not _hooked(s, value):
+        if not _hooked(s, value) and not foreign(s.static(value.cls, "_call_impl")):
             _rely_on_no_hooks(s, value)
             return s.get_attr(value, "forward").call(s, args, kwargs)
         return _instead_of_forward(s, value, s.get_attr(value, "_call_impl")).call(s, args, kwargs)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dovetail.capture import counters, indexed, overrides, rows, scalars, settled
+from dovetail.capture import counters, indexed, overrides, rows, scalars, settled, specials
 from dovetail.capture.aliasing import rely_on_difference, same_number, same_varying
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import contain, decide, equate, measure, operate, operate_in_place, outlast
@@ -337,7 +337,7 @@ def truth(s: Any, value: Value) -> bool:
             call = functools.partial(s.call, method)
             rest = decide if name == "__bool__" else outlast
             result = remaining(s, rest, {}, method, call) if instruction else call()
-            return bool(result.native())
+            return bool(specials.result(s, value, name, result).native())
     return True
 
 
@@ -377,7 +377,8 @@ def length(s: Any, value: Value) -> Value:
     method = s.find_special(value, "__len__")
     if method is None:
         return s.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
-    return remaining(s, measure, {}, method, lambda: s.call(method)) if instruction else s.call(method)
+    found = remaining(s, measure, {}, method, lambda: s.call(method)) if instruction else s.call(method)
+    return specials.result(s, value, "__len__", found)
 
 
 def _overrides(s: Any, value: ObjectValue, name: str) -> bool:

@@ -195,7 +195,7 @@ class _Probe(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         cls.seen = function
-        return NotImplemented if function is None else torch.zeros(())
+        return NotImplemented if function is None else torch.zeros((), device="cpu")
 
 
 def _reported(function: Callable[..., Any], *args: Any) -> Any:
@@ -206,7 +206,7 @@ def _reported(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _reports() -> dict[tuple[Any, bool], Any]:
-    probe, other = torch.zeros(1).as_subclass(_Probe), 1
+    probe, other = torch.zeros(1, device="cpu").as_subclass(_Probe), 1
     found: dict[tuple[Any, bool], Any] = {}
     names = "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift lt le eq ne gt ge"
     in_place = "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift"

@@ -434,7 +434,7 @@ class Rebuilder:
         return self.local(f"{self.expr(value.base)}.__dict__")
 
     def view(self, value: ViewValue) -> str:
-        return self.local(f"{self.expr(value.base)}.{value.kind}()")
+        return self.start(value, f"{self.expr(value.base)}.{value.kind}()")
 
 
 def _untouched(value: Any) -> bool:

@@ -21,7 +21,9 @@ from dovetail.ir.source import Computed, Source
 
 def read(s: Any, tensor: TensorValue, index: Value) -> Value | None:
     """`tensor[index]`; None where the graph must do it."""
-    known = len(s.parts)
+    known, bounded = len(s.parts), late.bounds(s, index)
+    if bounded is not None:
+        return s.get_item(tensor, bounded)  # type: ignore[no-any-return]
     found = part(s, tensor, index)
     if found is None:
         return _selected(s, tensor, index) or late.part(s, tensor, index)
@@ -32,6 +34,10 @@ def read(s: Any, tensor: TensorValue, index: Value) -> Value | None:
 
 def store(s: Any, tensor: TensorValue, index: Value, value: Value) -> bool:
     """`tensor[index] = value`; False where the graph must do it."""
+    bounded = late.bounds(s, index)
+    if bounded is not None:
+        s.set_item(tensor, bounded, value)
+        return True
     given = [v for v in (tensor, value) if isinstance(v, TensorValue)]
     if torch.is_grad_enabled() and any(v.fake.requires_grad for v in given):
         return False  # the whole tensor gets a history

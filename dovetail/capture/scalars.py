@@ -207,7 +207,10 @@ def text(s: Any, value: Any, spec: str, function: Any) -> Value | None:
         return None
     if type(value.real) is str and function in (str, format) and not spec:
         return value
-    made = format(value.real if spec else function(value.real), spec)
+    try:
+        made = format(value.real if spec else function(value.real), spec)
+    except ValueError as error:  # too many digits
+        s.throw_native(error)
     inner, parts = ("{}", [value]) if spec else ("{}({})", [s.bind(function), value])
     return computed(s, f"{{}}({inner}, {braced(repr(spec))})", [s.bind(format), *parts], made, True)
 

@@ -6,16 +6,10 @@ import builtins
 import sys
 from typing import Any
 
+from dovetail.capture.trust import rely_on_entry, trusted
 from dovetail.capture.values.base import MISSING, Value
-from dovetail.ir.source import Global, Source
-
-# Code of these packages is taken to be constant: their globals are not guarded.
-TRUSTED = frozenset({"torch", "dovetail", *sys.stdlib_module_names}) - {"__main__"}
-
-
-def trusted(module: str) -> bool:
-    """Is the module part of the standard library or of PyTorch?"""
-    return module.partition(".")[0] in TRUSTED
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Global, Globals, Source
 
 
 class Scope:
@@ -46,12 +40,22 @@ class Scope:
         if found is None:
             if name in self.table:
                 found = s.wrap(self.table[name], self.source(s, name))
+                if self.trusted:
+                    rely_on_entry(s, self.table, self.module or "", name, self.table[name])
             elif name in self.builtins:
+                self._rely_on_absence(s, name)
                 found = s.wrap(self.builtins[name], None)
+                rely_on_entry(s, self.builtins, "builtins", name, self.builtins[name])
             else:
                 return None
             self.values[name] = found
         return None if found is MISSING else found
+
+    def _rely_on_absence(self, s: Any, name: str) -> None:
+        """No global hides the builtin."""
+        if not self.trusted:
+            table = s.bind(self.table, "globals") if self.module is None else Globals(self.module)
+            s.guard(table, GuardKind.CONTAINS, (name, False))
 
     def store(self, s: Any, name: str, value: Any) -> None:
         self.values[name] = value

@@ -182,10 +182,11 @@ class Session:
 
     def places(self) -> tuple[tuple[int, bool], ...]:
         """Where the graph could end now, outermost frame first; see `Unsupported.places`."""
-        count = len(self.frames)
-        while count > 1 and self.frames[count - 1].scope.module in ONE_STEP:
+        reach = next((k for k, f in enumerate(self.frames) if k and not f.direct), len(self.frames))
+        count = reach
+        while count > 1 and _one_step(self.frames[count - 1].scope.module or ""):
             count -= 1
-        return tuple((f.tick, f.direct) for f in self.frames[:count])
+        return tuple((f.tick, f.direct) for f in (self.frames if count == reach else self.frames[:count]))
 
     def release_replaced(self) -> None:
         for member in self.replaced:
@@ -332,7 +333,12 @@ class Session:
     tensor_result = tensors.tensor_result
 
 
-#: Modules that have nothing for a graph: where one would end inside, plain Python makes the whole call.
+def _one_step(module: str) -> bool:
+    return module in ONE_STEP or module.startswith("torch._higher_order_ops.")
+
+
+#: Modules that have nothing for a graph: where one would end inside, plain Python makes the whole call. So it does of
+#: torch.cond and its like, which do something else where they are told that they are being compiled.
 ONE_STEP = frozenset(("random", "json", "json.encoder", "json.decoder", "statistics", "tempfile", "uuid", "shutil"))
 
 _DETAILED = MappingProxyType(

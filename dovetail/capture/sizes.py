@@ -362,10 +362,10 @@ def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: 
     try:
         _with_numbers(s, function, args, kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, NotImplementedError) as shown:
-        for symbol in involved:
+        for symbol in sorted(involved):
             s.table.sizes.value(s.table.symbols[symbol].dim)
         return shown
-    known = [s.table.symbols[symbol] for symbol in involved]
+    known = [s.table.symbols[symbol] for symbol in sorted(involved)]
     for marked in (k for k in known if k.marked):
         raise SpecializedDimension(marked.source.name(), marked.size, s.user_line())
     operation = getattr(function, "__name__", str(function))
@@ -390,7 +390,7 @@ def _refused(s: Any, function: Any, error: Exception) -> Unsupported:
 
 
 def _names(s: Any, symbols: set[Symbol]) -> list[str]:
-    known = [s.table.symbols[symbol] for symbol in symbols]
+    known = [s.table.symbols[symbol] for symbol in sorted(symbols)]
     return [n for k in known for n in k.names or _leaves(k.source)]
 
 

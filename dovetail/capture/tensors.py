@@ -19,12 +19,14 @@ import numpy
 import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
+from torch.utils import _pytree as pytree
 
-from dovetail.capture import counters, grads, graphnumbers, late, numpynumbers, overrides, sizes, tensornumbers
+from dovetail.capture import counters, grads, graphnumbers, hooks, late, numpynumbers, overrides, sizes, tensornumbers
 from dovetail.capture.offsets import refuse_outside
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
 from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
+from dovetail.capture.trust import intact, replaced_operator
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, NotNative, Value, boolean
 from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
@@ -35,6 +37,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
+from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.full import NoShapeRule
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.retry import symbolically
@@ -54,7 +57,7 @@ def number_node(s: Any, value: ScalarValue) -> torch.fx.Node:
 
 def placeholder_of(s: Any, source: Source) -> torch.fx.Node:
     name = re.sub(r"\W+", "_", source.name()).strip("_").lower()[:40] or "arg"
-    name = f"arg_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
+    name = f"arg_{name}" if name[0].isdigit() or keyword.iskeyword(name) or name == "self" else name
     name = name if name not in s.input_names else f"{name}_{len(s.input_names)}"
     s.input_names.add(name)
     first = next(iter(s.root.nodes), None)
@@ -88,6 +91,10 @@ def lacks_fake(target: Any) -> bool:
 
 def torch_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """One `call_function` node."""
+    replaced = replaced_operator(s, target, args, TensorValue)
+    if replaced is not None:
+        method, given = replaced
+        return s.call(method, *given)
     if overrides.active(s, (*args, *kwargs.values())):
         return overrides.overridden(s, target, args, kwargs, lambda: _plain_call(s, target, args, kwargs))
     return _plain_call(s, target, args, kwargs)
@@ -106,20 +113,20 @@ def _plain_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: d
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
     fakes, fake_kwargs = [p[1] for p in pairs], {k: p[1] for k, p in named.items()}
     versions = _versions(args, kwargs)
-    if isinstance(fake_kwargs.get("out"), torch.Tensor):
-        _check_out(s, target, fakes, fake_kwargs)
     with late.found_by(s):
         result = run_native(s, target, fakes, fake_kwargs)
+    if fake_kwargs.get("out") is not None:
+        versions = _written(s, target, fake_kwargs["out"], result, versions)
     node = s.graph.create_node("call_function", target, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
     return _record(s, node, result, versions)
 
 
-def _check_out(s: Any, target: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> None:
-    """`out=` must have the result's shape: otherwise PyTorch resizes, warns or refuses, by operator."""
-    given = kwargs["out"]
-    result = run_native(s, target, args, {k: v for k, v in kwargs.items() if k != "out"})
-    if not isinstance(result, torch.Tensor) or result.shape != given.shape:
-        s.unsupported("resized-output", "out= is a tensor of another shape than the result", "Give one of its shape.")
+def _written(s: Any, target: Any, out: Any, result: Any, versions: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+    """The versions, so that all of `out=` counts as changed. It is the result, except where PyTorch ignores it."""
+    outs = pytree.tree_leaves(out)
+    if list(map(id, pytree.tree_leaves(result))) != list(map(id, outs)):
+        s.unsupported("no-shape-rule", f"what {target.__name__} does with out= cannot be predicted", "Use its result.")
+    return [(fake, -1 if any(fake is o for o in outs) else version) for fake, version in versions]
 
 
 def torch_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -233,6 +240,7 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
         late.note(s, node, result)
         late.refuse_unread(s)
     if isinstance(result, torch.Tensor):
+        _refuse_own_kind(s, node, result)
         found = s.by_fake.get(id(result))
         if found is None:
             found = s.by_fake[id(result)] = TensorValue(node, result)
@@ -251,6 +259,18 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
         kind = type(result)
         return ListValue(items) if kind is list else TupleValue(items, kind)
     return s.from_native(result)
+
+
+def _refuse_own_kind(s: Any, node: torch.fx.Node, result: torch.Tensor) -> None:
+    """A tensor class of the user's that holds fakes would hold them for ever: it computes what it is shown."""
+    kind = type(result)
+    if kind is not torch.Tensor and kind is not FakeTensor and overrides.keeps_python_keys(kind):
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "a function")
+        s.unsupported(
+            "tensor-subclass",
+            f"{name} gives a {kind.__name__}, a tensor class that handles operators itself (__torch_dispatch__)",
+            "Make it outside the compiled function.",
+        )
 
 
 ARGUMENTS = (str, int, float, complex, torch.dtype, torch.device, torch.layout, range)
@@ -279,7 +299,8 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     if isinstance(value, Const):
         value = numpynumbers.plain(value)
         if varies(value) and value.cls is not str:
-            plain = type(value) is not sizes.SizeValue and s.graph is s.root
+            fixed = callable(s.options.backend) and s.options.dynamic is False  # it made constants of them
+            plain = type(value) is not sizes.SizeValue and s.graph is s.root and not fixed
             if plain and numbers and is_representable(s, value):
                 return number_node(s, value), value.real
             dim = sizes.as_argument(s, value)
@@ -322,10 +343,17 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     return native, native
 
 
+#: The number or text that an object of a class below these holds, as the members of enumerations do: the graph is text.
+HELD: dict[type, Callable[[Any], Any]] = {
+    int: int.__index__, float: float.__float__, complex: complex.__complex__, str: str.__str__,
+}  # fmt: skip
+
+
 def _of_python(s: Any, native: Any) -> Any:
-    """One of NumPy's numbers as Python's, if PyTorch takes both for the same."""
+    """One of NumPy's numbers as Python's, if PyTorch takes both for the same; what an enumeration's member holds."""
     if not isinstance(native, numpy.generic):
-        return native
+        kind = next((k for k in HELD if isinstance(native, k) and type(native) not in (k, bool)), None)
+        return native if kind is None else HELD[kind](native)
     if isinstance(native, (numpy.bool_, numpy.complex64)):
         s.unsupported("graph-argument", f"PyTorch makes something of its own of a {type(native).__name__} of NumPy's")
     return native.item()
@@ -359,7 +387,7 @@ def _plain_attribute(s: Any, value: TensorValue, name: str) -> Value:
         return s.unsupported("tensor-attribute", "the code reads the attribute dictionary of a tensor")
     method = getattr(torch.Tensor, name, None)
     own = static is next((c.__dict__[name] for c in torch.Tensor.__mro__ if name in c.__dict__), None)
-    if own and method in tensor_methods():
+    if own and method in tensor_methods() and intact(s, method):
         return MethodValue(KnownValue(method), value)
     if name in GRAPH_ATTRIBUTES:
         return _graph_attribute(s, value, name)
@@ -460,12 +488,14 @@ def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | No
 
 
 def _item(s: Any, value: TensorValue) -> Value | None:
+    if s.options.capture_scalar_outputs and (size := late.item(s, value)) is not None:
+        return size  # which may be more than a number: a size
     made = graphnumbers.item(s, value) or counters.number(s, value) or tensornumbers.item(s, value)
     return made or late.item(s, value)
 
 
 def _listed(s: Any, value: TensorValue) -> Value | None:
-    return graphnumbers.listed(s, value) or late.listed(s, value, lambda v, k: s.get_item(v, Const(k)))
+    return late.listed(s, value, lambda v, k: s.get_item(v, Const(k))) or graphnumbers.listed(s, value)
 
 
 def _len(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -514,6 +544,7 @@ METHODS: dict[str, Callable[..., Value]] = {
     "tolist": _data_dependent("tolist", _listed),
     "__len__": _len,
     "new": _new,
+    "register_hook": lambda s, v, args, kw: hooks.register(s, v, args, kw),
     "backward": lambda s, v, args, kw: grads.backward(s, [v, *args], kw),
     "__iter__": _iter,
     "__bool__": _bool,

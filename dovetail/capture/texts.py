@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import scalars, settled
+from dovetail.capture import scalars, settled, specials
 from dovetail.capture.operators import native_call
 from dovetail.capture.values.base import Const, NotNative, Value
 from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue
@@ -29,7 +29,8 @@ def to_string(s: Any, value: Value, spec: str, function: Callable[..., str] = st
         if isinstance(value, (TensorValue, GraphNumber)):
             return _formatted_later(s, value, spec)
         if type(s.static(value.cls, "__format__")) is FUNCTION:
-            return s.call_method(value, "__format__", Const(spec))  # type: ignore[no-any-return]
+            found = s.call(s.find_special(value, "__format__"), Const(spec))
+            return specials.result(s, value, "__format__", found)
         if spec and s.static(value.cls, "__format__") is object.__format__:
             s.throw(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")
         function = str
@@ -77,7 +78,7 @@ def _kept(s: Any, value: Value) -> Value:
 def _text(s: Any, value: Value, function: Callable[[Any], str]) -> Value:
     name = "__str__" if function is str else "__repr__"
     if type(s.static(value.cls, name)) is FUNCTION:
-        return s.call(s.find_special(value, name))  # type: ignore[no-any-return]
+        return specials.result(s, value, name, s.call(s.find_special(value, name)))
     if name == "__str__" and not isinstance(value, ExceptionValue):
         if type(s.static(value.cls, "__repr__")) is FUNCTION:
             return _text(s, value, repr)

@@ -16,6 +16,8 @@ import torch.functional
 import torch.masked
 import torch.nn.functional as F
 
+from dovetail.capture.trust import foreign
+
 # Namespaces whose functions all take and give tensors.
 NAMESPACES = (
     torch._C._VariableFunctions, torch._C._nn, torch.special, torch.linalg, torch.fft, torch.functional, F,
@@ -42,7 +44,8 @@ def graph_functions() -> frozenset[Any]:
         for name in dir(space):
             function = getattr(space, name, None)
             if isinstance(function, PYTHON_TYPES) and name not in EXCEPT and not name.startswith("__"):
-                found.add(function)
+                if not foreign(function):
+                    found.add(function)
     return frozenset(found)
 
 
@@ -53,7 +56,7 @@ def tensor_methods() -> dict[Any, str]:
     for name in dir(torch.Tensor):
         method = getattr(torch.Tensor, name, None)
         kinds = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-        if isinstance(method, kinds) and getattr(object, name, None) is not method:
+        if isinstance(method, kinds) and getattr(object, name, None) is not method and not foreign(method):
             found[method] = name
     return found
 

@@ -38,6 +38,7 @@ from dovetail.capture.values.callables import (
     PyModuleValue,
 )
 from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, SliceValue, TupleValue
+from dovetail.capture.values.descriptors import has_dict
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue, OpaqueValue, real_dict
 from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
@@ -461,7 +462,7 @@ def _wrap_object(s: Any, obj: Any, source: Source | None) -> Value:
         # Stepping a real iterator while capturing would use it up; a view's dictionary is out of reach.
         s.guard(source, GuardKind.TYPE, cls)
         return _remember(s, obj, ObjectValue(cls, obj, source))
-    if cls.__dictoffset__ == 0 and not hasattr(cls, "__slots__") or isinstance(obj, OPAQUE):
+    if not has_dict(cls) and not hasattr(cls, "__slots__") or isinstance(obj, OPAQUE):
         if cls.__hash__ is None:
             return _remember(s, obj, OpaqueValue(cls, obj, _owned(s, obj, source)))
         return _wrap_known(s, obj, source)

@@ -20,7 +20,7 @@ strides, and copies what is laid out otherwise. The first call runs `run_first`,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ import torch
 from dovetail.codegen.library import OUT_VARIANTS, callee
 from dovetail.codegen.measures import Measures
 from dovetail.codegen.segments import cuts
+from dovetail.errors import InternalError
 from dovetail.ir import dims
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.host import HostProgram, MemoryPlan
@@ -43,10 +44,12 @@ def generate(
 ) -> HostProgram:
     """`kernels` maps each Group's name to its kernel. `consumes`: the inputs come as a list, which is emptied, and
     each is dropped after its last use."""
-    return _Host(program, kernels, memory, consumes).build()
+    return Host(program, kernels, memory, consumes).build()
 
 
-class _Host:
+class Host:
+    fails = "failed"  # does a kernel's status tell of a failed check?
+
     def __init__(self, program: Program, kernels: Mapping[str, Kernel], memory: MemoryPlan, consumes: bool) -> None:
         self.program, self.kernels, self.memory, self.consumes = program, kernels, memory, consumes
         self.names: dict[str, Any] = {"torch": torch, "empty_strided": torch.empty_strided}
@@ -82,7 +85,7 @@ class _Host:
         for position, item in enumerate(program.items):
             if position in segments:
                 self.body.append("cut()")
-            _EMIT[type(item)](self, item)
+            getattr(self, _EMIT[type(item)])(item)
             self.drop(position)
         self.changes()
         self.finish()
@@ -150,9 +153,10 @@ class _Host:
 
     def block_view(self, buffer: Buffer, start: int | str) -> str:
         itemsize = buffer.dtype.itemsize
-        first = start // itemsize + buffer.offset if isinstance(start, int) else f"{start} // {itemsize}"
-        if not isinstance(first, int) and buffer.offset != 0:
-            first = f"{first if isinstance(first, str) else self.size(first)} + {self.size(buffer.offset)}"
+        if isinstance(start, int):
+            first = self.size(start // itemsize + buffer.offset)
+        else:
+            first = f"{start} // {itemsize}{f' + {self.size(buffer.offset)}' if buffer.offset != 0 else ''}"
         key = (buffer.sizes, buffer.strides, buffer.dtype, first)
         if key not in self.view_names:
             dtype = self.constant(buffer.dtype, str(buffer.dtype).removeprefix("torch."))
@@ -217,28 +221,30 @@ class _Host:
         self.tensors[buffer.name] = buffer.name
 
     def group(self, group: Group) -> None:
-        for buffer in writes(group).values():
-            self.allocate(buffer)
-        self.stores(group)
-        kernel = self.kernels[group.name]
-        self.launched.append(kernel)
-        call = f"{kernel.symbol}({', '.join(self.given(kernel))})"
-        if not kernel.messages:
-            self.body.append(f"{call}  # {group.name}")
-            return
-        messages = self.constant(kernel.messages, "messages")
-        self.body.append(f"failed = {call}  # {group.name}")
-        self.body.append(f"if failed: raise CheckFailed({messages}[failed - 1])")
+        self.launch(group, (group,))
 
     def batch(self, batch: Batch) -> None:
         """One call with the arguments of each group in turn."""
-        for buffer in writes(batch).values():
+        self.launch(batch, batch.groups)
+
+    def launch(self, item: Group | Batch, groups: tuple[Group, ...]) -> None:
+        for buffer in writes(item).values():
             self.allocate(buffer)
-        self.stores(batch)
-        kernel = self.kernels[batch.name]
+        self.stores(item)
+        kernel = self.kernels[item.name]
         self.launched.append(kernel)
-        arguments = [a for group in batch.groups for a in self.given(self.kernels[group.name])]
-        self.body.append(f"{kernel.symbol}({', '.join(arguments)})  # {batch.name}: {len(batch.groups)} at once")
+        each = [self.kernels[group.name] for group in groups]
+        if not kernel.takes_as(each[0]) or any(single.symbol != each[0].symbol for single in each):
+            raise InternalError("codegen", f"{item.name} takes other arguments than the kernels that it is of")
+        arguments = [a for single in each for a in self.given(single)]
+        many = f": {len(groups)} at once" if isinstance(item, Batch) else ""
+        call = f"{kernel.symbol}({', '.join(arguments)})  # {item.name}{many}"
+        if not kernel.messages:
+            self.body.append(call)
+            return
+        messages = self.constant(kernel.messages, "messages")
+        self.body.append(f"failed = {call}")
+        self.body.append(f"if {self.fails}: raise CheckFailed({messages}[failed - 1])")
 
     def stores(self, item: Group | Batch | LibraryCall) -> None:
         if any(b.kind == "input" for b in writes(item).values()):
@@ -287,6 +293,8 @@ class _Host:
         returns = call.operator._schema.returns
         if len(returns) == 1 and str(returns[0].type) == "Tensor":
             return f"{call.results[0].name} = {text}"  # type: ignore[union-attr]
+        if len(returns) > 1 and any(isinstance(r.type, torch.ListType) for r in returns):
+            text = f"{self.constant(_flat, 'flat')}({text})"
         targets = "".join(f"{'_' if b is None else b.name}, " for b in call.results)
         unread = "; _ = None" if None in call.results else ""  # else it would live as long as the call
         return f"{targets}= {text}{unread}"
@@ -386,8 +394,17 @@ def _library_views(program: Program) -> set[str]:
     return {b.name for call in calls for b in call.results if b is not None}
 
 
-_EMIT = {Group: _Host.group, Batch: _Host.batch, LibraryCall: _Host.library, View: _Host.view}
+_EMIT = {Group: "group", Batch: "batch", LibraryCall: "library", View: "view"}
 
 
 def _operator_name(operator: Any) -> str:
     return str(operator).replace(".default", "").replace(".", "_")
+
+
+def _flat(results: Any) -> Iterator[Any]:
+    """The tensors that an operator returns, those in lists among them."""
+    for result in results:
+        if isinstance(result, (list, tuple)):
+            yield from result
+        else:
+            yield result

@@ -28,11 +28,11 @@ class BreakLog:
     """What was reported so far."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._seen: dict[Any, Seen] = {}
 
-    def meet(self, code: str, reason: str, stack: tuple[Location, ...], message: str) -> None:
-        """Report a break with its whole message, or count one that was reported."""
+    def meet(self, code: str, reason: str, stack: tuple[Location, ...], message: str) -> bool:
+        """Report a break with its whole message, or count one that was reported. Is it a new one?"""
         key = (code, reason, tuple((p.filename, p.line, p.column) for p in stack))
         with self._lock:
             found = self._seen.get(key)
@@ -44,6 +44,7 @@ class BreakLog:
             logs.log("graph_breaks", message)
         else:
             logs.detail("graph_breaks", f"the same graph break again: {found.line().strip()}")
+        return found is None
 
     def all(self) -> list[Seen]:
         """The most frequent first."""

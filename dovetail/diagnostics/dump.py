@@ -11,6 +11,22 @@ from dovetail.diagnostics.times import stage_lines
 _SUFFIX = {"graph_code": "py", "guards": "py", "bytecode": "py", "output_code": "py", "kernel_code": "ll"}
 
 
+class TextSink:
+    """Keeps the text of every stage, in the order in which they came, each with its kind.
+
+    They follow from the program and the options: nothing that ran before, and no other process, has others.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[str, str]] = []
+
+    def wants(self, kind: str) -> bool:
+        return True
+
+    def write(self, record: CompileRecord, kind: str, text: str) -> None:
+        self.texts.append((kind, text))
+
+
 class DumpSink:
     """Writes the artifacts of one compilation, numbered in the order in which they came."""
 

@@ -56,6 +56,7 @@ class Events:
         self.record = record if record is not None else CompileRecord("")
         self.sinks = tuple(sinks)
         self.open: list[Stage] = []
+        self.captured: Any = None  # as soon as there is a graph
 
     def stage(self, name: str) -> _Timer:
         """`with events.stage("lower"): ...` times the block under that name."""

@@ -39,6 +39,10 @@ NAMES: dict[str, str] = {
 _LEVELS = {"+": logging.DEBUG, "": logging.INFO, "-": logging.ERROR}
 _ROOT = "dovetail"
 
+#: A program that shows its own messages, by a level of the root logger, has not asked for the texts of every stage.
+if logging.getLogger(_ROOT).level == logging.NOTSET:
+    logging.getLogger(_ROOT).setLevel(logging.WARNING)
+
 
 def parse(text: str) -> dict[str, int]:
     """Levels by name; raises InvalidArgument naming the valid ones."""

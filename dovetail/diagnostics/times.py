@@ -15,7 +15,7 @@ class Records:
     """The compilations of this process, the newest `_KEPT` of them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._started = 0
         self._all: deque[CompileRecord] = deque(maxlen=_KEPT)
 

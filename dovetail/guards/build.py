@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -26,7 +26,7 @@ import torch
 
 from dovetail.guards import state
 from dovetail.guards.below import Split, belongs_below, loadable, separate
-from dovetail.guards.bulk import Anchored
+from dovetail.guards.bulk import SAME, Anchored
 from dovetail.guards.conditions import Writer, write
 from dovetail.guards.explain import Failure, failures, state_failures
 from dovetail.guards.holding import Held, let_go
@@ -35,7 +35,9 @@ from dovetail.guards.sizes import with_size_guards
 from dovetail.guards.slots import Resolver
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS, Guard, GuardKind
-from dovetail.ir.source import Arg, Source
+from dovetail.ir.source import Arg, Bound, Source
+from dovetail.ops.fake.infer import takes_sizes
+from dovetail.ops.fake.number import symbolic
 
 
 @dataclass(frozen=True)
@@ -67,20 +69,22 @@ class Entry:
 
 def build(captured: Captured, fn: Any, graph: Callable[..., Any], taken: state.Snapshot) -> Entry:
     """The entry for `captured`: `graph(*inputs)` is its compiled graph, `taken` the state it was traced under."""
-    captured = let_go(with_size_guards(captured))
+    captured = let_go(_with_root(with_size_guards(captured), fn))
     namespace = _namespace(captured, fn, graph)
     residual = take_apart(captured.residual)
-    guards = _complete(captured, namespace["F"])
+    guards = [g for g in captured.guards if g.kind is not GuardKind.STATE or g.payload[0] not in state.PIECES]
     scope = dict(namespace)
     if residual.prelude:
         exec(residual.prelude, scope)
-    writer = Writer(residual.names | scope.keys())
+    writer = Writer(residual.names | scope.keys() | {SAME})
     held: Held = captured.bound  # type: ignore[assignment]
     below = _write_all(guards, writer, taken, captured, namespace)
     scope.update(writer.names)
     checks = [*(f"    {line}" for line in writer.lines), "except Exception:", "    return _MISS"]
     body = ["try:", *checks, *writer.forget(captured.freed), *writer.reused(residual.body, frozenset(captured.freed))]
     call, text = residual.function(body, _identifier(fn, scope), scope)
+    if below is not None:
+        below.tell(call)
     call.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
     check = _failure_finder(guards, below, residual, namespace, taken)
     return Entry(call, text, captured, check, below, held.weak)
@@ -101,11 +105,27 @@ def for_one_call(entry: Entry) -> Entry:
     return replace(entry, call=call)
 
 
+def inputs_shown(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The graph's inputs in this call, as a user's backend sees them.
+
+    Where a size is symbolic there are fakes: what is asked of its value is relied on. A number that varies is symbolic
+    too, and nothing may be asked of it.
+    """
+    found = real_inputs(captured, fn, args, kwargs)
+    return [_shown(given.fake, value) for given, value in zip(captured.inputs, found, strict=True)]
+
+
 def real_inputs(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     """The values of the graph's inputs in this call, in order, loaded the way the residual program loads them."""
     values = ", ".join(given.source.expr() for given in captured.inputs)
     namespace = _namespace(captured, fn, None)
     return take_apart(captured.residual).function([f"return [{values}]"], "inputs", namespace)[0](*args, **kwargs)
+
+
+def _shown(fake: Any, value: Any) -> Any:
+    if type(fake) in (int, float):
+        return symbolic(value, None)
+    return fake if takes_sizes((fake,), {}) else value
 
 
 def _namespace(captured: Captured, fn: Any, graph: Any) -> dict[str, Any]:
@@ -122,24 +142,18 @@ def _identifier(fn: Any, taken: Mapping[str, Any]) -> str:
     return name if name.isidentifier() and name not in taken else "compiled"
 
 
-def _complete(captured: Captured, root: Any) -> list[Guard]:
-    """Capture's guards, plus the function's own code and defaults; state is checked as a whole."""
-    extra = []
-    if isinstance(root, FunctionType):
-        keywords = None if root.__kwdefaults__ is None else dict(root.__kwdefaults__)
-        extra.append(Guard(_Root("F"), GuardKind.DEFINITION, (root.__code__, root.__defaults__, keywords)))
-    return [*(g for g in captured.guards if g.kind is not GuardKind.STATE or g.payload[0] not in state.PIECES), *extra]
+def _with_root(captured: Captured, fn: Any) -> Captured:
+    """Capture's guards, plus the function's own code and defaults."""
+    root = captured.names.get("F", root_function(fn))
+    if not isinstance(root, FunctionType):
+        return captured
+    keywords = None if root.__kwdefaults__ is None else dict(root.__kwdefaults__)
+    source = Bound(len(captured.bound), root.__qualname__)
+    own = Guard(source, GuardKind.DEFINITION, (root.__code__, root.__defaults__, keywords))
+    return replace(captured, guards=(*captured.guards, own), bound=(*captured.bound, root))
 
 
-@dataclass(frozen=True, slots=True)
-class _Root(Source):
-    text: str
-
-    def expr(self) -> str:
-        return self.text
-
-
-_FEW = 4  # so many guards below held objects are cheaper written out
+_FEW = 1  # so many guards below held objects are cheaper written out
 
 
 def _write_all(
@@ -161,15 +175,27 @@ def _write_all(
         wanted = loadable(captured.inputs, below, resolver)
         bulk = Anchored(split.below.values(), bound, namespace, wanted, split.groups)
         _write_bulk(bulk, split.others, writer)
+    writer.know(dict(_held_firmly(above, bound)))
     for guard in above:
         if not _on_argument(guard.source):
             write(guard, writer)
     return bulk
 
 
+def _held_firmly(guards: Sequence[Guard], bound: Held) -> Iterator[tuple[Source, Any]]:
+    """What the paths begin with that the entry keeps alive: an object that the text may name."""
+    for guard in guards:
+        source: Any = guard.source
+        while source is not None and not isinstance(source, Bound):
+            source = getattr(source, "base", None)
+        if source is not None and not bound.weakly(bound[source.index]):
+            yield source, bound[source.index]
+
+
 def _write_bulk(bulk: Anchored, others: Sequence[Sequence[Source]], writer: Writer) -> None:
     """The bulk check, what is kept apart from the objects below, and names for those that the graph takes."""
-    writer.require([f"{writer.constant(bulk.check, 'below')}()"], f"{len(bulk.guards)} guards below held objects")
+    check = writer.constant(bulk.check, "below")
+    writer.require([f"({SAME}() or {check}())"], f"{len(bulk.guards)} guards below held objects")
     for group, sources in enumerate(others):
         names = ", ".join(map(writer.load, sources))
         writer.require([f"{writer.constant(bulk.apart, 'apart')}({group}, {names})"], "different objects")

@@ -9,6 +9,7 @@ C-level loop for each sort of fact.
 from __future__ import annotations
 
 import gc
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ from dovetail.guards.holding import Held, Weak
 from dovetail.guards.layout import discover
 from dovetail.guards.slots import NotSlotted, Resolver, Slot
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
+from dovetail.ir.room import room_to_compile
 from dovetail.ir.source import HOOKLESS, IS_VIEW, LENGTH, Attr, Computed, Source
 
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.layout, range)
@@ -32,7 +34,9 @@ _READERS: tuple[Callable[[Any], Any], ...] = (
     _TENSOR.data_ptr, _TENSOR.size, _TENSOR.stride, _TENSOR.dtype.__get__, _TENSOR.requires_grad.__get__,
 )  # fmt: skip
 _PARTS = attrgetter("__code__", "__defaults__", "__kwdefaults__")
-_MANY = 64  # from here on compiling the loop that compares words pays
+_MANY = 64  # from here on compiling the loop that compares words pays at once
+SAME = "_same_words"  # the name of `Anchored.same` in generated code
+_OFTEN = 16  # and from so many calls on with fewer facts
 
 
 class Facts:
@@ -259,12 +263,18 @@ def python_check(facts: Facts) -> Callable[[], bool]:
 def watch(
     facts: Facts, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]]
 ) -> tuple[native.Watch | None, Facts]:
-    """Facts as words in memory, and the facts that have no such form. None where the layout is unknown."""
-    layout = discover()
+    """Facts as words in memory, and the facts that have no such form. None where the layout is unknown, or where there
+    is no room for the code that compares them."""
+    layout = discover() if room_to_compile(0) else None
     if layout is None:
         return None, facts
     rest, tables, groups = Facts(), {}, []
-    rest.roots = facts.roots
+    for root in facts.roots:
+        ref, _, own = root
+        if layout.weak_object is not None and (own is None or native.owns_visibly(ref(), own, layout)):
+            groups.append(native.RootGroup(*root))
+        else:
+            rest.roots.append(root)
     for slot in facts.slots:
         if native.watchable(slot.container):
             native.dict_group(tables, slot.container).slots.append(slot)
@@ -308,11 +318,17 @@ def _same_keys(keys: tuple[Any, ...], table: Any) -> bool:
     return tuple(table) == keys
 
 
+def never() -> bool:
+    """What stands for a comparison of words where there is none."""
+    return False
+
+
 class Anchored:
     """All guards below the held objects; `check()` is the whole test.
 
     While it holds, `wanted` sources lead to the objects in `loaded`, and `apart` tells whether other objects are none
-    of those that a group of sources leads to.
+    of those that a group of sources leads to. Where `same` says yes, `check` would, at ten times the cost; it is never
+    right to ask it first of anything but a function that asks `check` next.
     """
 
     def __init__(
@@ -329,7 +345,15 @@ class Anchored:
             (k, type(m), "forward" in instance_dict(m)) for k, m in enumerate(bound) if isinstance(m, torch.nn.Module)
         ]
         self._exact: Callable[[], bool] | None = None
+        self.same: Callable[[], bool] = never
+        self.asking: Callable[[], Any] = lambda: None
+        self.calls = 0
         self.fast: Callable[[], bool] = self._take()
+
+    def tell(self, function: Any) -> None:
+        """`function` finds `same` among its globals, whichever it is. Referred to weakly, since it refers to us."""
+        self.asking = weakref.ref(function)
+        function.__globals__[SAME] = self.same
 
     @property
     def text(self) -> str:
@@ -337,6 +361,9 @@ class Anchored:
         return exact_text(self.guards)[0]
 
     def check(self) -> bool:
+        self.calls += 1
+        if self.calls == _OFTEN and self.same is never and self.fast():
+            self.fast = self._take()
         return self.fast() or self._again()
 
     def holds(self) -> bool:
@@ -363,7 +390,7 @@ class Anchored:
             facts.add_module(self.bound[index])
         facts.let_go(self.bound.weak)
         watched = None
-        if len(facts) >= _MANY:
+        if len(facts) >= _MANY or self.calls >= _OFTEN:
             watched, facts = watch(facts, self._later)
         leftover = (*leftover, *facts.unanswered())
         checks = [watched.check] if watched is not None else []
@@ -371,6 +398,9 @@ class Anchored:
             checks.append(python_check(facts))
         if leftover:
             checks.append(compile_exact(leftover, self.namespace))
+        self.same = watched.same if watched is not None and len(checks) == 1 else never
+        if (asking := self.asking()) is not None:
+            asking.__globals__[SAME] = self.same
         return checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
 
     def _later(self, guards: tuple[Guard, ...]) -> Callable[[], bool]:

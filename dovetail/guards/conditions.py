@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Any
 
@@ -66,6 +66,11 @@ class Writer:
             found = self._loaded[source] = self._local()
             return f"({found} := {base}.{source.field})", found
         return found, found
+
+    def know(self, objects: Mapping[Source, Any]) -> None:
+        """The text may name these objects, which the sources lead to."""
+        for source, obj in objects.items():
+            self._loaded.setdefault(source, self.constant(obj, "held"))
 
     def unpack(self, text: str, sources: Iterable[Source]) -> None:
         """Names for what the sources lead to, from a sequence that has it already."""

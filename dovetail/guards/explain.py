@@ -27,6 +27,7 @@ class Failure:
     text: str
     user_line: str = ""
     changed: tuple[str, ...] = ()  # the sizes and numbers without whose constancy it would hold, by their paths
+    other_kind: bool = False  # about a tensor's dtype, device or rank, the mode of a module, or a state
 
     def __str__(self) -> str:
         return f"{self.text}  # {self.user_line}" if self.user_line else self.text
@@ -97,7 +98,9 @@ def _around(source: Any) -> Iterator[Any]:
 def state_failures(taken: state.Snapshot) -> list[Failure]:
     now = state.snapshot().values
     changed = [n for n, value in taken.values.items() if now[n] != value]
-    found = [Failure(None, f"{n} changed. expected {taken.values[n]}, actual {now[n]}") for n in changed]
+    found = [
+        Failure(None, f"{n} changed. expected {taken.values[n]}, actual {now[n]}", other_kind=True) for n in changed
+    ]
     outside = state.outside_reason()
     return found + ([Failure(None, outside)] if outside else [])
 
@@ -111,8 +114,9 @@ def _failure(guard: Guard, value: Callable[[Source], Any]) -> Failure:
     """`value` reads what a path leads to in the call."""
     if guard.source is None:
         name, expected = guard.payload
-        return Failure(guard, f"{name} changed. expected {expected}, actual {(state.PIECES | SETTINGS)[name]()}")
-    name, changed = guard.source.name(), _numbers(guard)
+        return Failure(guard, f"{name} changed. expected {expected}, actual {(state.PIECES | SETTINGS)[name]()}",
+                       other_kind=True)  # fmt: skip
+    name, changed, other = guard.source.name(), _numbers(guard), False
     try:
         found = value(guard.source)
         if guard.kind is GuardKind.SIZE:
@@ -122,11 +126,13 @@ def _failure(guard: Guard, value: Callable[[Source], Any]) -> Failure:
             facts = replace(guard.payload, sizes=sizes)
             text = tensor.mismatch(name, found, facts)
             changed = tuple(f"{name}.{part}" for part in tensor.resized(found, facts))
+            other = tensor.other_kind(found, facts)
         else:
             text = WORDS[guard.kind](name, guard.payload, found)
+            other = type(guard.payload) is bool and name.endswith(".training")
     except Exception as error:  # reading the user's own data: whatever it raises is the answer
         text = f"{name} cannot be read: {error_in_words(error)}"
-    return Failure(guard, text, guard.user_line, changed)
+    return Failure(guard, text, guard.user_line, changed, other)
 
 
 def _size_words(condition: Any, value: Callable[[Source], Any]) -> str:

@@ -11,6 +11,7 @@ slowly.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class Layout:
 
     `dict_values` points to the values shared with an object, where the version does not tell of them. `history` are
     the words of the autograd data that say what a tensor was computed from; `meta_requires_grad` says too whether it
-    is a view. `function` are a function's code and defaults, `hooks` a tensor object's hooks, None where not found.
+    is a view. `function` are a function's code and defaults, `hooks` a tensor object's hooks, `weak_object` what a weak
+    reference refers to, None where not found.
     """
 
     dict_version: int
@@ -49,6 +51,7 @@ class Layout:
     storage_data: int
     function: tuple[int, ...] | None
     hooks: tuple[int, ...] | None
+    weak_object: int | None  # of a weak reference: what it refers to
 
 
 def words(address: int, count: int) -> tuple[int, ...]:
@@ -66,7 +69,8 @@ def discover() -> Layout | None:
     own = _own_dict_word()
     if table is None or impl is None or kind is None or own is None:
         return None
-    return Layout(*table, kind * _WORD, own * _WORD, **impl, function=_function_words(), hooks=hooks)
+    more = {"function": _function_words(), "hooks": hooks, "weak_object": _weak_word()}
+    return Layout(*table, kind * _WORD, own * _WORD, **impl, **more)
 
 
 def _only(found: Iterable[int]) -> int | None:
@@ -242,6 +246,21 @@ def _function_words() -> tuple[int, ...] | None:
             return None
         found.append(place * _WORD)
     return tuple(found)
+
+
+class _Ref(weakref.ref):  # type: ignore[type-arg]
+    __slots__ = ()
+
+
+def _weak_word() -> int | None:
+    """Which word of a weak reference is its object while that lives, and something else from then on."""
+    alive = [_Sample()]
+    ref, address = _Ref(alive[0]), id(alive[0])
+    count = _Ref.__basicsize__ // _WORD
+    place = _only(k for k, w in enumerate(words(id(ref), count)) if w == address)
+    if place is None or place not in _changed(id(ref), count, alive.clear):
+        return None
+    return place * _WORD
 
 
 def _tensor_words() -> dict[str, Any] | None:

@@ -82,6 +82,28 @@ class OwnerGroup:
         return object.__getattribute__(self.obj, "__dict__") is self.table
 
 
+class RootGroup:
+    """An object that is only referred to weakly, which must live and keep its class and instance dictionary."""
+
+    def __init__(self, ref: Any, cls: type, table: dict[str, Any] | None) -> None:
+        self.ref, self.cls, self.table = ref, cls, table
+
+    def runs(self, layout: Layout) -> list[Run]:
+        """The first word says that the others are still the object's."""
+        obj = self.ref()
+        assert layout.weak_object is not None
+        places = [id(self.ref) + layout.weak_object, id(obj) + layout.object_type]
+        if self.table is not None:
+            places.append(_place_of_dict(obj, layout))
+        return [(place, 1) for place in places]
+
+    def holds(self) -> bool:
+        obj = self.ref()
+        return type(obj) is self.cls and (
+            self.table is None or object.__getattribute__(obj, "__dict__") is self.table
+        )
+
+
 def _place_of_dict(obj: Any, layout: Layout) -> int:
     offset = type(obj).__dictoffset__
     return id(obj) + (offset if offset > 0 else layout.object_dict)
@@ -137,6 +159,7 @@ class Watch:
             runs += group.runs(layout)
         self.words = Words(runs)
         self.compare = self.words.first_difference
+        self.same = self.words.builtin()
 
     def check(self) -> bool:
         """Whether everything guarded still holds."""

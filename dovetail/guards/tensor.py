@@ -174,3 +174,11 @@ def resized(v: Any, facts: TensorFacts) -> list[str]:
     if sizes:
         return [f"shape[{k}]" for k in sizes]
     return [f"stride()[{k}]" for k, step in enumerate(facts.strides) if isinstance(step, int) and v.stride(k) != step]
+
+
+def other_kind(v: Any, facts: TensorFacts) -> bool:
+    """Does it differ in what takes few values in one program? Sizes and strides may be others in each call."""
+    if type(v) not in PLAIN or facts.cls not in PLAIN:
+        return False
+    expected = (facts.cls, facts.dtype, facts.device, facts.layout, len(facts.sizes), facts.requires_grad)
+    return expected != (type(v), v.dtype, v.device, v.layout, v.ndim, v.requires_grad)

@@ -19,7 +19,7 @@ def to_scalar(tensor: torch.Tensor) -> Any:
 
 
 def to_tensor(array: Any) -> torch.Tensor:
-    return torch.as_tensor(array)
+    return torch.as_tensor(array, device="cpu")
 
 
 def is_array(value: Any) -> bool:

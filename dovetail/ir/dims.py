@@ -8,14 +8,17 @@ Everything is hash-consed, so equal expressions are the same object and `is` com
 lower bound and, when it is a loop range, its exclusive upper bound (itself a Dim); simplification uses nothing else.
 `str()` of a Dim is a Python expression over the symbols' names, and `ir/dimtext.py` reads it back.
 
+Factors and terms stand in the order of what they are made of (`Atom.key`), so that the same Dim has one text whatever
+was made before it: sizes first, then ranges by the number in their names, then what is computed from both.
+
 A `Value` atom is an index that is only known at run time (the row of an embedding); it wraps an integer expression
 of the loop IR, whose `substitute` it calls.
 """
 
 from __future__ import annotations
 
-import itertools
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, reduce
 from math import gcd
@@ -28,7 +31,6 @@ Dim = Union[int, "Poly"]
 Bound = int | None  # None: unbounded on that side
 
 _table = InternTable()
-_uids = itertools.count()
 
 
 def _intern(key: Any, make: Callable[[], Any]) -> Any:
@@ -37,15 +39,15 @@ def _intern(key: Any, make: Callable[[], Any]) -> Any:
 
 
 class Atom:
-    """An indivisible factor. `uid` orders atoms inside monomials; `dynamic`: is there a Value inside?"""
+    """An indivisible factor. `key` orders atoms, and differs where they do; `dynamic`: is there a Value inside?"""
 
-    __slots__ = ("uid", "dynamic")
+    __slots__ = ("key", "dynamic")
 
-    def __init__(self, dynamic: bool = False) -> None:
-        self.uid, self.dynamic = next(_uids), dynamic
+    def __init__(self, key: tuple[Any, ...], dynamic: bool = False) -> None:
+        self.key, self.dynamic = key, dynamic
 
     def __lt__(self, other: Atom) -> bool:
-        return self.uid < other.uid
+        return self.key < other.key
 
 
 class Symbol(Atom):
@@ -54,7 +56,8 @@ class Symbol(Atom):
     __slots__ = ("name", "lo", "extent", "hint")
 
     def __init__(self, name: str, lo: int, extent: Dim | None, hint: int | None) -> None:
-        super().__init__()
+        size = (0, -1) if extent is None else key(extent)
+        super().__init__((extent is not None, _name_key(name), lo, size, -1 if hint is None else hint))
         self.name, self.lo, self.extent, self.hint = name, lo, extent, hint
 
     def __repr__(self) -> str:
@@ -68,7 +71,7 @@ class Binary(Atom):
     form = ""
 
     def __init__(self, left: Dim, right: Dim) -> None:
-        super().__init__(has_values(left) or has_values(right))
+        super().__init__((_PLACES[type(self).__name__], key(left), key(right)), has_values(left) or has_values(right))
         self.left, self.right = left, right
 
     def __repr__(self) -> str:
@@ -101,7 +104,8 @@ class Value(Atom):
     __slots__ = ("expr", "extent")
 
     def __init__(self, expr: Any, extent: Dim | None) -> None:
-        super().__init__(dynamic=True)
+        size = (0, -1) if extent is None else key(extent)
+        super().__init__((_PLACES["Value"], expr.digest, size), dynamic=True)
         self.expr, self.extent = expr, extent
 
     def __repr__(self) -> str:
@@ -242,9 +246,28 @@ def _terms(dim: Dim) -> Iterable[tuple[Monomial, int]]:
     return (((), dim),) if dim else ()
 
 
-def _order(item: tuple[Monomial, int]) -> tuple[int, tuple[int, ...]]:
+_key_of = operator.attrgetter("key")
+
+
+def _order(item: tuple[Monomial, int]) -> tuple[bool, list[Any]]:
     monomial = item[0]
-    return (not monomial, tuple(a.uid for a in monomial))  # the constant term comes last
+    return not monomial, [a.key for a in monomial]  # the constant term comes last
+
+
+#: Atoms that are no symbols come after them, in this order.
+_PLACES = {name: 2 + k for k, name in enumerate(("FloorDiv", "Mod", "Min", "Max", "Value"))}
+
+
+@cache
+def _name_key(name: str) -> tuple[Any, ...]:
+    """Numbers in names count as numbers, and before letters: `i2` comes before `j10`, that before `i11`."""
+    numbers = tuple(map(int, re.findall(r"\d+", name)))
+    return numbers, name
+
+
+def key(dim: Dim) -> tuple[Any, ...]:
+    """What orders Dims, in all processes alike: numbers, then polynomials by their terms."""
+    return (0, dim) if isinstance(dim, int) else (1, tuple((tuple(map(_key_of, m)), c) for m, c in dim.terms))
 
 
 def _from_terms(terms: dict[Monomial, int]) -> Dim:
@@ -319,7 +342,7 @@ def _product(a: Dim, b: Dim) -> Dim:
     terms: dict[Monomial, int] = {}
     for m1, c1 in _terms(a):
         for m2, c2 in _terms(b):
-            m = tuple(sorted(m1 + m2))
+            m = tuple(sorted(m1 + m2, key=_key_of)) if m1 and m2 else m1 or m2
             terms[m] = terms.get(m, 0) + c1 * c2
     return _from_terms(terms)
 

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.ir import stores
+
 #: Nodes in a table before it is first trimmed: about a hundred megabytes.
 LEAST = 200_000
 
@@ -23,9 +25,15 @@ class InternTable(dict[Any, Any]):
 
     def __init__(self, caches: tuple[Callable[[], None], ...] = ()) -> None:
         super().__init__()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.caches = list(caches)
         self.limit = LEAST
+        stores.emptied_by(self.forget)
+
+    def forget(self) -> None:
+        """Trim now."""
+        with self.lock:
+            self.trim()
 
     def add(self, key: Any, make: Callable[[], Any]) -> Any:
         """The node for `key`, made now unless another thread was faster."""
@@ -34,7 +42,7 @@ class InternTable(dict[Any, Any]):
             if found is None:
                 if len(self) >= self.limit:
                     self.trim()
-                found = self[key] = make()
+                found = self.setdefault(key, make())  # the same thread may have made one since, in a finalizer
             return found
 
     def trim(self) -> None:

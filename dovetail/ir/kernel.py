@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, Param
+
+#: The name and the kind of the buffer that a checked kernel reports to.
+REPORT = "report"
+#: What a word of a report holds as long as no access has failed.
+NOTHING = -(2**63)
 
 
 @dataclass(frozen=True)
@@ -23,13 +30,37 @@ class GpuLaunch:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """Among a checked kernel's sizes: the first element of the memory behind a pointer, or one past the last (`end`).
+
+    Counted from the pointer, in elements of its buffer's dtype. `pointer` is its number.
+    """
+
+    pointer: int
+    end: bool
+
+
+@dataclass(frozen=True)
+class Access:
+    """Loads from a buffer, or stores to it. Its word of a report gets the place, in elements, of one that failed."""
+
+    buffer: Buffer
+    stores: bool
+
+
+def report(device: torch.device) -> Buffer:
+    """Among a checked kernel's pointers: a word for each of its accesses, NOTHING before the call."""
+    return Buffer(REPORT, torch.int64, device, (), (), 0, REPORT)
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One function of the target's language.
 
     Called as `status = kernel(*pointers, *sizes)`: the data pointer of each buffer (a tensor's
     `data_ptr()`; the buffer's own offset is applied inside), then 64-bit integers, and floats where
     a number of the program is one. Status 0 is
-    success; n > 0 means that check number n of the group failed: `messages[n - 1]`.
+    success; n > 0 means that check number n of the group failed: `messages[n - 1]`; below 0, one of the `accesses`.
 
     `text` is canonical: groups that differ only in names and in sizes give equal texts, so that
     each distinct text is compiled once; `symbol` is derived from it.
@@ -38,14 +69,20 @@ class Kernel:
     symbol: str
     text: str
     pointers: tuple[Buffer, ...]
-    sizes: tuple[Dim | Param, ...]
+    sizes: tuple[Dim | Param | Limit, ...]
     messages: tuple[str, ...] = ()
     joins: bool = False  # can it be started for several groups at once?
     many: bool = False  # is it? Then it is called with the arguments of each in turn.
     launch: GpuLaunch | None = None  # on a GPU; the last of `sizes` is then the number of programs
+    accesses: tuple[Access, ...] = ()  # those that it checks
     wide: Kernel | None = None  # what to start instead where the last but one of `sizes`, its reach, takes 64 bits
 
     @property
     def floats(self) -> tuple[int, ...]:
         """Which of the sizes are floats."""
         return tuple(k for k, s in enumerate(self.sizes) if isinstance(s, Param) and s.dtype.is_floating_point)
+
+    def takes_as(self, other: Kernel) -> bool:
+        """Does it take the same arguments in the same order?"""
+        mine, theirs = ([b.name for b in kernel.pointers] for kernel in (self, other))
+        return mine == theirs and self.sizes == other.sizes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 import types
 from itertools import islice
 from typing import Any
@@ -53,6 +54,14 @@ def in_words(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def steady(text: str) -> str:
+    """The text without objects' addresses, which differ from process to process."""
+    return ADDRESS.sub("", text)
+
+
 def error_in_words(error: BaseException) -> str:
     """Its type and message. Errors of the program's may hold what has no text."""
     name = type(error).__name__
@@ -66,7 +75,7 @@ def error_in_words(error: BaseException) -> str:
 PLAIN = {
     bool, float, complex, types.NoneType, types.EllipsisType, types.NotImplementedType, types.FunctionType,
     types.BuiltinFunctionType, types.CodeType, types.ModuleType, torch.Size, torch.dtype, torch.device, torch.layout,
-    torch.memory_format,
+    torch.memory_format, torch.SymInt, torch.SymFloat, torch.SymBool,
 }  # fmt: skip
 BRACKETS: dict[type[Any], str] = {
     tuple: "({})", list: "[{}]", set: "{{{}}}", frozenset: "frozenset({{{}}})", range: "range({})",

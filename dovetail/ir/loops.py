@@ -31,6 +31,7 @@ Every dtype is a `torch.dtype`. Arithmetic on half types is done in float32: low
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,14 +46,24 @@ from dovetail.ir.intern import InternTable
 _table = InternTable()
 _NO_SYMBOLS: frozenset[Symbol] = frozenset()
 
+#: The greatest `depth` of an expression in a scheduled program, but for what lowering makes of one operator.
+DEEPEST = 200
+
 
 class Expr:
-    """An immutable scalar expression; `dtype` is its type, `symbols` its free range symbols."""
+    """An immutable scalar expression; `dtype` is its type, `symbols` its free range symbols.
 
-    __slots__ = ("dtype", "symbols", "_key", "_loads")
+    `depth` counts the expressions on the longest way down. Most walks recurse, so `schedule` keeps it below
+    `DEEPEST`: what would be deeper is stored and loaded again.
+    """
+
+    __slots__ = ("dtype", "symbols", "depth", "_key", "_loads", "_digest")
     dtype: torch.dtype
     symbols: frozenset[Symbol]
+    depth: int
+    _key: tuple[Any, ...]
     _loads: tuple[Load, ...] | None  # see `loads`
+    _digest: str  # see `digest`; empty until somebody asks
     children: tuple[Expr, ...] = ()
 
     @property
@@ -69,6 +80,21 @@ class Expr:
             found = self._loads = tuple(dict.fromkeys(itertools.chain.from_iterable(below)))
         return found
 
+    @property
+    def digest(self) -> str:
+        """What orders expressions in all processes alike: a short text of what this one is made of."""
+        stack: list[Expr] = [] if self._digest else [self]
+        while stack:
+            node = stack[-1]
+            waiting = [part for part in node.parts if not part._digest]
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            made = repr((type(node).__name__, str(node.dtype), *map(_written, node._key[1:])))
+            node._digest = hashlib.blake2b(made.encode(), digest_size=16).hexdigest()
+        return self._digest
+
     def substitute(self, mapping: Mapping[Symbol, Dim]) -> Expr:
         """Replace range symbols, simultaneously, in every index inside."""
         return rewrite(self, mapping, {})
@@ -82,10 +108,23 @@ def _interned(cls: type, key: tuple[Any, ...], fill: Callable[[Any], None]) -> A
     found = _table.get(full)
     if found is None:
         node: Any = object.__new__(cls)
-        node._key, node._loads = full, None
+        node._key, node._loads, node._digest = full, None, ""
         fill(node)
+        node.depth = 1 + max([part.depth for part in node.parts], default=0)
         found = _table.add(full, lambda: node)
     return found
+
+
+def _written(part: Any) -> Any:
+    """A part of an expression's key as something whose text is the same in all processes."""
+    if isinstance(part, tuple):
+        return tuple(map(_written, part))
+    if isinstance(part, Expr):
+        return part.digest
+    if isinstance(part, Buffer):
+        layout = tuple(map(dims.key, (*part.sizes, *part.strides, part.offset)))
+        return part.name, str(part.dtype), str(part.device), part.kind, layout
+    return dims.key(part) if isinstance(part, (int, dims.Poly)) else str(part)
 
 
 class Const(Expr):
@@ -266,6 +305,16 @@ class Buffer:
     def numel(self) -> Dim:
         return dims.product(self.sizes)
 
+    @property
+    def span(self) -> Dim:
+        """Elements between the first and one past the last that it can touch."""
+        found: Dim = self.offset + 1
+        for size, stride in zip(self.sizes, self.strides, strict=True):
+            if size == 0:
+                return 0
+            found = found + (size - 1) * stride
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Store:
@@ -389,6 +438,8 @@ class Output:
 class Program:
     """`mutated` pairs each input that the program updates with the buffer holding its new value.
 
+    `lines` has the user's stack for what buffers hold, as far as it is known; nothing, unless kernels are checked.
+
     `numbers` are the inputs that are no tensors, each with its place among all that the caller gives. Those that are
     sizes are `measured`: what their value is in terms of `sizes`, all the symbols that occur.
     """
@@ -401,6 +452,8 @@ class Program:
     constants: Mapping[str, Any] = field(default_factory=dict)  # input name -> a tensor known now
     numbers: tuple[tuple[int, Param], ...] = ()
     measured: tuple[tuple[Param, Dim], ...] = ()
+    lines: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, compare=False)
+    opaque: frozenset[str] = frozenset()  # inputs whose sizes are not what they seem: see `ops.calls.OPAQUE`
 
     def with_items(self, items: tuple[Item, ...]) -> Program:
         return replace(self, items=items)

@@ -28,6 +28,7 @@ ASKED: tuple[Callable[[], Any], ...] = (
     torch.get_num_threads, torch.get_num_interop_threads, torch.get_float32_matmul_precision,
     torch.is_deterministic_algorithms_warn_only_enabled, torch.is_autocast_cache_enabled, _C._get_cudnn_enabled,
     _C._get_cudnn_benchmark, _C._get_cudnn_deterministic, _C._get_mkldnn_enabled,
+    _C._is_fwd_grad_enabled,
 )  # fmt: skip
 SETTINGS: dict[str, Callable[[], Any]] = {
     ATTENTION: attention_kernels,

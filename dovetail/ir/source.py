@@ -15,8 +15,10 @@ and everything else is a path from a root. `name()` is what the user reads in me
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from dovetail.ir.literals import literal
@@ -76,6 +78,23 @@ class Global(Source):
 
     def name(self) -> str:
         return self.key
+
+
+#: Python's own, from before the program puts others in their place (this file is imported with the package).
+BUILTINS = MappingProxyType(dict(vars(builtins)))
+
+
+@dataclass(frozen=True, slots=True)
+class Globals(Source):
+    """The table in which a `Global` is found."""
+
+    module: str = ""
+
+    def expr(self) -> str:
+        return "G" if not self.module else f"M[{self.module!r}].__dict__"
+
+    def name(self) -> str:
+        return f"globals of {self.module}" if self.module else "globals"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,24 +42,28 @@ def lower(aten: AtenGraph, options: Options) -> Program:
 
     With eager's numerics, elementary functions are PyTorch's own: no other implementation has its last bits.
     """
-    return _Lowering(aten, bitwise=options.numerics == "eager").run()
+    return _Lowering(aten, bitwise=options.numerics == "eager", located=options.check_kernels).run()
 
 
 class _Lowering:
-    def __init__(self, aten: AtenGraph, bitwise: bool) -> None:
-        self.aten, self.bitwise = aten, bitwise
+    def __init__(self, aten: AtenGraph, bitwise: bool, located: bool) -> None:
+        self.aten, self.bitwise, self.located = aten, bitwise, located
         self.emit = Emitter()
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []  # Buffers and Params, as the caller gives them
         self.numbers: list[tuple[int, Param]] = []
         self.measured: list[tuple[Param, Dim]] = []
         self.constants: dict[str, Any] = {}
+        self.opaque: set[str] = set()
+        self.stacks: dict[torch.fx.Node, tuple[Any, ...]] = {}
         self.given: dict[str, torch.fx.Node] = {}  # whose result a returned buffer is: another's is another tensor
 
     def run(self) -> Program:
         result: Any = ()
         returned = _returned(self.aten)
         for node in self.aten.graph.nodes:
+            if self.located:
+                self.emit.stack = self.stacks[node] = self.stack(node)
             if node.op == "call_function":
                 self.env[node] = self.call(node, node in returned)
             elif node.op == "placeholder":
@@ -73,7 +77,7 @@ class _Lowering:
         buffers = tuple(b for b in self.inputs if isinstance(b, Buffer))
         program = Program(
             buffers, tuple(self.emit.items), outputs, mutated, (), self.constants, tuple(self.numbers),
-            tuple(self.measured),
+            tuple(self.measured), self.emit.lines, frozenset(self.opaque),
         )  # fmt: skip
         program = program.with_items(tuple(without_unread(program)))
         return replace(program, sizes=sizes_of(program))
@@ -95,6 +99,8 @@ class _Lowering:
         spec = spec_of(val)
         buffer = Buffer(f"a{len(self.inputs)}", spec.dtype, spec.device, spec.sizes, spec.strides, 0, "input")
         self.inputs.append(buffer)
+        self.opaque |= {buffer.name} if node.meta.get("opaque") else set()
+        self.emit.lines |= {buffer.name: self.emit.stack} if self.emit.stack else {}
         self.emit.origins[buffer.name] = int(val.storage_offset())
         self.env[node] = self.emit.stored(buffer)
         for name in (node.target, node.name):
@@ -109,6 +115,11 @@ class _Lowering:
         self.env[node] = param
 
     # ------------------------------------------------------------ nodes
+
+    def stack(self, node: torch.fx.Node) -> tuple[Any, ...]:
+        """The user's lines; of what PyTorch's engine computes, those of the first value that it is computed from."""
+        found = (self.stacks.get(n) for n in node.all_input_nodes)
+        return node.meta.get("stack") or next(filter(None, found), ())
 
     def call(self, node: torch.fx.Node, returned: bool) -> Any:
         target = node.target

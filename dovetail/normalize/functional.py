@@ -79,6 +79,16 @@ def functional(operator: Any) -> Functional:
     raise _no_form(operator)
 
 
+@cache
+def has_no_form(operator: Any) -> bool:
+    """Has PyTorch no functional form of an operator that writes to `out=`? Factories take a type and a device then."""
+    try:
+        functional(operator)
+    except Unsupported:
+        return any(a.is_out for a in operator._schema.arguments)
+    return False
+
+
 def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list[Any], list[Any]]:
     """An operator that calls `operator` on copies of the arguments in `written` and gives those last.
 

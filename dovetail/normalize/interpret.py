@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
     fakes = [n.meta.get("val") for n in nodes if n.op == "placeholder"]
     count = len(fakes) - len(aten.constants)
     draws = any(map(_draws, nodes))
+    promised = {n: n.meta["val"] for n in nodes if _is_promised(n)}
 
     def computed(given: list[Any]) -> dict[Any, Any]:
         # For whoever puts it back when this raises.
@@ -41,7 +43,8 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
             if node.op == "placeholder":
                 env[node] = next(feed)
             elif node.op == "call_function":
-                env[node] = CALLEES.get(node.target, node.target)(*_load(node.args, env), **_load(node.kwargs, env))
+                result = CALLEES.get(node.target, node.target)(*_load(node.args, env), **_load(node.kwargs, env))
+                env[node] = _laid_out(result, promised[node]) if node in promised else result
             for dead in last.get(node, ()):
                 del env[dead]
         return env
@@ -53,6 +56,24 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
         return _end(aten, nodes[-1], given, computed(given))
 
     return call
+
+
+def _is_promised(node: Node) -> bool:
+    """Is its result a tensor of its own, laid out in a way that is known?"""
+    made = node.args[0] if node.target is operator.getitem else node
+    own = isinstance(made, Node) and isinstance(made.target, torch._ops.OpOverload) and not facts(made.target).view
+    val = node.meta.get("val")
+    return own and isinstance(val, torch.Tensor) and not val._has_symbolic_sizes_strides
+
+
+def _laid_out(result: torch.Tensor, promised: torch.Tensor) -> torch.Tensor:
+    """What a library laid out otherwise than eager's operator, as eager's: those that follow trust it."""
+    strides = promised.stride()
+    if result.stride() == strides or result.shape != promised.shape:
+        return result
+    if all(n == 1 or s == t for n, s, t in zip(result.shape, result.stride(), strides, strict=True)):
+        return result
+    return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device).copy_(result)
 
 
 def _draws(node: Node) -> bool:

@@ -21,6 +21,7 @@ from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
 from dovetail.normalize.turned import turned, turns
 from dovetail.ops import higher
+from dovetail.ops.check import classes
 from dovetail.ops.engine import calls_engine
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.retry import called, methodcaller
@@ -111,11 +112,22 @@ def _run_node(
     if node.target is torch.nn.functional.scaled_dot_product_attention:
         args, kwargs = without_known_mask(recorder, args, kwargs)
     control = CONTROL.get(node.target)
+    if node.target is torch.nn.functional.one_hot:
+        check_classes(*args, **kwargs)
+    if kwargs.get("out") is not None:
+        with recorder.writing(kwargs["out"]):
+            return called(_callee(node), args, kwargs)
     result = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
     recorder.adopt(result, [env[used] for used in node.all_input_nodes])
     if node.target in _ADDING_IN_PLACE and (before := recorder.added_to(result)) is not None:
         torch._C._increment_version([result] * (before + 1))
     return result
+
+
+def check_classes(tensor: Any, num_classes: Any = -1) -> None:
+    """As eager does, and its decomposition does not."""
+    if not isinstance(num_classes, int) or num_classes > 0:
+        classes(tensor, num_classes)
 
 
 def _callee(node: torch.fx.Node) -> Any:

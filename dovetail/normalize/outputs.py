@@ -33,7 +33,7 @@ Node = torch.fx.Node
 _SET = torch._C._autograd._unsafe_set_version_counter
 
 
-NO_TENSOR = torch.empty(0)  # in the place of a result that is none
+NO_TENSOR = torch.empty(0, device="cpu")  # in the place of a result that is none
 
 
 def strided_from(tensor: torch.Tensor, sizes: Any, strides: Any, begin: int) -> torch.Tensor:

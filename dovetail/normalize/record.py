@@ -9,6 +9,8 @@ the same way.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,15 +18,18 @@ import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
 from dovetail.normalize.alias import Base, Handle, View, same_layout
-from dovetail.normalize.functional import SILENT, Functional, copying, functional, silent
+from dovetail.normalize.functional import SILENT, Functional, copying, functional, has_no_form, silent
 from dovetail.normalize.rewrites import REWRITES
 from dovetail.normalize.scatter import scatter
+from dovetail.ops.calls import OPAQUE
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
-from dovetail.ops.fake.layout import dense_order, is_one
+from dovetail.ops.fake.infer import keeps_size, resized
+from dovetail.ops.fake.layout import dense_order, is_one, share_places
 from dovetail.ops.fake.number import SYMBOLIC, NumberNode, place_of, symbolic
 from dovetail.ops.fake.relations import all_same, dim_or_node, same, surely_less
 from dovetail.ops.fake.shapes import from_the_front
 from dovetail.ops.fake.tensor import run
+from dovetail.ops.fake.trials import takes_out
 from dovetail.ops.foreach import apart, takes_list
 from dovetail.ops.fused import fused, is_fused
 from dovetail.ops.schema import IDENTITY, Facts, bound, facts
@@ -53,6 +58,7 @@ class Recorder(FakeMode):
         self.inputs: list[Base] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.stack: Any = None
+        self.outs: frozenset[Base] = frozenset()
         self.counts = not torch.is_inference_mode_enabled()  # whether tensors have version counters
         self._reals: dict[int, FakeTensor] = {}
 
@@ -102,10 +108,14 @@ class Recorder(FakeMode):
                 return (apart if takes_list(func) else fused)(func, args, kwargs)
         if func in _OF_CUDNN:
             return self.of_cudnn(func, args)
+        if func is aten._unsafe_view.default and self.handle(args[0]).base in self.outs:
+            func = aten.view.default  # which is written to, and so is what it is a view of
         func, args = _SHARING.get(func, func), from_the_front(func, args)
         known = facts(func)
         if func._schema.name in IDENTITY:
             return self.same_memory(func, args[0])
+        if keeps_size(func, args):
+            return args[0]
         if known.changes_metadata:
             return self.view_in_place(func, args, kwargs)
         if known.written:
@@ -146,6 +156,17 @@ class Recorder(FakeMode):
         view = View(func, (), {}, None)
         self.handles[id(result)] = Handle(result, handle.base, self.node_of(handle), handle.base.version, handle, view)
         return result
+
+    @contextmanager
+    def writing(self, outs: Any) -> Iterator[None]:
+        """Inside, a function is called that gets these as `out=`. Some ignore tensors that are no plain ones."""
+        tensors = [t for t in (outs if isinstance(outs, (tuple, list)) else [outs]) if isinstance(t, torch.Tensor)]
+        before = {self.handle(t).base: self.handle(t).base.version for t in tensors}
+        self.outs = frozenset(before)
+        yield
+        self.outs = frozenset()
+        if any(base.version == version for base, version in before.items()):
+            raise Unsupported("no-shape-rule", "a function does not show what it writes to out=", "Use its result.")
 
     def adopt(self, made: Any, given: list[Any]) -> None:
         """What `torch.zeros_like` gives is detached from what its operator gave, which nobody sees: it is that itself.
@@ -323,7 +344,10 @@ class Recorder(FakeMode):
         return handle.node
 
     def picked(self, node: Node, index: int) -> Node:
-        return self.create(operator.getitem, (node, index), {}, node.meta["val"][index])
+        made = self.create(operator.getitem, (node, index), {}, node.meta["val"][index])
+        if index in OPAQUE.get(node.target, ()):
+            made.meta["opaque"] = True
+        return made
 
     def replay(self, view: View | None, parent: Handle) -> Node:
         """The view, taken of the parent's value now."""
@@ -356,8 +380,9 @@ class Recorder(FakeMode):
             raise Unsupported("metadata-mutation", f"{func} changes the memory of a tensor in place",
                               "make a new tensor instead")
         result = run(func, args, kwargs)
-        if func.namespace not in _BUILT_IN or known.random and not args[0].is_contiguous():
-            self.apply_to_copies(func, args, kwargs, result)  # the order of random numbers is that of its memory
+        disordered = known.random and not _in_order(func, args, kwargs, known)
+        if func.namespace not in _BUILT_IN or disordered or has_no_form(func):
+            self.apply_to_copies(func, args, kwargs, result)
         elif func is aten.copy_.default:
             self.write(args[0], self.copied(args[0], args[1]))
         elif func in (aten.fill_.Scalar, aten.zero_.default):
@@ -404,7 +429,7 @@ class Recorder(FakeMode):
         values = [node] if isinstance(val, torch.Tensor) else None
         own = iter(_own(facts(func), result))
         for name in form.drop:
-            _accepts(func, named[name], val if values else val[form.writes.index(name)])
+            _accepts(func, args, kwargs, named[name], val if values else val[form.writes.index(name)])
         for k, name in enumerate(form.writes):
             if name is None:
                 item = next(own, None)
@@ -441,8 +466,7 @@ class Recorder(FakeMode):
         handle = self.handle(target)
         val = node.meta["val"]
         if not all_same(val.shape, target.shape) and tuple(val.shape) != tuple(target.shape):
-            raise Unsupported("out-resize", f"a tensor of shape {tuple(target.shape)} is given as out= for a result of "
-                              f"shape {tuple(val.shape)}", "give a tensor of the right shape")
+            raise resized(target.shape, val.shape)
         if val.dtype != target.dtype:
             node = self.emit(aten._to_copy.default, node, dtype=target.dtype)
         while handle.parent is not None:
@@ -460,19 +484,22 @@ class Recorder(FakeMode):
         handle.node, handle.version = base.node, base.version
 
     def laid_out(self, node: Node, like: torch.Tensor) -> Node:
-        """The value with the strides of `like`, if those leave no gaps."""
+        """The value with the strides of `like`, if no elements share a place."""
         val = node.meta["val"]
-        if all_same(val.stride(), like.stride()):
+        if _same_steps(val, like):
             return node
         order = dense_order(like.shape, like.stride())
-        if order is None or _same_steps(val, like):
+        if order is None and share_places(like.shape, like.stride()):
             return node
-        if order != tuple(range(len(order))):
-            node = self.emit(aten.permute.default, node, list(order))
+        if order is None:
+            kind = {"dtype": like.dtype, "device": like.device}
+            gaps = self.emit(aten.empty_strided.default, list(like.shape), list(like.stride()), **kind)
+            return self.emit(aten.copy.default, gaps, node)
+        if order == tuple(range(len(order))):
+            return self.emit(aten.clone.default, node, memory_format=torch.contiguous_format)
+        node = self.emit(aten.permute.default, node, list(order))
         node = self.emit(aten.clone.default, node, memory_format=torch.contiguous_format)
-        if order != tuple(range(len(order))):
-            node = self.emit(aten.permute.default, node, [order.index(d) for d in range(len(order))])
-        return node
+        return self.emit(aten.permute.default, node, [order.index(d) for d in range(len(order))])
 
 
 # ---------------------------------------------------------------- arguments
@@ -538,9 +565,17 @@ def _own(known: Facts, result: Any) -> list[Any]:
     return [r for r, owner in zip(results, known.returned, strict=False) if owner is None]
 
 
-def _accepts(func: Any, out: Any, val: Any) -> None:
-    """Element-wise operators convert to the dtype of out=; whether others do is for eager to say."""
-    if isinstance(out, torch.Tensor) and out.dtype != val.dtype and torch.Tag.pointwise not in func.tags:
+def _in_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Facts) -> bool:
+    """Does what is written to lie in the order of its places? Random numbers are drawn in that of its memory."""
+    named = bound(func, args, kwargs)
+    return all(named[name].is_contiguous() for name in known.written)
+
+
+def _accepts(func: Any, args: Any, kwargs: Any, out: Any, val: Any) -> None:
+    """Element-wise operators convert to the dtype of out=, or refuse to; what others do is for eager to say."""
+    if not isinstance(out, torch.Tensor) or out.dtype == val.dtype:
+        return
+    if torch.Tag.pointwise not in func.tags or not takes_out(func, args, kwargs):
         raise Unsupported("out-dtype", f"{func} is given an out= tensor of {out.dtype} for a result of {val.dtype}",
                           "give a tensor of the result's dtype")
 

@@ -21,7 +21,7 @@ def sigmoid_of(x: Expr) -> Expr:
 
 
 def between(x: Expr, low: float, high: float) -> Expr:
-    return build.minimum(build.maximum(x, const(low, x.dtype)), const(high, x.dtype))
+    return build.at_most(build.at_least(x, const(low, x.dtype)), const(high, x.dtype))
 
 
 @pointwise("aten::sigmoid", "aten::special_expit", operands=1)
@@ -47,7 +47,7 @@ def gelu(x: Expr, approximate: str = "none") -> Expr:
 
 @pointwise("aten::relu", operands=1)
 def relu(x: Expr) -> Expr:
-    return build.maximum(x, const(0, x.dtype))
+    return build.at_least(x, const(0, x.dtype))
 
 
 @pointwise("aten::relu6", operands=1)

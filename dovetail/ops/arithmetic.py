@@ -178,29 +178,29 @@ ROWS.pointwise("aten::minimum", "aten::min.other", operands=2)(lambda x, y: buil
 
 @pointwise("aten::fmax", operands=2)
 def fmax(x: Expr, y: Expr) -> Expr:
-    return where(build.isnan(x), y, where(build.isnan(y), x, build.maximum(x, y)))
+    return where(build.isnan(x), y, where(build.isnan(y), x, build.at_least(x, y)))
 
 
 @pointwise("aten::fmin", operands=2)
 def fmin(x: Expr, y: Expr) -> Expr:
-    return where(build.isnan(x), y, where(build.isnan(y), x, build.minimum(x, y)))
+    return where(build.isnan(x), y, where(build.isnan(y), x, build.at_most(x, y)))
 
 
 @pointwise("aten::clamp", operands=3)
 def clamp(self: Expr, min: Expr | None = None, max: Expr | None = None) -> Expr:
     """NaN in the input or a bound gives NaN; the upper bound wins over the lower."""
-    low = self if min is None else build.maximum(self, min)
-    return low if max is None else build.minimum(low, max)
+    low = self if min is None else build.at_least(self, min)
+    return low if max is None else build.at_most(low, max)
 
 
 @pointwise("aten::clamp_min", operands=2)
 def clamp_min(self: Expr, min: Expr) -> Expr:
-    return build.maximum(self, min)
+    return build.at_least(self, min)
 
 
 @pointwise("aten::clamp_max", operands=2)
 def clamp_max(self: Expr, max: Expr) -> Expr:
-    return build.minimum(self, max)
+    return build.at_most(self, max)
 
 
 # ---------------------------------------------------------------- two floats

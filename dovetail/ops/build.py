@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ import torch
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Const, Expr, Index, Op, Param
+from dovetail.ir.stores import remembered
 
 Number = bool | int | float
 
@@ -35,14 +35,14 @@ _EXPONENT = {torch.bfloat16: 8, torch.float16: 5, torch.float32: 8, torch.float6
 # ---------------------------------------------------------------- constants and conversions
 
 
-@cache
+@remembered(5000)
 def _const(value: Number, kind: str, negative_zero: bool, dtype: torch.dtype) -> Const:
     if dtype is torch.bool:
         return Const(bool(value), dtype)
     if dtype in FLOATS:
         number = -0.0 if negative_zero else float(value)
         if dtype is not torch.float64 and math.isfinite(number) and number != 0:
-            rounded = torch.tensor(number, dtype=dtype).item()
+            rounded = torch.tensor(number, dtype=dtype, device="cpu").item()
             number = rounded if dtype in HALF or not math.isfinite(rounded) else number
         return Const(number, dtype)
     bits = _BITS[dtype]
@@ -113,9 +113,9 @@ def rounded(x: Expr, dtype: torch.dtype) -> Expr:
 _THROUGH = {torch.uint8: torch.int64, torch.int8: torch.int32, torch.int16: torch.int32}
 
 
-@cache
+@remembered(5000)
 def _as_float32(value: float) -> float:
-    return torch.tensor(value, dtype=torch.float32).item() if math.isfinite(value) else value
+    return torch.tensor(value, dtype=torch.float32, device="cpu").item() if math.isfinite(value) else value
 
 
 def bitcast(x: Expr, dtype: torch.dtype) -> Expr:
@@ -191,6 +191,15 @@ def minimum(x: Expr, y: Expr) -> Expr:
 
 def maximum(x: Expr, y: Expr) -> Expr:
     return or_(x, y) if x.dtype is torch.bool else x if x is y else Op("max", (x, y), x.dtype)
+
+
+def at_least(x: Expr, low: Expr) -> Expr:
+    """`x` where it equals the bound: zeros keep their sign."""
+    return maximum(low, x)
+
+
+def at_most(x: Expr, high: Expr) -> Expr:
+    return minimum(high, x)
 
 
 def same(name: str) -> Callable[..., Expr]:

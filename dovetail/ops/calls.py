@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from dovetail.ops import openmp
+
 aten = torch.ops.aten
 
 
@@ -46,8 +48,9 @@ def _attention_backward(
 
 
 def _linear(x: Any, weight: Any, bias: Any, *more: Any) -> Any:
-    """oneDNN has no products of nothing."""
-    if x.numel() and weight.numel():
+    """oneDNN has no products of nothing, and leaves parts of others out where fewer threads come than it has shared
+    them out to (3.12, `float32`); the BLAS looks how many there are."""
+    if x.numel() and weight.numel() and openmp.gives(torch.get_num_threads()):
         return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, *more)
     return torch.nn.functional.linear(x, weight, bias)
 
@@ -76,6 +79,7 @@ CALLEES: dict[Any, Callable[..., Any]] = {
 OPAQUE: dict[Any, frozenset[int]] = {
     aten.mkldnn_rnn_layer.default: frozenset((3,)),
     aten._embedding_bag.default: frozenset((1, 2, 3)),
+    aten._embedding_bag_forward_only.default: frozenset((1, 2, 3)),
 }
 
 #: Operators whose result begins where their first argument does in its storage; all others begin a storage.

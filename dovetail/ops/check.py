@@ -1,7 +1,8 @@
-"""`dovetail::check`: an operator that raises ValueError where the program does, for a condition known at run time only.
+"""Operators that raise where the program does, for what is known at run time only.
 
-It stands in a graph for `if not condition: raise ValueError(text)`. The text may show tensors: it is a format string
-with a field for each tensor in `shown`.
+`dovetail::check` stands in a graph for `if not condition: raise ValueError(text)`, or another kind of error. The text
+may show tensors: it is a format string with a field for each tensor in `shown`. `dovetail::classes` is what `one_hot`
+asks of its argument: PyTorch's own decomposition leaves that out.
 """
 
 from __future__ import annotations
@@ -10,20 +11,34 @@ from typing import Any
 
 import torch
 
-LIBRARY = torch.library.Library("dovetail", "FRAGMENT")
-LIBRARY.define("check(Tensor condition, Tensor[] shown, str text) -> ()")
+ERRORS: dict[str, type[Exception]] = {"ValueError": ValueError, "AssertionError": AssertionError}
 
 
-def _check(condition: torch.Tensor, shown: list[torch.Tensor], text: str) -> None:
+def _check(condition: torch.Tensor, shown: list[torch.Tensor], text: str, error: str = "ValueError") -> None:
     if not condition:
-        raise ValueError(text.format(*shown))
+        raise ERRORS[error](*([text.format(*shown)] if text else []))
 
 
-def _check_nothing(condition: torch.Tensor, shown: list[torch.Tensor], text: str) -> None:
+def _classes(index: torch.Tensor, count: int) -> None:
+    if index.numel() and int(index.min()) < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    if index.numel() and int(index.max()) >= count:
+        raise RuntimeError("Class values must be smaller than num_classes.")
+
+
+def _check_nothing(*given: object) -> None:
     """Tensors without values pass."""
 
 
-LIBRARY.impl("check", _check, "CompositeExplicitAutograd")
-LIBRARY.impl("check", _check_nothing, "Meta")
-
-check: Any = torch.ops.dovetail.check.default
+LIBRARY = torch.library.Library("dovetail", "FRAGMENT")
+try:
+    LIBRARY.define('check(Tensor condition, Tensor[] shown, str text, str error="ValueError") -> ()')
+    LIBRARY.define("classes(Tensor index, SymInt count) -> ()")
+    for name, function in (("check", _check), ("classes", _classes)):
+        LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+        LIBRARY.impl(name, _check_nothing, "Meta")
+    check: Any = torch.ops.dovetail.check.default
+    classes: Any = torch.ops.dovetail.classes.default
+except BaseException:  # Ctrl-C: the next import defines them again
+    LIBRARY._destroy()
+    raise

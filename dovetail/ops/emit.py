@@ -97,6 +97,8 @@ class Emitter:
         self.returned: tuple[Spec, ...] = ()
         self.owned: set[str] = set()  # buffers whose memory the program itself lays out
         self.origins: dict[str, Dim] = {}  # storage_offset() of each input
+        self.stack: tuple[Any, ...] = ()  # the user's, of the operator that is being lowered
+        self.lines: dict[str, tuple[Any, ...]] = {}  # the same of what each buffer holds
         self._buffers = 0
         self.groups = 0
         self._views: dict[Any, Buffer] = {}
@@ -116,6 +118,8 @@ class Emitter:
         name = f"b{self._buffers}"
         self._buffers += 1
         kind = "output" if self.outlives(spec) else "temporary"
+        if self.stack:
+            self.lines[name] = self.stack
         return Buffer(name, spec.dtype, spec.device, spec.sizes, spec.strides, 0, kind)
 
     def group(self, outer: Indices, loops: tuple[Loop, ...]) -> None:

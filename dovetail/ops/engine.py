@@ -6,13 +6,25 @@ A call of `backward`, a new leaf or reading `.grad` is no computation on tensors
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
 from dovetail.ops.fake import FakeMode
+
+
+class Hook:
+    """Registers a function of the user's on a tensor, for PyTorch's engine to call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__name__ = self.__qualname__ = "register_hook"
+
+    def __call__(self, tensor: torch.Tensor) -> None:
+        tensor.register_hook(self.function)
+
 
 METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook", "detach_"))
 
@@ -31,6 +43,8 @@ def steers(node: torch.fx.Node) -> bool:
         return node.target in METHODS
     if node.op != "call_function":
         return False
+    if isinstance(node.target, Hook):
+        return True
     leaf = node.target in (torch.nn.Parameter, torch.autograd.backward) or node.kwargs.get("requires_grad") is True
     return leaf or node.target is getattr and node.args[1] == "grad"
 

@@ -76,6 +76,11 @@ def out_of_bounds(axis: int, size: Dim) -> str:
     return f"index is out of bounds for dimension {axis} with size {size}"
 
 
+@ROWS("dovetail::classes")
+def classes(emit: Emitter, out: Spec, index: Value, count: Dim) -> Any:
+    check(emit, index, count, False, "Class values must be smaller than num_classes.")
+
+
 @ROWS("aten::embedding")
 def embedding(emit: Emitter, out: Spec, weight: Value, indices: Value, *args: Any, **kwargs: Any) -> Any:
     """Rows of a table. Padding and scaling arguments matter to gradients only."""

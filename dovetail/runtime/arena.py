@@ -25,7 +25,7 @@ class Arena:
     __slots__ = ("base", "address", "size", "views")
 
     def __init__(self, size: int) -> None:
-        whole = torch.empty(size + ALIGNMENT, dtype=torch.uint8)
+        whole = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device="cpu")
         start = -whole.data_ptr() % ALIGNMENT
         self.base = whole[start : start + size]
         self.address = self.base.data_ptr()

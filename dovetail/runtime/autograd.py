@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from dovetail.errors import KernelFault
 from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ops.fake.layout import contiguous
 from dovetail.ops.fake.relations import all_same
@@ -28,13 +29,18 @@ Backward = Callable[[list[Any]], Sequence[Any]]
 _without_autocast = torch._C._DisableAutocast  # casts are part of the graphs
 
 
+def unheard(stage: str, error: Exception, inputs: Sequence[Any]) -> None:
+    """What `CompiledPair.failed` does where nobody decides: the error leaves as it is."""
+    raise error
+
+
 @dataclass(frozen=True)
 class CompiledPair:
     """`forward` takes the inputs and gives results and saved values; `backward` takes a list of saved values,
     tangents and numbers, which it empties, and gives gradients. `partial` gives another `backward` for some of the
     tangents, told by bits, and whether it takes anything in the place of the others. `replay` does what `forward` does
     in eager; None if that is impossible later, for the reason `once`. `random`: the devices on which it draws random
-    numbers.
+    numbers. `failed` is told when the backward program has raised and eager has not: it raises or returns.
     """
 
     forward: Call
@@ -43,6 +49,7 @@ class CompiledPair:
     replay: Replay | None
     random: frozenset[torch.device] = frozenset()
     once: str = ""
+    failed: Callable[[str, Exception, Sequence[Any]], None] = unheard
 
 
 def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Call:
@@ -125,8 +132,9 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     laid_out = [(layout, _is_contiguous(layout)) for layout in layouts]
     last = -pair.sizes or None
     partly = _partly(pair.depends)
-    forward, backward, replay = compiled.forward, compiled.backward, compiled.replay
-    every, partial = (1 << len(places)) - 1, functools.cache(compiled.partial)
+    forward, replay, every = compiled.forward, compiled.replay, (1 << len(places)) - 1
+    run = _runner(compiled, every, None if changing else layouts)
+    proven: set[int] = set()  # combinations of tangents that a backward pass has been made for
 
     class CompiledFunction(_Passing):
         @staticmethod
@@ -159,23 +167,56 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             if torch.is_grad_enabled():
                 return _again(ctx, replay, given, compiled.once)
             box = list(ctx.saved_tensors)
+            kept = _Kept(ctx, replay, given) if there not in proven and replay is not None else None
             if box and not torch._C._autograd._get_current_graph_task_keep_graph():
                 _forget(ctx)
-            with _without_autocast():
-                if any(map(is_batched, given)):
-                    found = one_by_one(lambda each: _run(ctx, list(box), each, there), given)
-                else:
-                    found = _run(ctx, box, given, there)
+            if kept is None:
+                found = run(ctx, box, given, there)
+            else:
+                found = _first(lambda: run(ctx, box, given, there), kept, compiled.failed, proven, there)
             return found if there == every else _reached(found, there, pair.depends)
 
-    def _run(ctx: Any, box: list[Any], given: list[Any], there: int) -> tuple[Any, ...]:
-        call, takes_all = (backward, True) if there == every else partial(there)
-        known = ctx.layouts if changing else layouts
+    return CompiledFunction
+
+
+def _runner(compiled: CompiledPair, every: int, layouts: Sequence[Any] | None) -> Callable[..., tuple[Any, ...]]:
+    """Runs the backward program for some tangents. Without `layouts`, each call's context has them."""
+    partial = functools.cache(compiled.partial)
+
+    def run(ctx: Any, box: list[Any], given: list[Any], there: int) -> tuple[Any, ...]:
+        call, takes_all = (compiled.backward, True) if there == every else partial(there)
+        known = ctx.layouts if layouts is None else layouts
         box += [_laid_out(g, *at) for g, at in zip(given, known, strict=True) if takes_all or g is not None]
         box += ctx.numbers
         return tuple(call(box))
 
-    return CompiledFunction
+    def computed(ctx: Any, box: list[Any], given: list[Any], there: int) -> tuple[Any, ...]:
+        with _without_autocast():
+            if any(map(is_batched, given)):
+                return one_by_one(lambda each: run(ctx, list(box), each, there), given)
+            return run(ctx, box, given, there)
+
+    return computed
+
+
+def _first(
+    compute: Callable[[], tuple[Any, ...]], kept: _Kept, failed: Callable[..., None], proven: set[int], there: int
+) -> tuple[Any, ...]:
+    """A backward pass for tangents that it has not been made for yet: where it fails, eager makes it again.
+
+    Later ones let go of what eager would need, as eager does.
+    """
+    try:
+        found = compute()
+        proven.add(there)
+        return found
+    except Exception as error:
+        if isinstance(error, KernelFault) or not kept.valid():
+            raise
+        failure = error
+    gradients = kept.gradients()
+    failed("backward", failure, kept.inputs)
+    return gradients
 
 
 def _reached(found: tuple[Any, ...], there: int, depends: Sequence[int]) -> tuple[Any, ...]:
@@ -245,23 +286,45 @@ def _again(ctx: Any, replay: Replay | None, given: list[Any], once: str) -> tupl
             f"a compiled function that {once} cannot be differentiated twice; leave it out of dovetail.compile, or use "
             "backend='eager' for it"
         )
-    inputs = ctx.inputs
-    if replay.versions(inputs) != ctx.versions:
+    kept = _Kept(ctx, replay, given)
+    if not kept.valid():
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
             "of a compiled function was changed before it was differentiated twice"
         )
-    devices = [device for device in ctx.state if device.type != "cpu"]
-    with torch.random.fork_rng(devices, enabled=bool(ctx.state), device_type="cuda"):
-        for device, state in ctx.state.items():
-            if device.type == "cpu":
-                torch.set_rng_state(state)
-            else:
-                torch.cuda.set_rng_state(state, device)
-        found = replay.gradients(inputs, ctx.needs_input_grad, given)
+    found = kept.made()
     if saved and not torch._C._autograd._get_current_graph_task_keep_graph():
         _forget(ctx)
     return tuple(found)
+
+
+class _Kept:
+    """What a backward pass can be made again from, in eager."""
+
+    def __init__(self, ctx: Any, replay: Replay, given: list[Any]) -> None:
+        self.replay, self.given, self.needed = replay, given, ctx.needs_input_grad
+        self.inputs, self.versions, self.state = ctx.inputs, ctx.versions, ctx.state
+
+    def valid(self) -> bool:
+        """Are the inputs what they were?"""
+        return self.inputs is not None and self.replay.versions(self.inputs) == self.versions
+
+    def made(self) -> list[Any]:
+        """The gradients, with a history."""
+        devices = [device for device in self.state if device.type != "cpu"]
+        with torch.random.fork_rng(devices, enabled=bool(self.state), device_type="cuda"):
+            for device, state in self.state.items():
+                if device.type == "cpu":
+                    torch.set_rng_state(state)
+                else:
+                    torch.cuda.set_rng_state(state, device)
+            return self.replay.gradients(self.inputs, self.needed, self.given)
+
+    def gradients(self) -> tuple[Any, ...]:
+        """The gradients alone."""
+        with torch.enable_grad():
+            found = self.made()
+        return tuple(None if g is None else g.detach() for g in found)
 
 
 def _random_states(devices: frozenset[torch.device]) -> dict[torch.device, torch.Tensor]:

@@ -8,11 +8,10 @@ a failure or an interrupt while compiling leaves what was there before.
 from __future__ import annotations
 
 import functools
-import threading
-import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,11 +19,14 @@ from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
+from dovetail.ir.recursion import NEAR, ROOM, Room, is_near
 from dovetail.ir.source import Computed, Item, path
-from dovetail.ir.varying import Varying, facts
+from dovetail.ir.varying import Varying
 from dovetail.runtime.collection import paused_collection
-from dovetail.runtime.entry_policy import Fallback, is_users_own, on_failure
+from dovetail.runtime.entry_policy import Fallback, is_users_own, not_raised, on_failure, warn_user
 from dovetail.runtime.forking import ForkGuard
+from dovetail.runtime.kinds import MOST_FULL, MOST_KINDS, changed_often, of_this_kind, outline
+from dovetail.runtime.nested import COMPILING, compiling, interrupting, outside
 from dovetail.runtime.saving import hooks_aside
 from dovetail.runtime.stance import RUN_ONLY, Stances
 from dovetail.runtime.undisturbed import put_back, surroundings
@@ -88,8 +90,11 @@ class Compiler(Protocol):
     def where(self, fn: Any) -> str: ...
 
 
-_COMPILING = threading.RLock()  # one compilation at a time; re-entrant, since capture may run user code
-ForkGuard(_COMPILING)
+ForkGuard(COMPILING)
+
+
+#: So often compiling a function may fail; it has been told of by then, and each attempt takes its time.
+MOST_FAILURES = 3
 
 
 def _no_entry(*args: Any, **kwargs: Any) -> Any:
@@ -102,8 +107,8 @@ class Dispatcher:
     `first` is the entry to try first; while the stance forbids compiled code it is one that never fits.
     """
 
-    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "unstable", "varying",
-                 "warned", "watched")  # fmt: skip
+    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "full", "unstable",
+                 "varying", "warned", "watched")  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], compiler: Compiler) -> None:
         self.fn, self.compiler = fn, compiler
@@ -115,6 +120,7 @@ class Dispatcher:
         self.eager = False  # what cannot be captured is not tried again
         self.varying: frozenset[str] = frozenset()  # the names of numbers and sizes that were seen to change
         self.unstable: frozenset[str] = frozenset()  # facts that no further entry shall rely on
+        self.full: frozenset[Hashable] = frozenset()  # outlines of calls of kinds that have reached recompile_limit
         REGISTRY.dispatchers.add(self)
 
     # ------------------------------------------------------------ entries
@@ -122,23 +128,25 @@ class Dispatcher:
     def publish(self, entries: tuple[Entry, ...]) -> None:
         """Replace all entries at once, the first one to be tried first. Those that can never fit again are left out."""
         entries = tuple(e for e in entries if all(needed() is not None for needed in e.needs))
+        if len(entries) < len(self.entries):
+            self.full = frozenset()
         self.entries = entries
         usable = entries and not REGISTRY.stances.maybe_eager
         self.first = entries[0].call if usable else _no_entry
 
     def promote(self, entry: Entry) -> None:
         """Let the entry just hit be tried first; skipped when another thread is changing the entries."""
-        if _COMPILING.acquire(blocking=False):
+        if COMPILING.acquire(blocking=False):
             try:
                 if entry in self.entries:
                     self.publish((entry, *(e for e in self.entries if e is not entry)))
             finally:
-                _COMPILING.release()
+                COMPILING.release()
 
     def reset(self) -> None:
-        with _COMPILING:
+        with COMPILING:
             self.failed, self.warned, self.eager = 0, False, False
-            self.varying = self.unstable = frozenset()
+            self.varying = self.unstable = self.full = frozenset()
             self.publish(())
 
     # ------------------------------------------------------------ calls
@@ -150,8 +158,17 @@ class Dispatcher:
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that the first entry does not fit."""
-        with unseen():
+        with Room(NEAR) if is_near() else nullcontext(), unseen():
+            outer = interrupting(args, kwargs)
+            if outer is not None:
+                return outside(outer, lambda: self._uncompiled(args, kwargs))
             return self._miss(args, kwargs)
+
+    def _uncompiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call while its thread compiles something else."""
+        eager = REGISTRY.stances.now() == "force_eager" or self.compiler.must_stay_eager(args, kwargs)
+        result = MISS if eager else self.existing(self.entries, args, kwargs)
+        return result if result is not MISS else self.fn(*args, **kwargs)
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if REGISTRY.stances.now() == "force_eager" or self.compiler.must_stay_eager(args, kwargs):
@@ -174,9 +191,10 @@ class Dispatcher:
 
     def compile_and_call(self, tried: tuple[Entry, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compile for a call that none of `tried` fits, unless another thread has added an entry since."""
-        with _COMPILING, paused_collection(), hooks_aside():
+        foretold: list[Exception] = []
+        with COMPILING, Room(ROOM), compiling(), paused_collection(), hooks_aside():
             added = any(entry not in tried for entry in self.entries)
-            entry = self._compile(args, kwargs) if not added and self._may_compile(args, kwargs) else None
+            entry = self._compile(args, kwargs, foretold) if not added and self._may_compile(args, kwargs) else None
             left = surroundings()
         if added:
             return self.miss(args, kwargs)
@@ -187,17 +205,27 @@ class Dispatcher:
             if surroundings() != left:  # the collector may close a generator that waits in a `with torch.no_grad()`
                 return self.miss(args, kwargs)
             self._never_fits(entry, args, kwargs)
-        return self.fn(*args, **kwargs)
+        try:
+            result = self.fn(*args, **kwargs)
+            if foretold:
+                not_raised(foretold[0], self._fallback(args, kwargs), self.compiler.options())
+            return result
+        finally:
+            foretold.clear()  # its traceback would keep the arguments
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
-        """A new entry, already published; None where policy says eager. Raises what the user must see."""
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], foretold: list[Exception]) -> Entry | None:
+        """A new entry, already published; None where policy says eager. Raises what the user must see.
+
+        `foretold` gets an error that the program is going to raise itself.
+        """
         index = len(self.entries)
         found = [entry.failures(args, kwargs) for entry in self.entries]
         again = [entry for entry, failed in zip(self.entries, found, strict=True) if entry.once and not failed]
         self.varying |= {name for failed in found for name in changed(failed)} | changed_modules(found)
         limit = self.compiler.options().recompile_limit
-        if index >= limit // 2:
-            self.unstable |= changed_often(found, 2 if index < limit - 2 else 1)
+        alike = of_this_kind(found)
+        if len(alike) >= limit // 2:
+            self.unstable |= changed_often(alike)
         varying = Varying(self.varying, seen=tuple(entry.sizes for entry in self.entries), unstable=self.unstable)
         before = surroundings()
         try:
@@ -214,18 +242,21 @@ class Dispatcher:
             return entry
         try:
             self._give_up(reported, args, kwargs)
+            if is_users_own(reported):
+                foretold.append(reported.with_traceback(None))
         finally:
             del reported  # its traceback holds this frame
         return None
 
     def _give_up(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """No handler runs any more: what the program raises now must not have our error as its context."""
-        self.failed += not is_users_own(error)
         on_failure(error, self._fallback(args, kwargs), self.compiler.options())
+        self.failed += not is_users_own(error)
         self.eager = isinstance(error, Unsupported) and not is_users_own(error)
 
     def _fallback(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fallback:
-        return Fallback(self.fn, args, kwargs, self.compiler.where(self.fn), self.compiler.quiet)
+        quiet = self.compiler.quiet or self.failed > 0
+        return Fallback(self.fn, args, kwargs, self.compiler.where(self.fn), quiet)
 
     def _watch(self, entry: Entry) -> None:
         """Let the entry go with the first object that it needs. Callbacks come at any time, from any thread."""
@@ -233,11 +264,11 @@ class Dispatcher:
 
         def gone(_: object) -> None:
             alive = dispatcher()
-            if alive is not None and _COMPILING.acquire(blocking=False):  # else: whoever has the lock publishes
+            if alive is not None and COMPILING.acquire(blocking=False):  # else: whoever has the lock publishes
                 try:
                     alive.publish(alive.entries)
                 finally:
-                    _COMPILING.release()
+                    COMPILING.release()
 
         alive = [needed() for needed in entry.needs]
         self.watched = [ref for ref in self.watched if ref() is not None]
@@ -245,31 +276,40 @@ class Dispatcher:
 
     def _never_fits(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The new entry refuses the call it was made for: a guard that cannot hold is a bug of ours."""
-        with _COMPILING:
-            self.failed += 1
+        with COMPILING:
             self.publish(tuple(e for e in self.entries if e is not entry))
         why = "; ".join(map(str, entry.failures(args, kwargs))) or "no guard fails on a second look"
         error = InternalError("guards", f"the new entry does not accept the call it was made for: {why}")
         on_failure(error, self._fallback(args, kwargs), self.compiler.options())
+        self.failed += 1
 
     def _may_compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         stance = REGISTRY.stances.now()
         if stance == RUN_ONLY or (self.entries and stance != "default"):
             REGISTRY.check_recompile(stance, self, args, kwargs)
             return False
-        if self.eager:
+        if self.eager or self.failed >= MOST_FAILURES:
             return False
         limit = self.compiler.options().recompile_limit
-        if len(self.entries) + self.failed < max(limit, 1):
+        if len(self.entries) < max(limit, 1) or self._is_new_kind(max(limit, 1), args, kwargs):
             return True
         if not self.warned:
             self.warned = True
-            last = next((failed[0] for failed in self.reasons(args, kwargs)), "compiling failed each time")
-            warnings.warn(
+            last = next((failed[0] for failed in self.reasons(args, kwargs)), "none")
+            warn_user(
                 f"dovetail reached recompile_limit ({limit}) for {self.compiler.where(self.fn)}; it runs "
-                f"eagerly where no entry fits. Last reason: {last}",
-                stacklevel=5,
+                f"eagerly where no entry fits. Last reason: {last}"
             )
+        return False
+
+    def _is_new_kind(self, limit: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Are there fewer entries than that for calls of this kind? Once there are not, evaluating guards is saved."""
+        seen = outline(args, kwargs, surroundings())
+        if len(self.entries) >= MOST_KINDS * limit or seen in self.full or len(self.full) >= MOST_FULL:
+            return False
+        if len(of_this_kind([entry.failures(args, kwargs) for entry in self.entries])) < limit:
+            return True
+        self.full |= {seen}
         return False
 
     def reasons(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[list[str]]:
@@ -301,13 +341,6 @@ def changed_modules(found: list[list[Any]]) -> set[str]:
     """The names of the sources that have led to three different modules by now: what is alike in them shall do."""
     others = Counter(f.guard.source.name() for failed in found for f in failed if _on_module(f.guard))
     return {name for name, count in others.items() if count > 1}
-
-
-def changed_often(found: list[list[Any]], least: int) -> set[str]:
-    """The facts that keep so many entries from fitting."""
-    each = ({name for f in failed if f.guard is not None for name in facts(f.guard)} for failed in found)
-    counted = Counter(name for names in each for name in names)
-    return {name for name, count in counted.items() if count >= least}
 
 
 def _on_module(guard: Guard | None) -> bool:
@@ -371,7 +404,7 @@ class Registry:
         before = self.stances.maybe_eager
         change()
         if self.stances.maybe_eager != before:
-            with _COMPILING:
+            with COMPILING:
                 for dispatcher in list(self.dispatchers):
                     dispatcher.publish(dispatcher.entries)
 

@@ -1,24 +1,45 @@
 """What a failed compilation means for the program: the one place where this is decided.
 
-| what failed | fullgraph | suppress_errors | otherwise |
+| what failed | fullgraph or strict | suppress_errors | otherwise |
 |---|---|---|---|
 | the program raises for these arguments | eager: it raises the program's own error | the same | the same |
-| the code cannot be captured (Unsupported) | GraphBreakError | eager, one warning | eager, one warning |
-| the compiled function is marked with disable, or skips itself | GraphBreakError | eager | eager |
-| a backend raised (BackendError) | raised | eager, one warning | raised |
-| anything else | eager's error if eager raises, else InternalError | eager, one warning | as under fullgraph |
+| it does not, though capture has said so | InternalError | eager, one warning | eager, one warning |
+| the code cannot be captured (Unsupported) | fullgraph: GraphBreakError | fullgraph: the same | eager, one warning |
+| the compiled function is marked with disable, or skips itself | the same | the same | eager |
+| compiled code is wrong, as check_kernels found (KernelFault) | raised | raised | raised |
+| a marked dimension became a constant | raised | eager, one warning | raised |
+| a backend raised (BackendError) | raised | eager, one warning | eager, one warning |
+| anything else | eager's error if eager raises, else InternalError | eager, one warning | eager, one warning |
+
+A program that raises while it runs, and that has changed nothing, is followed by eager and the same rules
+(`EagerlyAfter`). One that has changed something raises as it is.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from dovetail.errors import DovetailError, GraphBreakError, InternalError, Unsupported
+import torch
+
+from dovetail.errors import (
+    DovetailError,
+    GraphBreakError,
+    InternalError,
+    InvalidArgument,
+    KernelFault,
+    SpecializedDimension,
+    Unsupported,
+)
 from dovetail.ir.checks import OtherSizes
 from dovetail.ir.literals import error_in_words
+from dovetail.ir.recursion import NEAR, Room
+from dovetail.runtime.undisturbed import put_back, surroundings
 
 
 @dataclass(frozen=True)
@@ -34,23 +55,62 @@ class Fallback:
     def run(self) -> Any:
         return self.fn(*self.args, **self.kwargs)
 
+    def warn(self, why: Callable[[], str]) -> None:
+        if not self.quiet:
+            warn_user(f"dovetail runs {self.where} eagerly, since {why()}")
+
+
+def warn_user(message: str) -> None:
+    """A warning at the line outside this package, and PyTorch's, that led here."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
+_OURS = (*(os.path.dirname(path) + os.sep for path in (os.path.dirname(__file__), torch.__file__)), "<dovetail")
+
 
 def on_failure(error: Exception, call: Fallback, options: Any) -> None:
     """Return when the call is to run eagerly; raise what the user must see otherwise."""
     if is_users_own(error):
         return
-    if isinstance(error, Unsupported) and (options.fullgraph or error.strict):
-        raise _as_graph_break(error) from error
-    if isinstance(error, Unsupported) and _asked_for(error):
-        return  # what the author of the compiled function asks for
-    if options.suppress_errors or isinstance(error, Unsupported):
-        if not call.quiet:
-            warnings.warn(f"dovetail runs {call.where} eagerly, since it could not compile it: {error}", stacklevel=6)
-        return
-    if isinstance(error, DovetailError):
+    if isinstance(error, KernelFault):
         raise error
-    _raise_as_eager(call)
-    raise _as_internal(error) from error
+    if isinstance(error, Unsupported):
+        if options.fullgraph or error.strict:
+            raise _as_graph_break(error) from error
+        if not _asked_for(error):  # by the author of the compiled function
+            call.warn(lambda: f"it could not compile it: {error}")
+    elif goes_on(error, options):
+        call.warn(lambda: told(error))
+    elif isinstance(error, DovetailError):
+        raise error
+    else:
+        _raise_as_eager(call)
+        raise _as_internal(error) from error
+
+
+def goes_on(error: BaseException, options: Any) -> bool:
+    """Does a failure of ours, or of a backend, leave the program running in eager mode?"""
+    asks = isinstance(error, (SpecializedDimension, InvalidArgument))  # the program is to hear of it
+    return options.suppress_errors or not (options.fullgraph or options.strict or asks)
+
+
+REPORT = "_dovetail_report"  # an attribute of errors: makes of the error the text that tells all there is to tell
+
+
+def told(error: BaseException) -> str:
+    report = getattr(error, REPORT, None)
+    return str(report(error)) if report is not None else f"{_stage(error)} failed: {error_in_words(error)}"
+
+
+def not_raised(error: Exception, call: Fallback, options: Any) -> None:
+    """Capture has said that the program raises `error`, and it has just run without: a mistake of ours."""
+    wrong = InternalError("capture", f"{error}, so capture has said; the program does not")
+    if not goes_on(wrong, options):
+        raise wrong from error
+    call.warn(lambda: f"it could not compile it: {wrong}")
 
 
 def _asked_for(error: Unsupported) -> bool:
@@ -62,34 +122,94 @@ class Needed:
     """An entry is used as long as this exists."""
 
 
+@dataclass
 class EagerlyAfter:
     """What goes on when a graph has raised that changed nothing: the program `fn`, which knows what to do about it.
 
-    A size that turns out to be another one than the graph was made for is nothing to warn of. Where that happens too
-    often, nobody keeps `needed` any longer and `give_up` is called.
+    If the captured graph raises in PyTorch too, the program has handled its own error. A size that turns out to be
+    another one than the graph was made for is nothing to warn of. Otherwise it is a failure of ours. Where it happens
+    too often, nobody keeps `needed` any longer, and `give_up` gets the options that the next entry has.
     """
 
     OFTEN = 4
 
-    def __init__(
-        self, fn: Callable[..., Any], where: str, log: Callable[[str, str], None], give_up: Callable[[], None]
-    ) -> None:
-        self.fn, self.where, self.log, self.give_up = fn, where, log, give_up
-        self.needed: Needed | None = Needed()
-        self.others = 0
+    fn: Callable[..., Any]
+    where: str
+    options: Any
+    log: Callable[[str, str], None]
+    give_up: Callable[[dict[str, Any]], None]
+    quiet: bool = False
+    needed: Needed | None = field(default_factory=Needed)
+    others: int = 0
+    failures: int = 0
+    #: Set once there is an entry: loads the graph's inputs, runs the graph in PyTorch, makes what `told` is to tell.
+    inputs: Callable[[tuple[Any, ...], Mapping[str, Any]], Sequence[Any] | None] = lambda args, kwargs: None
+    graph: Callable[..., Any] | None = None
+    report: Callable[[str, Sequence[Any], BaseException], str] | None = None
 
     def __call__(self, error: Exception, /, *args: Any, **kwargs: Any) -> Any:
-        result = self.fn(*args, **kwargs)
+        if isinstance(error, KernelFault):
+            raise error
         if isinstance(error, OtherSizes):
+            result = self.fn(*args, **kwargs)
             self.log("dynamic", f"{self.where} runs eagerly: its graph was made for {error}")
             self.others += 1
             if self.others == self.OFTEN:
-                self.give_up()
-                self.needed = None
+                self.replace_entry(capture_dynamic_output_shape_ops=False)
             return result
-        shown = f"its graph raises {error_in_words(error)}"
-        warnings.warn(f"dovetail runs {self.where} eagerly, since {shown}", stacklevel=3)
+        if isinstance(error, RecursionError):
+            with Room(NEAR):  # the graph needs more of the stack than the program
+                return self.fn(*args, **kwargs)
+        inputs = self.inputs(args, kwargs)
+        own = inputs is not None and self.graph is not None and raised(self.graph, inputs) is not None
+        result = self.fn(*args, **kwargs)
+        if own:
+            self.warn(f"its graph raises {error_in_words(error)}")
+        else:
+            self.failed("run", error, inputs or ())
         return result
+
+    def failed(self, stage: str, error: Exception, inputs: Sequence[Any]) -> None:
+        """Eager has done it instead. Raises where failures are to be raised."""
+        if self.report is not None:
+            setattr(error, REPORT, functools.partial(self.report, stage, inputs))
+        if not goes_on(error, self.options):
+            if isinstance(error, DovetailError) or callable(self.options.backend):
+                raise error
+            error.__dict__["_dovetail_stage"] = stage
+            raise _as_internal(error) from error
+        self.failures += 1
+        if self.failures == 1:
+            self.warn(told(error))
+        if self.failures == self.OFTEN:
+            self.replace_entry(backend="eager")
+
+    def warn(self, why: str) -> None:
+        if not self.quiet:
+            warn_user(f"dovetail runs {self.where} eagerly, since {why}")
+
+    def replace_entry(self, **options: Any) -> None:
+        self.give_up(options)
+        self.needed = None
+
+
+def raised(graph: Callable[..., Any], inputs: Sequence[Any]) -> Exception | None:
+    """What PyTorch raises for inputs like these. Nothing that the program sees is changed."""
+    before = surroundings()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            graph(*map(_copied, inputs))
+        except Exception as error:  # whatever it is, the program raises by itself
+            return error
+        finally:
+            put_back(before)
+    return None
+
+
+def _copied(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
 
 
 def is_users_own(error: Exception) -> bool:
@@ -103,9 +223,12 @@ def _as_graph_break(error: Unsupported) -> GraphBreakError:
     return made
 
 
+def _stage(error: BaseException) -> str:
+    return getattr(error, "_dovetail_stage", "compiling")
+
+
 def _as_internal(error: Exception) -> InternalError:
-    stage = getattr(error, "_dovetail_stage", "compiling")
-    return InternalError(stage, error_in_words(error))
+    return InternalError(_stage(error), told(error).partition(" failed: ")[2])
 
 
 def _raise_as_eager(call: Fallback) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import linecache
 import traceback
+import weakref
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from dovetail.errors import InternalError
 from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.host import HostProgram
-from dovetail.runtime import arena
+from dovetail.runtime import arena, checked
 from dovetail.runtime.gpu.numbers import cut, on_device
 
 _numbers = count()
@@ -46,6 +47,13 @@ def undone(error: BaseException) -> bool:
     return bool(states)
 
 
+def execute(text: str, filename: str, namespace: dict[str, Any]) -> None:
+    """Run text that defines `run`. Tracebacks show its lines for as long as that lives."""
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    exec(compile(text, filename, "exec"), namespace)
+    weakref.finalize(namespace["run"], linecache.cache.pop, filename, None).atexit = False
+
+
 def load(
     host: HostProgram, kernels: Mapping[str, Callable[..., int]], eager: Callable[..., Any] | None
 ) -> Callable[..., tuple[Any, ...]]:
@@ -57,17 +65,16 @@ def load(
     Where it is None or LEFT, CheckFailed is raised.
     """
     filename = f"<dovetail host program {next(_numbers)}>"
-    linecache.cache[filename] = (len(host.text), None, host.text.splitlines(True), filename)
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
     namespace = {**host.names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout,
-                 "on_device": on_device, "cut": cut}
+                 "on_device": on_device, "cut": cut, **checked.NAMES}
     namespace[LASTING] = host.lasting
-    exec(compile(host.text, filename, "exec"), namespace)
+    execute(host.text, filename, namespace)
     if host.symbolic:
         return _symbolic(namespace, host, eager)
     run = namespace["run"]
     first = [namespace["run_first"]] if "run_first" in namespace else []
-    checked = any(k.messages for k in host.kernels)
+    refuses = any(k.messages for k in host.kernels)
     size = host.arena_bytes
 
     def call(*inputs: Any) -> tuple[Any, ...]:
@@ -83,7 +90,7 @@ def load(
             arena.give(block)
         return eager(*inputs)
 
-    return call if size or first or checked else functools.partial(run, arena.take(0))
+    return call if size or first or refuses else functools.partial(run, arena.take(0))
 
 
 def _symbolic(namespace: dict[str, Any], host: HostProgram, eager: Callable[..., Any] | None) -> Callable[..., Any]:

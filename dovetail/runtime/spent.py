@@ -27,7 +27,7 @@ class _Spent(torch.autograd.Function):
 
 def spent(call: Callable[..., Sequence[Any]], places: Sequence[int]) -> Callable[..., Sequence[Any]]:
     """`call` with the outputs at `places` marked as such."""
-    anchor = torch.empty(0, requires_grad=True)
+    anchor = torch.empty(0, requires_grad=True, device="cpu")
 
     def marked(*inputs: Any) -> Sequence[Any]:
         outputs = list(call(*inputs))

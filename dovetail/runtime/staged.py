@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
 from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.host import HostProgram
-from dovetail.runtime.program import LASTING, LEFT, expect_layout
+from dovetail.runtime.program import LASTING, LEFT, execute, expect_layout
 
 _numbers = count()
 
@@ -20,10 +19,9 @@ def load(
     """`eager` runs in its place where a size turns out to be other than what the code relies on; nothing has been
     written to by then."""
     filename = f"<dovetail stages {next(_numbers)}>"
-    linecache.cache[filename] = (len(host.text), None, host.text.splitlines(True), filename)
     namespace = {**host.names, "OtherSizes": OtherSizes, "expect_layout": expect_layout, LASTING: host.lasting}
     namespace |= {f"part{k}": part for k, part in enumerate(parts)}
-    exec(compile(host.text, filename, "exec"), namespace)
+    execute(host.text, filename, namespace)
     run = namespace["run"]
     if eager is None or eager is LEFT:
         return run  # type: ignore[no-any-return]

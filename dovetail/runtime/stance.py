@@ -19,7 +19,7 @@ class Stances:
     def __init__(self) -> None:
         self.base = "default"
         self.inside = _Inside()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.eager_threads = 0
 
     def now(self) -> str:

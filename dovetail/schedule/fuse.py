@@ -13,13 +13,14 @@ reads from the other was written at the same outer index.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.launch import LONGEST_ROW
-from dovetail.ir.liveness import reads, writes
-from dovetail.ir.loops import Buffer, Expr, Group, Item, Load, Local, Program, Store
+from dovetail.ir.liveness import loads_of, reads, statement_roots, writes
+from dovetail.ir.loops import DEEPEST, Buffer, Expr, Group, Item, Load, Local, Program, Store
 from dovetail.schedule.align import Alignment, Names, align
 from dovetail.schedule.nest import Nest, Placed, count, extents, linear, map_statement
 
@@ -129,6 +130,8 @@ def combine(first: Nest, second: Nest, names: Names) -> Nest | None:
     """`first` then `second` over common outer ranges, or None."""
     if len(first.placed) + len(second.placed) > MOST_STATEMENTS:
         return None
+    if depth([*first.placed, *second.placed]) > DEEPEST:
+        return None
     for a, b in _anchors(first, second):
         joined = _combine_along(first, second, a, b, names)
         if joined is None or joined.scans and not _in_registers(joined):
@@ -139,6 +142,20 @@ def combine(first: Nest, second: Nest, names: Names) -> Nest | None:
 
 
 Access = tuple[Placed, Buffer, Dim]
+
+
+def depth(placed: Sequence[Placed]) -> int:
+    """The greatest depth of an expression once values are used where they are stored, at most."""
+    stored: dict[str, int] = {}
+    deepest = 0
+    for p in placed:
+        roots = statement_roots(p.statement)
+        read = max((stored.get(load.buffer.name, 0) for load in loads_of(roots)), default=0)
+        made = max(root.depth for root in roots) + read
+        deepest = max(deepest, made)
+        if isinstance(p.statement, Store):
+            stored[p.statement.buffer.name] = max(made, stored.get(p.statement.buffer.name, 0))
+    return deepest
 
 
 def _anchors(first: Nest, second: Nest) -> list[tuple[Access, Access]]:

@@ -18,6 +18,7 @@ from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import loads, nodes, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import (
+    DEEPEST,
     Check,
     Const,
     Expr,
@@ -37,6 +38,10 @@ from dovetail.schedule.simplify import Simplifier
 
 #: A kernel's expression is not grown beyond this many distinct nodes.
 LARGEST = 400
+#: Nor deeper than this: what is fused later must fit in `DEEPEST` as well.
+DEEPEST_INLINED = DEEPEST // 4
+#: Quotients and remainders of one another in an index; each level may name the one below it twice.
+MOST_NESTED = 5
 #: A concatenation of at most this many parts is computed where it is read, by selection.
 MOST_PIECES = 3
 
@@ -133,6 +138,8 @@ def _interval(index: Dim) -> tuple[Symbol | None, Dim, Dim]:
 
 def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]]) -> bool:
     values = [store.value for store, _ in pieces]
+    if any(value.depth > DEEPEST_INLINED or _is_nested(value) for value in values):
+        return False
     price = sum(map(cost, values))
     if len(pieces) == 1 and price <= CHEAP and big_loads(values[0]) <= 1:
         return True
@@ -143,6 +150,18 @@ def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]
     if len({id(g) for g, _ in uses}) > 1 or sum(1 for _ in nodes(values)) > LARGEST:
         return False
     return len({load for _, load in uses}) == 1 and not any(_repeats(g, load) for g, load in uses)
+
+
+def _is_nested(value: Expr) -> bool:
+    return any(_nesting(index) > MOST_NESTED for load in value.loads for index in load.index)
+
+
+def _nesting(dim: Dim) -> int:
+    """How many quotients, remainders and the like lie in one another. Takes exponential time in the result."""
+    if isinstance(dim, int):
+        return 0
+    inside = [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, dims.Binary)]
+    return max((1 + max(_nesting(atom.left), _nesting(atom.right)) for atom in inside), default=0)
 
 
 def _at_hand(store: Store, uses: list[tuple[Group, Load]]) -> bool:

@@ -19,21 +19,11 @@ from collections.abc import Iterator
 from dovetail.ir import dims
 from dovetail.ir.host import ALIGNMENT, MemoryPlan
 from dovetail.ir.liveness import last_uses, output_buffers, reads, view_roots, writes
-from dovetail.ir.loops import Batch, Buffer, Group, LibraryCall, Program
+from dovetail.ir.loops import Batch, Group, LibraryCall, Program
 
 LIBRARIES = frozenset({"aten", "prims", "mkldnn", "dovetail"})  # whose operators keep none of their arguments
 LARGEST_BLOCK = 256 << 20  # bytes
 NEAR = 8  # sizes whose typical values differ by a larger factor do not share a place
-
-
-def storage_elements(buffer: Buffer) -> dims.Dim:
-    """Elements between the first and one past the last that a strided buffer can touch."""
-    span: dims.Dim = buffer.offset + 1
-    for size, stride in zip(buffer.sizes, buffer.strides, strict=True):
-        if size == 0:
-            return 0
-        span = span + (size - 1) * stride
-    return span
 
 
 def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
@@ -47,7 +37,7 @@ def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
     for position, item in enumerate(program.items):
         if isinstance(item, (Group, Batch)) or (isinstance(item, LibraryCall) and item.operator in has_out):
             for name, buffer in writes(item).items():
-                nbytes = storage_elements(buffer) * buffer.dtype.itemsize
+                nbytes = buffer.span * buffer.dtype.itemsize
                 here = buffer.device.type == "cpu"  # PyTorch keeps the GPU's memory
                 if not here or name in escaping or name in sizes or name in slots.places or buffer.kind == "input":
                     continue

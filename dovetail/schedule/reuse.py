@@ -22,7 +22,6 @@ from dovetail.ir.dims import Dim
 from dovetail.ir.liveness import last_uses, loads_of, output_buffers, reads, statement_roots, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, LibraryCall, Load, Loop, Program, Store, View
 from dovetail.ops.calls import FRESH
-from dovetail.schedule.memory import storage_elements
 from dovetail.schedule.nest import count, extents, has_values, linear
 
 
@@ -93,7 +92,7 @@ class _Memory:
         new, loop = store.buffer, group.loops[number]
         if new.kind == "input" or new.name in self.roots or self.stores[new.name] != 1:
             return False
-        if (new.dtype, new.device, storage_elements(new)) != (old.dtype, old.device, storage_elements(old)):
+        if (new.dtype, new.device, new.span) != (old.dtype, old.device, old.span):
             return False
         if new.name in self.returned and (new.sizes, new.strides, new.offset) != (old.sizes, old.strides, old.offset):
             return False  # the caller gets the very tensor

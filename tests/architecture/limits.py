@@ -8,7 +8,7 @@ FUNCTION_LINES = 60
 # path: (lines, reason)
 LONG_FILES: dict[str, tuple[int, str]] = {
     "dovetail/codes.py": (1200, "one table: a row of text for each reason why a graph ends"),
-    "dovetail/ir/dims.py": (690, "one algebra: operators simplify by what is proved, and proofs use the operators"),
+    "dovetail/ir/dims.py": (715, "one algebra: operators simplify by what is proved, and proofs use the operators"),
 }
 
 # "path:function": (lines, reason)

@@ -82,3 +82,22 @@ def test_resetting_forgets_what_has_changed():
     dovetail.reset()
     compiled([ONES, ONES])
     assert not breaks_of(compiled)
+
+
+def lists_or_less(xs, less): return sum(xs) - 1 if less else sum(xs)
+
+
+#: Calls of which only the last differs from the others in the fact that the function looks at.
+DTYPES = (torch.float64, torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128)
+SINGLE = {
+    "a length after dtypes": [*(([ONES.to(d)] * 2, False) for d in DTYPES), ([ONES] * 3, False)],
+    "a flag after dtypes": [*(([ONES.to(d)] * 2, False) for d in DTYPES), ([ONES] * 2, True)],
+}
+
+
+@pytest.mark.parametrize("calls", SINGLE.values(), ids=SINGLE)
+def test_a_single_change_breaks_no_graph(calls):
+    compiled = dovetail.compile(lists_or_less, backend="eager")
+    for call in calls:
+        compare(compiled(*call), lists_or_less(*call))
+    assert not breaks_of(compiled)

@@ -75,10 +75,16 @@ def test_results_are_those_of_eager(function):
             compare(compiled(x), function(x))
 
 
-@pytest.mark.parametrize(("function", "inside"), ((by_key, "failing"), (by_instance, "__call__"), (deep, "deep")))
+@pytest.mark.parametrize(("function", "inside"), ((by_key, "failing"), (by_instance, "__call__")))
 def test_called_function_is_compiled(function, inside):
     found = graphs(function, torch.ones(2))
     assert any(reason.user_stack[0].name == inside for reason in found.break_reasons[1:])
+
+
+@pytest.mark.parametrize("function", (deep, deep_module))
+def test_deep_calls_are_inlined(function):
+    """The graph ends inside the innermost one."""
+    assert len(graphs(function, torch.ones(2)).break_reasons[0].user_stack) > 130
 
 
 def test_marked_function_is_not_compiled():

@@ -177,7 +177,7 @@ def test_guards_are_few():
         return x
 
     captured = capture(many, (torch.ones(3),), {}, OPTIONS)
-    assert len(captured.guards) <= 6, [(g.kind, g.source) for g in captured.guards]
+    assert len(captured.guards) <= 11, [(g.kind, g.source) for g in captured.guards]
     assert all(g.user_line == "" or ":" in g.user_line for g in captured.guards)
 
 
@@ -189,6 +189,7 @@ SWITCHES = {
         lambda on: torch.use_deterministic_algorithms(False, warn_only=on), True,
     ),
     "autocast cache": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False),
+    "forward gradients": (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled, False),
     "cudnn": (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled, False),
     "cudnn.enabled": (lambda: torch.backends.cudnn.enabled, torch._C._set_cudnn_enabled, False),
     "cudnn.benchmark": (lambda: torch.backends.cudnn.benchmark, torch._C._set_cudnn_benchmark, True),

@@ -30,6 +30,34 @@ class Index:
         return self.n
 
 
+class Anything(type):
+    def __instancecheck__(cls, instance):
+        return cls.answer(instance)
+
+    def __subclasscheck__(cls, other):
+        return cls.answer(other)
+
+
+class Everything(metaclass=Anything):
+    answer = staticmethod(lambda value: value is not None)
+
+
+class Disguised:
+    @property
+    def __class__(self):
+        return dict
+
+
+class Overriding:
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return 123
+
+
+def special(name, value):
+    return type("Special", (), {name: lambda self, *args: value})
+
+
 KEY, ONES, WEIGHT = Plain(), torch.ones(2), torch.nn.Linear(2, 2).weight
 NAN, NEW = math.nan, lambda text="nan": float(text)
 NAMES = {id(ONES): "ones", id(WEIGHT): "weight"}
@@ -75,6 +103,44 @@ abs(a)                                          Plain() | -2.5
 pow(a, 2, 3)                                    Plain() | 2
 list(enumerate("ab", a))                        2 | 2.5 | True
 list(itertools.repeat(1, a))                    2 | None | 3
+isinstance(a, Everything)                       Plain() | None | 3 | Plain
+[isinstance(a, (int, Everything)), type(a)]     Plain() | None | 3
+issubclass(a, (int, Everything))                Plain | int | float
+[isinstance(a, (dict, list)), type(a).__name__] Disguised() | {} | []
+[a.__class__.__name__, isinstance(a, Plain)]    Disguised() | Plain()
+torch.overrides.is_tensor_like(a)               Overriding() | Overriding | Plain() | ONES
+1 if special("__bool__", a)() else 2            True | 1.2 | 1 | None | ONES
+len(special("__len__", a)())                    3 | -1 | 2.5 | True | None | Index(4)
+bool(special("__len__", a)())                   3 | -1 | 0 | "a"
+hash(special("__hash__", a)())                  3 | 2**70 | "a" | True | 1.5
+{special("__hash__", a)(): 1} and 1             3 | "a" | None
+str(special("__str__", a)())                    "a" | 3 | None
+f"{special('__format__', a)()}"                 "a" | 3
+repr([special("__repr__", a)()])                "a" | 3
+int(special("__int__", a)())                    3 | True | 2.5 | "1"
+float(special("__float__", a)())                2.5 | 3 | "1"
+type(special("__init__", a)())                  None | 3
+list(special("__iter__", a)())                  iter([1]) | [1] | 3
+[v for v in special("__iter__", a)()]           iter([1]) | 3
+len(*a)                                         ([3],) | ([3], [4]) | ()
+isinstance(3, int, **a)                         {} | {"invalid": True}
+sum([3], **a)                                   {"start": 2} | {"begin": 3}
+min([3], **a)                                   {"default": 2} | {"foo": 3} | {"key": None}
+sorted([3, 1], **a)                             {"reverse": True} | {"foo": 3}
+{3: 4}.get(**a)                                 {"key": 3} | {}
+list(enumerate(**a))                            {"iterable": [5], "start": 2} | {"iterable": "a"} | {"start": 1}
+str(**a)                                        {"object": 5} | {"nobody": 5} | {}
+list.append(a, 1)                               [1] | (1,) | Plain()
+collections.defaultdict.fromkeys(a, 1)          "ab" | [] | {"k": 2} | 3
+collections.defaultdict(a)                      None | list | 3
+[k for k, g in [*itertools.groupby(a)]]         [1, 1, 2] | "" | "aab"
+[[*g] for k, g in [*itertools.groupby(a)]]      [1, 1, 2] | "" | "aab"
+[next(g) for k, g in itertools.groupby(a)]      [1, 1, 2] | "aab"
+[vars(a).get("n", 5), "n" in a.__dict__]        Plain() | Index(3) | Plain() | Index(4)
+[next(a.__iter__()), *a.__iter__()]             range(3) | "ab" | b"ab"
+a in {frozenset({1}), 2}                        {1} | {2} | frozenset({1}) | 2
+{frozenset({1}), 2}.discard(a)                  {1} | {2} | [1]
+(v := {1: 2}.items(), [v])[1][0] is v           1
 """
 
 
@@ -98,6 +164,76 @@ def outcome(function, x, value):
     except Exception as error:
         walk.root("error", (type(error), str(error)))
     return walk
+
+
+ENDLESS = """
+next(itertools.islice(itertools.cycle(itertools.count(3)), 5, None))
+list(zip("ab", itertools.cycle(itertools.count())))
+[k for k, g in zip(range(3), itertools.groupby(itertools.count()))]
+[list(itertools.islice(g, 2)) for k, g in itertools.islice(itertools.groupby(itertools.repeat(1)), 1)]
+5 in itertools.chain("a", itertools.count())
+any(v > 3 for v in itertools.accumulate(itertools.count()))
+list(itertools.islice(itertools.chain.from_iterable(itertools.repeat([1, 2])), 5))
+list(itertools.islice(itertools.tee(itertools.count())[0], 3))
+list(itertools.islice(itertools.zip_longest(itertools.count(), "a"), 3))
+list(itertools.islice(itertools.filterfalse(bool, itertools.cycle([0, 1])), 3))
+{5}.isdisjoint(itertools.count())
+{1, 2}.issuperset(itertools.count())
+"""
+
+
+@pytest.mark.parametrize("text", ENDLESS.strip().splitlines())
+def test_iterators_without_an_end_stay_lazy(text):
+    compare(text, ["1"])
+
+
+NAMED = """
+torch.is_floating_point(input=x)
+torch.numel(input=x)
+torch.is_complex(input=x)
+torch.is_signed(input=x)
+torch.is_conj(input=x)
+torch.is_autocast_enabled(device_type="cpu")
+torch.overrides.is_tensor_like(inp=x)
+torch._assert(condition=True, message="a")
+torch.tensor(data=[1, 2])
+torch.where(condition=x > 0, input=x, other=x * 2)
+torch.nonzero(input=x > 5).shape[1]
+"""
+
+
+@pytest.mark.parametrize("text", NAMED.strip().splitlines())
+def test_arguments_of_torchs_functions_by_name(text):
+    compare(text, ["1"])
+
+
+def renamed(name, qualname):
+    def inner():
+        return 1
+
+    inner.__name__, inner.__qualname__ = name, qualname
+    return inner
+
+
+@pytest.mark.filterwarnings("ignore:torch.is_autocast_cpu_enabled:DeprecationWarning")
+@pytest.mark.parametrize("text", ["torch.is_autocast_cpu_enabled()", 'torch.nn.modules.utils._ntuple(3, "triple")(a)',
+                                  'vars(torch.nn.modules.utils)["_ntuple"](2)([a, a])', 'renamed("b", "c.d").__name__',
+                                  'renamed("b", a).__qualname__', 'renamed("b", "c.d")()'])  # fmt: skip
+def test_in_one_graph(text):
+    function = eval(f"lambda x, a: (x + 1, {text})", {**MODULES, **globals()})
+    compiled = dovetail.compile(function, backend="eager", fullgraph=True)
+    for value in ("a", "b", "c"):
+        for on in (False, True):
+            with torch.autocast("cpu", enabled=on):
+                assert compiled(ONES, value)[1] == function(ONES, value)[1]
+
+
+def test_a_function_that_is_renamed_and_returned():
+    made = dovetail.compile(lambda x, a: (x + 1, renamed(a, "c.d")), backend="eager", fullgraph=True)(ONES, "b")[1]
+    assert (made.__name__, made.__qualname__, made()) == ("b", "c.d", 1)
+    broken = dovetail.compile(lambda x: (x + 1, renamed(3, "c.d")), backend="eager")
+    with pytest.raises(TypeError, match="must be set to a string"):
+        broken(ONES)
 
 
 def codes(records):

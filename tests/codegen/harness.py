@@ -8,6 +8,7 @@ import torch
 
 from dovetail.codegen.cpu import Target, generate
 from dovetail.ir import dims
+from dovetail.ir.kernel import NOTHING, REPORT, Kernel, Limit
 from dovetail.ir.loops import (
     Buffer,
     Const,
@@ -49,11 +50,27 @@ def run(
     target: Target | None = None,
     sizes: dict[Any, int] | None = None,
 ) -> int:
-    """Compile and run; the status."""
+    """Compile and run; the status. A checked kernel gets the extents of the very tensors; it must keep to them."""
     kernel = generate(group, options, target)
     function = load([kernel], Disk(None))[kernel.symbol]
-    numbers = [dims.evaluate(s, sizes or {}) for s in kernel.sizes]
-    return function(*(tensors[b.name].data_ptr() for b in kernel.pointers), *numbers)
+    memory = {**tensors, REPORT: torch.full((len(kernel.accesses),), NOTHING)}
+    numbers = [number(kernel, s, memory, sizes or {}) for s in kernel.sizes]
+    status = function(*(memory[b.name].data_ptr() for b in kernel.pointers), *numbers)
+    assert not faults(kernel, memory[REPORT])
+    return status
+
+
+def number(kernel: Kernel, size: Any, tensors: dict[str, torch.Tensor], sizes: dict[Any, int]) -> int:
+    """What a kernel is given for one of its sizes."""
+    if not isinstance(size, Limit):
+        return dims.evaluate(size, sizes)
+    return _span(tensors[kernel.pointers[size.pointer].name]) if size.end else 0
+
+
+def faults(kernel: Kernel, report: torch.Tensor) -> list[tuple[str, bool, int]]:
+    """The accesses that a report tells of: buffer, whether it was to be written, place."""
+    words = zip(kernel.accesses, report.tolist(), strict=True)
+    return [(access.buffer.name, access.stores, word) for access, word in words if word != NOTHING]
 
 
 def pointwise(value: Any, inputs: dict[str, torch.Tensor], output: torch.Tensor) -> Group:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
-from dovetail.codegen.cpu import generate
+from dovetail.codegen.cpu import generate, kernel
 from dovetail.codegen.cpu.structure import Structure
 from dovetail.ir import dims
 from dovetail.ir.loops import Check, Const, Group, Load, Local, Loop, Reduce, Store, new_range
@@ -45,6 +47,24 @@ def test_everything_else_does():
     assert len(set(keys)) == len(keys)
 
 
+def test_ranges_that_several_loops_share_are_told_apart():
+    """Both loops walk i and j; the second one stores x or its transpose."""
+    x, y, out = torch.rand(7, 7), torch.rand(7, 7), torch.empty(7, 7)
+    i, j = new_range("i", 7), new_range("j", 7)
+    total = Local("r", torch.float32)
+    groups = {}
+    for name, index in (("plain", (i, j)), ("transposed", (j, i))):
+        load = Load(buffer("x", x), index)
+        groups[name] = Group("g", (), (
+            Loop((i, j), (Reduce("r", "sum", Load(buffer("y", y), (i, j)), torch.float32),)),
+            Loop((i, j), (Store(buffer("out", out, "output"), (i, j), op("mul", load, total)),)),
+        ))  # fmt: skip
+    assert Structure(groups["plain"]).key != Structure(groups["transposed"]).key
+    for name, wanted in (("plain", x), ("transposed", x.t())):
+        assert run(groups[name], {"x": x, "y": y, "out": out}) == 0
+        torch.testing.assert_close(out, wanted * y.sum())
+
+
 def test_which_buffer_is_read_twice_matters():
     x, y, out = torch.rand(40), torch.rand(40), torch.empty(40)
     i = new_range("i", 40)
@@ -69,3 +89,27 @@ def test_run_time_indices():
     assert Structure(group).key == Structure(group).key
     assert run(group, {"ids": ids, "t": table, "out": out}) == 0
     assert torch.equal(out, table[ids])
+
+
+def _transposed(names):
+    """Addresses are sums of three ranges: their order must not be that of the names that came first."""
+    x, y, out = torch.rand(6, 50, 8), torch.rand(8, 6, 50), torch.empty(50, 8, 6)
+    i, j, k = (new_range(name, size) for name, size in zip(names, x.shape, strict=True))
+    value = op("add", Load(buffer("x", x), (i, j, k)), Load(buffer("y", y), (k, i, j)))
+    return Group("g", (i, j, k), (Loop((), (Store(buffer("out", out, "output"), (j, k, i), value),)),))
+
+
+def test_who_asked_first_does_not_matter():
+    groups = [_transposed(names) for names in itertools.permutations(("i1", "i2", "i3"))]
+    assert len({Structure(group).key for group in groups}) == 1
+    texts = set()
+    for group in groups:
+        kernel._known.clear()
+        texts.add(generate(group).text)
+    assert len(texts) == 1
+
+
+def test_one_and_many_take_the_same_arguments():
+    x, out = torch.rand(3, 50), torch.empty(3)
+    for group in (_transposed(("i1", "i2", "i3")), _row_sums(x, out, "a")):
+        assert generate(group, many=True).takes_as(generate(group))

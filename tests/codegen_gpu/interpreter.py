@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import ctypes
+import functools
+import itertools
 import linecache
 import types as python_types
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy
@@ -15,9 +19,11 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from dovetail.codegen.gpu import generate
+from dovetail.codegen.gpu.types import TYPES
 from dovetail.ir import dims
-from dovetail.ir.kernel import Kernel
+from dovetail.ir.kernel import NOTHING, REPORT, Kernel
 from dovetail.ir.loops import Group, Param
+from tests.codegen.harness import faults, number
 
 _binary = InterpreterBuilder.binary_op
 _COMPARISONS = (numpy.less, numpy.less_equal, numpy.greater, numpy.greater_equal, numpy.equal, numpy.not_equal)
@@ -90,16 +96,18 @@ def run(
 ) -> int:
     """Interpret the group's kernel on the tensors; the status, as for CPU kernels."""
     kernel = generate(group, options)
-    numbers = [dims.evaluate(s, sizes or {}) for s in kernel.sizes if not isinstance(s, Param)]
+    memory = {**tensors, REPORT: torch.full((len(kernel.accesses),), NOTHING)}
+    numbers = [number(kernel, s, memory, sizes or {}) for s in kernel.sizes if not isinstance(s, Param)]
     *given, programs = numbers
     if kernel.wide is not None:
         reach = given.pop()
-        assert all(0 <= abs(n) <= max(reach, 1) for n in given)
+        assert kernel.accesses or all(0 <= abs(n) <= max(reach, 1) for n in given)
         kernel = kernel.wide if wide else kernel
-    flat = [_memory(tensors[b.name]) for b in kernel.pointers]
+    flat = [_memory(memory[b.name]) for b in kernel.pointers]
     if programs:
         with numpy.errstate(all="ignore"):
             load(kernel)[(programs,)](*flat, *given)
+    assert not faults(kernel, memory[REPORT])
     return 0
 
 
@@ -123,3 +131,33 @@ def run_many(groups: list[Group], tensors: dict[str, torch.Tensor]) -> None:
         starts.append(starts[-1] + sizes[-1])
     table = torch.tensor([*starts, *words], dtype=torch.int64)
     load(kernel)[(starts[-1],)](table, len(groups))
+
+
+def loaded(kernels: Iterable[Kernel]) -> dict[str, Callable[..., int]]:
+    """As `runtime.gpu.load` gives them: callables of addresses and numbers, for memory of the CPU."""
+    return {kernel.symbol: functools.partial(_call, kernel) for kernel in kernels}
+
+
+def _call(kernel: Kernel, *args: int) -> int:
+    if kernel.many:
+        width = len(kernel.pointers) + len(kernel.sizes)
+        starts = list(itertools.accumulate(args[width - 1 :: width], initial=0))
+        given: list[Any] = [torch.tensor([*starts, *args]), len(starts) - 1]
+        programs = starts[-1]
+    else:
+        *given, programs = args
+        given = given if kernel.wide is None else given[:-1]  # its reach is the launcher's
+        given[: len(kernel.pointers)] = map(_at, given, kernel.pointers)
+    if programs:
+        with numpy.errstate(all="ignore"):
+            load(kernel)[(programs,)](*given)
+    return 0
+
+
+_MEMORY = {name: dtype for dtype, (_, name) in TYPES.items() if dtype is not torch.bool}
+
+
+def _at(address: int, buffer: Any) -> torch.Tensor:
+    """A tensor that begins at the address; the interpreter asks for no more of it."""
+    dtype = _MEMORY[TYPES[buffer.dtype][1]]
+    return torch.frombuffer((ctypes.c_char * dtype.itemsize).from_address(address), dtype=dtype)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 
+import pytest
+import torch
+
+import dovetail
 from dovetail.diagnostics import logs
 
 
@@ -28,3 +32,16 @@ def test_asking_whether_a_log_is_on_takes_no_lock_of_the_process():
     asked.set()
     holder.join()
     assert not waits
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_a_program_that_shows_its_own_messages_sees_none_of_ours(caplog, level):
+    def function(x):
+        return x.sin() + 1
+
+    with caplog.at_level(level):
+        dovetail.compile(function)(torch.ones(2))
+        assert [record.name for record in caplog.records if record.name.startswith("dovetail")] == []
+        with caplog.at_level(level, "dovetail.graph_code"):
+            dovetail.compile(function, dynamic=True)(torch.ones(2))
+    assert {record.name for record in caplog.records} >= {"dovetail.graph_code"}

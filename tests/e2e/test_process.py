@@ -101,6 +101,123 @@ def test_the_number_of_threads_is_obeyed(threads: int) -> None:
     torch.testing.assert_close(compiled(x), work(x))
 
 
+SMALL_TEAM = """
+import torch, dovetail, torch.nn.functional as F
+torch.manual_seed(0), torch.set_num_threads(7)
+x, w, long = torch.randn(64, 256), torch.randn(256, 256), torch.randn(300_000)
+programs = {
+    "product": (lambda x, w: x @ w, x, w), "fused product": (lambda x, w: (x @ w).sin() * 2, x, w),
+    "layer": (lambda x, w: F.relu(F.linear(x, w, w[0])), x, w), "sum": (lambda x: (x * 2).sum(), long),
+    "softmax": (lambda x: x.reshape(300, -1).softmax(-1), long), "columns": (lambda x: x.reshape(300, -1).var(0), long),
+    "scan": (lambda x: x.cumsum(0), long), "pointwise": (lambda x: x.exp() + x, long),
+    "sums at indices": (lambda x, w: torch.zeros(64, 256).index_add(0, torch.arange(256) % 64, w) + x, x, w),
+}
+for name, (f, *given) in programs.items():
+    want = f(*(t.double() for t in given)) if name != "sums at indices" else f(*given)
+    for _ in range(3):
+        torch.testing.assert_close(dovetail.compile(f)(*given).double(), want.double(), atol=1e-3, rtol=1e-4, msg=name)
+ours, theirs = ([torch.nn.Parameter(p.clone()) for p in (w, x, *w)] for _ in range(2))
+for parameters, compiled in ((ours, True), (theirs, False)):
+    optimizer = torch.optim.AdamW(parameters)
+    for p in parameters: p.grad = p.detach().cos()
+    step = dovetail.compile(optimizer.step) if compiled else optimizer.step
+    step(), step()
+for one, other in zip(ours, theirs): torch.testing.assert_close(one, other)
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("setting", ["OMP_THREAD_LIMIT=3", "OMP_DYNAMIC=true"])
+def test_teams_smaller_than_asked_for(setting: str) -> None:
+    name, _, value = setting.partition("=")
+    done = python(SMALL_TEAM, **{name: value})
+    assert done.stdout.strip() == "fine", done.stderr[-2000:]
+
+
+INTERRUPTED = """
+import importlib, pkgutil, sys, torch, dovetail
+
+class Interrupting:
+    "Ctrl-C at a line of this package's modules, counted from here."
+    def __init__(self, line): self.left = line
+    def __call__(self, frame, event, argument):
+        if frame.f_code.co_name != "<module>" or not frame.f_globals["__name__"].startswith("dovetail"): return None
+        self.left -= event == "line"
+        if self.left == 0: raise KeyboardInterrupt
+        return self
+
+interrupted = []
+for found in pkgutil.walk_packages(dovetail.__path__, "dovetail."):
+    if found.name.endswith("__main__"): continue
+    for line in range(2, 9999, 3):
+        sys.settrace(Interrupting(line))
+        try: importlib.import_module(found.name)
+        except KeyboardInterrupt as error: interrupted.append(error)  # as an interactive session keeps the last one
+        else: break
+        finally: sys.settrace(None)
+    importlib.import_module(found.name)
+assert len(interrupted) > 100, len(interrupted)
+x = torch.randn(4, 8, requires_grad=True)
+compiled = dovetail.compile(lambda x: x.softmax(-1).sin() * 2, fullgraph=True)
+torch.testing.assert_close(compiled(x), x.softmax(-1).sin() * 2)
+compiled(x).sum().backward()
+dovetail.compile(lambda x: torch.distributions.Normal(x, x.exp()).log_prob(x), fullgraph=True)(x)
+print("fine")
+"""
+
+
+def test_imports_that_are_interrupted_are_made_again() -> None:
+    done = python(INTERRUPTED)
+    assert done.stdout.strip() == "fine", done.stderr[-2000:]
+
+
+LITTLE_ROOM = """
+import resource, warnings, torch, dovetail
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+x = torch.randn(4, 8)
+programs = [lambda x, k=k: (x * k).cos().cumsum(0).sum(k % 2) + k for k in range(9)]
+dovetail.compile(programs[0])(x)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+for k, kilobytes in enumerate((20_000, 4_000, 1_000, 200, 0), 1):
+    resource.setrlimit(resource.RLIMIT_AS, (used + kilobytes * 1024, resource.RLIM_INFINITY))
+    try:
+        dovetail.compile(programs[k])(x)
+    except (dovetail.errors.InternalError, MemoryError):
+        pass
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    torch.testing.assert_close(dovetail.compile(programs[k], fullgraph=True)(x), programs[k](x))
+print("fine")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tells how much of the address space is used by /proc")
+def test_little_room_is_no_end_of_the_process(tmp_path: Path) -> None:
+    """LLVM would end it. Afterwards everything compiles again."""
+    done = python(LITTLE_ROOM, DOVETAIL_CACHE_DIR=str(tmp_path))
+    assert done.stdout.strip() == "fine", done.stderr[-2000:]
+
+
+NO_HOME = """
+import os, pathlib
+def missing(*args): raise KeyError("no such user")
+import pwd; pwd.getpwuid = missing
+for name in ("HOME", "XDG_CACHE_HOME", "DOVETAIL_CACHE_DIR", "TMPDIR"): os.environ.pop(name, None)
+os.chdir(FOLDER)
+import torch, dovetail
+x = torch.randn(5)
+torch.testing.assert_close(dovetail.compile(lambda x: x.sin() + 1, fullgraph=True)(x), x.sin() + 1)
+assert not os.listdir("."), os.listdir(".")
+print("fine")
+"""
+
+
+def test_a_user_without_a_home(tmp_path: Path) -> None:
+    """Nothing is written into the working directory."""
+    done = python(NO_HOME.replace("FOLDER", repr(str(tmp_path))))
+    assert done.stdout.strip() == "fine", done.stderr[-2000:]
+
+
 def test_global_state_is_left_as_it_was() -> None:
     def state() -> tuple:
         return (

@@ -161,6 +161,60 @@ def test_after_the_limit_it_runs_eagerly_and_says_so_once() -> None:
     assert len(said) == 1
 
 
+def ones(*shape, grad=False, **facts): return torch.ones(shape, **facts).requires_grad_(grad)
+
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,
+          torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128)  # fmt: skip
+#: Calls that differ in facts of which a program has few.
+KINDS = {
+    "dtypes": [lambda d=d: (ones(3, dtype=d), 1) for d in DTYPES],
+    "ranks": [lambda n=n: (ones(*[2] * n), 1) for n in range(10)],
+    "gradients": [lambda d=d, g=g: (ones(3, dtype=d, grad=g), 1) for d in DTYPES[:3] for g in (True, False)],
+    "two dtypes": [lambda d=d, e=e: (ones(3, dtype=d), ones(3, dtype=e)) for d in DTYPES[:3] for e in DTYPES[:4]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)
+def test_facts_that_take_few_values_do_not_use_up_the_limit(kinds) -> None:
+    f, graphs = counted(lambda x, y: x * 2 + y)
+    with dovetail.config.patch(recompile_limit=4), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for arguments in (make() for _ in range(2) for make in kinds):
+            torch.testing.assert_close(f(*arguments), arguments[0] * 2 + arguments[1])
+    assert len(graphs) == len(kinds)
+
+
+def test_modes_do_not_use_up_the_limit() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0))
+    graphs: list[torch.fx.GraphModule] = []
+    compiled = dovetail.compile(model, backend=lambda gm, _: graphs.append(gm) or gm)
+    with dovetail.config.patch(recompile_limit=1), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for training in (True, False):
+            for grad in (True, False):
+                with torch.set_grad_enabled(grad):
+                    torch.testing.assert_close(compiled.train(training)(ones(2, 3)), model(ones(2, 3)))
+    assert len(graphs) == 4
+
+
+def test_another_kind_has_graphs_of_its_own_after_the_limit() -> None:
+    f, graphs = counted(lambda x: x * 2)
+    with dovetail.config.patch(recompile_limit=2), pytest.warns(UserWarning, match="recompile_limit"):
+        for dtype in DTYPES[:3]:
+            for n in range(1, 6):
+                torch.testing.assert_close(f(ones(n, dtype=dtype)), ones(n, dtype=dtype) * 2)
+    assert len(graphs) == 6
+
+
+def test_kinds_are_limited_as_well() -> None:
+    f, graphs = counted(lambda x: x * 2)
+    with dovetail.config.patch(recompile_limit=1), pytest.warns(UserWarning, match="recompile_limit"):
+        for dtype in DTYPES:
+            torch.testing.assert_close(f(ones(2, dtype=dtype)), ones(2, dtype=dtype) * 2)
+    assert len(graphs) == 8
+
+
 @pytest.mark.parametrize(
     "arguments",
     [{"backend": "indutcor"}, {"mode": "fast"}, {"options": {"no_such_option": 1}}],

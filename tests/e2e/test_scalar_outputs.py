@@ -71,6 +71,43 @@ def test_integers(case: str) -> None:
         same(compiled(x), fn(x))
 
 
+def checked(x):
+    n = x.item()
+    torch._check(n >= 0)
+    return torch.ones(2) * n
+
+
+def stored(x):
+    y = torch.zeros(9)
+    y[:x] = 1.0
+    return y
+
+
+AS_SIZES: dict[str, Callable[[Any], Any]] = {
+    "checked": checked,
+    "zeros": lambda x: torch.zeros(x.item()) + 1,
+    "a range": lambda x: torch.arange(x.item()),
+    "a part": lambda x: torch.ones(9)[: x.item()],
+    "two parts": lambda x: torch.ones(9).split([x.item(), 9 - x.item()]),
+    "in a list": lambda x: torch.tensor([x.item(), 4]),
+    "alone in a tensor": lambda x: torch.tensor(x.item()) + 1,
+    "truth": lambda x: bool(x.item()),
+    "truth of a comparison": lambda x: (x + 1, bool(x.item() > 2)),
+    "a maximum": lambda x: max(x.item(), 2),
+    "a tensor bounds a part": lambda x: torch.ones(3, 9)[:, : x + 1].tanh() * torch.ones(3, 9)[:, : x + 1],
+    "a store to a part": stored,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "dovetail"])
+@pytest.mark.parametrize("case", AS_SIZES)
+def test_an_integer_is_a_size_as_well(case: str, backend: str) -> None:
+    fn = AS_SIZES[case]
+    compiled = dovetail.compile(fn, backend=backend, fullgraph=True)
+    for n in (3, 5, 2):
+        same(compiled(torch.tensor(n)), fn(torch.tensor(n)))
+
+
 def test_printed_after_the_graph(capsys: Any) -> None:
     compiled = dovetail.compile(show, backend="eager", fullgraph=True)
     same(compiled(X), X + 1)

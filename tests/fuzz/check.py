@@ -63,8 +63,8 @@ def compare(program: Program, got: Any, want: Any, inputs: tuple[list[Any], list
                 raise Mismatch(f"{place} shares memory with input {a}, eager's with {b}")
 
 
-def main(first: int, last: int) -> None:
-    """`python -m tests.fuzz.check FIRST LAST`: every seed in turn, failures printed."""
+def main(first: int, last: int) -> int:
+    """`python -m tests.fuzz.check FIRST LAST`: every seed in turn, failures printed; 1 if there are any."""
     failed = 0
     for seed in range(first, last):
         program = generate(seed, 4 + seed % 20, (0.0, 0.15, 0.35)[seed % 3], seed % 7 == 6)
@@ -76,7 +76,8 @@ def main(first: int, last: int) -> None:
         if seed % 50 == 49:
             dovetail.reset()
     print(f"{failed} of {last - first} failed")
+    return int(failed > 0)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:3]))
+    raise SystemExit(main(*map(int, sys.argv[1:3])))

@@ -144,7 +144,8 @@ def check(seed: int, backend: str) -> str | None:
     return None
 
 
-def main() -> None:
+def main() -> int:
+    """1 if anything differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--first", type=int, default=0)
@@ -158,7 +159,8 @@ def main() -> None:
                 failed += 1
                 print(f"seed {seed}, {backend}: {found}\n{network(seed)[0]}")
     print(f"{failed} of {2 * chosen.count} steps differ")
+    return int(failed > 0)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -39,10 +39,11 @@ def _work(work: Callable[[Any], Any], items: Sequence[Any], pipe: Connection) ->
 
 
 def spread(
-    work: Callable[[Item], Result], items: Sequence[Item], count: int, crashed: Callable[[Item, str], Result]
+    work: Callable[[Item], Result], items: Sequence[Item], count: int, crashed: Callable[[Item, str], Result],
+    block: int = BLOCK,
 ) -> Iterator[Result]:
     """`work` of each item as they come, from `count` processes; `crashed(item, how)` for one that ended its process."""
-    blocks = [items[k : k + BLOCK] for k in range(0, len(items), BLOCK)][::-1]
+    blocks = [items[k : k + block] for k in range(0, len(items), block)][::-1]
     running: dict[Connection, _Worker] = {}
     try:
         while blocks or running:

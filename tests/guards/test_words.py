@@ -42,7 +42,7 @@ def test_the_first_difference_is_found() -> None:
 def test_nothing_behind_a_difference_is_read() -> None:
     block = array("Q", [1, 2])
     watched = Words([(address(block), 1), (address(block) + 8, 1)])
-    watched.addresses[1] = 8  # reading this would end the process
+    watched._cells[2] = 8  # the second address: reading this would end the process
     block[0] = 5
     assert watched.first_difference() == 0
 

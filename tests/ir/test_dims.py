@@ -131,3 +131,11 @@ def test_equal_expressions_are_one_object():
 def test_parse_refuses_anything_else(text):
     with pytest.raises((ValueError, SyntaxError)):
         dimtext.parse(text, NAMES)
+
+
+def test_the_order_of_terms_follows_from_their_names():
+    older, younger = (dims.symbol(f"order{k}", 0, 9) for k in (10, 2))  # not from their age, nor letter by letter
+    halves = [dims.floordiv(d, 2) for d in (older, younger)]
+    assert str(older + younger * 3 + 1) == str(1 + 3 * younger + older) == "3*order2 + order10 + 1"
+    assert str(older * younger) == "order2*order10"
+    assert str(halves[0] + halves[1] + older) == "order10 + (order2 // 2) + (order10 // 2)"

@@ -369,7 +369,7 @@ def test_as_strided_outside_its_tensor(layout):
 
 @pytest.mark.parametrize("fn,code", [
     (lambda x: x.expand(3, 4, 6).add_(1), "write-through-view"),
-    (lambda x: torch.add(x, 1, out=torch.empty(2)), "out-resize"),
+    (lambda x: torch.add(x, 1, out=torch.empty(2)), "resized-output"),
     (lambda x: x.resize_(2, 2), "metadata-mutation"),
     (lambda x: x.t_(), "metadata-mutation"),
     (lambda x: x.nonzero(), "data-dependent-output"),

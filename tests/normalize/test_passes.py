@@ -21,7 +21,7 @@ from dovetail.normalize.passes.fold import fold
 from dovetail.normalize.passes.pools import write_out_pools
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.normalize.text import aten_text
-from dovetail.ops.fake import to_fake
+from dovetail.ops.fake import FakeTensor, images, to_fake
 from dovetail.options import Options
 from tests.normalize.harness import check, graph_of
 
@@ -218,14 +218,33 @@ def test_eager_layouts_are_restored_where_a_value_is_made():
     expected = """
         %clone = aten.clone(%x0, memory_format=channels_last)
         %convolution = aten.convolution(%clone, %x1, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
-        %empty_strided_default = aten.empty_strided([2, 4, 8, 8], [256, 64, 8, 1], dtype=f32, device=cpu)
-        %copy_default = aten.copy(%empty_strided_default, %convolution)
+        %clone_1 = aten.clone(%convolution, memory_format=contiguous_format)
         %relu = aten.relu(%convolution)
         %sum_1 = aten.sum(%relu)
-        return (%copy_default, %sum_1)"""
+        return (%clone_1, %sum_1)"""
     apply = functools.partial(prefer_channels_last, options=Options())
     fn = lambda x, k: (lambda y: (y, y.relu().sum()))(F.conv2d(x, k, padding=1))
     assert after(fn, IMAGE, KERNEL, passes=(apply,)) == lines(expected)
+
+
+def test_operators_that_are_not_listed_get_eager_layouts_on_a_gpu_too(monkeypatch):
+    monkeypatch.setattr(images, "_computed_last", lambda x, *_: images.suggests_channels_last(x))  # as cuDNN does
+
+    def fn(x, k, g, w, mean, rstd):
+        rows = F.conv2d(x, k, padding=1).flatten(2)
+        return torch.ops.aten.native_group_norm_backward(g, rows, mean, rstd, w, 2, 4, 64, 2, [True, True, False])[:2]
+
+    def there(*sizes):
+        return FakeTensor(sizes, torch.empty(sizes).stride(), torch.bfloat16, torch.device("cuda:0"))
+
+    sizes = ((2, 3, 8, 8), (4, 3, 3, 3), (2, 4, 64), (4,), (2, 2), (2, 2))
+    with torch.no_grad():
+        graph = record(graph_of(fn, len(sizes)), [there(*s) for s in sizes])
+        prefer_channels_last(graph, Options())
+    (convolved,) = (n for n in graph.graph.nodes if n.target is torch.ops.aten.convolution.default)
+    (gradient,) = (n for n in graph.graph.nodes if n.target is torch.ops.aten.native_group_norm_backward.default)
+    assert convolved.meta["val"].stride() == (256, 1, 32, 4)
+    assert [n.meta["val"].stride() for n in gradient.args[:2]] == [(256, 64, 1)] * 2
 
 
 def test_numbers_from_the_cpu():

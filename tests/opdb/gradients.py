@@ -113,7 +113,7 @@ def _gradients(fn: Callable[..., Any], inputs: Any) -> dict[str, Any]:
     if not outputs or not leaves:
         return {}
     torch.manual_seed(SEED)
-    tangents = [torch.randn_like(t, dtype=_half(t.dtype)).to(t.dtype) for t in outputs]
+    tangents = [torch.randn_like(t, dtype=wider(t.dtype)).to(t.dtype) for t in outputs]
     found = torch.autograd.grad(outputs, leaves, tangents, allow_unused=True)
     return {
         **{f"output {k}": t.detach() for k, t in enumerate(outputs)},
@@ -121,7 +121,7 @@ def _gradients(fn: Callable[..., Any], inputs: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _half(dtype: torch.dtype) -> torch.dtype:
+def wider(dtype: torch.dtype) -> torch.dtype:
     """Tangents are the same numbers whatever the dtype."""
     return torch.complex64 if dtype.is_complex else torch.float32
 

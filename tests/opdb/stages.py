@@ -196,8 +196,13 @@ def _tensors(inputs: Any) -> list[torch.Tensor]:
 
 def _graph(case: Case) -> tuple[torch.fx.GraphModule, list[Any]]:
     """The case as a graph of one call, and fakes of its tensors."""
-    inputs = case.fresh()
-    leaves, spec = pytree.tree_flatten(inputs)
+    module, tensors = one_call(case)
+    return module, [to_fake(t) for t in tensors]
+
+
+def one_call(case: Case) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
+    """The case as a graph of one call, and its tensors."""
+    leaves, spec = pytree.tree_flatten(case.fresh())
     graph = torch.fx.Graph()
     nodes = [graph.placeholder(f"p{k}") if isinstance(t, torch.Tensor) else t for k, t in enumerate(leaves)]
 
@@ -206,7 +211,7 @@ def _graph(case: Case) -> tuple[torch.fx.GraphModule, list[Any]]:
         return tuple(pytree.tree_leaves(case.fn(*args, **kwargs)))
 
     graph.output(graph.call_function(call, tuple(nodes)))
-    return torch.fx.GraphModule({}, graph), [to_fake(t) for t in _tensors(inputs)]
+    return torch.fx.GraphModule({}, graph), _tensors(leaves)
 
 
 def _rebuilt(flat: Any, like: Any) -> Any:

@@ -26,7 +26,8 @@ from tests.opdb.entries import entries
 from tests.opdb.workers import BACKWARD, FORWARD, Result, sweep
 
 
-def main() -> None:
+def main() -> int:
+    """1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backward", action="store_true", help="outputs and gradients of differentiable operators")
     parser.add_argument("--out", type=Path, default=None, help="opdb_results.jsonl or opdb_backward.jsonl")
@@ -57,6 +58,7 @@ def main() -> None:
             failed += bool(result.failures)
             progress.update(task, advance=1, description=f"{failed} failed, last {result.entry}")
     report(known, options.out)
+    return int(any(r.failures for r in known.values()))
 
 
 def read(path: Path) -> dict[str, Result]:
@@ -128,4 +130,4 @@ def cause(message: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -17,7 +17,7 @@ from dovetail.codegen.cpu import generate
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.loops import Const
-from dovetail.runtime.cpu import load, machine, openmp
+from dovetail.runtime.cpu import load, loading, machine, openmp
 from dovetail.runtime.cpu.loading import Loader
 from dovetail.runtime.cpu.store import Store, default_folder
 from tests.codegen.harness import op, pointwise
@@ -84,16 +84,55 @@ def test_second_process_reads_the_disk(tmp_path, monkeypatch):
     assert first is not second and torch.equal(_call(second, x), _call(first, x))
 
 
-def test_corrupt_files_are_ignored(tmp_path):
-    kernel = _kernel(extra=54321.5)
-    loaders = Loader(), Loader()
-    loaders[0].load([kernel], Store(tmp_path))
-    files = [p for p in tmp_path.rglob("*") if p.is_file()]
-    assert files
-    for file in files:
-        file.write_bytes(file.read_bytes()[:-7] + b"garbage")
+def _in_each_others_place(files: list[Path]) -> None:
+    contents = [file.read_bytes() for file in files]
+    for file, content in zip(files, contents[1:] + contents[:1], strict=True):
+        file.write_bytes(content)
+
+
+def _each(change):
+    return lambda files: [file.write_bytes(change(file.read_bytes())) for file in files]
+
+
+DAMAGES = {
+    "other contents": _each(lambda content: content[:-7] + b"garbage"),
+    "cut short": _each(lambda content: content[:-7]),
+    "shorter than a checksum": _each(lambda content: content[:5]),
+    "empty": _each(lambda content: b""),
+    "a bit of the contents": _each(lambda content: content[:-9] + bytes([content[-9] ^ 4]) + content[-8:]),
+    "a bit of the checksum": _each(lambda content: bytes([content[0] ^ 4]) + content[1:]),
+    "swapped": _in_each_others_place,
+    "swapped with files of their size": lambda files: [
+        _in_each_others_place([f for f in files if f.stat().st_size == size])
+        for size in {f.stat().st_size for f in files}
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_files_are_ignored(damage, tmp_path):
+    kernels = [_kernel(extra=54321.5), _kernel(extra=54322.5), _kernel(extra=54323.5)]
+    first, second = Loader(), Loader()
+    for kernel in kernels:
+        first.load([kernel], Store(tmp_path))
+    files = sorted(p for p in tmp_path.rglob("*") if p.is_file())
+    before = [file.read_bytes() for file in files]
+    DAMAGES[damage](files)
+    assert [file.read_bytes() for file in files] != before
     x = torch.randn(40)
-    assert torch.equal(_call(loaders[1].load([kernel], Store(tmp_path))[kernel.symbol], x), x + 54321.5)
+    for kernel, extra in zip(kernels, (54321.5, 54322.5, 54323.5), strict=True):
+        assert torch.equal(_call(second.load([kernel], Store(tmp_path))[kernel.symbol], x), x + extra)
+
+
+def test_a_reference_to_an_object_without_the_function_is_ignored(tmp_path):
+    """A file may be sound and wrong."""
+    kernels, store, loader = [_kernel(extra=54331.5), _kernel(extra=54332.5)], Store(tmp_path), Loader()
+    for kernel in kernels:
+        loader.load([kernel], store)
+    one, other = (loading._key(kernel.text) for kernel in kernels)
+    store.put(one, store.get(other))
+    x = torch.randn(40)
+    assert torch.equal(_call(Loader().load(kernels, store)[kernels[0].symbol], x), x + 54331.5)
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
@@ -108,6 +147,20 @@ def test_cache_folder_comes_from_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("DOVETAIL_CACHE_DIR", str(tmp_path))
     assert default_folder() == tmp_path
     monkeypatch.setenv("DOVETAIL_CACHE_DIR", "")
+    assert default_folder() is None
+    monkeypatch.delenv("DOVETAIL_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_folder() == tmp_path / "dovetail"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_folder() == tmp_path / ".cache" / "dovetail"
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch):
+    """Rather than one in the working directory."""
+    monkeypatch.delenv("DOVETAIL_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what it does if there is no such user
     assert default_folder() is None
 
 
@@ -139,7 +192,7 @@ def test_another_openmp_runtime_in_the_process_is_not_taken(tmp_path):
     if own is None:
         pytest.skip("this build of torch links to the system's OpenMP runtime")
     other = ctypes.CDLL(shutil.copy(own, tmp_path / "libgomp-other.so.1"))
-    found = next(filter(None, map(openmp._addresses, openmp._candidates())))
+    found = next(filter(None, map(openmp._addresses, openmp.candidates())))
     assert found == openmp._addresses(ctypes.CDLL(str(own)))
     assert found != openmp._addresses(other)
 

@@ -52,6 +52,14 @@ def routed(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def dealt(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    """Experts, each with its part of the rows: what the first joins has a size that is known, and is split again."""
+    weights, sizes = torch.linspace(-1, 1, 2 * COLUMNS**2).view(2, COLUMNS, COLUMNS), n.tolist()
+    for _ in range(3):
+        x = torch.cat([part @ weights[k] for k, part in enumerate(x.split(sizes))])
+    return x
+
+
 def written(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
     out = torch.zeros_like(x)
     out[m] = x[m] * 2
@@ -95,6 +103,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "one after the other": (lambda x, m: (y := x[m])[y[:, 0] > 0].sum(0), MASKS),
     "a single row, repeated": (lambda x, m: x * x[:1].narrow(0, 0, x[:1][m[1:2]].shape[0]), MASKS[:1] + MASKS[3:]),
     "zeros": (lambda x, n: torch.zeros(n.item()) + 1, NUMBERS),
+    "columns before one": (lambda x, n: x[:, : n[0]].tanh() + 1, [t[:1] // 2 for t in LENGTHS]),
+    "columns on both sides": (lambda x, n: (x[:, : n[0]].tanh(), x[:, n[0] :].sigmoid()), [t // 2 for t in LENGTHS]),
     "the first rows": (lambda x, n: x[: n.item()].cos() * 2, NUMBERS),
     "the last rows": (lambda x, n: x[n.item() :] * 2, NUMBERS),
     "narrow": (lambda x, n: x.narrow(0, 0, n.item()) + 1, NUMBERS),
@@ -106,6 +116,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "unflatten": (lambda x, n: x.unflatten(0, (n.item(), -1)).sum(1), [torch.tensor(k) for k in (3, 4, 12, 1)]),
     "positions": (lambda x, n: torch.arange(n.max().item())[None] < n[:, None], LENGTHS[:1] + LENGTHS[2:]),
     "split": (lambda x, n: [part.sum(0) for part in x.split(n.tolist())], LENGTHS),
+    "parts that are multiplied and joined, again and again": (dealt, LENGTHS),
     "padding": (padded, LENGTHS),
     "repeat_interleave": (lambda x, r: torch.repeat_interleave(x, r, dim=0) * 2, REPEATS),
     "unique": (lambda x, n: torch.unique(n, return_inverse=True, return_counts=True), LABELS),
@@ -138,6 +149,7 @@ def test_one_graph_serves_every_outcome(name: str) -> None:
 TRAINED = [
     "chosen rows", "what both choose", "masked_select", "nonzero", "cat", "routing", "stores to chosen rows", "split",
     "one after the other", "matmul", "the first rows", "repeat_interleave", "a view that is returned", "padding",
+    "parts that are multiplied and joined, again and again",
 ]  # fmt: skip
 
 

@@ -39,7 +39,8 @@ class State:
 
 
 _STATES: weakref.WeakKeyDictionary[Any, State] = weakref.WeakKeyDictionary()
-_PLACES: dict[Any, Paused] = {}
+#: Those that a program, a guard or a generator still has: a second object would be another place to them.
+_PLACES: weakref.WeakValueDictionary[Any, Paused] = weakref.WeakValueDictionary()
 _UNKNOWN = State()
 
 

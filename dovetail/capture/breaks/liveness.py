@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from dovetail.bytecode import Code
+from dovetail.ir.stores import remembered
 
 #: A store to a cell needs the cell.
 READS = frozenset((
@@ -16,7 +16,7 @@ ENDS = frozenset(("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
 SEE_ALL = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"))
 
 
-@cache
+@remembered(5000)
 def live(code: Code, index: int) -> frozenset[str]:
     """Names of locals that may be read before they are assigned when the code goes on at `index`."""
     if not SEE_ALL.isdisjoint(code.code.co_names):
@@ -25,7 +25,7 @@ def live(code: Code, index: int) -> frozenset[str]:
     return _tables(code)[index] | frozenset(always)
 
 
-@cache
+@remembered(5000)
 def _tables(code: Code) -> tuple[frozenset[str], ...]:
     """Live names before each instruction: the least fixed point of the backward equations."""
     instructions = code.instructions

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import cache
 from types import CodeType
 from typing import Any
 
 from dovetail.bytecode import decode
 from dovetail.capture.breaks.consumers import CONSUMERS, CONSUMING, STREAMS, first
+from dovetail.ir.stores import remembered
 
 Call = Callable[[], Any]
 
 
 def construct(call: Call, made: Any) -> Any:
-    call()
+    result = call()
+    if result is not None:
+        raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
     return made
 
 
@@ -165,7 +167,7 @@ AFTER = (
 HIDDEN = frozenset(f.__code__ for f in (*AFTER, *CONSUMERS.values(), *CONSUMING.values(), *STREAMS, first))
 
 
-@cache
+@remembered(5000)
 def call_index(code: CodeType) -> int:
     """The instruction that makes the call `call()`."""
     instructions = decode(code).instructions

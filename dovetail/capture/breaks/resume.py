@@ -15,7 +15,7 @@ from __future__ import annotations
 import dis
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -24,6 +24,7 @@ from dovetail.capture.breaks.handled import placed, under
 from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.errors import Location
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
+from dovetail.ir.stores import remembered
 
 VARARGS = 4 | 8
 GENERATORS = 0x20 | 0x80 | 0x200
@@ -43,7 +44,7 @@ def slots(point: Point) -> Slots:
     return Slots(point.locals, point.cells, point.given)
 
 
-@cache
+@remembered(5000)
 def assembled(point: Point) -> CodeType:
     """The code object that goes on at `point`."""
     code = point.code
@@ -229,7 +230,7 @@ def finish(frames: list[tuple[Waiting, tuple[Any, ...]]], outside: BaseException
     return returned[0]
 
 
-@cache
+@remembered(5000)
 def _counts(continuation: Continuation) -> tuple[Waiting, ...]:
     return tuple(
         Waiting(point, scope, len(point.locals) + len(point.cells) + point.given - point.result)

@@ -8,6 +8,7 @@ that the failed instruction did while capturing has to be undone.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import CoroutineType
 from typing import Any
 
 from dovetail.bytecode import decode
@@ -134,7 +135,11 @@ def _rest(
 
 
 def advance(generator: Any) -> Any:
-    return generator.send(None)
+    return next(generator)
+
+
+def advance_coroutine(coroutine: Any) -> Any:
+    return coroutine.send(None)
 
 
 def _advancing(s: Any, frames: list[Any], owner: Any) -> tuple[list[Any], int, list[Any], list[str]]:
@@ -145,8 +150,10 @@ def _advancing(s: Any, frames: list[Any], owner: Any) -> tuple[list[Any], int, l
         if frame.stack_[-1] is not owner:
             s.unsupported("break-here", "the graph cannot end inside what another iterator reads")
         return frames, frame.at, frame.stack_, AGAIN[name]
-    inner = Frame(s, decode(advance.__code__), s.scope(advance.__globals__, __name__), None)
-    inner.locals["generator"] = owner
+    # What stands for an iterator of itertools has its class, which knows no `send`.
+    function, waiting = (advance_coroutine, "coroutine") if owner.kind is CoroutineType else (advance, "generator")
+    inner = Frame(s, decode(function.__code__), s.scope(function.__globals__, __name__), None)
+    inner.locals[waiting] = owner
     return [*frames, inner], 0, [], []
 
 

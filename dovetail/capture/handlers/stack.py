@@ -6,6 +6,7 @@ import builtins
 from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.assertions import asserted
 from dovetail.capture.awaited import OPERATOR, of_attribute, of_setter, of_special
 from dovetail.capture.handlers.table import RETURN, op
 from dovetail.capture.values.base import FALSE, MISSING, NULL, TRUE, Const, boolean
@@ -333,6 +334,9 @@ def to_bool(f: Any, i: Any) -> None:
 
 def decided(f: Any, value: Any) -> bool:
     """The truth of what the instruction takes; after a graph break it is made again, with True or False."""
+    known = asserted(f, value)
+    if known is not None:
+        return known
     after, f.ip, f.s.expected = f.ip, f.at, OPERATOR
     found = f.s.truth(value)
     f.ip = after
@@ -344,7 +348,8 @@ def compare_op(f: Any, i: Any) -> None:
     right, left = f.stack_.pop(), f.stack_.pop()
     f.s.expected = None if i.flag else OPERATOR
     result = f.s.compare(i.value, left, right)
-    f.stack_.append(boolean(f.s.truth(result)) if i.flag else result)
+    known = asserted(f, result) if i.flag else None
+    f.stack_.append(result if not i.flag else boolean(f.s.truth(result) if known is None else known))
 
 
 @op("IS_OP")

@@ -11,17 +11,19 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import hashing, indexed, scalars
+from dovetail.capture import hashing, indexed, late, scalars, specials
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.awaited import OPERATOR, of_attribute, of_next, of_setter, within
 from dovetail.capture.breaks.remainders import advance_or, discard, exists, fetch_or
 from dovetail.capture.calls import fold
+from dovetail.capture.definitions import computes_class
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.stack import super_parts
-from dovetail.capture.iteration import backwards, set_entries
+from dovetail.capture.iteration import backwards, each, set_entries
 from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
 from dovetail.capture.operators import NO_INTEGER, as_index
+from dovetail.capture.scope import trusted
 from dovetail.capture.sizes import is_late_size
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import (
@@ -46,6 +48,7 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed
 
+FUNCTION = types.FunctionType
 Args = list[Value]
 Kwargs = dict[str, Value]
 
@@ -80,21 +83,44 @@ def _instance_of(s: Any, value: Value, cls: Any) -> bool:
         return isinstance(value.real, cls)  # its type is guarded
     if isinstance(value, (Const, KnownValue)):
         return isinstance(value.native(), cls)
-    if _plain_meta(cls) or value.cls is not ObjectValue:
-        return issubclass(value.type, cls)
-    return isinstance(value.native(), cls)
+    own = _own_check(s, cls, "__instancecheck__")
+    if own is not None:
+        return value.type is cls or s.truth(s.call(own, value))  # type: ignore[no-any-return]
+    return _is_subclass(s, value.type, cls) or any(_is_subclass(s, c, cls) for c in _claimed(s, value))
 
 
 def _plain_meta(cls: Any) -> bool:
     return type(cls).__instancecheck__ is type.__instancecheck__
 
 
+def _own_check(s: Any, cls: Any, name: str) -> Value | None:
+    """What the program's own metaclass has to say."""
+    check = s.static(type(cls), name)
+    own = type(check) is FUNCTION and not trusted(check.__globals__.get("__name__") or "")
+    return MethodValue(s.wrap(check, None), s.wrap(cls, None)) if own else None
+
+
+def _is_subclass(s: Any, cls: Any, other: Any) -> bool:
+    own = _own_check(s, other, "__subclasscheck__")
+    if own is not None:
+        return s.truth(s.call(own, s.wrap(cls, None)))  # type: ignore[no-any-return]
+    try:
+        return issubclass(cls, other)
+    except TypeError as error:
+        return s.throw_native(error)  # type: ignore[no-any-return]
+
+
+def _claimed(s: Any, value: Value) -> list[type]:
+    """The class that an object says it has, where that is computed."""
+    if type(s.static(value.cls, "__getattribute__")) is not FUNCTION and not computes_class(s, value):
+        return []
+    found = s.try_attr(value, "__class__")
+    return [found.real] if isinstance(found, ClassValue) and found.real is not value.type else []
+
+
 @known(issubclass)
 def _issubclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    try:
-        return boolean(any(issubclass(args[0].native(), c) for c in _classes(s, args[1])))
-    except TypeError as error:
-        return s.throw_native(error)
+    return boolean(any(_is_subclass(s, args[0].native(), c) for c in _classes(s, args[1])))
 
 
 @known(type)
@@ -140,7 +166,7 @@ def _id(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _hash(s: Any, args: Args, kwargs: Kwargs) -> Value:
     method = s.static(args[0].cls, "__hash__")
     if type(method) is type(_hash):
-        return s.call(s.find_special(args[0], "__hash__"))
+        return specials.result(s, args[0], "__hash__", s.call(s.find_special(args[0], "__hash__")))
     if any(isinstance(part, TensorValue) for part in hashing.identified(s, args[0])):
         s.unsupported("tensor-hash", "the code hashes a tuple of tensors, which has their addresses in it")
     return Const(hash(s.hashable(args[0])))
@@ -243,6 +269,8 @@ def _object_ne(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(vars)
 def _vars(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    if not args:
+        s.unsupported("locals", "vars() gives the local variables of its caller")
     return s.get_attr(args[0], "__dict__")
 
 
@@ -260,7 +288,7 @@ def _dir(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(bool)
 def _bool(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(s.truth(args[0])) if args else FALSE
+    return late.claimed(s, args[0]) or boolean(s.truth(args[0])) if args else FALSE
 
 
 def _number(cls: type, special: str) -> Any:
@@ -271,7 +299,7 @@ def _number(cls: type, special: str) -> Any:
         if args and isinstance(args[0], ObjectValue):
             method = s.find_special(args[0], special)
             if method is not None:
-                return s.call(method)
+                return specials.result(s, args[0], special, s.call(method))
         return fold(s, cls, args, kwargs)
 
     return convert
@@ -327,6 +355,8 @@ def _size(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 def _make_set(cls: type) -> Any:
     def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        if cls is frozenset and args and isinstance(args[0], SetValue) and args[0].cls is frozenset:
+            return args[0]
         made = SetValue(cls)
         if args:
             made.entries.take_in(set_entries(s, args[0]))
@@ -353,7 +383,8 @@ def _slice(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _iter(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1:
         return s.iterate(args[0])
-
+    if not s.truth(_callable(s, args[:1], {})):
+        s.throw(TypeError, "iter(v, w): v must be callable")
     return Calling(args[0], args[1])
 
 
@@ -434,12 +465,18 @@ def _all(s: Any, args: Args, kwargs: Kwargs) -> Value:
 @known(sum)
 def _sum(s: Any, args: Args, kwargs: Kwargs) -> Value:
     total = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
-    values = s.unpack(args[0])
-    if all(isinstance(v, Const) and v.cls in (int, float, bool) for v in (total, *values)):
-        return scalars.added(s, values, total)
-    for value in values:
-        total = s.binary("add", total, value)
-    return total
+    numbers: Args | None = [] if _plain_number(total) else None
+    for value in each(s, args[0]):
+        if numbers is not None and _plain_number(value):
+            numbers.append(value)
+            continue
+        total = scalars.added(s, numbers, total) if numbers else total
+        numbers, total = None, s.binary("add", total, value)
+    return scalars.added(s, numbers, total) if numbers else total
+
+
+def _plain_number(value: Value) -> bool:
+    return isinstance(value, Const) and value.cls in (int, float, bool)
 
 
 def _extreme(sign: str, name: str) -> Any:
@@ -533,6 +570,9 @@ def _iterator_next(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 known(*(cls.__iter__ for cls in (*ITERATORS, GENERATOR)))(lambda s, args, kwargs: args[0])  # type: ignore[attr-defined]
+
+
+known(range.__iter__, str.__iter__, bytes.__iter__)(lambda s, args, kwargs: s.iterate(args[0]))
 
 
 @known(GENERATOR.throw, COROUTINE.throw)  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from dovetail.capture.scalars import varies
 from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import Const, NotNative, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
+from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 
 Args = list[Value]
@@ -43,16 +44,21 @@ def from_data(s: Any, function: Any, args: Args, kwargs: Kwargs) -> Value:
     (data, *more), rest = args or [kwargs[name]], {n: v for n, v in kwargs.items() if n != name}
     if not more and "dtype" not in rest:
         rest |= _own_dtype(s, function, data)
-    if varies(data):
+    if _computed(data):
         return s.torch_call(torch.full, [TupleValue([]), data, *more], rest)
     if isinstance(data, SequenceValue):
         leaves: Args = []
         sizes = _walk(s, data, leaves)
-        if any(isinstance(leaf, TensorValue) or varies(leaf) for leaf in leaves):
+        if any(isinstance(leaf, TensorValue) or _computed(leaf) for leaf in leaves):
             data = _stacked(s, leaves, sizes)
             return s.torch_call(torch.as_tensor, [data, *more], _without_grad(s, kwargs))
         data = ListValue(data.all(s)) if issubclass(data.cls, deque) else data
     return s.torch_call(function, [data, *more], rest)
+
+
+def _computed(data: Value) -> bool:
+    """Is it a number that the graph is given, or takes from a tensor?"""
+    return varies(data) or isinstance(data, GraphNumber)
 
 
 def _own_dtype(s: Any, function: Any, data: Value) -> Kwargs:
@@ -111,7 +117,7 @@ def _stacked(s: Any, leaves: Args, sizes: list[int]) -> Value:
 def _dtype(leaf: Value) -> torch.dtype:
     if isinstance(leaf, TensorValue):
         return leaf.fake.dtype
-    return torch.tensor(leaf.cls(0) if varies(leaf) else leaf.native(), device="meta").dtype
+    return torch.tensor(leaf.cls(0) if _computed(leaf) else leaf.native(), device="meta").dtype
 
 
 #: PyTorch's old names of tensor classes and the types of their elements.

@@ -1,4 +1,4 @@
-"""Exception objects: their methods and attributes, and what reads the one being handled."""
+"""Exception objects: their methods and attributes, and what tells of the one being handled."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.known.table import KNOWN, known
-from dovetail.capture.values.base import NONE, Value
+from dovetail.capture.values.base import NONE, Const, Value
 from dovetail.capture.values.containers import ListValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, TracebackValue
+from dovetail.ir import recursion
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -24,6 +25,11 @@ def _add_note(s: Any, args: Args, kwargs: Kwargs) -> Value:
         error.set_instance_attr(s, "__notes__", notes)
     s.call_method(notes, "append", note)
     return NONE
+
+
+@known(sys.getrecursionlimit)
+def _recursion_limit(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    return Const(recursion.of_program())
 
 
 @known(sys.exc_info)

@@ -124,7 +124,7 @@ def _inlined(s: Any, cache: Value, args: Args, kwargs: Kwargs) -> Value:
     changes, variables = Changes(), dict(s.effects.globals)
     s.effects.watchers.append(changes)
     try:
-        result = s.call_function(s.wrap(cache.native().__wrapped__, None), args, kwargs)
+        result = s.wrap(cache.native().__wrapped__, None).call(s, args, kwargs)
     finally:
         s.effects.watchers.remove(changes)
     changed = changes.found or s.effects.globals != variables

@@ -352,12 +352,17 @@ def _context_get(s: Any, args: Args, kwargs: Kwargs) -> Value:
     changed = next((v for v in reversed(s.variables_set) if v.variable is variable), None)
     if changed is not None:
         return changed.value
-    source = Called(s.bind(variable, variable.name), ".get(None)")
+    source = Called(s.bind(variable, variable.name), f".get({s.bind(MISSING).expr()})")
     found = variable.get(MISSING)
-    if found is MISSING:
-        s.guard(source, GuardKind.ID, None)
-        return args[1] if len(args) > 1 else s.throw_native(LookupError(variable.name))
-    return s.wrap(found, source)
+    if found is not MISSING:
+        return s.wrap(found, source)
+    s.guard(source, GuardKind.ID, MISSING)
+    if len(args) > 1:
+        return args[1]
+    try:
+        return s.wrap(variable.get(), Called(s.bind(variable, variable.name), ".get()"))
+    except LookupError as error:
+        return s.throw_native(error)
 
 
 @known(contextvars.ContextVar.set)
@@ -372,7 +377,7 @@ def _context_set(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _context_reset(s: Any, args: Args, kwargs: Kwargs) -> Value:
     variable = args[0].native()
     found = next((k for k, v in enumerate(s.variables_set) if v.token is args[1]), None)
-    if found is None:
+    if found is None or s.variables_set[found].variable is not variable:
         s.unsupported("context-variable", f"the code resets {variable.name!r} to what it was before this graph")
     s.variables_set[found:] = [v for v in s.variables_set[found:] if v.variable is not variable]
     return NONE

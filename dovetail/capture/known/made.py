@@ -17,7 +17,7 @@ from dovetail.bytecode import decode
 from dovetail.capture.classstores import class_set_attr, stand_in
 from dovetail.capture.frame import Frame
 from dovetail.capture.known.table import known
-from dovetail.capture.scope import trusted
+from dovetail.capture.trust import trusted
 from dovetail.capture.values.base import NONE, Const, Value
 from dovetail.capture.values.callables import CellValue, ClassValue, FunctionValue, SuperValue
 from dovetail.capture.values.containers import DictValue, TupleValue

@@ -9,9 +9,10 @@ from typing import Any
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.indexed import entry, holds, remove_entry
+from dovetail.capture.iteration import each
 from dovetail.capture.known.table import known, methods
 from dovetail.capture.operators import dict_item, native_call
-from dovetail.capture.values.base import MISSING, NONE, NOT_IMPLEMENTED, Const, Value, boolean
+from dovetail.capture.values.base import MISSING, NONE, NOT_IMPLEMENTED, Const, Value, boolean, is_singleton
 from dovetail.capture.values.containers import DictValue, TupleValue, ViewValue
 from dovetail.capture.values.views import NamespaceValue
 
@@ -28,7 +29,7 @@ def fill(s: Any, v: Any, source: Value | None = None, **kwargs: Value) -> None:
             for key, value in mapping_pairs(s, source):
                 _put(s, v, key, value)
         else:
-            for number, row in enumerate(s.unpack(source)):
+            for number, row in enumerate(each(s, source)):
                 _put(s, v, *_pair(s, number, row))
     for name, value in kwargs.items():
         _put(s, v, Const(name), value)
@@ -68,22 +69,21 @@ known(OrderedDict)(_make_dict(OrderedDict))
 @known(defaultdict)
 def _defaultdict(s: Any, args: Args, kwargs: Kwargs) -> Value:
     made = DictValue(defaultdict)
-    made.default_factory = args[0] if args and not isinstance(args[0], Const) else None
-    fill(s, made, *args[1:], **kwargs)
+    _defaultdict_init(s, made, *args, **kwargs)
     return made
 
 
 @methods(dict, "get")
 def _get(s: Any, v: Any, key: Value, default: Value = NONE) -> Value:
     if isinstance(v, NamespaceValue):
-        return v.base.instance_attr(s, key.native()) or default
+        return v.get(s, key.native()) or default
     return entry(s, v, key) or default
 
 
 @methods(dict, "pop")
 def _dict_pop(s: Any, v: Any, key: Value, default: Value | None = None) -> Value:
     if isinstance(v, NamespaceValue):
-        found = v.base.instance_attr(s, key.native())
+        found = v.get(s, key.native())
         v.base.del_instance_attr(s, key.native())
         return found or default or s.throw(KeyError, key)
     found = entry(s, v, key)
@@ -157,14 +157,14 @@ def _move_to_end(s: Any, v: Any, key: Value, last: Value = YES) -> None:
 @methods(dict, "__getitem__")
 def _dict_getitem(s: Any, v: Any, key: Value) -> Value:
     if isinstance(v, NamespaceValue):
-        return v.base.instance_attr(s, key.native()) or s.throw(KeyError, key)
+        return v.get(s, key.native()) or s.throw(KeyError, key)
     return dict_item(s, v, key)
 
 
 @methods(dict, "__contains__")
 def _dict_contains(s: Any, v: Any, key: Value) -> Value:
     if isinstance(v, NamespaceValue):
-        return boolean(v.base.instance_attr(s, key.native()) is not None)
+        return boolean(v.get(s, key.native()) is not None)
     return boolean(holds(s, v, key))
 
 
@@ -242,13 +242,16 @@ def _raw_put(s: Any, v: Any, key: Value, value: Value) -> None:
 
 @methods(defaultdict, "__init__")
 def _defaultdict_init(s: Any, v: Any, factory: Value = NONE, *args: Value, **kwargs: Value) -> None:
+    if not is_singleton(factory, None) and not s.truth(s.call(s.wrap(callable, None), factory)):
+        s.throw(TypeError, "first argument must be callable or None")
     v.default_factory = None if isinstance(factory, Const) else factory
     fill(s, v, *args, **kwargs)
 
 
-@known(dict.__dict__["fromkeys"], dict.fromkeys, OrderedDict.fromkeys)
+@known(dict.__dict__["fromkeys"], OrderedDict.__dict__["fromkeys"])
 def _fromkeys(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    made = DictValue()
-    for key in s.unpack(args[0]):
-        made.put(s, key, args[1] if len(args) > 1 else NONE)
-    return made
+    cls, keys, *values = args
+    made = s.call(cls)
+    for key in each(s, keys):
+        s.set_item(made, key, values[0] if values else NONE)
+    return made  # type: ignore[no-any-return]

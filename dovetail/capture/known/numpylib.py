@@ -281,7 +281,7 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     if isinstance(fill_value, tnp.ndarray):
         return tnp.broadcast_to(fill_value.astype(dtype), shape).copy()
     shape = (shape,) if isinstance(shape, int) else shape
-    return tnp.ndarray(torch.full(shape, fill_value, dtype=dtype.torch_dtype))
+    return tnp.ndarray(torch.full(shape, fill_value, dtype=dtype.torch_dtype, device="cpu"))
 
 
 KNOWN[np.full] = _handler("numpy.full", _full)

@@ -35,7 +35,7 @@ FOLDED.update(_functions(math))
 FOLDED.update(
     (
         chr, ord, hex, oct, bin, bytes, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
-        sys.getrecursionlimit, sys.intern,
+        sys.intern,
         os.path.join, os.path.basename, os.path.dirname, platform.system, platform.machine,
         re.compile, re.escape, keyword.iskeyword, string.capwords, importlib.util.find_spec,
         importlib.metadata.version,

@@ -13,14 +13,23 @@ import torch
 
 from dovetail.capture import indexed, scalars
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
-from dovetail.capture.iteration import backwards
+from dovetail.capture.iteration import backwards, each
 from dovetail.capture.known.builtins import sort_values
 from dovetail.capture.known.table import KNOWN, known, methods
-from dovetail.capture.operators import COMPARE, as_index, mark, sequence_item, sequence_store, sequence_truth
+from dovetail.capture.operators import (
+    COMPARE,
+    NO_INTEGER,
+    as_index,
+    mark,
+    sequence_item,
+    sequence_store,
+    sequence_truth,
+)
 from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.iterators import walk
 from dovetail.capture.values.late import joined
+from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr
 
@@ -32,14 +41,17 @@ ZERO, ONE, LAST = Const(0), Const(1), Const(-1)
 
 @methods(list, "__init__")
 def _list_init(s: Any, v: Any, values: Any = None) -> None:
-    v.items = s.unpack(values) if values is not None else []
+    v.items = []
+    if values is not None:
+        _extend(s, v, values)
 
 
 @methods(deque, "__init__")
 def _deque_init(s: Any, v: Any, iterable: Any = None, maxlen: Any = NONE) -> None:
     v.maxlen = maxlen.native()
-    v.items = s.unpack(iterable) if iterable is not None else []
-    _trim(v)
+    v.items = []
+    if iterable is not None:
+        _extend(s, v, iterable)
 
 
 def _trim(v: Any, left: bool = False) -> None:
@@ -60,6 +72,10 @@ def _append(s: Any, v: Any, value: Value) -> None:
 
 
 def _extend(s: Any, v: Any, values: Value) -> None:
+    if not isinstance(values, SequenceValue):
+        for value in each(s, values):
+            _append(s, v, value)
+        return
     found = s.unpack(values)
     v.extend(found)
     mark(s, v, moves=bool(found) and not _takes_none(s, v))
@@ -95,7 +111,7 @@ NATIVE_ATTRIBUTES[(deque, "maxlen")] = _maxlen
 
 @methods(deque, "extendleft")
 def _extendleft(s: Any, v: Any, values: Value) -> None:
-    for value in s.unpack(values):
+    for value in each(s, values) if not isinstance(values, SequenceValue) else s.unpack(values):
         if not _takes_none(s, v):
             _appendleft(s, v, value)
 
@@ -217,8 +233,7 @@ def _sort(s: Any, v: Any, **kwargs: Value) -> None:
 
 @methods(deque, "rotate")
 def _rotate(s: Any, v: Any, count: Value = ONE) -> None:
-    steps = count.native()
-    moves = True
+    steps, moves = as_index(s, count, NO_INTEGER), True
     if type(steps) is int and v.divisible and v.ensure(max(abs(steps), 2), steps > 0):
         goes, comes = (v.tail, v.head) if steps > 0 else (v.head, v.tail)
         for _ in range(abs(steps)):
@@ -253,9 +268,15 @@ def _plain_class(v: Any) -> type:
 
 
 def _sequence_mul(s: Any, v: Any, count: Value) -> Value:
+    if isinstance(count, ObjectValue) and _has(s, count, "__index__") and not _has(s, count, "__rmul__"):
+        return type(v)(v.all(s) * as_index(s, count), _plain_class(v))
     if not isinstance(count, Const) or not isinstance(count.value, int):
         return NOT_IMPLEMENTED
     return type(v)(v.all(s) * count.value, _plain_class(v))
+
+
+def _has(s: Any, value: Value, name: str) -> bool:
+    return s.find_special(value, name) is not None
 
 
 def _imul(s: Any, v: Any, count: Value) -> Value:

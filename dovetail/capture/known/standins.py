@@ -75,8 +75,9 @@ def islice(iterable, *args):
 
 
 @standin(itertools.accumulate)
-def accumulate(iterable, func=operator.add, *, initial=None):
+def accumulate(iterable, func=None, *, initial=None):
     iterator = iter(iterable)
+    func = operator.add if func is None else func
     total = initial
     if initial is None:
         try:
@@ -90,12 +91,12 @@ def accumulate(iterable, func=operator.add, *, initial=None):
 
 
 @standin(itertools.repeat)
-def repeat(value, times=_MISSING):
+def repeat(object, times=_MISSING):
     if times is _MISSING:
         while True:
-            yield value
+            yield object
     for _ in range(times):
-        yield value
+        yield object
 
 
 @standin(itertools.count)
@@ -107,9 +108,13 @@ def count(start=0, step=1):
 
 @standin(itertools.cycle)
 def cycle(iterable):
-    saved = list(iterable)
+    saved = []
+    for item in iterable:
+        yield item
+        saved.append(item)
     while saved:
-        yield from saved
+        for item in saved:
+            yield item
 
 
 @standin(itertools.product)
@@ -228,16 +233,29 @@ def compress(data, selectors):
 
 @standin(itertools.groupby)
 def groupby(iterable, key=None):
-    group, current = [], _MISSING
-    for item in iterable:
-        found = item if key is None else key(item)
-        if current is not _MISSING and found != current:
-            yield current, iter(group)
-            group = []
-        current = found
-        group.append(item)
-    if group:
-        yield current, iter(group)
+    iterator, ended = iter(iterable), False
+    item = next(iterator, _MISSING)
+    if item is _MISSING:
+        return
+    current = item if key is None else key(item)
+
+    def members(wanted):
+        nonlocal item, current, ended
+        yield item
+        for item in iterator:
+            current = item if key is None else key(item)
+            if current != wanted:
+                return
+            yield item
+        ended = True
+
+    while not ended:
+        wanted = current
+        group = members(wanted)
+        yield wanted, group
+        if current == wanted:
+            for _ in group:
+                pass
 
 
 # ---------------------------------------------------------------- operator

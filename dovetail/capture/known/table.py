@@ -11,11 +11,14 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from dovetail.capture.trust import foreign
 from dovetail.capture.values.base import NONE
+from dovetail.ir.source import BUILTINS
 
 Handler = Callable[[Any, list[Any], dict[str, Any]], Any]
 
@@ -40,11 +43,17 @@ def known(*targets: Any) -> Callable[[Handler], Handler]:
     """Register a handler for callables."""
 
     def register(handler: Handler) -> Handler:
-        for target in targets:
-            KNOWN[target] = handler
+        KNOWN.update(dict.fromkeys(filter(None, map(genuine, targets)), handler))
         return handler
 
     return register
+
+
+def genuine(target: Any) -> Any:
+    """Python's own function where the program has put one in its place before capture was imported; else None."""
+    if not foreign(target):
+        return target
+    return next((BUILTINS[name] for name, found in vars(builtins).items() if found is target), None)
 
 
 def standin(*targets: Any) -> Callable[[Any], Any]:
@@ -52,13 +61,18 @@ def standin(*targets: Any) -> Callable[[Any], Any]:
 
     def register(function: Any) -> Any:
         for target in targets:
-            STANDINS[target] = function
+            if not foreign(target):
+                STANDINS[target] = function
             made = target if isinstance(target, type) else getattr(target, "__self__", None)
             if function.__code__.co_flags & GENERATOR and isinstance(made, type):
                 ITERATORS[function.__code__] = made
         return function
 
     return register
+
+
+#: What Python says of arguments that a function of ours does not take.
+REFUSALS = ("positional argument", "unexpected keyword", "multiple values")
 
 
 def methods(cls: type, *names: str) -> Callable[[Any], Any]:
@@ -69,7 +83,7 @@ def methods(cls: type, *names: str) -> Callable[[Any], Any]:
             try:
                 result = function(s, *args, **kwargs)
             except TypeError as error:
-                if "positional argument" not in str(error) and "unexpected keyword" not in str(error):
+                if not any(words in str(error) for words in REFUSALS):
                     raise
                 return s.throw(TypeError, str(error))
             return NONE if result is None else result

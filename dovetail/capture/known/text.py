@@ -14,6 +14,7 @@ from dovetail.capture.values.base import NOT_IMPLEMENTED, Const, NotNative, Valu
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator
 from dovetail.capture.values.late import LateText
+from dovetail.capture.values.views import NamespaceValue
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -101,7 +102,9 @@ def _format(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(str.format_map)
 def _format_map(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return _format(s, args[:1], {k.native(): v for k, v in args[1].pairs(s)})  # type: ignore[attr-defined]
+    if not isinstance(args[1], (DictValue, NamespaceValue)):
+        return fold(s, str.format_map, args, kwargs)
+    return _format(s, args[:1], {k.native(): v for k, v in args[1].pairs(s)})
 
 
 @known(str.__mod__)

@@ -53,7 +53,9 @@ KNOWN[torch._C._len_torch_dispatch_stack] = constant(0)  # capture's own mode is
 KNOWN[torch._C._log_api_usage_once] = constant(None)
 KNOWN[torch._C._functorch.peek_interpreter_stack] = constant(None)
 KNOWN[torch._C._are_functorch_transforms_active] = constant(False)
-KNOWN[torch.overrides.is_tensor_like] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
+KNOWN[torch.overrides.is_tensor_like] = lambda s, args, kwargs: boolean(
+    isinstance(args[0], TensorValue) or s.has_attr(args[0], "__torch_function__")
+)
 KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
 KNOWN[torch._assert] = lambda s, args, kwargs: NONE if s.truth(args[0]) else s.throw(AssertionError, args[1])
 
@@ -72,6 +74,7 @@ KNOWN[torch.is_grad_enabled] = _state("grad_mode")
 KNOWN[torch.is_inference_mode_enabled] = _state("inference_mode")
 KNOWN[torch.get_default_dtype] = _state("default_dtype")
 KNOWN[torch.are_deterministic_algorithms_enabled] = _state("deterministic")
+KNOWN[torch.is_autocast_cpu_enabled] = _state("autocast_cpu", operator.itemgetter(0))
 KNOWN.update((function, _state(name)) for name, function in SETTINGS.items() if function in ASKED)
 
 

@@ -66,6 +66,12 @@ class FunctionValue(ObjectValue):
         return s.call_function(self, args, kwargs)
 
 
+def is_renamed(value: Value, name: str, new: Value) -> bool:
+    """Is a function that was made inside given another name? Any other type is an error."""
+    made = isinstance(value, FunctionValue) and value.real is MISSING
+    return made and name in ("__name__", "__qualname__") and new.cls is str
+
+
 class MethodKey(tuple):  # type: ignore[type-arg]
     """The native keys of a function and of what is bound to it, as the key of the method."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
@@ -59,3 +60,8 @@ def quiet_class(meta: type, name: str, bases: tuple[type, ...], space: dict[str,
     made = type.__new__(meta, name, (first, *bases), dict(space))
     made.__bases__ = bases
     return made
+
+
+def has_dict(cls: type) -> bool:
+    """Do instances have a `__dict__`? Those of threading.local have one for each thread."""
+    return cls.__dictoffset__ != 0 or issubclass(cls, threading.local)

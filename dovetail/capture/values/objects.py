@@ -9,7 +9,7 @@ from typing import Any
 
 from dovetail.capture.values.base import MISSING, NotNative, Value, serial
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import OwnDict, Source
+from dovetail.ir.source import Attr, OwnDict, Source
 
 
 class Lazy:
@@ -73,17 +73,22 @@ class ObjectValue(Value):
         if self.instance_attr(s, name) is None:
             return False
         if self.source is not None and name not in self.written and name in real_dict(self.real):
-            s.guard(OwnDict(self.source), GuardKind.CONTAINS, (name, True))  # reading it may find the class's
+            s.guard(self.own_dict(), GuardKind.CONTAINS, (name, True))  # reading it may find the class's
         self.attrs[name] = MISSING
         self.written[name] = None
         s.effects.touch(self)
         return True
 
+    def own_dict(self) -> Source:
+        """Where the instance's dictionary is; a thread's own of a threading.local is no part of the object."""
+        assert self.source is not None
+        return OwnDict(self.source) if self.cls.__dictoffset__ else Attr(self.source, "__dict__")
+
     def attr_names(self, s: Any) -> list[str]:
         """Names in the instance's dictionary, in order; the entry relies on them."""
         names = dict.fromkeys(real_dict(self.real)) if self.real is not MISSING else {}
-        if self.source is not None and self.real is not MISSING and self.cls.__dictoffset__:
-            s.guard(OwnDict(self.source), GuardKind.KEYS, tuple(names))
+        if self.source is not None and self.real is not MISSING and (names or self.cls.__dictoffset__):
+            s.guard(self.own_dict(), GuardKind.KEYS, tuple(names))
         names.update(self.written)
         return [n for n in names if self.attrs.get(n) is not MISSING]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.capture.values.base import Const, Value
-from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.base import MISSING, Const, Value
+from dovetail.capture.values.objects import ObjectValue, real_dict
+from dovetail.ir.guard import GuardKind
 
 
 class NamespaceValue(Value):
@@ -17,6 +18,14 @@ class NamespaceValue(Value):
     def __init__(self, base: ObjectValue) -> None:
         super().__init__()
         self.base = base
+
+    def get(self, s: Any, name: str) -> Value | None:
+        """The attribute; the entry relies on there being none."""
+        found = self.base.instance_attr(s, name)
+        base = self.base
+        if found is None and base.source is not None and base.real is not MISSING and name not in real_dict(base.real):
+            s.guard(base.own_dict(), GuardKind.CONTAINS, (name, False))
+        return found
 
     def pairs(self, s: Any) -> list[tuple[Value, Value]]:
         out = []

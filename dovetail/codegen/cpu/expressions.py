@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from dovetail.codegen.cpu import casts, operators, types, vecmath
+from dovetail.codegen.cpu.bounds import Bounds
 from dovetail.codegen.cpu.builder import Builder, Val
 from dovetail.codegen.cpu.indices import Indices
 from dovetail.codegen.cpu.lanes import Lanes
@@ -40,6 +41,7 @@ class Expressions:
         self.written: dict[str, int] = {}  # buffers the group writes and reads: least depth of their loads
         self.pinned: frozenset[str] = frozenset()  # those that the current loop writes: loads stay put
         self.floor = 0  # least depth of any load, after a Check
+        self.bounds: Bounds | None = None  # what compares accesses with their buffers' extents
 
     def value(self, root: Expr) -> Val:
         for node in self._pending(root):
@@ -132,6 +134,12 @@ class Expressions:
             return 1
         return self.indices.lanes if self.indices.step(index) == 1 else 0
 
+    def inside(self, buffer: Buffer, address: Val, lanes: int, mask: Val | None, stores: bool = False) -> None:
+        """Before an access of so many lanes, at `address` on or at one for each."""
+        if self.bounds is not None:
+            row = self.rows.get(buffer.name)
+            self.bounds.check(buffer, address, lanes, mask, stores, row and (row, self.row_lanes))
+
     def _load(self, node: Load) -> Val:
         mask = None if node.mask is None else self.value(node.mask)
         if mask is not None and mask.text in ("true", "false"):
@@ -149,7 +157,7 @@ class Expressions:
 
     def _place(self, node: Load, operands: list[Val]) -> int:
         """The depth at which a load may be executed."""
-        if node.buffer.name in self.pinned:
+        if node.buffer.name in self.pinned or self.bounds is not None:
             return self.b.depth
         least = max((k for k, scope in enumerate(self.b.scopes) if scope.guarded), default=0)
         lowest = max(least, self.floor, self.written.get(node.buffer.name, 0), *(v.depth for v in operands))
@@ -158,6 +166,7 @@ class Expressions:
     def _load_one(self, node: Load, mask: Val | None) -> Val:
         kind = type_of(node.dtype)
         address = self.address(node.buffer, node.index[0])
+        self.inside(node.buffer, address, 1, mask)
         if mask is not None:
             address = self.w.select(mask, address, Val("@zero", "ptr", 1, 0))
             self.b.declares["zero"] = "@zero = internal constant [64 x i8] zeroinitializer, align 64"
@@ -176,6 +185,7 @@ class Expressions:
         address = self.address(node.buffer, node.index[0])
         row, full = f"<{lanes} x {kind.memory}>", node.buffer.name in self.rows and self.row_lanes > 1
         mask = (None if own is None else self.w.splat(own, lanes)) if full else self._masked(own, lanes)
+        self.inside(node.buffer, address, lanes, mask)
         if mask is None:
             text = f"load {row}, ptr {address.text}, align {kind.size}"
             return self.b.op(text, kind.memory, lanes, self._place(node, [address]))
@@ -188,6 +198,7 @@ class Expressions:
         kind, lanes = type_of(node.dtype), self.indices.lanes
         places = self.addresses(node.buffer, node.index[0])
         mask = self._masked(own, lanes) or Val("splat (i1 true)", "i1", lanes, 0)
+        self.inside(node.buffer, places, lanes, mask)
         row = f"<{lanes} x {kind.memory}>"
         name = f"llvm.masked.gather.{types.suffix(kind.memory, lanes)}.v{lanes}p0"
         self.b.declare(name, row, [f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>", row])
@@ -203,7 +214,9 @@ class Expressions:
         interleaved = buffer.name in self.rows and self.row_lanes > 1
         if self.contiguous(buffer, index):
             address = self.address(buffer, index)
-            if lanes == 1 or self.mask is None or interleaved:
+            whole = lanes == 1 or self.mask is None or interleaved
+            self.inside(buffer, address, lanes, None if whole else self.mask, stores=True)
+            if whole:
                 self.b.line(f"store {value.typed}, ptr {address.text}, align {kind.size}")
             else:
                 name = f"llvm.masked.store.{types.suffix(kind.memory, lanes)}.p0"
@@ -212,6 +225,7 @@ class Expressions:
         else:
             places = self.addresses(buffer, index)
             mask = self.mask or Val("splat (i1 true)", "i1", lanes, 0)
+            self.inside(buffer, places, lanes, mask, stores=True)
             name = f"llvm.masked.scatter.{types.suffix(kind.memory, lanes)}.v{lanes}p0"
             self.b.declare(name, "void", [row, f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>"])
             self.b.line(f"call void @{name}({value.typed}, {places.typed}, i32 {kind.size}, {mask.typed})")

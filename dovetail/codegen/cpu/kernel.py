@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+
+import torch
 
 from dovetail.codegen.cpu import axis, context, cost, ranges, tasks, vecmath
+from dovetail.codegen.cpu.bounds import Bounds
 from dovetail.codegen.cpu.builder import Builder, Val
 from dovetail.codegen.cpu.entry import Entry
 from dovetail.codegen.cpu.expressions import Expressions
@@ -23,13 +25,14 @@ from dovetail.codegen.cpu.split import Split, wanted
 from dovetail.codegen.cpu.structure import Structure
 from dovetail.codegen.cpu.target import Target, host
 from dovetail.codegen.cpu.types import type_of
-from dovetail.ir import dims
+from dovetail.ir import dims, stores
 from dovetail.ir.dims import Symbol
-from dovetail.ir.kernel import Kernel
+from dovetail.ir.kernel import REPORT, Access, Kernel, report
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Store
 from dovetail.options import Options
 
+CPU = torch.device("cpu")
 _ATTRIBUTES = 'attributes #0 = { nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" }'
 
 
@@ -38,19 +41,17 @@ def generate(
 ) -> Kernel:
     """The kernel of one group, or of `many` like it. Raises Unsupported for dtypes that CPU kernels cannot compute."""
     options, target, structure = options or Options(), target or host(), Structure(group)
-    key = (structure.key, options.numerics, target, many)
-    known = _known.get(key)
-    if known is None:
-        kernel = _Kernel(group, options, target, many).build()
-        numbers = {buffer.name: k for k, buffer in enumerate(structure.buffers)}
-        known = _known[key] = kernel, tuple(numbers[b.name] for b in kernel.pointers)
-    kernel, places = known
+    key = (structure.key, options.numerics, options.check_kernels, target, many)
+    kernel = _known.recall(key) or _known.keep(key, _Kernel(structure.renamed(), options, target, many).build())
     messages = tuple(s.message for s in group.statements() if isinstance(s, Check))
-    return replace(kernel, pointers=tuple(structure.buffers[k] for k in places), messages=messages)
+    found = structure.by_number()
+    pointers = tuple(found.get(b.name, b) for b in kernel.pointers)  # a report is everybody's
+    accesses = tuple(Access(found[a.buffer.name], a.stores) for a in kernel.accesses)
+    return replace(kernel, pointers=pointers, messages=messages, accesses=accesses)
 
 
-#: Kernels by structure, with each pointer argument's place among the structure's buffers.
-_known: dict[Any, tuple[Kernel, tuple[int, ...]]] = {}
+#: Kernels by structure, of the renamed groups.
+_known = stores.Store(2000)
 
 
 class _Kernel:
@@ -64,6 +65,7 @@ class _Kernel:
         self.flags = "contract " if options.numerics == "default" else ""
         self.checks = [s for s in self.group.statements() if isinstance(s, Check)]
         self.numbers = {id(c): k + 1 for k, c in enumerate(self.checks)}
+        self.words: dict[tuple[str, bool], int] | None = {} if options.check_kernels else None  # see Bounds
 
     def build(self) -> Kernel:
         phases = wanted(self.group, self.plan)
@@ -71,13 +73,21 @@ class _Kernel:
         text = self.assemble(functions)
         messages = tuple(c.message for c in self.checks)
         joins = not phases and not messages
-        kernel = Kernel("", text, self.pointers(), tuple(self.signature.sizes), messages, joins, self.many)
+        kernel = Kernel(
+            "", text, self.pointers(), tuple(self.signature.sizes), messages, joins, self.many,
+            accesses=tuple(Access(self.buffers()[name], stores) for name, stores in self.words or ()),
+        )  # fmt: skip
         # The bits of a constant and a number of the program may have one text, but are handed over differently.
         symbol = f"k{hashlib.sha256(f'{kernel.floats}{text}'.encode()).hexdigest()[:16]}"
         return replace(kernel, symbol=symbol, text=text.replace("@K", f"@{symbol}"))
 
     def pointers(self) -> tuple[Buffer, ...]:
         """The original buffers, in the order of the text's pointer arguments."""
+        found = self.buffers()
+        return tuple(found[name] if name != REPORT else report(CPU) for name in self.signature.pointers)
+
+    def buffers(self) -> dict[str, Buffer]:
+        """The original buffers, by name."""
         found: dict[str, Buffer] = {}
         for statement in self.original.statements():
             for node in nodes(statement_roots(statement)):
@@ -85,7 +95,7 @@ class _Kernel:
                     found.setdefault(node.buffer.name, node.buffer)
             if isinstance(statement, Store):
                 found.setdefault(statement.buffer.name, statement.buffer)
-        return tuple(found[name] for name in self.signature.pointers)
+        return found
 
     def assemble(self, functions: list[str]) -> str:
         return "\n".join([*sorted(self.declares.values()), self.library.text(), *functions, _ATTRIBUTES, ""])
@@ -97,6 +107,7 @@ class _Kernel:
         roots = [r for s in self.group.statements() for r in statement_roots(s)]
         loaded = {n.buffer.name for n in nodes(roots) if isinstance(n, Load)}
         em.written = dict.fromkeys(sorted(stored & loaded), 0)
+        em.bounds = None if self.words is None else Bounds(em.indices, self.words, on_fail)
         return LoopEmitter(em, on_fail)
 
     # ------------------------------------------------------------ several phases

@@ -37,18 +37,18 @@ def _own_ranges(group: Group) -> Group:
     return replace(group, loops=tuple(loops))
 
 
-def used_dims(group: Group) -> set[Dim]:
-    """Every index expression in the group."""
-    found: set[Dim] = set()
+def used_dims(group: Group) -> dict[Dim, None]:
+    """Every index expression in the group, in order."""
+    found: dict[Dim, None] = {}
     for loop in group.loops:
         for statement in loop.body:
             if isinstance(statement, Store):
-                found.update(statement.index)
+                found |= dict.fromkeys(statement.index)
             for node in nodes(statement_roots(statement)):
                 if isinstance(node, Load):
-                    found.update(node.index)
+                    found |= dict.fromkeys(node.index)
                 elif isinstance(node, Index):
-                    found.add(node.dim)
+                    found[node.dim] = None
     return found
 
 
@@ -152,7 +152,7 @@ def _split_plan(group: Group) -> dict[Symbol, int]:
         for atom in _divisions(dim):
             if not isinstance(atom.right, int):
                 continue
-            for symbol in dims.symbols(atom.left):
+            for symbol in sorted(dims.symbols(atom.left)):
                 size = symbol.extent
                 if not isinstance(size, int) or dims.coefficient(atom.left, symbol) != 1:
                     continue

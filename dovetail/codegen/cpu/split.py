@@ -143,7 +143,7 @@ class Split:
         return Accumulator(acc.reduce, 1, acc.blocked)
 
     def stop_on_failure(self, emitter: LoopEmitter) -> None:
-        if not self.numbers:
+        if not self.numbers and emitter.em.bounds is None:
             return
         tag = emitter.b.fresh("status")
         emitter.b.scope.lines += [

@@ -1,11 +1,13 @@
 """What two groups must have in common to be the same kernel: everything but names.
 
 Repeated layers give groups that differ only in the names of ranges, buffers and results. Their
-structures are equal, and writing the structure down is several times cheaper than the kernel.
+structures are equal, and writing the structure down is several times cheaper than the kernel. The kernel is made of
+the `renamed` group: names order what is added up, and the next to ask may have others.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dovetail.ir import dims
@@ -19,12 +21,16 @@ from dovetail.ir.loops import (
     Index,
     Load,
     Local,
+    Loop,
     Op,
     Param,
     Reduce,
     Statement,
     Store,
     extent,
+    map_exprs,
+    new_range,
+    rewrite,
     value_exprs,
 )
 
@@ -33,6 +39,7 @@ class Structure:
     """`key` is hashable; `buffers` are the group's, in the order in which the key numbers them."""
 
     def __init__(self, group: Group) -> None:
+        self.group = group
         self.buffers: list[Buffer] = []
         self._numbers: dict[str, int] = {}  # buffers by name
         self._ranges: dict[Symbol, int] = {}
@@ -48,11 +55,18 @@ class Structure:
                 self._lines.append(self.statement(statement))
         self.key = tuple(self._lines)
 
+    def renamed(self) -> Group:
+        """The group with numbers for names: groups of one key are one such group."""
+        return _Renaming(self._ranges, self.by_number(), self._results).group(self.group)
+
+    def by_number(self) -> dict[str, Buffer]:
+        """The buffers under their names in the renamed group."""
+        return {f"b{k}": buffer for k, buffer in enumerate(self.buffers)}
+
     def ranges(self, ranges: tuple[Dim, ...]) -> None:
         sizes = tuple(self.dim(extent(r)) for r in ranges)
-        for r in ranges:
-            self._ranges[dims.as_symbol(r)] = len(self._ranges)
-        self._lines.append(("ranges", len(self._ranges), sizes))
+        numbers = tuple(self._ranges.setdefault(dims.as_symbol(r), len(self._ranges)) for r in ranges)
+        self._lines.append(("ranges", numbers, sizes))
 
     def statement(self, statement: Statement) -> tuple[Any, ...]:
         if isinstance(statement, Store):
@@ -122,3 +136,34 @@ class Structure:
         assert isinstance(node, Op)
         return ("op", node.name, tuple(self._exprs[a] for a in node.args), node.dtype)
 
+
+class _Renaming:
+    """Of ranges, buffers and results, each to its number."""
+
+    def __init__(self, ranges: dict[Symbol, int], buffers: dict[str, Buffer], results: dict[str, int]) -> None:
+        self.ranges: dict[Symbol, Dim] = {s: new_range(f"i{k}", s.extent) for s, k in ranges.items()}  # type: ignore[arg-type]
+        self.buffers = {b.name: replace(b, name=name) for name, b in buffers.items()}
+        self.results = {name: f"r{k}" for name, k in results.items()}
+        self.memo: dict[Expr, Expr] = {}
+
+    def group(self, group: Group) -> Group:
+        loops = tuple(Loop(self.dims(loop.inner), tuple(map(self.statement, loop.body))) for loop in group.loops)
+        return Group("group", self.dims(group.outer), loops, tuple(self.buffers[b.name] for b in group.locals))
+
+    def dims(self, given: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        return tuple(dims.substitute(d, self.ranges, self.expr) for d in given)
+
+    def expr(self, expr: Expr) -> Expr:
+        return rewrite(expr, self.ranges, self.memo, self.leaf)
+
+    def leaf(self, node: Expr) -> Expr:
+        if isinstance(node, Local):
+            return Local(self.results[node.name], node.dtype)
+        assert isinstance(node, Load)
+        return Load(self.buffers[node.buffer.name], node.index, node.mask)
+
+    def statement(self, statement: Statement) -> Statement:
+        renamed = map_exprs(statement, self.expr)
+        if isinstance(renamed, Store):
+            return replace(renamed, buffer=self.buffers[renamed.buffer.name], index=self.dims(renamed.index))
+        return replace(renamed, name=self.results[renamed.name]) if isinstance(renamed, Reduce) else renamed

@@ -75,9 +75,9 @@ def literal(value: bool | int | float, dtype: torch.dtype) -> str:
         wrapped = int(value) % span
         return str(wrapped - span if wrapped >= span // 2 else wrapped)
     if dtype == torch.bfloat16:
-        return str(torch.tensor(value, dtype=dtype).view(torch.int16).item())
+        return str(torch.tensor(value, dtype=dtype, device="cpu").view(torch.int16).item())
     if dtype == torch.float16:
-        return f"0xH{int(torch.tensor(value, dtype=dtype).view(torch.int16)) & 0xFFFF:04X}"
+        return f"0xH{int(torch.tensor(value, dtype=dtype, device='cpu').view(torch.int16)) & 0xFFFF:04X}"
     return float_literal(float(value), kind.register)
 
 

@@ -18,6 +18,7 @@ from dovetail.codegen.gpu.operators import operator
 from dovetail.codegen.gpu.plan import symbols_of
 from dovetail.ir import dims
 from dovetail.ir.dims import Atom, Dim, Symbol
+from dovetail.ir.kernel import REPORT, Limit
 from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op, Param, extent
 
 
@@ -36,8 +37,9 @@ class Scope:
 class Expressions:
     """`bound` names each live range's index; `masks` the condition under which an axis's indices exist."""
 
-    def __init__(self, signature: Signature, wide: bool) -> None:
+    def __init__(self, signature: Signature, wide: bool, checked: bool = False) -> None:
         self.signature, self.wide = signature, wide
+        self.words: dict[tuple[str, bool], int] | None = {} if checked else None  # the report's, see `inside`
         self.outer = Scope("    ")
         self.inner: Scope | None = None  # the loop that is being written
         self.symbols: frozenset[Symbol] = frozenset()  # its ranges, where tiles go along them one by one
@@ -135,6 +137,8 @@ class Expressions:
             mask.append(self.value(node.mask))
             if not node.mask.symbols <= frozenset().union(*map(dims.symbols, node.index)):
                 address += f" + 0 * {mask[-1]}.to(tl.int32)"  # as many addresses as the mask has elements
+        if self.words is not None:
+            address = self.inside(self.scope(node.symbols), node.buffer.name, False, address, mask)
         inside = [address]
         inside += [" & ".join(mask), "other=0"] if mask else []
         loaded = f"tl.load({', '.join(inside)})"
@@ -142,13 +146,30 @@ class Expressions:
 
     def store(self, buffer: Buffer, index: Dim, value: str) -> None:
         symbols = dims.symbols(index)
-        inside = [self.address(buffer, index), f"{value}.to(tl.int8)" if buffer.dtype is torch.bool else value]
-        mask = self.conditions(symbols)
+        address, mask, scope = self.address(buffer, index), self.conditions(symbols), self.inner or self.outer
+        if self.words is not None:
+            address = self.inside(scope, buffer.name, True, address, mask)
+        inside = [address, f"{value}.to(tl.int8)" if buffer.dtype is torch.bool else value]
         inside += [" & ".join(mask)] if mask else []
-        (self.inner or self.outer).line(f"tl.store({', '.join(inside)})")
+        scope.line(f"tl.store({', '.join(inside)})")
         self.forget(buffer.name)
         self.dirty.add(buffer.name)
         self.hold(buffer.name, index, value, bool(self.inner is not None and symbols & self.symbols))
+
+    def inside(self, scope: Scope, name: str, stores: bool, address: str, mask: list[str]) -> str:
+        """The address again; `mask` gets what leaves out elements beyond the buffer's memory. Their place goes into the
+        report's word for such accesses: of several, any one."""
+        assert self.words is not None
+        pointer, _, terms = address.partition(" + ")
+        place, outside = self.fresh("place"), self.fresh("outside")
+        first, end = (self.signature.number(Limit(int(pointer[1:]), k)).lstrip("%") for k in (False, True))
+        report, word = self.signature.pointer(REPORT)[1:], self.words.setdefault((name, stores), len(self.words))
+        scope.line(f"{place} = tl.full((), 0, tl.int64) + ({terms or '0'})")
+        scope.line(f"{outside} = ({place} < {first}) | ({place} >= {end})")
+        wrong = " & ".join([outside, *mask])
+        scope.line(f"tl.store({report} + {word} + 0 * ({wrong}).to(tl.int32), {place}, {wrong})")
+        mask.append(f"({outside} == 0)")
+        return f"{pointer} + {place}"
 
     def hold(self, name: str, index: Dim, value: str, inside: bool) -> None:
         """What a load at `index` would give, until the buffer is written to again."""

@@ -31,7 +31,7 @@ from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.ends import end
 from dovetail.ir.followers import followers
-from dovetail.ir.kernel import GpuLaunch, Kernel
+from dovetail.ir.kernel import REPORT, Access, GpuLaunch, Kernel, Limit, report
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Reduce, Store, extent
 from dovetail.options import Options
@@ -69,7 +69,7 @@ class _Kernel:
         self.signature = Signature()
         self.reach = reach(self.group, self.plan)
         self.narrow = is_narrow(self.reach)
-        self.em = Expressions(self.signature, wide=not (narrow or self.narrow))
+        self.em = Expressions(self.signature, not (narrow or self.narrow), options.check_kernels)
         self.reductions = Reductions(self.em, self.plan, followers(group.loops), self.group)
 
     # ------------------------------------------------------------ the whole text
@@ -110,7 +110,9 @@ class _Kernel:
         known = (s.value if isinstance(s, Part) else s for s in self.signature.sizes)
         sizes = (*known, self.plan.programs)
         text = text.replace("def K(", f"def {symbol}(")
-        return Kernel(symbol, text, self.pointers(), sizes, messages, joins=not messages, launch=launch)
+        pointers, buffers = self.pointers(), self.buffers()
+        accesses = tuple(Access(buffers[name], stores) for name, stores in self.em.words or ())
+        return Kernel(symbol, text, pointers, sizes, messages, not messages, launch=launch, accesses=accesses)
 
     def body_text(self, program: str) -> str:
         """The body, after a line that finds the program's number."""
@@ -119,12 +121,23 @@ class _Kernel:
             self.loop(loop, axis)
         return "\n".join(self.em.outer.lines)
 
-    def size_type(self, size: Dim | Part) -> str:
+    def size_type(self, size: Dim | Part | Limit) -> str:
+        if isinstance(size, Limit):
+            return "i64"
         divisible = not isinstance(size, Part) and dims.mod(size, 16) == 0
         return f"{'i64' if self.em.wide else 'i32'}{':16' if divisible else ''}"
 
     def pointers(self) -> tuple[Buffer, ...]:
         """The original buffers, in the order of the text's pointer arguments."""
+        found = self.buffers()
+        device = next(iter(found.values())).device
+        for name, param in self.em.numbers.items():
+            found[name] = Buffer(name, param.dtype, device, (), (), 0, "number")
+        found[REPORT] = report(device)
+        return tuple(found[name] for name in self.signature.pointers)
+
+    def buffers(self) -> dict[str, Buffer]:
+        """The original buffers, by name."""
         found: dict[str, Buffer] = {}
         for statement in self.original.statements():
             for node in nodes(statement_roots(statement)):
@@ -132,10 +145,7 @@ class _Kernel:
                     found.setdefault(node.buffer.name, node.buffer)
             if isinstance(statement, Store):
                 found.setdefault(statement.buffer.name, statement.buffer)
-        device = next(iter(found.values())).device
-        for name, param in self.em.numbers.items():
-            found[name] = Buffer(name, param.dtype, device, (), (), 0, "number")
-        return tuple(found[name] for name in self.signature.pointers)
+        return found
 
     # ------------------------------------------------------------ which program, which tile
 

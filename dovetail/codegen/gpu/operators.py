@@ -87,16 +87,20 @@ def _prod(a, b):
 def _min(a, b):
     if tl.constexpr(a.dtype.is_floating() and a.dtype.primitive_bitwidth < 64):
         return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    elif tl.constexpr(a.dtype.is_floating()):
+        return tl.where(a != a, a, tl.where(b != b, b, tl.minimum(a, b)))
     else:
-        return tl.where((a < b) | (a != a), a, b)
+        return tl.where(a < b, a, b)
 """,
     "_max": """
 @triton.jit
 def _max(a, b):
     if tl.constexpr(a.dtype.is_floating() and a.dtype.primitive_bitwidth < 64):
         return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    elif tl.constexpr(a.dtype.is_floating()):
+        return tl.where(a != a, a, tl.where(b != b, b, tl.maximum(a, b)))
     else:
-        return tl.where((a > b) | (a != a), a, b)
+        return tl.where(a > b, a, b)
 """,
     "_logsum": """
 @triton.jit

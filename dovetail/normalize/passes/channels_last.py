@@ -6,8 +6,9 @@ after:   %y = clone(%x, memory_format=channels_last); %c = convolution(%y, %w, .
 and so for the gradient and the image that a convolution_backward takes.
 
 oneDNN computes on channels_last images without reordering them (15 to 25% faster than NCHW on an AVX-512
-machine), and what follows keeps the layout, so that one copy at the entry serves a whole network. Operators
-that need the old layout get a copy back, and outputs have eager's strides. Nothing is changed in a graph
+machine), and what follows keeps the layout, so that one copy at the entry serves a whole network. That is so for
+operators of which `ops/layouts.py` says that they compute the same in any layout; every other one gets its arguments
+with exactly eager's strides, by a copy, and so do outputs. Nothing is changed in a graph
 that looks at strides itself, nor, on the CPU, in one whose weights outweigh its images: there oneDNN spends its time
 on reordering weights, and does that faster for NCHW (ResNet-50, 2 threads: at 128 pixels 74 ms against 90, at 224
 pixels 314 against 243). On a GPU, cuDNN's kernels for half types and, where it may round products to TF32, for
@@ -27,29 +28,22 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.normalize.passes.escape import is_view, output_of
 from dovetail.ops.fake import FakeMode
-from dovetail.ops.fake.images import suggests_channels_last
-from dovetail.ops.fake.layout import is_one
+from dovetail.ops.fake.layout import channels_last, contiguous, dense_order, is_one
 from dovetail.ops.fake.relations import all_same, hint, same
 from dovetail.ops.fake.tensor import run
+from dovetail.ops.layouts import takes_any_layout, takes_images
 from dovetail.options import Options
 
 aten = torch.ops.aten
 
 #: Operators whose result depends on the strides of their argument.
-_LOOKS_AT_STRIDES = frozenset(
-    {aten.as_strided.default, aten.as_strided_scatter.default, aten.empty_strided.default, aten.set_.default}
-)
+_LOOKS_AT_STRIDES = frozenset({aten.as_strided.default, aten.as_strided_scatter.default, aten.set_.default})
 #: Which arguments of an operator are images, and which is the weight.
 _IMAGES = {aten.convolution.default: (0,), aten.convolution_backward.default: (0, 1)}
 _WEIGHT = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
+#: Channels that oneDNN's widest instructions compute at once.
+_BLOCK = 16
 _TRANSPOSED = {aten.convolution.default: 6, aten.convolution_backward.default: 7}
-
-#: Operators whose kernels read the first image in the layout of the second, and those that write a dense result of
-#: an argument that they take to be contiguous: `(argument, the one that it has to be laid out like)`; None: contiguous.
-_LIKE = {aten.native_group_norm_backward.default: (0, 1), aten.nll_loss2d_backward.default: (1, None)}
-
-_NEEDS_VIEW = frozenset({aten.view.default, aten._unsafe_view.default, aten.view.dtype})
-
 
 def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
     """In place on the graph; returns it unchanged when no convolution would gain."""
@@ -93,7 +87,27 @@ def _gains(node: torch.fx.Node, dtypes: dict[str, tuple[torch.dtype, ...]]) -> b
     image = node.args[_WEIGHT[node.target] - 1].meta["val"]
     if image.dim() != 4 or image.dtype not in dtypes.get(image.device.type, ()):
         return False
-    return all(not isinstance(s, int) or s > 1 for s in image.shape[1:])
+    return all(not isinstance(s, int) or s > 1 for s in image.shape[1:]) and _sound(node)
+
+
+def _sound(node: torch.fx.Node) -> bool:
+    """Does its library compute it right with the channels last, which eager may never ask of it?"""
+    weight = node.args[_WEIGHT[node.target]].meta["val"]
+    if node.target is not aten.convolution_backward.default or weight.device.type != "cpu":
+        return True
+    return sound_gradients(weight.shape, node.args[4])
+
+
+def sound_gradients(weight: Any, strides: Any) -> bool:
+    """Does oneDNN compute them right for images with the channels last, on every machine?
+
+    Not those of 1x1 weights with a stride: where the last block of channels is not full, the kernel of the weight's
+    gradient writes behind the memory in which it gathers pixels. `python -m tests.layouts.convolutions` tells such
+    shapes apart by trying.
+    """
+    if all(type(s) is int and s == 1 for s in strides) or not all(is_one(n) for n in weight[2:]):
+        return True
+    return isinstance(weight[1], int) and weight[1] % _BLOCK == 0
 
 
 def _reordered(node: torch.fx.Node) -> tuple[int, ...]:
@@ -109,55 +123,71 @@ class _Layout:
     def __init__(self, aten: AtenGraph) -> None:
         self.aten = aten
         self.graph = aten.graph
-        self.copies: dict[tuple[torch.fx.Node, Any], torch.fx.Node] = {}
+        self.copies: dict[torch.fx.Node, torch.fx.Node] = {}  # with the channels last
+        self.restored: dict[torch.fx.Node, torch.fx.Node] = {}  # under eager's strides
         self.changed: set[torch.fx.Node] = set()
 
     def apply(self, nodes: list[torch.fx.Node], gaining: set[torch.fx.Node]) -> None:
         with torch.no_grad(), FakeMode():
             for node in nodes:
-                for k in _reordered(node) if node in gaining else ():
-                    image = self.copy(node.args[k], torch.channels_last, node)
-                    if image is not node.args[k]:
-                        node.update_arg(k, image)
-                        self.changed.add(node)
-                if node in self.changed or any(n in self.changed for n in node.all_input_nodes):
-                    self.agree(node)
-                    self.refresh(node)
+                if node in gaining:
+                    self.convolve(node)
+                elif any(n in self.changed for n in node.all_input_nodes):
+                    self.follow(node)
             self.restore_outputs()
 
-    def agree(self, node: torch.fx.Node) -> None:
-        """Give an operator arguments of layouts that its kernel takes together."""
-        image, like = _LIKE.get(node.target, (None, None))
-        if image is None:
-            return
-        last = like is not None and suggests_channels_last(node.args[like].meta["val"])
-        layout = torch.channels_last if last else torch.contiguous_format
-        node.update_arg(image, self.copy(node.args[image], layout, node))
+    def convolve(self, node: torch.fx.Node) -> None:
+        """Give a convolution its images with the channels last, and nothing else that is laid out in another way."""
+        images = _reordered(node)
+        for k, argument in enumerate(node.args):
+            if isinstance(argument, torch.fx.Node):
+                node.update_arg(k, self.image(argument, node) if k in images else self.as_eager(argument, node))
+        self.refresh(node)
 
-    def copy(self, image: torch.fx.Node, layout: torch.memory_format, before: torch.fx.Node) -> torch.fx.Node:
-        """`image` in `layout`, copied once."""
+    def image(self, argument: torch.fx.Node, before: torch.fx.Node) -> torch.fx.Node:
+        """For a convolution, to which steps over a single element say nothing."""
+        there = argument.meta["val"].is_contiguous(memory_format=torch.channels_last)
+        return argument if there else self.last(argument, before)
+
+    def follow(self, node: torch.fx.Node) -> None:
+        """Tell the readers of an operator that takes other layouts; give the others what they have in eager."""
+        free = node.target is operator.getitem or takes_any_layout(node.target, _device(node))
+        if free or node.target not in _IMAGES and self.with_images(node):
+            try:
+                return self.refresh(node)
+            except RuntimeError:  # there is no such view
+                pass
+        for argument in node.all_input_nodes:
+            node.replace_input_with(argument, self.as_eager(argument, node))
+
+    def with_images(self, node: torch.fx.Node) -> bool:
+        """Lay out all images alike for an operator that takes them so, where one has the channels last already."""
+        if not takes_images(node.target, _device(node)):
+            return False
+        images = [n for n in node.all_input_nodes if n.meta["val"].dim() == 4]
+        if not any(_last(n) for n in images if n in self.changed):
+            return False
+        for n in node.all_input_nodes:
+            node.replace_input_with(n, n if _last(n) else self.last(n, node) if n in images else self.as_eager(n, node))
+        return True
+
+    def last(self, image: torch.fx.Node, before: torch.fx.Node) -> torch.fx.Node:
+        """A copy of `image` with the channels last, made once."""
         value = image.meta["val"]
-        if value.is_contiguous(memory_format=layout):
-            return image
-        made = self.copies.get((image, layout))
+        made = self.copies.get(image)
         if made is None:
+            named = {"memory_format": torch.channels_last}
             with self.graph.inserting_before(before):
-                named = {"memory_format": layout}
                 made = self.graph.create_node("call_function", aten.clone.default, (image,), named, "clone")
-            made.meta["val"] = run(aten.clone.default, (value,), {"memory_format": layout})
-            self.copies[image, layout] = made
+            made.meta["val"] = run(aten.clone.default, (value,), named)
+            made.meta["eager"] = _eager(image)
+            self.copies[image] = made
         return made
 
     def refresh(self, node: torch.fx.Node) -> None:
         """Infer the node's result again; tell its readers if the layout is another one."""
+        value = self.infer(node)
         node.meta.setdefault("eager", node.meta["val"])
-        try:
-            value = self.infer(node)
-        except RuntimeError:
-            if node.target not in _NEEDS_VIEW:
-                raise
-            node.update_arg(0, self.copy(node.args[0], torch.contiguous_format, node))
-            value = self.infer(node)
         if not _laid_out_alike(value, node.meta["val"]):
             self.changed.add(node)
         node.meta["val"] = value
@@ -169,32 +199,30 @@ class _Layout:
 
     def restore_outputs(self) -> None:
         output = output_of(self.aten)
-        restored: dict[torch.fx.Node, torch.fx.Node] = {}
         results = tuple(
-            self.as_eager(value, output, restored) if isinstance(value, torch.fx.Node) else value
+            self.as_eager(value, output, sharing=True) if isinstance(value, torch.fx.Node) else value
             for value in output.args[0]  # type: ignore[union-attr]
         )
         output.args = (results,)
 
-    def as_eager(
-        self, value: torch.fx.Node, output: torch.fx.Node, restored: dict[torch.fx.Node, torch.fx.Node]
-    ) -> torch.fx.Node:
-        """The value under the strides that eager returns it with; views of one tensor stay views of one."""
-        found = restored.get(value)
+    def as_eager(self, value: torch.fx.Node, before: torch.fx.Node, sharing: bool = False) -> torch.fx.Node:
+        """The value under eager's strides, made once. `sharing`: views of one tensor stay views of one."""
+        found = self.restored.get(value)
         if found is not None:
             return found
-        eager = value.meta.get("eager", value.meta["val"])
-        restored[value] = value
-        if is_view(value) and (value.target is not operator.getitem or is_view(value.args[0])):  # type: ignore[arg-type]
-            base = self.as_eager(value.args[0], output, restored)  # type: ignore[arg-type]
-            if base is not value.args[0]:
-                with self.graph.inserting_before(output):
-                    again = self.graph.call_function(value.target, (base, *value.args[1:]), dict(value.kwargs))
-                again.meta["val"] = eager
-                restored[value] = again
-        elif isinstance(eager, torch.Tensor) and not all_same(eager.stride(), value.meta["val"].stride()):
-            restored[value] = self.laid_out(value, eager)
-        return restored[value]
+        eager, made = _eager(value), value
+        alike = _laid_out_alike(eager, value.meta["val"])
+        if _is_view(value) and (sharing or not alike and not _dense(eager)):
+            base: Any = value.args[0]
+            whole = self.as_eager(base, before, sharing)
+            if whole is not base:
+                with self.graph.inserting_before(before):
+                    made = self.graph.call_function(value.target, (whole, *value.args[1:]), dict(value.kwargs))
+                made.meta["val"] = eager
+        if made is value and not alike and isinstance(eager, torch.Tensor):
+            made = self.laid_out(value, eager)
+        self.restored[value] = made
+        return made
 
     def laid_out(self, value: torch.fx.Node, eager: Any) -> torch.fx.Node:
         """At once, while the value is in a cache and before other values need memory."""
@@ -207,13 +235,44 @@ class _Layout:
                 )
                 made.meta["val"] = eager
                 return made
-            empty = self.graph.call_function(
-                aten.empty_strided.default, (list(eager.size()), list(eager.stride())),
-                {"dtype": eager.dtype, "device": eager.device},
-            )
-            made = self.graph.call_function(aten.copy.default, (empty, value))
-        empty.meta["val"] = made.meta["val"] = eager
+            if all_same(eager.stride(), contiguous(eager.shape)):
+                named = {"memory_format": torch.contiguous_format}
+                made = self.graph.create_node("call_function", aten.clone.default, (value,), named, "clone")
+            else:
+                empty = self.graph.call_function(
+                    aten.empty_strided.default, (list(eager.size()), list(eager.stride())),
+                    {"dtype": eager.dtype, "device": eager.device},
+                )
+                empty.meta["val"] = eager
+                made = self.graph.call_function(aten.copy.default, (empty, value))
+        made.meta["val"] = eager
         return made
+
+
+def _eager(node: torch.fx.Node) -> Any:
+    """What the node's result looks like in eager."""
+    return node.meta.get("eager", node.meta["val"])
+
+
+def _last(node: torch.fx.Node) -> bool:
+    """Are its strides those of an image that eager lays out channels last?"""
+    value = node.meta["val"]
+    return value.dim() == 4 and all_same(value.stride(), channels_last(value.shape))
+
+
+def _device(node: torch.fx.Node) -> str:
+    return str(node.all_input_nodes[0].meta["val"].device.type)
+
+
+def _dense(eager: Any) -> bool:
+    """Has every element a place, and every place an element? What lies between them is the base's."""
+    return isinstance(eager, torch.Tensor) and dense_order(eager.shape, eager.stride()) is not None
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    if node.target is operator.getitem:
+        return is_view(node.args[0])  # type: ignore[arg-type]
+    return is_view(node)
 
 
 def _same_memory(one: Any, other: Any) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -12,6 +14,7 @@ from dovetail.errors import Unsupported
 from dovetail.ops.fake import full, late, metas, refusals, shapes, trials
 from dovetail.ops.fake.creation import placed
 from dovetail.ops.fake.marks import without_dynamo
+from dovetail.ops.fake.relations import all_same
 from dovetail.ops.fake.rules import IN_PLACE, RULES, elementwise, in_place, is_elementwise
 from dovetail.ops.fake.spec import Spec
 from dovetail.ops.foreach import apart, takes_list
@@ -60,11 +63,12 @@ def infer(
         meta_kwargs = {k: _to_meta(v, cls) for k, v in kwargs.items()}
         if meta_kwargs.get("device") is not None or _takes_device(func):
             meta_kwargs["device"] = _META
-        with without_dynamo():
+        with without_dynamo(), _unheard(schema):
             result = (metas.run if sized else lambda f, a, k: f(*a, **k))(func, meta_args, meta_kwargs)
     except NotImplementedError:
         return full.infer(func, args, kwargs, cls, refuse_unusual)
     if schema.is_mutable:
+        _refuse_resized(schema, kwargs, meta_kwargs)
         return _mutated(schema, args, kwargs, result, device, from_meta)
     return _from_meta(result, device, from_meta)
 
@@ -104,6 +108,8 @@ def refuse_data_dependent(func: Any) -> None:
 
 def _in_place_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`unsqueeze_`, `t_`, `as_strided_`: PyTorch's own kernel changes the wrapper's sizes and strides."""
+    if keeps_size(func, args):
+        return args[0]
     if func._schema.name in _STORAGE:
         raise Unsupported("metadata-mutation", f"{func} changes the memory of a tensor in place",
                           "make a new tensor instead")
@@ -112,6 +118,11 @@ def _in_place_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         func(*args, **kwargs)
     tensor._meta = None
     return tensor
+
+
+def keeps_size(func: Any, args: tuple[Any, ...]) -> bool:
+    """`resize_` to the sizes that the tensor has does nothing: functions do so to what they get as `out=`."""
+    return func is torch.ops.aten.resize_.default and all_same(args[0].shape, args[1])
 
 
 #: These change which memory a tensor has.
@@ -194,6 +205,28 @@ def _mutated(schema: Any, args: Any, kwargs: Any, result: Any, device: Any, from
     if isinstance(result, (tuple, list)):
         return type(result)(found)
     return found[0] if found else None
+
+
+def _unheard(schema: Any) -> Any:
+    """Eager warns where it resizes `out=`; what is resized here is refused."""
+    writes = schema.is_mutable and any(a.is_out for a in schema.arguments)
+    return warnings.catch_warnings(action="ignore") if writes else nullcontext()
+
+
+def _refuse_resized(schema: Any, given: dict[str, Any], written: dict[str, Any]) -> None:
+    """`written` are the `meta` tensors of `given` after the operator: `out=` is made to fit the result."""
+    for argument in schema.arguments:
+        if argument.is_out and argument.name in given:
+            for before, after in zip(_tensors(given[argument.name]), _tensors(written[argument.name]), strict=True):
+                if before.shape != after.shape:
+                    raise resized(before.shape, after.shape)
+
+
+def resized(given: Any, result: Any) -> Unsupported:
+    return Unsupported(
+        "resized-output", f"a tensor of shape {tuple(given)} is given as out= for a result of shape {tuple(result)}",
+        "give a tensor of the right shape",
+    )  # fmt: skip
 
 
 def _argument(schema: Any, args: Any, kwargs: Any, labels: Any) -> Any:

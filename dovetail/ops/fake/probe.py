@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-_known: dict[Any, Any] = {}
+from dovetail.ir.stores import Store
+
+_known = Store(5000)
 
 
 def probe(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.dtype, torch.device]:
@@ -23,7 +25,7 @@ def probe(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     if found is None:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             result = operator(*map(_one, args), **{name: _one(value) for name, value in kwargs.items()})
-        found = _known[key] = result.dtype, result.device
+        found = _known.keep(key, (result.dtype, result.device))
     return found
 
 
@@ -40,7 +42,7 @@ def probe_reduction(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
             ones = torch.ones((2,) * x.dim(), dtype=x.dtype, device=x.device)
             result = operator(ones, *rest, **kwargs)
         results = result if isinstance(result, (tuple, list)) else (result,)
-        found = _known[key] = tuple(r.dtype for r in results)
+        found = _known.keep(key, tuple(r.dtype for r in results))
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir import stores
 from dovetail.ops.fake.rules import IN_PLACE, is_elementwise
 
 aten = torch.ops.aten
@@ -26,6 +27,7 @@ class Table(dict[Any, Any]):
 
     def __init__(self, in_place: bool, views: bool) -> None:
         self.in_place, self.views = in_place, views
+        stores.emptied_by(self.clear)
 
     def takes(self, tensor: Any, args: tuple[Any, ...]) -> bool:
         """Is its metadata all that counts?"""

@@ -104,6 +104,45 @@ def _threshold_backward(gradient: torch.Tensor, x: torch.Tensor, threshold: Any)
     return elementwise(aten.threshold_backward.default, (x, gradient, threshold), {})
 
 
+def _hardtanh_backward(gradient: torch.Tensor, x: torch.Tensor, least: Any, most: Any) -> Any:
+    """Element-wise without the tag: in the meta kernel the image comes first."""
+    return elementwise(aten.hardtanh_backward.default, (gradient, x, least, most), {})
+
+
+def _rsub(x: torch.Tensor, other: torch.Tensor, **named: Any) -> Any:
+    """The kernel's first operand is what is subtracted from."""
+    return elementwise(aten.rsub.Tensor, (other, x), named)
+
+
+def _pow(base: Any, exponent: torch.Tensor) -> Any:
+    found = elementwise(aten.pow.Scalar, (base, exponent), {})
+    return found if found is NotImplemented else found._replace(strides=contiguous(found.sizes))
+
+
+def _normal(mean: torch.Tensor, std: torch.Tensor, **_: Any) -> Any:
+    sizes = broadcast([tuple(mean.shape), tuple(std.shape)])
+    return fresh(sizes, contiguous(sizes), mean)
+
+
+def _in_rows(place: int) -> Callable[..., Any]:
+    """The gradient of an argument, contiguous whatever the others are."""
+
+    def rule(*args: Any, **_: Any) -> Any:
+        x, tensors = args[place], [a for a in args if isinstance(a, torch.Tensor)]
+        if any(t.dtype != x.dtype or t.layout is not torch.strided or t.device != x.device for t in tensors):
+            return NotImplemented
+        return fresh(tuple(x.shape), contiguous(x.shape), x)
+
+    return rule
+
+
+def _nonzero_static(x: torch.Tensor, *, size: Any, **_: Any) -> Any:
+    """In rows on the CPU; the meta kernel says in columns, as on a GPU."""
+    if x.device.type != "cpu" or type(size) is not int or size < 0:
+        return NotImplemented
+    return Spec((size, x.dim()), contiguous((size, x.dim())), torch.int64, x.device)
+
+
 def _log_sigmoid(x: torch.Tensor) -> Any:
     """The second result is kept for the backward pass: on the CPU only, a tensor of the same size."""
     (dtype, _) = probe_reduction(aten.log_sigmoid_forward.default, (x,), {})
@@ -235,6 +274,15 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.isin.Tensor_Scalar: _isin,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
     aten.threshold_backward.default: _threshold_backward,
+    aten.hardtanh_backward.default: _hardtanh_backward,
+    aten.rsub.Tensor: _rsub,
+    aten.pow.Scalar: _pow,
+    aten.nonzero_static.default: _nonzero_static,
+    aten.normal.Tensor_Tensor: _normal,
+    aten.smooth_l1_loss_backward.default: _in_rows(1),
+    aten.huber_loss_backward.default: _in_rows(1),
+    aten.glu_backward.default: _in_rows(1),
+    aten._log_softmax_backward_data.default: _in_rows(0),
     aten.mm.default: _mm,
     aten.addmm.default: _addmm,
     aten.bmm.default: _bmm,

@@ -10,9 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
+
+from dovetail.ir.stores import Store
 
 aten = torch.ops.aten
-_passed: set[Any] = set()
+_passed = Store(5000)
+_outs = Store(5000)
 
 
 def attempt(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -25,7 +29,23 @@ def attempt(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
         given = sample(*args, **kwargs)
         if given is not None and (key := (run, *map(_key, given))) not in _passed:
             run(*given)
-            _passed.add(key)
+            _passed.keep(key, True)
+
+
+def takes_out(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Does eager take `out=` of the type that is given? Of an operator that works element by element."""
+    given = pytree.tree_map_only(torch.Tensor, lambda t: _ones(t, *[1] * t.dim()), (args, kwargs))
+    key = operator, *map(_key, pytree.tree_leaves(given))
+    found: bool | None = _outs.recall(key)
+    if found is None:
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            try:
+                operator(*given[0], **given[1])
+                found = True
+            except (RuntimeError, TypeError):
+                found = False
+        _outs.keep(key, found)
+    return found
 
 
 def _key(value: Any) -> Any:
@@ -84,7 +104,7 @@ def _filled(dtype: torch.dtype | None, value: Any) -> Any:
     held = dtype is not None and dtype.is_floating_point and type(value) is not complex
     if dtype is None or held or type(value) not in (int, float, complex):
         return None
-    return torch.empty(1, dtype=dtype), value
+    return torch.empty(1, dtype=dtype, device="cpu"), value
 
 
 def _full(size: Any, value: Any, *, dtype: Any = None, **_: Any) -> Any:

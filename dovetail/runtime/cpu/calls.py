@@ -31,8 +31,11 @@ _new_function = ctypes.pythonapi.PyCFunction_NewEx
 _new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
 _new_function.restype = ctypes.py_object
 
-#: Builtin functions point at their definitions for as long as they live: for ever.
-_definitions: list[_Definition] = []
+
+class Address(int):
+    """Where a kernel begins. A builtin function's `self`: it keeps what the function needs alive, and no longer."""
+
+    needs: tuple[Any, ...]
 
 DECLARATIONS = """
 declare i64 @PyLong_AsLongLong(ptr)
@@ -136,8 +139,12 @@ def _text(count: int, floats: tuple[int, ...]) -> str:
     return "\n".join(lines)
 
 
-def function(name: str, through: int, kernel: int) -> Callable[..., Any]:
-    """A builtin function called `name`: the caller at `through` on the kernel at `kernel`."""
+def function(name: str, through: int, kernel: int, engine: Any) -> Callable[..., Any]:
+    """A builtin function called `name`: the caller at `through` on the kernel at `kernel`, in the engine's memory.
+
+    It points at its definition for as long as it lives.
+    """
     definition = _Definition(name.encode(), through, _METH_FASTCALL, None)
-    _definitions.append(definition)
-    return _new_function(ctypes.addressof(definition), kernel, None)
+    address = Address(kernel)
+    address.needs = definition, engine
+    return _new_function(ctypes.addressof(definition), address, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,75 +18,95 @@ import llvmlite.binding as llvm
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import LAUNCH, LAUNCH_MANY
+from dovetail.ir.room import room_to_compile
+from dovetail.ir.stores import Store
 from dovetail.runtime.cpu import calls, machine, openmp, team
-from dovetail.runtime.cpu.store import Store, default_folder
+from dovetail.runtime.cpu.store import Store as Disk
+from dovetail.runtime.cpu.store import default_folder
 
-#: Builtin functions, kernels and LLVM's own symbol table point into engines' memory: none is ever freed.
-_engines: list[llvm.ExecutionEngine] = []
+#: Engines of launchers and callers: kernels and LLVM's own symbol table point there, so none is ever freed.
+_helping: list[llvm.ExecutionEngine] = []
+#: Kernels that are kept for whoever compiles the same again, though no program has them any more.
+MOST = 1000
 
 
 class Loader:
-    """What one process has loaded: addresses by symbol, callables by kernel symbol."""
+    """What one process has loaded. A kernel's function keeps its engine alive, and is kept by programs.
+
+    `helpers` are launchers and callers, addresses by name.
+    """
 
     def __init__(self) -> None:
-        self.addresses: dict[str, int] = {}
-        self.functions: dict[str, Callable[..., Any]] = {}
-        self.engines: dict[str, llvm.ExecutionEngine] = {}  # by object key
-        self.lock = threading.Lock()
+        self.helpers: dict[str, int] = {}
+        self.latest = Store(MOST)
+        self.functions: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()  # by kernel's symbol
+        self.engines: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()  # by object's key
+        self.lock = threading.RLock()
 
-    def load(self, kernels: Iterable[Kernel], store: Store) -> dict[str, Callable[..., int]]:
+    def load(self, kernels: Iterable[Kernel], disk: Disk) -> dict[str, Callable[..., int]]:
         wanted = {k.symbol: k for k in kernels}
         with self.lock:
-            missing = [k for symbol, k in wanted.items() if symbol not in self.functions]
+            loaded = {symbol: self.functions.get(symbol) for symbol in wanted}
+            missing = [k for symbol, k in wanted.items() if loaded[symbol] is None]
+            if missing and not room_to_compile(sum(len(k.text) for k in missing)):
+                raise MemoryError("too little of the address space is left to compile kernels in")
+            arguments = {k.symbol: _arguments(k) for k in missing}
+            self.help({calls.caller(*a): calls.caller_text(*a) for a in sorted(set(arguments.values()))}, disk)
             for many, launcher in ((False, LAUNCH), (True, LAUNCH_MANY)):
                 texts = {k.symbol: k.text for k in missing if k.many is many}
                 if texts:
-                    self.connect(launcher, store)
-                self.link({name: text for name, text in texts.items() if name not in self.addresses}, store)
-            arguments = {k.symbol: _arguments(k) for k in missing}
-            callers = {calls.caller(*a): calls.caller_text(*a) for a in sorted(set(arguments.values()))}
-            callers = {name: text for name, text in callers.items() if name not in self.addresses}
-            self.link(callers, store, machine.QUICK)
-            for k in missing:
-                through = self.addresses[calls.caller(*arguments[k.symbol])]
-                self.functions[k.symbol] = calls.function(k.symbol, through, self.addresses[k.symbol])
-            return {symbol: self.functions[symbol] for symbol in wanted}
+                    self.connect(launcher, disk)
+                for symbol, engine in self.link(texts, disk).items():
+                    through = self.helpers[calls.caller(*arguments[symbol])]
+                    made = calls.function(symbol, through, engine.get_function_address(symbol), engine)
+                    loaded[symbol] = self.functions[symbol] = made
+            return {symbol: self.latest.keep(symbol, made) for symbol, made in loaded.items()}
 
-    def connect(self, launcher: str, store: Store) -> None:
+    def connect(self, launcher: str, disk: Disk) -> None:
         """Once: a launcher that kernels call, on the OpenMP runtime or without one."""
-        if launcher not in self.addresses:
+        if launcher not in self.helpers:
             text = {LAUNCH: team.TEXT, LAUNCH_MANY: team.MANY}[launcher]
             rest = openmp.DECLARATIONS if openmp.connect() else openmp.SERIAL
-            self.link({launcher: text + rest}, store)
-            llvm.add_symbol(launcher, self.addresses[launcher])
+            self.help({launcher: text + rest}, disk, machine.FAST)
+            llvm.add_symbol(launcher, self.helpers[launcher])
 
-    def link(self, texts: Mapping[str, str], store: Store, speed: int = machine.FAST) -> None:
-        """Make `addresses` know the function that each text defines under its name."""
+    def help(self, texts: Mapping[str, str], disk: Disk, speed: int = machine.QUICK) -> None:
+        """Make `helpers` know the function that each text defines under its name."""
+        texts = {name: text for name, text in texts.items() if name not in self.helpers}
+        for name, engine in self.link(texts, disk, speed).items():
+            self.helpers[name] = engine.get_function_address(name)
+            _helping.append(engine)
+
+    def link(
+        self, texts: Mapping[str, str], disk: Disk, speed: int = machine.FAST
+    ) -> dict[str, llvm.ExecutionEngine]:
+        """The engine that has each text's function under its name."""
         keys = {name: _key(text) for name, text in texts.items()}
+        found: dict[str, llvm.ExecutionEngine] = {}
         todo: dict[str, str] = {}
         for name, text in texts.items():
-            reference = store.get(keys[name])
-            code = None if reference is None else self.find(reference.decode(), store)
-            if code is None:
+            reference = disk.get(keys[name])
+            engine = None if reference is None else self.find(reference.decode(), disk)
+            if engine is not None and engine.get_function_address(name):
+                found[name] = engine
+            else:  # also where an object is not the one that was put there
                 todo[name] = text
-            else:
-                self.addresses[name] = code.get_function_address(name)
         if not todo:
-            return
+            return found
         code = _compile(todo, speed)
         key = hashlib.sha256(code).hexdigest()
-        engine = self.engine(key, code)
+        found |= dict.fromkeys(todo, self.engine(key, code))
+        disk.put(key, code)
         for name in todo:
-            self.addresses[name] = engine.get_function_address(name)
-        store.put(key, code)
-        for name in todo:
-            store.put(keys[name], key.encode())
+            disk.put(keys[name], key.encode())
+        return found
 
-    def find(self, key: str, store: Store) -> llvm.ExecutionEngine | None:
+    def find(self, key: str, disk: Disk) -> llvm.ExecutionEngine | None:
         """The engine of an object, if the object is at hand."""
-        if key in self.engines:
-            return self.engines[key]
-        code = store.get(key)
+        engine = self.engines.get(key)
+        if engine is not None:
+            return engine
+        code = disk.get(key)
         return None if code is None else self.engine(key, code)
 
     def engine(self, key: str, code: bytes) -> llvm.ExecutionEngine:
@@ -93,7 +114,6 @@ class Loader:
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         self.engines[key] = engine
-        _engines.append(engine)
         return engine
 
 
@@ -117,10 +137,10 @@ def _compile(texts: Mapping[str, str], speed: int) -> bytes:
 _process = Loader()
 
 
-def load(kernels: Iterable[Kernel], store: Store | None = None) -> dict[str, Callable[..., int]]:
+def load(kernels: Iterable[Kernel], disk: Disk | None = None) -> dict[str, Callable[..., int]]:
     """A callable for each kernel's symbol: `status = f(*addresses, *sizes)`, integers all.
 
-    Kernels seen before in this process are not compiled again, those in the store are only
-    linked. Raises InternalError when LLVM rejects a text.
+    Kernels that the process still has are not compiled again, those on disk are only linked. Raises InternalError when
+    LLVM rejects a text.
     """
-    return _process.load(kernels, store or Store(default_folder()))
+    return _process.load(kernels, disk or Disk(default_folder()))

@@ -58,10 +58,15 @@ def to_object(texts: Sequence[str], speed: int = FAST) -> bytes:
     module = llvm.parse_assembly(texts[0])
     for text in texts[1:]:
         module.link_in(llvm.parse_assembly(text))
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    builder = llvm.create_pass_builder(target, options)
+    if any("alwaysinline" in text for text in texts):
+        _inline(module, target)
+    return target.emit_object(module)
+
+
+def _inline(module: llvm.ModuleRef, target: llvm.TargetMachine) -> None:
+    """llvmlite keeps 7 KiB of each builder that has run for ever. A second run of one calls what the first freed."""
+    builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=2))
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, builder)
-    return target.emit_object(module)

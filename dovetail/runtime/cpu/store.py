@@ -1,11 +1,12 @@
 """Object code on disk, shared by processes: one file for each key, written atomically.
 
 A file is a checksum and the payload; one that does not check is ignored, as is a folder that
-cannot be written.
+cannot be written. The checksum is of the key too: a file in another's place does not check either.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -28,7 +29,7 @@ class Store:
         except OSError:
             return None
         payload = content[_DIGEST:]
-        return payload if hashlib.sha256(payload).digest() == content[:_DIGEST] else None
+        return payload if _checksum(key, payload) == content[:_DIGEST] else None
 
     def put(self, key: str, payload: bytes) -> None:
         if self.folder is None:
@@ -41,16 +42,27 @@ class Store:
             return
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(payload).digest() + payload)
+                file.write(_checksum(key, payload) + payload)
             os.replace(name, place / key)
         except OSError:
-            Path(name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
+def _checksum(key: str, payload: bytes) -> bytes:
+    return hashlib.sha256(b"%d %s" % (len(key), key.encode()) + payload).digest()
 
 
 def default_folder() -> Path | None:
-    """`DOVETAIL_CACHE_DIR`, or dovetail under the user's cache folder; empty means no cache."""
+    """`DOVETAIL_CACHE_DIR`, or dovetail under the user's cache folder; empty means no cache.
+
+    A user without a home has none: what begins with ~ then is a place in the working directory. Relative paths in
+    `XDG_CACHE_HOME` are ignored, as its specification asks.
+    """
     chosen = os.environ.get("DOVETAIL_CACHE_DIR")
     if chosen is not None:
         return Path(chosen) if chosen else None
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "dovetail"
+    for base in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
+        if os.path.isabs(base):
+            return Path(base) / "dovetail"
+    return None

@@ -23,7 +23,7 @@ from dovetail.runtime.gpu.assembler import Binary
 from dovetail.runtime.gpu.compiling import identity, to_binary
 
 _loaded: dict[tuple[str, bool, int], Callable[..., None]] = {}  # by symbol, whether there is a wide one, and device
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 @cache

@@ -28,7 +28,7 @@ _recorded = _Recorded()
 
 def words(numbers: Sequence[Any]) -> torch.Tensor:
     """Integers as they are, floats by their bits: int64 on the CPU."""
-    return torch.tensor([_word(n) for n in numbers], dtype=torch.int64)
+    return torch.tensor([_word(n) for n in numbers], dtype=torch.int64, device="cpu")
 
 
 def _word(number: Any) -> int:
@@ -45,7 +45,7 @@ def on_device(device: torch.device, *numbers: Any) -> torch.Tensor:
 def table(device: torch.device, given: Sequence[int]) -> torch.Tensor:
     """The words in the device's memory. While a program is recorded they are the same for all replays: the memory is
     filled when the recording is complete, and is none of the recording's own, which temporaries take turns in."""
-    host = torch.tensor(given, dtype=torch.int64)
+    host = torch.tensor(given, dtype=torch.int64, device="cpu")
     _recorded.words += len(given)
     if _recorded.tables is None:
         return host.to(device)

@@ -53,7 +53,7 @@ class Workers:
     def forget(self) -> None:
         """What a forked process inherits is its parent's."""
         self._close()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.triton = ""  # its version
         self.off = ""  # why there will be none
 

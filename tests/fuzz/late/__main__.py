@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz.command import Command
-from tests.fuzz.late.steps import LATE
+from tests.fuzz.late.steps import LATE, ROUTED
 from tests.fuzz.shapes.check import check
 from tests.fuzz.shapes.generate import generate
 
@@ -16,7 +16,7 @@ def chosen(seed: int) -> str:
 
 
 def program(seed: int) -> str:
-    return generate(seed, LATE)
+    return generate(seed, ROUTED if seed % 5 == 4 else LATE)
 
 
 COMMAND = Command("tests.fuzz.late", program, check, chosen, "\nSIZES")

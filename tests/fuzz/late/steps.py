@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.fuzz.shapes.steps import STEPS, Step
+from tests.fuzz.shapes.steps import STEPS, Step, element
 
 
 def _condition(rng: random.Random, name: str) -> str:
@@ -91,6 +91,52 @@ def stored(rng: random.Random, name: str, x: Any, _: Any) -> str | None:
     ))  # fmt: skip
 
 
+def routed(rng: random.Random, name: str, x: Any, _: Any) -> str | None:
+    """Rows dealt out among a few parts of found lengths, worked on part by part, and joined: once, or several times."""
+    if not x.dim() or not x.is_floating_point():
+        return None
+    rows = name if x.dim() == 2 else f"{name}.flatten(1)" if x.dim() > 2 else f"{name}[:, None]"
+    count = rng.choice((2, 3, 4))
+    sizes = rng.choice((
+        f"torch.bincount(which, minlength={count}).tolist()",
+        f"torch.zeros({count}, dtype=torch.long).index_add(0, which, torch.ones_like(which)).tolist()",
+        f"[(which == k).sum().item() for k in range({count})]", f"F.one_hot(which, {count}).sum(0).tolist()",
+        f"[int(n) for n in torch.zeros({count}).index_add(0, which, torch.ones(which.shape)).long()]",
+    ))  # fmt: skip
+    lines = [
+        f"tokens = {rows}", f"which = (tokens[:, 0] * 3 + 0.137).long().abs().clamp(max={count - 1})",
+        f"sizes = {sizes}",
+        f"weights = torch.linspace(-1, 1, {count} * tokens.shape[1] ** 2).view({count}, tokens.shape[1], -1)",
+        "order = which.argsort(stable=True)", f"TARGET = {rng.choice(('tokens', 'tokens[order]', 'tokens * 2'))}",
+    ]  # fmt: skip
+    for _ in range(rng.choice((1, 2, 2, 3))):
+        lines += _dealt(rng)
+    return "\n".join(lines)
+
+
+def _dealt(rng: random.Random) -> list[str]:
+    each = rng.choice((
+        "part @ weights[k]", "F.linear(part, weights[k])", "(part @ weights[k]).relu() @ weights[-1 - k]",
+        "part - weights[k].sum(0)", "part + part.sum(0)", "part.cumsum(0)", "F.linear(part, weights[k], weights[k][0])",
+        "part * (k + 1)",
+    ))  # fmt: skip
+    parts = rng.choice(("TARGET.split(sizes)", "torch.split(TARGET, sizes, dim=0)", "TARGET.split_with_sizes(sizes)",
+                        "(TARGET[sum(sizes[:k]) : sum(sizes[: k + 1])] for k in range(len(sizes)))"))
+    made = f"[{each} for k, part in enumerate({parts})]"
+    return rng.choice((
+        [f"TARGET = torch.cat({made})"], [f"TARGET = torch.cat({made}, dim=0)"],
+        [f"TARGET = torch.cat({made}) + TARGET"],
+        [f"TARGET = torch.zeros_like(tokens).index_add(0, order, torch.cat({made}))"],
+        [f"TARGET = torch.cat({made})", "TARGET = TARGET[order.argsort()]"],
+        [f"made = {made}", "TARGET = TARGET.clone()", "start = 0", "for part in made:",
+         "    TARGET[start : start + part.shape[0]] = part", "    start = start + part.shape[0]"],
+        ["joined = torch.zeros_like(TARGET)", "for k in range(len(sizes)):", "    rows = (which == k).nonzero()[:, 0]",
+         "    part = TARGET[rows]", f"    joined = joined.index_add(0, rows, {each})", "TARGET = joined"],
+    ))  # fmt: skip
+
+
 LATE: tuple[tuple[Step, int], ...] = (
-    *((step, weight) for step, weight in STEPS), (chosen, 12), (counted, 5), (sized, 10), (stored, 4),
+    *((step, weight) for step, weight in STEPS), (chosen, 12), (counted, 5), (sized, 10), (stored, 4), (routed, 4),
 )  # fmt: skip
+#: Hardly anything but routing.
+ROUTED: tuple[tuple[Step, int], ...] = ((routed, 12), (element, 4), (chosen, 2))

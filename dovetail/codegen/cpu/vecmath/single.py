@@ -73,7 +73,7 @@ def _sin(f: Formulas, x: Val) -> Val:
 
 def _sin_wide(f: Formulas, x: Val) -> Val:
     s, c, q = f.sincos64(f.wide(x))
-    return f.round32(_turned(f, f.pick(f.bit(q, 1), c, s), q))
+    return f.pick(f.test("oeq", x, 0.0), x, f.round32(_turned(f, f.pick(f.bit(q, 1), c, s), q)))
 
 
 def _cos(f: Formulas, x: Val) -> Val:

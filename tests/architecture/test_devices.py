@@ -1,0 +1,27 @@
+"""Every tensor that the package makes says where it is: a program's `with torch.device(...)` is not meant for it."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from torch.utils._device import _device_constructors
+
+from .project import ROOT, load
+
+FACTORIES = {f.__name__ for f in _device_constructors()}
+FILES = [m.path for m in load() if m.path.name != "evaluate.py"]  # the reference evaluator is for tests
+
+
+def unplaced(tree):
+    for node in ast.walk(tree):
+        named = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if named and isinstance(node.func.value, ast.Name) and node.func.value.id == "torch":
+            given = {k.arg for k in node.keywords}
+            if node.func.attr in FACTORIES and not given & {"device", None}:
+                yield node.lineno
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_made_tensors_have_a_device(path):
+    assert list(unplaced(ast.parse(path.read_text()))) == []
