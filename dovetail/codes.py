@@ -176,9 +176,11 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "name = y.grad_fn.name()",
         ),
         "tensor-subclass": Code(
-            "uses a subclass of torch.Tensor",
-            "Subclasses may change what every operation means, by code that is not traced yet.",
-            "Pass a plain tensor, or call this part from a function marked with dovetail.disable.",
+            "uses a tensor class that handles operators itself, in a way that a graph cannot follow",
+            "A class with __torch_dispatch__ is compiled if __tensor_flatten__ and __tensor_unflatten__ say what its "
+            "tensors are made of, and its context compares equal to a copy of itself. Such tensors are made outside, "
+            "their attributes stay what they are, and branches, loops and transforms get none.",
+            "Define these methods, or call this part from a function marked with dovetail.disable.",
             "y = MyTensor(x) + 1",
         ),
         "sparse-tensor": Code(

@@ -47,6 +47,7 @@ from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.text import aten_text
 from dovetail.ops.engine import needs_autograd, needs_engine, without_gradients
 from dovetail.ops.fake.number import NumberNeeded
+from dovetail.ops.fake.wrapped import is_wrapper
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime import gpu as gpu_runtime
@@ -104,7 +105,7 @@ Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compil
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
-    if needs_engine(graph.graph, fakes) or takes_numbers_out(graph.graph):
+    if needs_engine(graph.graph, fakes) or takes_numbers_out(graph.graph) or has_wrappers(graph.graph):
         return graph
     used = without_gradients(graph.graph)
     if used is None:
@@ -376,3 +377,8 @@ def takes_numbers_out(graph: torch.fx.Graph) -> bool:
     """Does the graph compute with numbers that tensors hold, other than sizes? No kernels are written for that yet."""
     items = [n for n in graph.nodes if n.op == "call_method" and n.target == "item"]
     return any(not isinstance(n.meta.get("fake"), torch.SymInt) for n in items)
+
+
+def has_wrappers(graph: torch.fx.Graph) -> bool:
+    """Do tensors that are made of others take part?"""
+    return any(is_wrapper(n.meta.get("fake")) for n in graph.nodes)

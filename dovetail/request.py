@@ -34,6 +34,7 @@ from dovetail.ir.captured import (
     AGAIN,
     ENTERED,
     FAILED,
+    NO_OVERRIDES,
     PLAIN,
     REPEATED,
     UNDONE,
@@ -51,7 +52,7 @@ from dovetail.runtime.entry_policy import REPORT, EagerlyAfter, warn_user
 from dovetail.runtime.gpu.workers import WORKERS
 from dovetail.runtime.nested import allowed
 from dovetail.runtime.program import undone
-from dovetail.runtime.undisturbed import undisturbed
+from dovetail.runtime.undisturbed import undisturbed, without_overrides
 
 SETTINGS_OF_A_COMPILATION = (
     "numerics", "fallback_random", "recompile_limit", "strict", "suppress_errors", "capture_scalar_outputs",
@@ -264,6 +265,7 @@ def _compile_entry(
     if graph is captured.graph and not any(vars(graph)[name] for name in HOOKS):
         graph = graph.forward  # a graph is no module of the program's: hooks on every module are not for it
     graph = undisturbed(graph, captured.graph.graph)
+    graph = without_overrides(graph) if NO_OVERRIDES in captured.names else graph
     guards.refuse_specialized(captured)
     events.artifact("dynamic", lambda: guards.sizes_report(captured))
     events.artifact("graph", lambda: _table(captured.graph))

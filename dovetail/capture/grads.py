@@ -19,6 +19,7 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import HOOKLESS, IS_VIEW, Attr, Computed, Source
 from dovetail.ops.engine import leaves_of, steers
 from dovetail.ops.fake.tensor import to_fake
+from dovetail.ops.fake.wrapped import is_wrapper, made_of
 
 
 class GradFn(Value):
@@ -70,7 +71,7 @@ class _History(torch.autograd.Function):
 
 def as_input(real: torch.Tensor, layout: Any = None) -> Any:
     """The fake of a tensor from outside: a leaf if that is one. A view with a history has a leaf as well."""
-    fake = to_fake(real, layout=layout)
+    fake: Any = to_fake(real, layout=layout)
     if not real.requires_grad or real._is_view() or real.is_leaf:  # some views refuse to say whether they are leaves
         return fake
     if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
@@ -166,7 +167,7 @@ def _from_outside(s: Any, fakes: list[Any]) -> list[Any]:
 
 def _is_written(s: Any) -> bool:
     """Has anything from outside changed, be it under another name, as `x.detach().add_(1)` changes x?"""
-    fakes = (given.fake for _, given in s.inputs if isinstance(given.fake, torch.Tensor))
+    fakes = made_of([given.fake for _, given in s.inputs if isinstance(given.fake, torch.Tensor)])
     return any(not fake.is_inference() and fake._version for fake in fakes)
 
 
@@ -256,6 +257,8 @@ def _own_leaves(s: Any, args: list[Value], kwargs: dict[str, Value]) -> list[Ten
         return None
     if s.graph is not s.root or s.backward_ran or any(steers(n) for n in s.graph.nodes):
         return None
+    if any(is_wrapper(given.fake) for _, given in s.inputs):
+        return None  # gradients may be of other classes than their leaves
     leaves = [s.by_fake.get(id(fake)) for fake in leaves_of(loss.fake)]
     if not all(map(_is_plain_leaf, leaves)):
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import grads, overrides, sizes
+from dovetail.capture import grads, overrides, sizes, wrappers
 from dovetail.capture.tensors import placeholder_of, run_native
 from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.tensor import LateTensor, TensorValue
@@ -16,29 +16,24 @@ from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
 from dovetail.ir.source import Member, Source
 from dovetail.ops.fake.tensor import refuse_unusual
+from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
 
 
 def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     """A graph input for a tensor from outside."""
     cls = type(real)
     if cls not in overrides.PLAIN:
-        _check_class(s, cls, source)
+        _check_class(s, real, source)
     run_native(s, refuse_unusual, [real], {})
     own, member = source, source
     static = isinstance(source, Member) and not is_alike(s, source) and not sizes.is_resized(s, real, source)
     if static:
         s.guard(source, GuardKind.ID, real)
         own = source = s.bind(real, source.name())
-    if s.static(cls, "__torch_function__") in (overrides.DISABLED, MISSING) or cls is torch.Tensor:
-        plain = real
-    else:  # the graph computes with the plain tensor that shares its memory
-        s.guard(source, GuardKind.TYPE, cls)
-        source = PlainTensor(source, s.bind(torch.Tensor).index)
-        plain = real.as_subclass(torch.Tensor)
-    layout = None if static else sizes.laid_out(s, real, source)
-    facts = tensor_facts(plain)
-    s.guard(source, GuardKind.TENSOR, facts if layout is None else layout.applied(facts))
-    fake = grads.as_input(real, None if layout is None else (layout.sizes, layout.strides))
+    if is_wrapper(real):
+        fake = wrappers.as_input(s, real, source)
+    else:
+        source, fake = _as_plain_input(s, real, source, static)
     node = placeholder_of(s, source)
     node.meta["fake"] = fake
     value = TensorValue(node, fake, cls, own)
@@ -54,6 +49,19 @@ def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     return value
 
 
+def _as_plain_input(s: Any, real: torch.Tensor, source: Source, static: bool) -> tuple[Source, Any]:
+    """The source and the fake of the graph's input for a tensor that strides and a type describe."""
+    cls, plain = type(real), real
+    if s.static(cls, "__torch_function__") not in (overrides.DISABLED, MISSING) and cls is not torch.Tensor:
+        s.guard(source, GuardKind.TYPE, cls)  # the graph computes with the plain tensor that shares its memory
+        source = PlainTensor(source, s.bind(torch.Tensor).index)
+        plain = real.as_subclass(torch.Tensor)
+    layout = None if static else sizes.laid_out(s, real, source)
+    facts = tensor_facts(plain)
+    s.guard(source, GuardKind.TENSOR, facts if layout is None else layout.applied(facts))
+    return source, grads.as_input(real, None if layout is None else (layout.sizes, layout.strides))
+
+
 def wrap_late(s: Any, real: torch.Tensor, source: Source) -> Value:
     """A tensor from outside that the program may never look at."""
     if type(real) is not torch.Tensor or real.__dict__ or id(real) in s.cache:
@@ -64,17 +72,18 @@ def wrap_late(s: Any, real: torch.Tensor, source: Source) -> Value:
     return value
 
 
-def _check_class(s: Any, cls: type, source: Source) -> None:
+def _check_class(s: Any, real: torch.Tensor, source: Source) -> None:
+    cls = type(real)
     if issubclass(cls, torch.nn.parameter.UninitializedTensorMixin):
         s.unsupported(
             "lazy-module", f"{source.name()} gets its shape from the first input",
             "Call the model once before it is compiled.",
         )
-    if overrides.keeps_python_keys(cls):
+    if handles_operators(cls) and not is_wrapper(real):
         s.unsupported(
             "tensor-subclass",
             f"{source.name()} is a {cls.__name__}, a tensor class that handles operators itself (__torch_dispatch__)",
-            "Pass a plain tensor.",
+            "Define __tensor_flatten__ and __tensor_unflatten__, or pass a plain tensor.",
         )
 
 

@@ -23,7 +23,6 @@ from dovetail.capture.values.tensor import TensorValue
 
 DISABLED = torch._C._disabled_torch_function_impl
 DEFAULT = torch.Tensor.__dict__["__torch_function__"].__func__
-NO_DISPATCH = torch.Tensor.__dict__["__torch_dispatch__"]
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 
 
@@ -55,12 +54,6 @@ class Overrides:
             yield mode
         finally:
             self.modes.append(mode)
-
-
-def keeps_python_keys(cls: type) -> bool:
-    """Does the class of tensors see every operator (`__torch_dispatch__`)? Such tensors are never captured."""
-    found = next(c.__dict__["__torch_dispatch__"] for c in cls.__mro__ if "__torch_dispatch__" in c.__dict__)
-    return found is not NO_DISPATCH and found is not torch._C._disabled_torch_dispatch_impl
 
 
 def implementation(s: Any, value: Value) -> Any:

@@ -58,6 +58,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.captured import Continuation
 from dovetail.ir.literals import has_literal, literal
 from dovetail.ir.source import Attr, Computed, Source
+from dovetail.ops.fake.wrapped import is_wrapper
 
 
 class Rebuilder:
@@ -154,7 +155,7 @@ class Rebuilder:
             index = self._output_index[value.node] = len(self.outputs)
             self.outputs.append(value.node)
         text = f"_o[{index}]"
-        if value.cls not in PLAIN:
+        if value.cls not in PLAIN and not is_wrapper(value.fake):
             text = self.local(f"{text}.as_subclass({self.known(value.cls)})")
         text = self._remember(value, text)
         self.attributes(value, text)

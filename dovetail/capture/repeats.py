@@ -15,6 +15,7 @@ import torch.fx
 from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure, storage_of
 from dovetail.ir.captured import AGAIN, UNDONE
 from dovetail.ir.source import Source
+from dovetail.ops.fake.wrapped import is_wrapper
 
 
 class Repeatable(Enum):
@@ -33,6 +34,8 @@ def repeatable(graph: torch.fx.Graph) -> Repeatable:
         return Repeatable.NEVER
     if any(getattr(n.target, "__name__", n.target) == "backward" for n in calls):
         return Repeatable.NEVER
+    if any(is_wrapper(n.meta.get("fake")) for n in graph.nodes):
+        return Repeatable.NEVER  # memory may be shared in ways that only the class knows
     nothing = all(not impure(n) or harmless(n, makers) for n in calls)
     return Repeatable.ALWAYS if nothing else Repeatable.UNDONE
 

@@ -327,6 +327,7 @@ class Session:
     torch_method = tensors.torch_method
     recorded_method = tensors.recorded_method
     tensor_get_attr = tensors.tensor_get_attr
+    graph_attribute = tensors.graph_attribute
     wrap_tensor, wrap_late = inputs.wrap_tensor, inputs.wrap_late
     late_number = late.number
     array_get_attr = arrays.array_get_attr

@@ -21,7 +21,18 @@ from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
 from torch.utils import _pytree as pytree
 
-from dovetail.capture import counters, grads, graphnumbers, hooks, late, numpynumbers, overrides, sizes, tensornumbers
+from dovetail.capture import (
+    counters,
+    grads,
+    graphnumbers,
+    hooks,
+    late,
+    numpynumbers,
+    overrides,
+    sizes,
+    tensornumbers,
+    wrappers,
+)
 from dovetail.capture.offsets import refuse_outside
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
@@ -41,6 +52,7 @@ from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.full import NoShapeRule
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.retry import symbolically
+from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
 
 # ---------------------------------------------------------------- inputs
 
@@ -240,10 +252,10 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
         late.note(s, node, result)
         late.refuse_unread(s)
     if isinstance(result, torch.Tensor):
-        _refuse_own_kind(s, node, result)
+        kind = _kind(s, node, result)
         found = s.by_fake.get(id(result))
         if found is None:
-            found = s.by_fake[id(result)] = TensorValue(node, result)
+            found = s.by_fake[id(result)] = TensorValue(node, result, kind)
         else:
             found.node = node if node.meta.get("mutates") and node.graph is found.node.graph else found.node
         return found
@@ -261,16 +273,22 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
     return s.from_native(result)
 
 
-def _refuse_own_kind(s: Any, node: torch.fx.Node, result: torch.Tensor) -> None:
-    """A tensor class of the user's that holds fakes would hold them for ever: it computes what it is shown."""
+def _kind(s: Any, node: torch.fx.Node, result: torch.Tensor) -> type:
+    """The class that the program sees. One that holds fakes without saying so would hold them for ever."""
     kind = type(result)
-    if kind is not torch.Tensor and kind is not FakeTensor and overrides.keeps_python_keys(kind):
+    if kind is torch.Tensor or kind is FakeTensor:
+        return torch.Tensor
+    if is_wrapper(result):
+        wrappers.note(s, kind)
+        return kind
+    if handles_operators(kind):
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "a function")
         s.unsupported(
             "tensor-subclass",
             f"{name} gives a {kind.__name__}, a tensor class that handles operators itself (__torch_dispatch__)",
             "Make it outside the compiled function.",
         )
+    return torch.Tensor
 
 
 ARGUMENTS = (str, int, float, complex, torch.dtype, torch.device, torch.layout, range)
@@ -295,6 +313,8 @@ ELEMENT_TYPES: dict[Any, Any] = {
 def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     """(graph argument, fake argument). `numbers`: may the operation take a number that varies here?"""
     if isinstance(value, TensorValue):
+        if value.cls not in overrides.PLAIN and is_wrapper(value.fake):
+            wrappers.refuse_inside(s, value)
         return reachable(s, value).node, value.fake
     if isinstance(value, Const):
         value = numpynumbers.plain(value)
@@ -376,6 +396,10 @@ def _plain_attribute(s: Any, value: TensorValue, name: str) -> Value:
     found = value.attrs.get(name)
     if found is not None and found is not MISSING:
         return found
+    if value.cls not in overrides.PLAIN and is_wrapper(value.fake):
+        found = wrappers.attribute(s, value, name)
+        if found is not None:
+            return found
     static = s.static(value.cls, name)
     if static is MISSING:
         if value.real is not MISSING and name in value.real.__dict__:
@@ -390,7 +414,7 @@ def _plain_attribute(s: Any, value: TensorValue, name: str) -> Value:
     if own and method in tensor_methods() and intact(s, method):
         return MethodValue(KnownValue(method), value)
     if name in GRAPH_ATTRIBUTES:
-        return _graph_attribute(s, value, name)
+        return graph_attribute(s, value, name)
     if type(static) in BOUND:
         return s.bind_descriptor(value, static, name)
     if not own and not hasattr(type(static), "__get__"):
@@ -402,7 +426,7 @@ BOUND = (types.FunctionType, property, classmethod, staticmethod)
 GRAPH_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
 
 
-def _graph_attribute(s: Any, value: TensorValue, name: str) -> Value:
+def graph_attribute(s: Any, value: TensorValue, name: str) -> Value:
     read = [] if value.fake.is_inference() else [(value.fake, value.fake._version)]
     result = run_native(s, getattr, [value.fake, name], {})
     node = s.graph.create_node("call_function", getattr, (reachable(s, value).node, name))

@@ -73,7 +73,11 @@ def _differentiate(result: Any) -> None:
 
 
 def _plain(tensor: torch.Tensor) -> Any:
-    """What is compared of a tensor: class, flags, and a copy that later calls leave alone."""
+    """What is compared of a tensor: class, flags, and a copy that later calls leave alone, or what it is made of."""
+    if hasattr(tensor, "__tensor_flatten__"):
+        names, context = tensor.__tensor_flatten__()
+        flags = type(tensor), tensor.requires_grad, tensor.is_leaf, tensor.shape, tensor.stride(), tensor._version
+        return flags, context, [_plain(getattr(tensor, name)) for name in names]
     copied = tensor.detach().as_subclass(torch.Tensor).clone()
     return type(tensor), tensor.requires_grad, tensor.is_leaf, tensor.stride(), copied
 

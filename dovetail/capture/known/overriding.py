@@ -17,6 +17,7 @@ from dovetail.capture.values.base import FALSE, NONE, Const, Value, boolean
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ops.fake.wrapped import handles_operators
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -154,7 +155,7 @@ def plain(s: Any, value: Any) -> Value:
 
 
 def refuse(s: Any, cls: type) -> None:
-    if overrides.keeps_python_keys(cls):
+    if handles_operators(cls):
         s.unsupported(
             "tensor-subclass", f"{cls.__name__} is a tensor class that handles operators itself (__torch_dispatch__)",
             "Use such tensors outside the compiled function.",

@@ -10,6 +10,7 @@ import torch.fx
 from dovetail.capture.values.base import NotNative
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir.source import Source
+from dovetail.ops.fake.wrapped import CODE, is_wrapper
 
 
 class TensorValue(ObjectValue):
@@ -30,6 +31,22 @@ class TensorValue(ObjectValue):
 
     def get_attr(self, s: Any, name: str) -> Any:
         return s.tensor_get_attr(self, name)
+
+    def set_instance_attr(self, s: Any, name: str, new: Any) -> None:
+        self.refuse_change(s, name)
+        super().set_instance_attr(s, name, new)
+
+    def del_instance_attr(self, s: Any, name: str) -> bool:
+        self.refuse_change(s, name)
+        return super().del_instance_attr(s, name)
+
+    def refuse_change(self, s: Any, name: str) -> None:
+        """Of a tensor that is made of others: operators may depend on what is stored there."""
+        if name != "grad" and is_wrapper(self.fake):
+            s.unsupported(
+                CODE, f"the code changes {name!r} of a {self.cls.__name__}, which its __torch_dispatch__ may look at",
+                "Change it outside the compiled function.",
+            )  # fmt: skip
 
 
 class LateTensor(TensorValue):

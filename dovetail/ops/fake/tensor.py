@@ -21,6 +21,7 @@ from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.number import PLAIN, SYMBOLIC, needed
 from dovetail.ops.fake.relations import symbolic
 from dovetail.ops.fake.symint import SizeNode, concrete
+from dovetail.ops.fake.wrapped import is_wrapper, rebuilt
 from dovetail.ops.schema import IDENTITY, facts
 
 #: Operators whose results share the argument's memory although their schema does not say so.
@@ -49,7 +50,7 @@ class FakeTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return run(func, args, kwargs or {})
+        return run(func, args, kwargs or {}) if all_fake(types) else NotImplemented
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"FakeTensor({tuple(self.size())}, {self.dtype}, {self.device})"
@@ -97,8 +98,15 @@ class FakeMode(TorchDispatchMode):
         self.marks.close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not all_fake(types):
+            return NotImplemented
         self.drawn += draws(func)
         return run(func, args, kwargs or {})
+
+
+def all_fake(types: tuple[type, ...]) -> bool:
+    """Is there no tensor class of the user's among these? What handles operators itself comes before us."""
+    return not types or types == (FakeTensor,) or all(t is FakeTensor for t in types)
 
 
 @cache
@@ -133,14 +141,22 @@ def to_fake(real: torch.Tensor, leaf: bool = True, layout: Any = None) -> FakeTe
     """A FakeTensor with the metadata of `real`; a leaf that requires grad if `real` does, or without any history.
 
     `layout` is (sizes, strides) where they are other than the real ones: symbolic. Raises Unsupported for a tensor that
-    strides do not describe.
+    strides do not describe. Of a tensor that is made of others it is one of its class (`wrapped.py`), and a leaf.
     """
     refuse_unusual(real)
+    if type(real) is not FakeTensor and is_wrapper(real):
+        return _wrapped(real, leaf)
     sizes, strides = layout or (real.size(), real.stride())
     made = FakeTensor(
         sizes, strides, real.dtype, real.device, real.storage_offset(), leaf and real.requires_grad,
     )  # fmt: skip
     return marked(made, real)
+
+
+def _wrapped(real: torch.Tensor, leaf: bool) -> Any:
+    made = rebuilt(real, to_fake)
+    wanted = leaf and real.requires_grad
+    return made if made.requires_grad is wanted else made.requires_grad_(wanted)
 
 
 def refuse_unusual(real: torch.Tensor) -> None:

@@ -1,0 +1,78 @@
+"""Tensors that are made of others (`ops.fake.wrapped`) in a captured program.
+
+In the graph such a tensor is one value, as it is in the program. What its class makes of an operator is not traced: its
+`__torch_dispatch__` runs, on fakes here and on real tensors where the graph runs as captured.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from dovetail.capture import grads
+from dovetail.capture.definitions import rely_on_function
+from dovetail.capture.overrides import DISABLED
+from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.errors import Unsupported
+from dovetail.ir.captured import NO_OVERRIDES
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Computed, Source
+from dovetail.ops.fake.wrapped import CODE, like
+
+#: What the class says of its tensors in code that runs while capturing.
+_CONSTANTS = (int, float, str, bytes, type(None), torch.dtype, torch.device)
+_SAYS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
+
+
+def as_input(s: Any, real: torch.Tensor, source: Source) -> Any:
+    """The fake of a tensor from outside. The entry relies on its class, its context, and what it is made of."""
+    cls = type(real)
+    s.guard(source, GuardKind.TYPE, cls)
+    for name in _SAYS:
+        found = s.static(cls, name)
+        function = getattr(found, "__func__", found)
+        if isinstance(function, FunctionType):
+            rely_on_function(s, function)
+    try:
+        check = like(real)
+        fake = grads.as_input(real)
+    except Unsupported as error:
+        raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
+    except Exception as error:
+        s.unsupported(CODE, f"{cls.__name__} cannot be made of tensors without memory: {type(error).__name__}: {error}")
+    s.guard(Computed("{}({})", (s.bind(check, "looks_the_same"), source)), GuardKind.ID, True)
+    note(s, cls)
+    return fake
+
+
+def note(s: Any, cls: type) -> None:
+    """The graph computes with tensors of the class; what its `__torch_function__` adds has been traced."""
+    if s.static(cls, "__torch_function__") not in (DISABLED, MISSING):
+        s.names[NO_OVERRIDES] = True
+
+
+def attribute(s: Any, value: TensorValue, name: str) -> Value | None:
+    """A tensor that this one is made of; of one that the graph makes, whatever else its class has stored in it."""
+    if name in value.fake.__tensor_flatten__()[0]:
+        refuse_inside(s, value)
+        return s.graph_attribute(value, name)  # type: ignore[no-any-return]
+    known, own = value.real is not MISSING and name in value.real.__dict__, getattr(value.fake, "__dict__", {})
+    if not known and name not in own:
+        return None
+    if known and not value.fake._version:
+        return None  # it is what it was outside
+    if not isinstance(own.get(name), _CONSTANTS):
+        s.unsupported("tensor-attribute", f"the code reads {name!r} of a {value.cls.__name__} that the graph computes")
+    return s.from_native(own[name])  # type: ignore[no-any-return]
+
+
+def refuse_inside(s: Any, value: TensorValue) -> None:
+    """Branches, loops and transforms take plain tensors apart from their history."""
+    if s.graph is not s.root:
+        s.unsupported(
+            CODE, f"a {value.cls.__name__} is used inside a branch, loop or transformed function",
+            "Compute with it before or after.",
+        )
