@@ -104,9 +104,10 @@ class Request:
         name, place = describe(fn)
         return f"{name} ({place})" if place else name
 
-    def must_stay_eager(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        proxies = any(isinstance(v, torch.fx.Proxy) for v in (*args, *kwargs.values()))
-        return proxies or guards.outside_reason() is not None
+    def outside_reason(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        if any(isinstance(v, torch.fx.Proxy) for v in (*args, *kwargs.values())):
+            return "torch.fx is tracing"
+        return guards.outside_reason()
 
     def rest(self, found: Continuation) -> Dispatcher:
         """The dispatcher of what follows a graph break; the same one for the same rest, so that loops converge."""

@@ -81,8 +81,8 @@ class Compiler(Protocol):
         Raises what `entry_policy` decides about.
         """
 
-    def must_stay_eager(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Whether this call may neither be compiled nor run compiled (a tracer is looking, a mode is active)."""
+    def outside_reason(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        """Why this call may neither be compiled nor run compiled, if so (a tracer is looking, a mode is active)."""
 
     def options(self) -> Any:
         """The Options of a compilation now."""
@@ -107,8 +107,8 @@ class Dispatcher:
     `first` is the entry to try first; while the stance forbids compiled code it is one that never fits.
     """
 
-    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "full", "unstable",
-                 "varying", "warned", "watched")  # fmt: skip
+    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "full", "told",
+                 "unstable", "varying", "watched")  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], compiler: Compiler) -> None:
         self.fn, self.compiler = fn, compiler
@@ -116,7 +116,7 @@ class Dispatcher:
         self.watched: list[weakref.ref[Any]] = []  # what the entries need
         self.first: Callable[..., Any] = _no_entry
         self.failed = 0
-        self.warned = False
+        self.told: frozenset[str] = frozenset()  # what has been warned of
         self.eager = False  # what cannot be captured is not tried again
         self.varying: frozenset[str] = frozenset()  # the names of numbers and sizes that were seen to change
         self.unstable: frozenset[str] = frozenset()  # facts that no further entry shall rely on
@@ -145,8 +145,9 @@ class Dispatcher:
 
     def reset(self) -> None:
         with COMPILING:
-            self.failed, self.warned, self.eager = 0, False, False
-            self.varying = self.unstable = self.full = frozenset()
+            self.failed, self.eager = 0, False
+            self.told = self.varying = self.unstable = frozenset()
+            self.full = frozenset()
             self.publish(())
 
     # ------------------------------------------------------------ calls
@@ -166,18 +167,31 @@ class Dispatcher:
 
     def _uncompiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call while its thread compiles something else."""
-        eager = REGISTRY.stances.now() == "force_eager" or self.compiler.must_stay_eager(args, kwargs)
-        result = MISS if eager else self.existing(self.entries, args, kwargs)
+        result = MISS if self._stays_eager(args, kwargs) else self.existing(self.entries, args, kwargs)
         return result if result is not MISS else self.fn(*args, **kwargs)
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if REGISTRY.stances.now() == "force_eager" or self.compiler.must_stay_eager(args, kwargs):
+        if self._stays_eager(args, kwargs):
             return self.fn(*args, **kwargs)
         entries = self.entries  # another thread may replace them meanwhile
         result = self.existing(entries, args, kwargs)
         if result is not MISS:
             return result
         return self.compile_and_call(entries, args, kwargs)
+
+    def _stays_eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if REGISTRY.stances.now() == "force_eager":
+            return True
+        why = self.compiler.outside_reason(args, kwargs)
+        if why is not None and not self.compiler.quiet:
+            self._tell(why, lambda: f"dovetail runs {self.compiler.where(self.fn)} eagerly, since {why}")
+        return why is not None
+
+    def _tell(self, topic: str, message: Callable[[], str]) -> None:
+        """Warn once of each topic."""
+        if topic not in self.told:
+            self.told |= {topic}
+            warn_user(message())
 
     def existing(self, entries: tuple[Entry, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result from any of `entries` that fits, else MISS."""
@@ -293,14 +307,16 @@ class Dispatcher:
         limit = self.compiler.options().recompile_limit
         if len(self.entries) < max(limit, 1) or self._is_new_kind(max(limit, 1), args, kwargs):
             return True
-        if not self.warned:
-            self.warned = True
-            last = next((failed[0] for failed in self.reasons(args, kwargs)), "none")
-            warn_user(
-                f"dovetail reached recompile_limit ({limit}) for {self.compiler.where(self.fn)}; it runs "
-                f"eagerly where no entry fits. Last reason: {last}"
-            )
+        self._tell("recompile_limit", lambda: self._limit_reached(limit, args, kwargs))
         return False
+
+    def _limit_reached(self, limit: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        last = next((failed[0] for failed in self.reasons(args, kwargs)), "none")
+        where = self.compiler.where(self.fn)
+        return (
+            f"dovetail reached recompile_limit ({limit}) for {where}; it runs eagerly where no entry fits. "
+            f"Last reason: {last}"
+        )
 
     def _is_new_kind(self, limit: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Are there fewer entries than that for calls of this kind? Once there are not, evaluating guards is saved."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import dovetail
 from dovetail import pipeline, request
@@ -230,3 +231,29 @@ def test_errors_of_the_program_itself_are_no_failures() -> None:
     with pytest.raises(IndexError) as raised:
         dovetail.compile(lambda x, index: x[index] + 1)(X[0], torch.tensor(7))
     assert raised.value.__context__ is None
+
+
+#: What a compiled function may not run under, so that its own code runs, and the caller is told why.
+OUTSIDE: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "vmap": (lambda f: torch.vmap(f)(torch.ones(3, 2)), "a functorch transform"),
+    "dispatch mode": (lambda f: counted(f), "a torch dispatch mode is active"),
+    "jit": (lambda f: torch.jit.trace(f, (torch.ones(2),)), "torch.jit is tracing"),
+    "fx": (lambda f: torch.fx.symbolic_trace(lambda x: f(x)), "torch.fx is tracing"),
+}
+
+
+def counted(fn: Callable[[Any], Any]) -> None:
+    with FlopCounterMode(display=False):
+        fn(torch.ones(2))
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_calls_that_may_not_run_compiled_are_told_once(name: str) -> None:
+    call, why = OUTSIDE[name]
+    compiled = dovetail.compile(lambda x: x.sin() + 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call(compiled)
+        call(compiled)
+    (told,) = [str(w.message) for w in caught if "dovetail" in str(w.message)]
+    assert f"eagerly, since {why}" in told and __file__ in told
