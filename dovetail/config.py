@@ -96,7 +96,10 @@ SETTINGS: dict[str, Setting] = {
             "Functions that are called after the graph, in order, instead of ending it.",
         ),
         Setting("dynamic_shapes", True, (bool,), "Sizes and numbers that change become inputs; else constants."),
-        Setting("verbose", False, (bool,), "Recompile messages list every failed guard, not the first only."),
+        Setting(
+            "verbose", False, (bool,),
+            "Recompile messages list every failed guard, not the first only; tracebacks keep Dovetail's own frames.",
+        ),
     )
 }
 

@@ -87,6 +87,10 @@ class Request:
         """What a graph break calls, compiled on entry. Why the graph could not go on inside has been told already."""
         return Entered(self.compiled) if self.quiet else replace(self, quiet=True).entered
 
+    @property
+    def verbose(self) -> bool:
+        return bool(config.verbose)
+
     def options(self) -> Options:
         """The choices of a compilation that starts now: the arguments, else the settings."""
         backend = BACKENDS.resolve(self.backend)

@@ -29,6 +29,7 @@ from dovetail.runtime.kinds import MOST_FULL, MOST_KINDS, changed_often, of_this
 from dovetail.runtime.nested import COMPILING, compiling, interrupting, outside
 from dovetail.runtime.saving import hooks_aside
 from dovetail.runtime.stance import RUN_ONLY, Stances
+from dovetail.runtime.tracebacks import shown
 from dovetail.runtime.undisturbed import put_back, surroundings
 from dovetail.runtime.unseen import unseen
 
@@ -69,6 +70,10 @@ class Compiler(Protocol):
     @property
     def quiet(self) -> bool:
         """Is falling back to eager not worth a warning?"""
+
+    @property
+    def verbose(self) -> bool:
+        """Do errors keep the frames of this package?"""
 
     def compile(
         self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
@@ -328,6 +333,10 @@ class Dispatcher:
         self.full |= {seen}
         return False
 
+    def shown(self, error: Exception) -> Exception:
+        """What a call raises to the program."""
+        return error if self.compiler.verbose else shown(error)
+
     def reasons(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[list[str]]:
         """For each entry, newest first, the guards that this call fails, the first one first."""
         return [_texts(entry.failures(args, kwargs)) for entry in self.entries]
@@ -447,10 +456,13 @@ def wrap_function(fn: Callable[..., Any], compiler: Compiler) -> Callable[..., A
     dispatcher = Dispatcher(fn, compiler)
 
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        result = dispatcher.first(*args, **kwargs)
-        if result is not MISS:
-            return result
-        return dispatcher.miss(args, kwargs)
+        try:
+            result = dispatcher.first(*args, **kwargs)
+            if result is not MISS:
+                return result
+            return dispatcher.miss(args, kwargs)
+        except Exception as error:
+            raise dispatcher.shown(error)
 
     wrapped = functools.wraps(fn)(compiled)
     wrapped.__wrapped__ = fn  # type: ignore[attr-defined]

@@ -32,10 +32,13 @@ class CompiledModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         dispatcher = self._dovetail_dispatcher
-        result = dispatcher.first(*args, **kwargs)
-        if result is not MISS:
-            return result
-        return dispatcher.miss(args, kwargs)
+        try:
+            result = dispatcher.first(*args, **kwargs)
+            if result is not MISS:
+                return result
+            return dispatcher.miss(args, kwargs)
+        except Exception as error:
+            raise dispatcher.shown(error)
 
     __call__._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compile around us calls it as it is
 
