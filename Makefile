@@ -82,8 +82,8 @@ optimizers: $(READY)
 # On a machine with a CUDA device: programs, CUDA graphs, and a sample of each entry of the operator database.
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -q tests/gpu tests/codegen_gpu
-	DOVETAIL_OPDB_DEVICE=cuda $(BIN)/python -m tests.opdb.sweep --samples 1 --workers 8 --out build/opdb_gpu.jsonl
-	DOVETAIL_OPDB_DEVICE=cuda $(BIN)/python -m tests.opdb.sweep --backward --samples 1 --workers 8 --out build/opdb_gpu_backward.jsonl
+	OPDB_DEVICE=cuda $(BIN)/python -m tests.opdb.sweep --samples 1 --workers 8 --out build/opdb_gpu.jsonl
+	OPDB_DEVICE=cuda $(BIN)/python -m tests.opdb.sweep --backward --samples 1 --workers 8 --out build/opdb_gpu_backward.jsonl
 
 # The first run fills the cache of kernels: compiling them under the sanitizer would take minutes.
 sanitize-gpu: $(READY)
@@ -131,7 +131,7 @@ fuzz-images: $(READY)
 fuzz-layouts: $(READY)
 	$(BIN)/python -m tests.fuzz.layouts $(ARGS)
 
-# Which operators may be given other layouts, by experiment (with DOVETAIL_OPDB_DEVICE=cuda: on a GPU), and which
+# Which operators may be given other layouts, by experiment (with OPDB_DEVICE=cuda: on a GPU), and which
 # convolutions oneDNN computes right with the channels last.
 layouts: $(READY)
 	$(BIN)/python -m tests.layouts.table --samples 2 --write $(ARGS)

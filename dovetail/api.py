@@ -153,8 +153,7 @@ def set_logs(levels: Mapping[str, Any] | None = None, **named: Any) -> None:
 
 set_logs.__doc__ = logs.set_logs.__doc__
 atexit.register(breaks.at_exit)
-if os.environ.get("DOVETAIL_LOGS"):
-    logs.set_logs(logs.parse(os.environ["DOVETAIL_LOGS"]))
+logs.set_from(os.environ.get("DOVETAIL_LOGS", ""))
 
 __all__ = [
     "CompileProfiler",

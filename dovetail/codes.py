@@ -672,6 +672,15 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Keep the size out of loops, branches and arguments that must be constants, or use maybe_mark_dynamic.",
             "dovetail.mark_dynamic(x, 0)\nfor k in range(x.shape[0]):\n    x = x + k",
         ),
+        "recompile-limit": Code(
+            "was compiled for as many kinds of calls as config.recompile_limit allows",
+            "Each compilation relies on facts about the call: numbers, lengths, objects. When one fact after another "
+            "turns out to be different, further calls run in eager mode, with a warning; under fullgraph=True they "
+            "raise. `DOVETAIL_LOGS=recompiles` shows all the facts.",
+            "Make what changes a tensor or an argument that varies (mark_dynamic, a 0-d tensor instead of a number), "
+            "or raise dovetail.config.recompile_limit.",
+            "def scaled(x, table):  # called with another table each time\n    return x * len(table)",
+        ),
     },
     "Checks of compiled code": {
         "kernel-fault": Code(

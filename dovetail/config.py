@@ -4,7 +4,7 @@
     DOVETAIL_RECOMPILE_LIMIT=4 python script.py             # for a process
 
 A setting is read when a function is compiled, not when it was decorated. Unknown names and values of
-the wrong type raise `InvalidArgument`.
+the wrong type raise `InvalidArgument`; in the environment they are named, and the default counts.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from dovetail.environment import check_names, tolerated
 from dovetail.errors import InvalidArgument
 from dovetail.options import REORDERABLE
 
@@ -40,12 +42,13 @@ class Setting:
 
     def parsed(self, text: str) -> Any:
         """The value of an environment variable."""
-        parse = _PARSERS[type(None) if self.default is None else type(self.default)]
         try:
+            parse = _PARSERS[type(None) if self.default is None else type(self.default)]
             return self.checked(parse(text))
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, InvalidArgument):
+            taken = _listed(self.choices) if self.choices else _WORDS.get(type(self.default), "a text")
             raise InvalidArgument(
-                f"DOVETAIL_{self.name.upper()}={text!r} is not a value of config.{self.name}: {self.doc}"
+                f"DOVETAIL_{self.name.upper()} takes {taken}, not {text!r}: {self.doc}"
             ) from None
 
 
@@ -66,6 +69,9 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
     str: str,
     type(None): lambda text: text or None,
 }
+
+_IN_PROGRAM = "nothing: set it in the program"
+_WORDS = {bool: "1 or 0", int: "an integer", set: _IN_PROGRAM, frozenset: _IN_PROGRAM}
 
 SETTINGS: dict[str, Setting] = {
     s.name: s
@@ -118,7 +124,7 @@ class Config:
         for setting in SETTINGS.values():
             text = environment.get(f"DOVETAIL_{setting.name.upper()}")
             if text is not None:
-                values[setting.name] = setting.parsed(text)
+                values[setting.name] = tolerated(partial(setting.parsed, text), values[setting.name])
         object.__setattr__(self, "_values", values)
 
     def __getattr__(self, name: str) -> Any:
@@ -159,3 +165,4 @@ def _known(name: str) -> str:
 
 
 config = Config(os.environ)
+check_names(SETTINGS)

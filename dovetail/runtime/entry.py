@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dovetail.errors import InternalError, Unsupported
+from dovetail.errors import GraphBreakError, InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
@@ -29,7 +29,7 @@ from dovetail.runtime.kinds import MOST_FULL, MOST_KINDS, changed_often, of_this
 from dovetail.runtime.nested import COMPILING, compiling, interrupting, outside
 from dovetail.runtime.saving import hooks_aside
 from dovetail.runtime.stance import RUN_ONLY, Stances
-from dovetail.runtime.tracebacks import shown
+from dovetail.runtime.tracebacks import cut
 from dovetail.runtime.undisturbed import put_back, surroundings
 from dovetail.runtime.unseen import unseen
 
@@ -312,16 +312,16 @@ class Dispatcher:
         limit = self.compiler.options().recompile_limit
         if len(self.entries) < max(limit, 1) or self._is_new_kind(max(limit, 1), args, kwargs):
             return True
-        self._tell("recompile_limit", lambda: self._limit_reached(limit, args, kwargs))
+        if self.compiler.options().fullgraph:
+            raise GraphBreakError("recompile-limit", self._limit_reached(limit, args, kwargs))
+        self._tell("recompile_limit", lambda: f"dovetail {self._limit_reached(limit, args, kwargs)}")
         return False
 
     def _limit_reached(self, limit: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         last = next((failed[0] for failed in self.reasons(args, kwargs)), "none")
         where = self.compiler.where(self.fn)
-        return (
-            f"dovetail reached recompile_limit ({limit}) for {where}; it runs eagerly where no entry fits. "
-            f"Last reason: {last}"
-        )
+        then = "" if self.compiler.options().fullgraph else "; it runs eagerly where no entry fits"
+        return f"reached recompile_limit ({limit}) for {where}{then}. Last reason: {last}"
 
     def _is_new_kind(self, limit: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Are there fewer entries than that for calls of this kind? Once there are not, evaluating guards is saved."""
@@ -333,9 +333,10 @@ class Dispatcher:
         self.full |= {seen}
         return False
 
-    def shown(self, error: Exception) -> Exception:
-        """What a call raises to the program."""
-        return error if self.compiler.verbose else shown(error)
+    def cut(self, error: Exception) -> None:
+        """Leave in the traceback of what a call raises what the program is to see."""
+        if not self.compiler.verbose:
+            cut(error)
 
     def reasons(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[list[str]]:
         """For each entry, newest first, the guards that this call fails, the first one first."""
@@ -462,7 +463,8 @@ def wrap_function(fn: Callable[..., Any], compiler: Compiler) -> Callable[..., A
                 return result
             return dispatcher.miss(args, kwargs)
         except Exception as error:
-            raise dispatcher.shown(error)
+            dispatcher.cut(error)
+            raise
 
     wrapped = functools.wraps(fn)(compiled)
     wrapped.__wrapped__ = fn  # type: ignore[attr-defined]

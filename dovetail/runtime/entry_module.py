@@ -38,7 +38,8 @@ class CompiledModule:
                 return result
             return dispatcher.miss(args, kwargs)
         except Exception as error:
-            raise dispatcher.shown(error)
+            dispatcher.cut(error)
+            raise
 
     __call__._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compile around us calls it as it is
 

@@ -18,8 +18,6 @@ A program that raises while it runs, and that has changed nothing, is followed b
 from __future__ import annotations
 
 import functools
-import os
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +34,7 @@ from dovetail.errors import (
     SpecializedDimension,
     Unsupported,
 )
+from dovetail.ir.callers import users_line
 from dovetail.ir.checks import OtherSizes
 from dovetail.ir.literals import error_in_words
 from dovetail.ir.recursion import NEAR, Room
@@ -62,13 +61,7 @@ class Fallback:
 
 def warn_user(message: str) -> None:
     """A warning at the line outside this package, and PyTorch's, that led here."""
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
-
-
-_OURS = (*(os.path.dirname(path) + os.sep for path in (os.path.dirname(__file__), torch.__file__)), "<dovetail")
+    warnings.warn(message, stacklevel=users_line()[2] + 1)
 
 
 def on_failure(error: Exception, call: Fallback, options: Any) -> None:

@@ -10,15 +10,13 @@ from dovetail.errors import DovetailError, GraphBreakError, InternalError, Kerne
 _OURS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<dovetail")
 
 
-def shown(error: Exception) -> Exception:
-    """`error`, its traceback cut down; of an error of ours only a mistake of ours keeps all frames."""
+def cut(error: Exception) -> None:
+    """Take our frames out of its traceback; of the errors that are ours only a mistake of ours keeps them."""
     if isinstance(error, (InternalError, KernelFault)):
-        return error
+        return
     if isinstance(error, GraphBreakError):
         error.__cause__, error.__suppress_context__ = None, True  # says the same, from within capture
-    if isinstance(error, DovetailError):
-        return error.with_traceback(None)
-    return error.with_traceback(_programs(error.__traceback__))
+    error.__traceback__ = None if isinstance(error, DovetailError) else _programs(error.__traceback__)
 
 
 def _programs(found: TracebackType | None) -> TracebackType | None:

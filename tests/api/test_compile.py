@@ -189,6 +189,15 @@ def test_recompile_limit_then_eager_with_one_warning() -> None:
     assert torch.equal(wrapped(X, 1.0), X)
 
 
+def test_recompile_limit_under_fullgraph_raises() -> None:
+    wrapped = compiled(lambda x, k: x * k, options={"recompile_limit": 2}, dynamic=False, fullgraph=True)
+    wrapped(X, 1.0), wrapped(X, 2.0)
+    for _ in range(2):
+        with pytest.raises(dovetail.GraphBreakError, match=r"\[recompile-limit\] reached recompile_limit \(2\) for"):
+            wrapped(X, 3.0)
+    assert torch.equal(wrapped(X, 2.0), X * 2)
+
+
 def test_the_entry_hit_last_is_tried_first() -> None:
     wrapped = compiled(lambda x, k: x * k, dynamic=False)
     for k in (1.0, 2.0, 3.0):

@@ -1,4 +1,4 @@
-"""What a caller sees of an error: the frames of the program, and one of Dovetail's."""
+"""What a caller sees of an error: the frames of the program."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def frames(error: Exception) -> list[str]:
 
 def test_an_error_of_the_program_has_the_programs_frames() -> None:
     for fullgraph in (False, True):
-        assert frames(raised(dovetail.compile(wrong, fullgraph=fullgraph), X)) == ["raised", "ours", "wrong"]
+        assert frames(raised(dovetail.compile(wrong, fullgraph=fullgraph), X)) == ["raised", "wrong"]
 
 
 def test_so_has_one_of_a_module() -> None:
-    assert frames(raised(dovetail.compile(Wrong()), X))[:2] == ["raised", "ours"]
+    assert frames(raised(dovetail.compile(Wrong()), X))[0] == "raised"
     assert frames(raised(dovetail.compile(Wrong()), X))[-2:] == ["forward", "wrong"]
 
 
@@ -54,12 +54,12 @@ def test_so_has_one_of_code_that_was_compiled_before() -> None:
     compiled = dovetail.compile(lambda x, i: x[i])
     compiled(X, torch.tensor([1]))
     error = raised(compiled, X, torch.tensor([7]))
-    assert type(error) is IndexError and frames(error) == ["raised", "ours", "<lambda>"]
+    assert type(error) is IndexError and frames(error) == ["raised", "<lambda>"]
 
 
 def test_a_graph_break_is_told_once_and_shortly() -> None:
     error = raised(dovetail.compile(refused, fullgraph=True), X)
-    assert isinstance(error, dovetail.GraphBreakError) and frames(error) == ["raised", "ours"]
+    assert isinstance(error, dovetail.GraphBreakError) and frames(error) == ["raised"]
     text = "".join(traceback.format_exception(error))
     assert text.count("[opaque-call]") == 1 and len(text.splitlines()) <= 15
 

@@ -26,13 +26,14 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "marking": {"errors", "ir"},
     "arrays": {"ir"},
     "options": {"errors"},
-    "config": {"errors", "options"},
+    "config": {"environment", "errors", "options"},
+    "environment": {"errors"},
     "ir": {"errors"},
     "ops": {"ir", "errors", "options"},
     **{phase: SHARED for phase in PHASES},
     # Assembling and rebuilding code objects is one craft: capture and guards emit code through the bytecode phase.
     "capture": SHARED | {"bytecode"},
-    "diagnostics": SHARED | {"codes", "config", "api", "pipeline"},
+    "diagnostics": SHARED | {"codes", "config", "environment", "api", "pipeline"},
     "interop": SHARED | {"config", "api", "pipeline"},
 }
 

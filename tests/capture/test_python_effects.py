@@ -434,8 +434,8 @@ def set_of_tensors(wrap):
 @broken
 def environment(wrap):
     import os
-    def f(x): return x, os.environ.get("DOVETAIL_TEST_VALUE", "none")
-    g = wrap(f); a = g(T); os.environ["DOVETAIL_TEST_VALUE"] = "set"; b = g(T); del os.environ["DOVETAIL_TEST_VALUE"]
+    def f(x): return x, os.environ.get("TEST_VALUE", "none")
+    g = wrap(f); a = g(T); os.environ["TEST_VALUE"] = "set"; b = g(T); del os.environ["TEST_VALUE"]
     return a, b, g(T)
 @broken
 def native_containers(wrap):

@@ -88,9 +88,9 @@ def test_tritons_own_cache_is_left_alone(tmp_path, monkeypatch):
 
 
 def test_the_environment_is_that_of_the_moment(own, monkeypatch):
-    checked = task(LINE, "assert os.environ['DOVETAIL_TEST'] == 'é' and 'HOME' not in os.environ")
+    checked = task(LINE, "assert os.environ['TEST_VALUE'] == 'é' and 'HOME' not in os.environ")
     assert own.compiled(checked) is None
-    monkeypatch.setenv("DOVETAIL_TEST", "é")
+    monkeypatch.setenv("TEST_VALUE", "é")
     monkeypatch.delenv("HOME", raising=False)
     assert own.compiled(checked) is not None
 

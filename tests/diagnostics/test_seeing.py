@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,12 @@ def test_parsing() -> None:
         logs.parse("guards,nonsense")
 
 
+def test_components() -> None:
+    assert set(logs.parse("+dynamo,+aot,+inductor")) == set(logs.NAMES)
+    assert logs.parse("dynamo,+guards")["guards"] == logging.DEBUG and "trace_bytecode" not in logs.parse("dynamo")
+    assert logs.parse("aot") == {"aot_graphs": logging.INFO, "aot_joint_graphs": logging.INFO}
+
+
 def test_set_logs_checks() -> None:
     for wrong in ({"nonsense": True}, {"guards": "loud"}):
         with pytest.raises(dovetail.InvalidArgument):
@@ -101,7 +108,7 @@ def test_a_log_switched_off_among_all(capsys: pytest.CaptureFixture[str]) -> Non
     dovetail.set_logs(all=True, guards=False)
     compiled()(X)
     shown = capsys.readouterr().err
-    assert "] graph_code" in shown and "] guards" not in shown
+    assert " graph_code: [" in shown and " guards: [" not in shown
 
 
 def test_graph_breaks_are_logged(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,8 +138,8 @@ with torch.no_grad():
 def test_environment_chooses_logs_and_dumps(tmp_path: Path) -> None:
     done = python(PROGRAM, tmp_path, DOVETAIL_LOGS="output_code,kernel_code,schedule", DOVETAIL_COMPILE_DEBUG="1")
     for kind in ("output_code", "kernel_code", "schedule"):
-        assert f"[wave #0] {kind}" in done.stderr, done.stderr[-2000:]
-    assert "] guards" not in done.stderr
+        assert f" {kind}: [wave #0]" in done.stderr, done.stderr[-2000:]
+    assert " guards: [" not in done.stderr
     (folder,) = (tmp_path / "dovetail_debug").iterdir()
     assert folder.name == "0_wave"
     kinds = [p.stem.split("_", 1)[1] for p in sorted(folder.iterdir())]
@@ -141,9 +148,49 @@ def test_environment_chooses_logs_and_dumps(tmp_path: Path) -> None:
     assert "compiled" in next(folder.glob("*_summary.txt")).read_text()
 
 
-def test_a_wrong_log_name_in_the_environment(tmp_path: Path) -> None:
-    done = python("import dovetail", tmp_path, DOVETAIL_LOGS="gards")
-    assert done.returncode != 0 and "unknown log 'gards'" in done.stderr and "output_code" in done.stderr
+def test_a_wrong_log_name_in_the_environment_is_named_and_the_others_count(tmp_path: Path) -> None:
+    done = python(PROGRAM, tmp_path, DOVETAIL_LOGS="gards,graph_code")
+    assert done.returncode == 0 and "unknown log 'gards'" in done.stderr and "output_code" in done.stderr
+    assert "torch.softmax" in done.stderr
+
+
+WRONG = {
+    "RECOMPILE_LIMT": ("4", "nothing reads the environment variable DOVETAIL_RECOMPILE_LIMT; did you mean"),
+    "ZZZ": ("", "nothing reads the environment variable DOVETAIL_ZZZ; there are DOVETAIL_RECOMPILE_LIMIT, "),
+    "RECOMPILE_LIMIT": ("four", "DOVETAIL_RECOMPILE_LIMIT takes an integer, not 'four'"),
+    "STRICT": ("maybe", "DOVETAIL_STRICT takes 1 or 0, not 'maybe'"),
+    "NUMERICS": ("fast", "DOVETAIL_NUMERICS takes 'default', 'eager', not 'fast'"),
+    "REPRO_LEVEL": ("7", "DOVETAIL_REPRO_LEVEL takes 0, 1, 2, 3, 4, not '7'"),
+    "REORDERABLE_LOGGING_FUNCTIONS": ("print", "DOVETAIL_REORDERABLE_LOGGING_FUNCTIONS takes nothing: set it in the"),
+}
+
+
+def test_a_wrong_variable_is_named_and_stops_nothing(tmp_path: Path) -> None:
+    variables = {f"DOVETAIL_{name}": value for name, (value, _) in WRONG.items()}
+    done = python("import dovetail; print(dovetail.config.recompile_limit)", tmp_path, **variables)
+    assert done.returncode == 0 and done.stdout == "8\n"
+    for _, words in WRONG.values():
+        assert words in done.stderr
+
+
+def test_help_lists_every_log(tmp_path: Path) -> None:
+    done = python("import dovetail", tmp_path, DOVETAIL_LOGS="help")
+    assert done.returncode == 0 and all(name in done.stderr for name in (*logs.NAMES, *logs.COMPONENTS))
+
+
+def test_logs_in_a_file_of_a_rank(tmp_path: Path) -> None:
+    program = PROGRAM.replace("(torch.ones(4, 8))", "(torch.ones(4, 8))\n    print('end')")
+    (tmp_path / "program.py").write_text(program)
+    done = python("import runpy; runpy.run_path('program.py')", tmp_path, DOVETAIL_LOGS="graph_code,dynamic",
+                  DOVETAIL_LOGS_OUT="log.txt", RANK="3")  # fmt: skip
+    assert done.stdout == "end\n" and done.stderr == ""
+    head = r"\d\d:\d\d:\d\d\.\d{3} \[rank3\] program.py:3 graph_code: \[wave #0\]\n"
+    assert re.match(head, (tmp_path / "log.txt").read_text())
+
+
+def test_a_file_that_cannot_be_written_to(tmp_path: Path) -> None:
+    done = python(PROGRAM, tmp_path, DOVETAIL_LOGS="graph_code", DOVETAIL_LOGS_OUT="no/such/folder")
+    assert done.returncode == 0 and "cannot be written to" in done.stderr and "graph_code: [wave #0]" in done.stderr
 
 
 def test_a_failed_compilation_is_dumped(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ A pass lays out the convolution's images with the channels last, which nothing t
 sample come out of a convolution with an identity as its weight, and then through slices, permutations, expansions,
 flattened and divided dimensions; so their values are exact, and their strides are whatever such programs give.
 Outputs, their strides and gradients are compared with eager's. A layout that is wrong may corrupt memory: programs run
-in processes of their own. With DOVETAIL_OPDB_DEVICE=cuda they run on a GPU.
+in processes of their own. With OPDB_DEVICE=cuda they run on a GPU.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Each call that the operator database and random convolutional networks make, forward and backward, is an experiment
 (`experiment.py`) in a process of its own. An operator is listed for a device if there were experiments and none found a
 fault; in sections of their own if only images with the channels last, all of them, were right, or nothing was. With
-DOVETAIL_OPDB_DEVICE=cuda the part for GPUs is made. What the fakes say of results' layouts is compared with the real
+OPDB_DEVICE=cuda the part for GPUs is made. What the fakes say of results' layouts is compared with the real
 ones along the way.
 """
 

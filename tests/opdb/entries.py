@@ -15,7 +15,7 @@ from tests.databases import load
 
 INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 HALVES = (torch.bfloat16, torch.float16)
-DEVICE = os.environ.get("DOVETAIL_OPDB_DEVICE", "cpu")  # where the samples lie; workers inherit it
+DEVICE = os.environ.get("OPDB_DEVICE", "cpu")  # where the samples lie; workers inherit it
 
 
 def database() -> list[Any]:

@@ -3,7 +3,7 @@
 Forward: every operator with a float, an integer and a half type. With `--backward`: every differentiable one, its
 outputs and gradients, with real, half and complex types. Each entry's result is a line of the output file as soon as
 it is known; entries already there are not run again (`--again` runs the failed ones). At the end a summary is printed
-and written beside it, as JSON and as a list of failures by cause. With DOVETAIL_OPDB_DEVICE=cuda the samples lie on a
+and written beside it, as JSON and as a list of failures by cause. With OPDB_DEVICE=cuda the samples lie on a
 GPU.
 """
 
