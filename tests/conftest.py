@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import tempfile
@@ -28,3 +29,12 @@ def _seeded() -> None:
         import torch
 
         torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def small_heap() -> Iterator[None]:
+    """For tests that collect garbage often: what others have left in the process is not looked through each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

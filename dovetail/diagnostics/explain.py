@@ -1,19 +1,27 @@
-"""What `dovetail.explain(fn)(*args)` reports: graphs, breaks, operators, guards and times."""
+"""What `dovetail.explain(fn)(*args)` reports: graphs, breaks, operators, guards and times.
+
+Printed, it fits one screen: what broke graphs comes first, each cause once, with what to do about it; long lists
+are counted. `details()` has every line.
+"""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch.fx
 
 from dovetail.diagnostics.events import CompileRecord
-from dovetail.diagnostics.times import stage_lines
+from dovetail.diagnostics.times import by_stage, stage_lines
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.captured import Break
 from dovetail.ir.literals import in_words
+
+#: So many of each are printed before the rest is counted.
+MOST_CAUSES, MOST_GRAPHS, MOST_SIZES, MOST_STAGES, MOST_NAMES, FEW = 5, 6, 6, 5, 6, 12
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,7 @@ class BreakReason:
 
     reason: str
     user_stack: tuple[traceback.FrameSummary, ...] = ()
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,27 +67,96 @@ class ExplainOutput:
         return stage_lines(self.records)
 
     def __str__(self) -> str:
-        lines = [
-            f"Graph Count: {self.graph_count}",
-            f"Graph Break Count: {self.graph_break_count}",
-            f"Op Count: {self.op_count}",
-            "Break Reasons:",
-        ]
+        return "\n".join([
+            *self._counts(), *self._causes(), "Ops per Graph:", *_indented(self._operators(), 2),
+            "Out Guards:", *_indented(self._guards(), 2), *self._sizes(), "Compile Times:",
+            *_indented(self._times(), 2), "Everything: print(explanation.details())",
+        ])  # fmt: skip
+
+    def details(self) -> str:
+        """All there is: every break, operator, guard, size and stage."""
+        lines = [*self._counts(), "Break Reasons:"]
         for number, cause in enumerate(self.break_reasons, 1):
-            lines += [f"  Break Reason {number}:", f"    Reason: {cause.reason}", "    User Stack:"]
-            lines += [f"      {place}" for place in cause.user_stack]
+            lines += [f"  Break Reason {number}:", *_indented(_told(cause), 4)]
         lines.append("Ops per Graph:")
         for number, ops in enumerate(self.ops_per_graph, 1):
             lines += [f"  Ops {number}:", *(f"    {op}" for op in ops)]
         lines.append("Out Guards:")
         for number, guard in enumerate(self.out_guards, 1):
             lines += [f"  Guard {number}:", *(f"    {line}" for line in guard_lines(guard))]
-        if self.sizes:
-            lines.append("Symbolic Sizes:")
-        for number, text in enumerate(self.sizes, 1):
-            lines += [f"  Graph {number}:", *(f"    {line}" for line in text.splitlines())]
-        lines += ["Compile Times:", *(f"  {line}" for line in self.compile_times.splitlines())]
+        lines += [*self._sizes(None), "Compile Times:", *_indented(self.compile_times.splitlines(), 2)]
         return "\n".join(lines)
+
+    def _counts(self) -> list[str]:
+        return [
+            f"Graph Count: {self.graph_count}", f"Graph Break Count: {self.graph_break_count}",
+            f"Op Count: {self.op_count}",
+        ]  # fmt: skip
+
+    def _causes(self) -> Iterator[str]:
+        """Each cause once, the most frequent first."""
+        yield "Break Reasons:"
+        places = [(c.reason, tuple((p.filename, p.lineno) for p in c.user_stack)) for c in self.break_reasons]
+        found = dict(zip(places, self.break_reasons))
+        times = Counter(places).most_common()
+        for number, (place, count) in enumerate(times[:MOST_CAUSES], 1):
+            yield f"  Break Reason {number}:" + (f" {count} times" if count > 1 else "")
+            yield from _indented(_told(found[place], innermost=True), 4)
+        if len(times) > MOST_CAUSES:
+            yield f"  and {len(times) - MOST_CAUSES} more"
+
+    def _operators(self) -> Iterator[str]:
+        whole = self.op_count <= FEW
+        for number, ops in enumerate(self.ops_per_graph[:MOST_GRAPHS], 1):
+            yield f"Ops {number}:" + ("" if whole else f" {len(ops)}: {_tally(map(_name, ops))}")
+            yield from (f"  {op}" for op in ops if whole)
+        if self.graph_count > MOST_GRAPHS:
+            yield f"and {self.graph_count - MOST_GRAPHS} graphs more"
+
+    def _guards(self) -> list[str]:
+        return [f"{len(self.out_guards)}: {_tally(guard.kind.name for guard in self.out_guards)}"]
+
+    def _sizes(self, most: int | None = MOST_SIZES) -> Iterator[str]:
+        if not self.sizes:
+            return
+        yield "Symbolic Sizes:"
+        for number, text in enumerate(self.sizes, 1):
+            lines = text.splitlines()
+            yield f"  Graph {number}:"
+            yield from _indented(lines[:most], 4)
+            if most is not None and len(lines) > most:
+                yield f"    and {len(lines) - most} lines more"
+
+    def _times(self) -> list[str]:
+        total = sum(record.seconds for record in self.records)
+        stages = sorted(by_stage(self.records).items(), key=lambda item: -sum(item[1]))
+        longest = ", ".join(f"{name} {sum(runs):.2f}" for name, runs in stages[:MOST_STAGES])
+        return [f"{total:.2f} s in {_count(len(self.records), 'compilation')}: {longest}"]
+
+
+def _told(cause: BreakReason, innermost: bool = False) -> list[str]:
+    remedy = [f"What to do: {cause.remedy}"] if cause.remedy else []
+    stack = cause.user_stack[-1:] if innermost else cause.user_stack
+    return [f"Reason: {cause.reason}", *remedy, "User Stack:", *(f"  {place}" for place in stack)]
+
+
+def _tally(names: Iterable[str]) -> str:
+    """`linear 6, add 4, ...`: the most frequent first."""
+    found = Counter(names).most_common()
+    more = f", and {_count(len(found) - MOST_NAMES, 'other kind')}" if len(found) > MOST_NAMES else ""
+    return ", ".join(f"{name} {count}" for name, count in found[:MOST_NAMES]) + more if found else "none"
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number} {of}" + ("" if number == 1 else "s")
+
+
+def _name(target: Any) -> str:
+    return getattr(target, "__name__", str(target))
+
+
+def _indented(lines: Iterable[str], by: int) -> list[str]:
+    return [" " * by + line for line in lines]
 
 
 def operators(graph: torch.fx.GraphModule) -> list[Any]:
@@ -111,9 +189,9 @@ def _reason(found: Unsupported | Break) -> str:
 def explain_records(records: Sequence[CompileRecord], failures: Sequence[Unsupported]) -> ExplainOutput:
     """What the compilations of one run amount to."""
     captured = [r.captured for r in records if r.captured is not None]
-    reasons = [BreakReason(_reason(e), summaries(e.stack)) for e in failures]
+    reasons = [BreakReason(_reason(e), summaries(e.stack), e.remedy) for e in failures]
     for one in captured:
-        reasons += [BreakReason(_reason(b), summaries(b.stack)) for b in one.breaks]
+        reasons += [BreakReason(_reason(b), summaries(b.stack), b.remedy) for b in one.breaks]
     guards = tuple(g for one in captured for g in one.guards)
     graphs = tuple(one.graph for one in captured if computes(one.graph))
     return ExplainOutput(graphs, tuple(reasons), guards, tuple(records), tuple(r.sizes for r in records if r.sizes))

@@ -226,9 +226,30 @@ def test_explain_has_the_documented_layout() -> None:
     heads = [line for line in str(answer).splitlines() if not line.startswith(" ")]
     assert heads == [
         "Graph Count: 1", "Graph Break Count: 0", "Op Count: 2", "Break Reasons:", "Ops per Graph:",
-        "Out Guards:", "Compile Times:",
+        "Out Guards:", "Compile Times:", "Everything: print(explanation.details())",
     ]  # fmt: skip
-    assert "Name: 'x'" in str(answer) and "capture" in answer.compile_times
+    assert "Name: 'x'" in answer.details() and "capture" in answer.compile_times
+
+
+def test_explain_of_a_layer_fits_one_screen() -> None:
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    answer = dovetail.explain(layer)(torch.randn(2, 5, 16))
+    text = str(answer)
+    assert len(text.splitlines()) <= 24 and max(map(len, text.splitlines())) <= 160
+    assert re.search(rf"Ops 1: {answer.op_count}: \w+ \d+, ", text) and f"{len(answer.out_guards)}: " in text
+    assert len(answer.details().splitlines()) > 5 * len(answer.out_guards)
+
+
+def test_explain_tells_a_cause_once_with_its_remedy() -> None:
+    def reads(x):
+        for _ in range(3):
+            x = x + len(open(os.devnull).read())
+        return x
+
+    answer = dovetail.explain(reads)(X)
+    text = str(answer)
+    assert answer.graph_break_count == 4 and "Break Reason 1: 2 times" in text and "Break Reason 4" not in text
+    assert text.count("What to do: ") == 3 and "Break Reason 4" in answer.details()
 
 
 def test_explain_of_what_cannot_be_captured() -> None:

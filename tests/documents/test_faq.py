@@ -106,8 +106,9 @@ def test_explain_toy_example_as_printed() -> None:
     text = str(explanation)
     assert text.startswith("Graph Count: 3\nGraph Break Count: 2\nOp Count: 5\nBreak Reasons:\n  Break Reason 1:\n")
     place = rf"      <FrameSummary file {re.escape(__file__)}, line \d+ in toy_example>\n"
-    assert re.search(rf"    Reason: .*\n    User Stack:\n{place}  Break Reason 2:\n", text)
-    assert re.search(r"\nOps per Graph:\n  Ops 1:\n    .*\n(.*\n)+Out Guards:\n  Guard 1:\n    Name: ", text)
+    assert re.search(rf"    Reason: .*\n    What to do: .*\n    User Stack:\n{place}  Break Reason 2:\n", text)
+    assert re.search(r"\nOps per Graph:\n  Ops 1:\n    .*\n(.*\n)+Out Guards:\n  \d+: ", text)
+    assert re.search(r"\nOut Guards:\n  Guard 1:\n    Name: ", explanation.details())
 
 
 def test_explain_toy_example_where_the_branch_is_taken() -> None:

@@ -6,12 +6,15 @@ import gc
 import linecache
 import weakref
 
+import pytest
 import torch
 
 import dovetail
 from dovetail.codegen.cpu import kernel
 from dovetail.runtime.cpu import loading
 from tests.e2e.growth import distinct, functions_and_resets
+
+pytestmark = pytest.mark.usefixtures("small_heap")
 
 
 def test_a_reset_leaves_nothing_of_functions_that_are_gone():

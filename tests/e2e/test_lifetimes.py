@@ -12,6 +12,8 @@ import torch
 
 import dovetail
 
+pytestmark = pytest.mark.usefixtures("small_heap")
+
 X = torch.randn(3)
 log: list[str] = []
 

@@ -14,6 +14,8 @@ import dovetail
 from dovetail.guards import bulk
 from dovetail.guards.layout import discover
 
+pytestmark = pytest.mark.usefixtures("small_heap")
+
 X = torch.randn(3, 4)
 
 
