@@ -101,6 +101,14 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Use strings or integers as keys.",
             "state = self.state[parameter]",
         ),
+        "chosen-tensor": Code(
+            "needs to know which tensor min() or max() gave",
+            "The graph computes with a copy of the smaller or greater one and gives the tensor itself to the caller. "
+            "The copy is another object with other memory, and would pass gradients on to both: what would show that "
+            "ends the graph, and what follows has the tensor.",
+            "Use torch.minimum or torch.maximum.",
+            "low = min(x.sum(), y.sum())\nlow.add_(1)",
+        ),
         "tensor-index": Code(
             "indexes a Python sequence with a tensor",
             "The position is a value of a tensor, known only after the graph has run.",

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
+from dovetail.capture.choosing import refuse_change
 from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue
@@ -135,6 +136,7 @@ def renewed(s: Any, text: Callable[[Source], str]) -> list[str]:
 
 def rely_on_no_view(s: Any, value: TensorValue) -> None:
     """PyTorch refuses to cut a view from what it is a view of; the fake of a view from outside is none."""
+    refuse_change(s, value)
     if value.origin is not None and value.origin._is_view() and value.fake.requires_grad:
         _history(s, "has")
 

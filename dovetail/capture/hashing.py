@@ -16,7 +16,7 @@ from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
 from dovetail.capture.values.containers import SetValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import ChosenTensor, TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Bound
 
@@ -58,6 +58,8 @@ def full_name(cls: type) -> str:
 
 
 def _identity(s: Any, value: Value) -> Any:
+    if isinstance(value, ChosenTensor):
+        s.refuse_choice("uses a tensor as a key")
     if value.source is not None and is_object(value):
         s.keyed[id(value)] = value
     return value.key()

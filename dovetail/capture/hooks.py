@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
+from dovetail.capture.choosing import refuse_change
 from dovetail.capture.marked import native
 from dovetail.capture.values.base import NotNative, Value
 from dovetail.capture.values.callables import FunctionValue
@@ -34,6 +35,7 @@ class Handle(Value):
 def register(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Of a tensor from outside the hook would stay: the graph ends there."""
     hook = args[0] if args else kwargs.get("hook")
+    refuse_change(s, value)
     if value.origin is not None or not isinstance(hook, FunctionValue) or s.graph is not s.root:
         return s.unsupported(
             "graph-argument", "a hook is registered on a tensor from outside, or it is no function",

@@ -21,15 +21,7 @@ from dovetail.capture.aliasing import rely_on_difference, same_number, same_vary
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import contain, decide, equate, measure, operate, operate_in_place, outlast
 from dovetail.capture.values.array import NumberValue
-from dovetail.capture.values.base import (
-    MISSING,
-    NONE,
-    Const,
-    NotNative,
-    Value,
-    boolean,
-    is_singleton,
-)
+from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Value, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import (
     DictValue,
@@ -43,7 +35,7 @@ from dovetail.capture.values.containers import (
 from dovetail.capture.values.descriptors import borrowed
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.scalar import GraphNumber, TensorNumber
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import ChosenTensor, TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import LENGTH, Computed
@@ -303,6 +295,8 @@ def same(s: Any, left: Value, right: Value) -> bool:
         if left.source is not None and right.source is not None:  # a tuple or slice is a value for each path
             s.guard(left.source, GuardKind.ALIAS, right.source)
             return True
+    if ChosenTensor in (type(left), type(right)) and isinstance(left, TensorValue) and isinstance(right, TensorValue):
+        s.refuse_choice("asks which tensor it is")
     rely_on_difference(s, left, right)
     return False
 

@@ -52,7 +52,7 @@ from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.late import LateText, Snapshot
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue
 from dovetail.capture.values.scalar import Claim, GraphNumber, TensorNumber
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import ChosenTensor, TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import Continuation
@@ -160,6 +160,10 @@ class Rebuilder:
         text = self._remember(value, text)
         self.attributes(value, text)
         return text
+
+    def chosen(self, value: ChosenTensor) -> str:
+        yes, condition, no = (self.expr(part) for part in (value.yes, value.condition, value.no))
+        return self.start(value, f"{yes} if {condition} else {no}")
 
     def number(self, value: GraphNumber) -> str:
         index = self._output_index.get(value.node)
@@ -500,6 +504,7 @@ MAKERS[weakref.ref] = _reference
 BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     Const: Rebuilder.const,
     ArrayValue: rebuild_array,
+    ChosenTensor: Rebuilder.chosen,
     TensorValue: Rebuilder.tensor,
     GraphNumber: Rebuilder.number,
     Claim: Rebuilder.claim,

@@ -17,6 +17,7 @@ from dovetail.capture import (
     attributes,
     calls,
     changing,
+    choosing,
     classes,
     hashing,
     inputs,
@@ -81,12 +82,12 @@ class Session:
         self.namespaces: dict[int, Any] = {}  # the id of an object's own dictionary → its value
         self.keep: list[Any] = []
         self.by_fake: dict[int, Value] = {}
+        self.chosen: list[Any] = []  # tensors of which only the graph knows which they are; see choosing.py
         self.arrays: dict[int, Value] = {}  # by the identity of what stands for them
         self.frames: list[Any] = []
         self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
         self.effects, self.cached = Effects(), CachedResults()
-        self.overrides = Overrides()
-        self.gradients = Gradients()
+        self.overrides, self.gradients = Overrides(), Gradients()
         self.compiling, self.growing = Compiling(), Growing()
         self.fakes: Any = None  # the FakeMode that operators run under
         self.drawn = 0  # of its draws, those that belong to recorded nodes
@@ -332,6 +333,7 @@ class Session:
     late_number = late.number
     array_get_attr = arrays.array_get_attr
     tensor_result = tensors.tensor_result
+    refuse_choice = choosing.refuse
 
 
 def _one_step(module: str) -> bool:

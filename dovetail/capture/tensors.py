@@ -22,6 +22,7 @@ from torch._library.utils import can_generate_trivial_fake_impl
 from torch.utils import _pytree as pytree
 
 from dovetail.capture import (
+    choosing,
     counters,
     grads,
     graphnumbers,
@@ -242,7 +243,10 @@ def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, 
         s.cached.wrote(changed)
     else:
         grads.note_views(s, node, result, [fake for fake, _ in versions])
-    return tensor_result(s, node, result)
+    made = tensor_result(s, node, result)
+    if s.chosen:
+        choosing.check(s, node, [fake for fake, _ in versions], changed)
+    return made
 
 
 def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:

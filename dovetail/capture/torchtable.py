@@ -147,4 +147,9 @@ def _without_prefix(name: str) -> str:
 def storage_of(node: torch.fx.Node) -> int:
     """Equal for nodes whose tensors share memory; 0 of what is no tensor."""
     fake = node.meta.get("fake")
-    return id(getattr(fake, "owner", fake)) if isinstance(fake, torch.Tensor) else 0
+    return id(owner(fake)) if isinstance(fake, torch.Tensor) else 0
+
+
+def owner(fake: Any) -> Any:
+    """The fake tensor that the memory was made for."""
+    return getattr(fake, "owner", fake)

@@ -198,6 +198,12 @@ def _contains(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
     return plain(frame, f"{item} {'not in' if i.arg else 'in'} {container}")
 
 
+@step("IS_OP")
+def _is(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    left, right = texts(rebuilder, take(stack, 2))
+    return plain(frame, f"{left} {'is not' if i.arg else 'is'} {right}")
+
+
 @step("BINARY_SLICE")
 def _binary_slice(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
     container, start, stop = texts(rebuilder, take(stack, 3))
@@ -324,6 +330,12 @@ def _store_slice(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 def _build_set(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
     items = ", ".join(texts(rebuilder, take(stack, i.arg)))
     return plain(frame, f"{{{items or '*()'}}}")
+
+
+@step("BUILD_MAP")
+def _build_map(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    flat = texts(rebuilder, take(stack, 2 * i.arg))
+    return plain(frame, f"{{{', '.join(map('{}: {}'.format, flat[::2], flat[1::2]))}}}")
 
 
 # ---------------------------------------------------------------- branches

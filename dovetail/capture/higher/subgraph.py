@@ -35,6 +35,8 @@ class Region:
 
     def __enter__(self) -> Region:
         s = self.s
+        if any(chosen.fake.requires_grad for chosen in s.chosen):
+            s.refuse_choice("computes gradients through a function beside a tensor")
         self.outer = s.graph, s.subgraphs
         self.grad_mode = torch.is_grad_enabled()
         s.graph, s.subgraphs = self.nodes, self.modules

@@ -24,7 +24,6 @@ from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
 from dovetail.capture.operators import NO_INTEGER, as_index
 from dovetail.capture.scope import trusted
-from dovetail.capture.sizes import is_late_size
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import (
     ClassValue,
@@ -43,8 +42,8 @@ from dovetail.capture.values.containers import (
 )
 from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, IteratorValue, Mapping, Zipping
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
-from dovetail.capture.values.scalar import ScalarValue, TensorNumber
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.scalar import ScalarValue
+from dovetail.capture.values.tensor import ChosenTensor, TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed
 
@@ -150,6 +149,8 @@ def has_call(s: Any, value: Value) -> bool:
 @known(id)
 def _id(s: Any, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
+    if isinstance(value, ChosenTensor):
+        s.refuse_choice("asks for the id of a tensor")
     if isinstance(value, TensorValue) and value.origin is not None and value.source is not None:
         return ScalarValue(s, id(value.origin), Computed("id({})", (value.source,)), True)
     real = getattr(value, "real", MISSING)
@@ -477,59 +478,6 @@ def _sum(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 def _plain_number(value: Value) -> bool:
     return isinstance(value, Const) and value.cls in (int, float, bool)
-
-
-def _extreme(sign: str, name: str) -> Any:
-    def choose(s: Any, args: Args, kwargs: Kwargs) -> Value:
-        items = list(args) if len(args) > 1 else s.unpack(args[0])
-        if not items:
-            return kwargs.get("default") or s.throw(ValueError, f"{name}() arg is an empty sequence")
-        key = kwargs.get("key", NONE)
-        plain = isinstance(key, Const)
-        kinds = {v.cls if isinstance(v, (Const, TensorNumber)) or is_late_size(v) else None for v in items}
-        free = any(scalars.varies(v) or is_late_size(v) for v in items)
-        if plain and (kinds == {float} or kinds == {int} and free):
-            made = scalars.call(s, {"min": min, "max": max}[name], items) if len(items) > 1 else None
-            if made is not None:
-                return made  # whichever it is: nothing relies on the outcome
-        best, best_key = items[0], items[0] if plain else s.call(key, items[0])
-        for item in items[1:]:
-            item_key = item if plain else s.call(key, item)
-            if s.truth(s.compare(sign, item_key, best_key)):
-                best, best_key = item, item_key
-        return best
-
-    return choose
-
-
-known(min)(_extreme("<", "min"))
-known(max)(_extreme(">", "max"))
-
-
-@known(sorted)
-def _sorted(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue(sort_values(s, s.unpack(args[0]), kwargs))
-
-
-def sort_values(s: Any, items: Args, kwargs: Kwargs) -> Args:
-    """`items` in order; stable, as Python's sort."""
-    key = kwargs.get("key", NONE)
-    keys = items if isinstance(key, Const) else [s.call(key, item) for item in items]
-    reverse = "reverse" in kwargs and s.truth(kwargs["reverse"])
-    order = sorted(range(len(items)), key=lambda k: _Ordered(s, keys[k]), reverse=reverse)
-    return [items[k] for k in order]
-
-
-class _Ordered:
-    """Compares two values by traced `<`."""
-
-    __slots__ = ("s", "value")
-
-    def __init__(self, s: Any, value: Value) -> None:
-        self.s, self.value = s, value
-
-    def __lt__(self, other: _Ordered) -> bool:
-        return self.s.truth(self.s.compare("<", self.value, other.value))
 
 
 # ---------------------------------------------------------------- generators

@@ -14,7 +14,7 @@ import torch
 from dovetail.capture import indexed, scalars
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.iteration import backwards, each
-from dovetail.capture.known.builtins import sort_values
+from dovetail.capture.known.ordering import sort_values
 from dovetail.capture.known.table import KNOWN, known, methods
 from dovetail.capture.operators import (
     COMPARE,

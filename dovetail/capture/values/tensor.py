@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.capture.values.base import NotNative
+from dovetail.capture.values.base import MISSING, NotNative, Value
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir.source import Source
 from dovetail.ops.fake.wrapped import CODE, is_wrapper
@@ -47,6 +47,28 @@ class TensorValue(ObjectValue):
                 CODE, f"the code changes {name!r} of a {self.cls.__name__}, which its __torch_dispatch__ may look at",
                 "Change it outside the compiled function.",
             )  # fmt: skip
+
+
+class ChosenTensor(TensorValue):
+    """`yes if condition else no`; its node is a copy of it. See `capture/choosing.py`."""
+
+    __slots__ = ("condition", "yes", "no")
+
+    def __init__(self, copy: TensorValue, condition: TensorValue, yes: TensorValue, no: TensorValue) -> None:
+        super().__init__(copy.node, copy.fake, yes.cls)
+        self.condition, self.yes, self.no = condition, yes, no
+
+    def get_attr(self, s: Any, name: str) -> Any:
+        if name in OF_ONE_TENSOR or s.static(self.cls, name) is MISSING:
+            s.refuse_choice(f"reads {name!r} of a tensor")
+        return super().get_attr(s, name)
+
+    def set_instance_attr(self, s: Any, name: str, value: Value) -> None:
+        s.refuse_choice(f"stores {name!r} on a tensor")
+
+
+#: Attributes that tensors have which are alike in everything else.
+OF_ONE_TENSOR = frozenset(("grad", "grad_fn", "is_leaf", "output_nr"))
 
 
 class LateTensor(TensorValue):
