@@ -130,10 +130,11 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "loss = model(x).sum()\ndovetail.graph_break()\nloss.backward()",
         ),
         "lazy-module": Code(
-            "calls a module that gets its shape from the first input",
-            "Its parameters do not exist yet.",
+            "calls a module that gets its parameters from the first input",
+            "They are made before the graph, as eager makes them. That would show where random numbers are drawn or "
+            "something is changed before the call, or where the parameters depend on values that the graph computes.",
             "Call the model once before it is compiled.",
-            "layer = torch.nn.LazyLinear(3)",
+            "layer = torch.nn.LazyLinear(3)\nlayer(torch.nn.functional.dropout(x))",
         ),
         "nested-data": Code(
             "makes a tensor that requires grad from a list of tensors",

@@ -26,6 +26,7 @@ from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.higher import all as _higher
 from dovetail.capture.higher.backward import Opaque
 from dovetail.capture.known import all as _known
+from dovetail.capture.lazymodules import Initialized
 from dovetail.capture.loading import Loading
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.offsets import forget_offsets
@@ -163,6 +164,8 @@ def _capture(
             aside.growing |= found.found
         except Opaque as found:
             aside.opaque.add(found.cls)
+        except Initialized:
+            pass
         except Unsupported as error:
             told = aside.compiling.asked and aside.compiling.answer
             if error.code != "user-exception" or not told or stop > 0:

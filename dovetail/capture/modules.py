@@ -9,6 +9,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from dovetail.capture.awaited import of_forward, of_method
+from dovetail.capture.lazymodules import initialize
 from dovetail.capture.trust import foreign
 from dovetail.capture.values.base import Value
 from dovetail.capture.values.containers import DictValue
@@ -59,6 +60,7 @@ def call_module(s: Any, value: ModuleValue, args: list[Value], kwargs: dict[str,
     """
     if scripted(value.cls):
         s.unsupported("script-code", f"{value.describe()} is a ScriptModule: it does not run as Python", SCRIPT_REMEDY)
+    initialize(s, value, args, kwargs)
     method = s.static(value.cls, "__call__")
     if method is PLAIN_CALL:
         if not _hooked(s, value) and not foreign(s.static(value.cls, "_call_impl")):

@@ -170,7 +170,6 @@ WHOLE = {
 
 BREAKS = {
     "script-code": lambda m: object.__setattr__(m, "made", torch.jit.script(nn.Linear(4, 4))),
-    "lazy-module": lambda m: setattr(m, "made", nn.LazyLinear(5)),
 }
 
 
@@ -183,14 +182,6 @@ def test_whole(name):
 @pytest.mark.parametrize("code", BREAKS)
 def test_breaks(code):
     breaks(code, lambda m, x: m.made(x) * 2, lambda: Model(None, BREAKS[code]), x)
-
-
-def test_a_lazy_module_is_one_graph_after_its_first_call():
-    model = nn.Sequential(nn.LazyLinear(5), nn.ReLU())
-    compiled = dovetail.compile(model, backend="eager")
-    compiled(torch.ones(2, 4))
-    assert dovetail.explain(model)(torch.ones(2, 4)).graph_count == 1
-    assert torch.equal(compiled(torch.ones(2, 4)), model(torch.ones(2, 4)))
 
 
 LEAVES = ("parameter made", "parameter of data", "module made", "requires_grad_", "register_parameter", "deepcopy")
