@@ -7,6 +7,7 @@ Argument checking and wiring only. A compilation is in `request.py`, the compile
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
@@ -45,6 +46,7 @@ from dovetail.interop.backends import (
     register_backend,
     set_default_backend,
 )
+from dovetail.ir import marks
 from dovetail.ir.marks import original_of
 from dovetail.options import checked_mode, checked_options
 from dovetail.request import Request
@@ -82,16 +84,33 @@ def compile(
     A compiled module is an instance of the model's class and shares its state. Nothing is compiled before the
     first call. Raises InvalidArgument for arguments that make no sense, with the valid ones listed.
     """
-    request = Request(
+    request = _request(fullgraph, dynamic, backend, mode, options)
+    if model is None:
+        return lambda fn: fn if disable else _compile(fn, request)
+    return model if disable else _compile(model, request)
+
+
+def _request(
+    fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: str | None = None,
+    options: Mapping[str, Any] | None = None, disable: bool = False,
+) -> Request:  # fmt: skip
+    return Request(
         _flag("fullgraph", fullgraph),
         _dynamic(dynamic),
         _backend(backend),
         checked_mode(mode, options),
         checked_options(options),
     )
+
+
+def _compiled_inside(model: Any, disable: bool) -> Any:
+    """What compiled code traces in the place of `compile`."""
     if model is None:
-        return lambda fn: fn if disable else _compile(fn, request)
-    return model if disable else _compile(model, request)
+        return lambda fn: _compiled_inside(fn, disable)
+    return model if disable else functools.wraps(model)(lambda *args, **kwargs: model(*args, **kwargs))
+
+
+marks.put(compile, marks.Mark.COMPILE, (_request, _compiled_inside))
 
 
 def _compile(model: Any, request: Request) -> Any:

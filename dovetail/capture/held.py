@@ -9,13 +9,16 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from dovetail.capture.values.base import MISSING
 from dovetail.capture.values.callables import CellValue, MethodValue
 from dovetail.capture.values.containers import DictValue, SequenceValue
 from dovetail.capture.values.objects import ObjectValue
 
 
 def held(s: Any, target: Any) -> bool:
-    """Does a running frame reach `target` through what is known to hold it?"""
+    """Is it from outside, or does a running frame reach it through what is known to hold it?"""
+    if getattr(target, "real", MISSING) is not MISSING or getattr(target, "origin", None) is not None:
+        return True
     waiting = [v for f in s.frames for v in (*f.locals.values(), *f.stack_)]
     seen: set[int] = set()
     while waiting:

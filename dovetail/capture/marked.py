@@ -13,8 +13,8 @@ from typing import Any
 from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.capture.comptime import ComptimeContext
-from dovetail.capture.values.base import FALSE, MISSING, NONE, NotNative, Value
-from dovetail.capture.values.callables import FunctionValue, KnownValue
+from dovetail.capture.values.base import FALSE, MISSING, NONE, NotNative, Value, boolean
+from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ObjectValue
@@ -148,6 +148,23 @@ def _comptime(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) ->
     return NONE
 
 
+def _compile(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    """`compile(f)` inside: a function that calls f, and is traced where it is called."""
+    check, calling = detail
+    model, options = args[0] if args else kwargs.get("model", NONE), {k: v for k, v in kwargs.items() if k != "model"}
+    try:
+        native_options = {k: v.native() for k, v in options.items()}
+    except NotNative:
+        return _outside(s, function, args, kwargs, detail)
+    if len(args) > 1 or not (model is NONE or isinstance(model, (FunctionValue, MethodValue, KnownValue))):
+        return _outside(s, function, args, kwargs, detail)
+    try:
+        check(**native_options)
+    except Exception as error:  # eager raises it at this call
+        return s.throw_native(error)
+    return s.call(s.wrap(calling, None), model, boolean(native_options.get("disable", False)))
+
+
 def native(function: FunctionValue) -> Any:
     """The function itself; one made inside is made for real, if its cells hold native values. Raises NotNative."""
     if function.real is not MISSING:
@@ -176,6 +193,7 @@ HANDLERS: dict[Mark, Handler] = {
     Mark.OUTSIDE: _outside,
     Mark.DECORATE: _decorate,
     Mark.COMPTIME: _comptime,
+    Mark.COMPILE: _compile,
     Mark.NOTHING: _nothing,
     Mark.STRICT_ENTER: _strict_enter,
     Mark.STRICT_EXIT: _strict_exit,

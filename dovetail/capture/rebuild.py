@@ -494,7 +494,7 @@ MAKERS[torch.inference_mode] = _inference_mode
 def _reference(rebuilder: Rebuilder, value: ObjectValue) -> str:
     """Where the graph breaks, the residual must not keep alive what nothing else holds."""
     target = value.attrs["target"]
-    if rebuilder.s.frames and getattr(target, "real", MISSING) is MISSING and not held(rebuilder.s, target):
+    if rebuilder.s.frames and not held(rebuilder.s, target):
         rebuilder.s.unsupported("weak-reference", f"whether {target.describe()} is still alive cannot be told")
     return rebuilder.start(value, f"{rebuilder.known(value.cls)}({rebuilder.expr(value.attrs['target'])})")
 

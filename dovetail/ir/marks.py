@@ -30,6 +30,7 @@ class Mark(enum.Enum):
     OUTSIDE = "a switch of the compiler, called between graphs; no detail"
     DECORATE = "a decorator that marks; no detail"
     COMPTIME = "its argument is called while capturing; no detail"
+    COMPILE = "compiles a function, which is traced anyway; (checks the arguments, makes what is traced instead)"
     NOTHING = "has no effect on compiled code and gives None; no detail"
     STRICT_ENTER = "enters error_on_graph_break; no detail"
     STRICT_EXIT = "leaves error_on_graph_break; no detail"

@@ -1,4 +1,4 @@
-"""Tensors from Python data, and element types by name."""
+"""Tensors from Python data, PyTorch's named tuples, and element types by name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 import torch
+import torch.return_types
 
 from dovetail.capture.known.table import known
 from dovetail.capture.scalars import varies
@@ -118,6 +119,30 @@ def _dtype(leaf: Value) -> torch.dtype:
     if isinstance(leaf, TensorValue):
         return leaf.fake.dtype
     return torch.tensor(leaf.cls(0) if _computed(leaf) else leaf.native(), device="meta").dtype
+
+
+# ---------------------------------------------------------------- named tuples
+
+
+def _named_tuple(cls: Any) -> None:
+    @known(cls)
+    def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        items = s.unpack(args[0] if args else kwargs["sequence"])
+        if len(items) != cls.n_sequence_fields or len(args) + len(kwargs) > 1:
+            try:
+                cls([None] * len(items), *(a.native() for a in args[1:]))
+            except (TypeError, RuntimeError) as error:
+                return s.throw_native(error)  # type: ignore[no-any-return]
+            return s.unsupported("native-object", f"{cls.__name__} objects are made of other items", "Make it outside.")  # type: ignore[no-any-return]
+        return TupleValue(items, cls)
+
+
+for _cls in vars(torch.return_types).values():
+    if isinstance(_cls, type) and issubclass(_cls, tuple):
+        _named_tuple(_cls)
+
+
+# ---------------------------------------------------------------- element types
 
 
 #: PyTorch's old names of tensor classes and the types of their elements.

@@ -285,7 +285,8 @@ known(threading.get_ident)(
 def _weak_reference(s: Any, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
     inside = getattr(target, "real", MISSING) is MISSING
-    if inside and (type(target) is not ObjectValue or not target.cls.__weakrefoffset__) or len(args) > 1:
+    plain = type(target) in (ObjectValue, TensorValue) and target.cls.__weakrefoffset__
+    if inside and not plain or len(args) > 1:
         s.unsupported("weak-reference", f"a weak reference to {target.describe()} is made", "Make it outside.")
     made = ObjectValue(weakref.ref)
     made.attrs["target"] = target

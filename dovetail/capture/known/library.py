@@ -339,7 +339,7 @@ COPIERS: dict[type, Any] = {
 def _dereference(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], ObjectValue):
         target: Value = args[0].attrs["target"]
-        if getattr(target, "real", MISSING) is MISSING and not held(s, target):
+        if not held(s, target):
             s.unsupported("weak-reference", f"whether {target.describe()} is still alive cannot be told")
         return target
     reference = args[0].native()

@@ -1,4 +1,4 @@
-"""Helpers of `torch.optim` that ask whether PyTorch's compiler is at work."""
+"""Helpers of `torch.optim` that ask whether PyTorch's compiler is at work, and operators on lists of tensors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 import torch.optim.optimizer as optimizer
 
 from dovetail.capture.known.table import known
+from dovetail.capture.tensornumbers import BESIDE
 from dovetail.capture.values.base import Const, Value
-from dovetail.capture.values.containers import SequenceValue
+from dovetail.capture.values.containers import ListValue, SequenceValue
 from dovetail.capture.values.tensor import TensorValue
 
 
@@ -32,6 +33,24 @@ def _with_factors(function: Any) -> Any:
 
     return call
 
+
+def _with_tensor(function: Any) -> Any:
+    """PyTorch takes the number out of a tensor without dimensions; here each tensor of the list takes the tensor."""
+
+    def call(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if len(args) == 2 and isinstance(args[0], SequenceValue) and isinstance(args[1], TensorValue) and not kwargs:
+            first, number = args[0].all(s), args[1].fake
+            plain = not number.dim() and not number.requires_grad
+            if plain and all(t.fake.dtype in BESIDE for t in (*first, args[1])):
+                args = [args[0], ListValue([s.torch_method("clone", args[1:], {})] * len(first))]  # as it is now
+        return s.torch_call(function, args, kwargs)
+
+    return call
+
+
+for _name in ("add", "sub"):  # the others take tensors
+    for _function in (getattr(torch, f"_foreach_{_name}"), getattr(torch, f"_foreach_{_name}_")):
+        known(_function)(_with_tensor(_function))
 
 for _name in ("addcdiv", "addcmul"):
     for _function in (getattr(torch, f"_foreach_{_name}"), getattr(torch, f"_foreach_{_name}_")):

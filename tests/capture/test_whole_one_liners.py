@@ -1,0 +1,53 @@
+"""Expressions that are one graph, called three times by one compiled function: results and state as in eager."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+import torch
+import torch.return_types
+
+import dovetail
+from tests.fuzz.python.observe import Walk, difference
+
+MODULES = {name: importlib.import_module(name) for name in "numpy random torch.return_types weakref".split()}
+LINES = """
+torch.return_types.max((x, x + 1))
+torch.return_types.sort(sequence=[x, x + 1]).indices
+weakref.ref(x)() + 1
+[y := x + 1, weakref.ref(y)() is y]
+weakref.ref(x)
+torch._foreach_add([x, x.double()], 1 - torch.tensor(0.5))
+torch._foreach_add_([y := x + 1, x * 2], y[0])
+torch._foreach_sub((x, x), x.sum())
+torch._foreach_div((x, x), x.sum())
+dovetail.compile(torch.sin, backend="eager")(x)
+dovetail.compile(lambda y, k=2: y * k, fullgraph=True)(x, k=3)
+[(f := dovetail.compile(backend="eager")(pair))(x), f.__name__]
+dovetail.compile(disable=True)(pair) is pair
+""".strip().splitlines()
+
+
+def pair(x):
+    return x, x + 1
+
+
+def outcome(function):
+    walk, x = Walk(), torch.tensor([1.0, 2.0])
+    walk.root("result", function(x))
+    walk.root("argument", x)
+    return walk
+
+
+def compiled(text, backend):
+    function = eval(f"lambda x: {text}", {**MODULES, **globals()})
+    return function, dovetail.compile(function, backend=backend, fullgraph=True)
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+@pytest.mark.parametrize("text", LINES)
+def test_as_in_eager(text, backend):
+    theirs, ours = compiled(text, backend)
+    for _ in range(3):
+        assert difference(outcome(ours), outcome(theirs)) is None
