@@ -522,6 +522,13 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Seed outside the compiled function.",
             "torch.manual_seed(0)",
         ),
+        "random-number": Code(
+            "uses a random number of Python or NumPy where it must be known",
+            "Such numbers are drawn in each call before the graph runs. The graph computes with them, but no branch, "
+            "size or index can depend on one.",
+            "Draw it outside the compiled function, or use torch's random numbers.",
+            "if random.random() < 0.5:\n    x = x.flip(0)",
+        ),
         "clock": Code(
             "reads the clock",
             "The time while capturing says nothing about the time of a call.",

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from dovetail.bytecode.decode import flags
-from dovetail.capture import freed, graphnumbers, late
+from dovetail.capture import drawn, freed, graphnumbers, late
 from dovetail.capture.aliasing import keyed_tensors, rely_on_separate_changes, rely_on_separate_keys
 from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
@@ -50,7 +50,7 @@ from dovetail.ir.captured import Break, Captured, GraphInput
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.late import LateGraphModule
 from dovetail.ir.literals import in_words
-from dovetail.ir.source import Arg, Bound, Cell, FromArray, object_of
+from dovetail.ir.source import Arg, Bound, Cell, Drawn, FromArray, object_of
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake import FakeMode, to_fake
 
@@ -408,14 +408,17 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
         repeated = Repeatable.NEVER  # gradients that the caller may see are let go before the graph runs
     guarded = repeated is not Repeatable.NEVER
     gone, free, restored = freed.lines(s, loading.text, [*rebuilder.lines, *ending.lines], guarded)
+    draws, put_back = drawn.lines(s, guarded)
+    s.names.update(drawn.names(s))
     if guarded:
-        first = guarded_call(first, s.header, [], Repeatable.ALWAYS, s.blocks)
-        call = guarded_call(call, s.header, restored, repeated, s.blocks)
+        first = guarded_call(first, s.header, put_back, Repeatable.ALWAYS, s.blocks)
+        call = guarded_call(call, s.header, [*restored, *put_back], repeated, s.blocks)
         s.names.update(freed.NAMES, **NOBODY)
     else:
         first, call = [], leaving_call([*first, *call], s.blocks)
     s.names.update({LEAVE: leave} if s.blocks else {})
-    body = "\n    ".join([*rebuilder.prelude, *loading.lines, *first, *free, *call, *rebuilder.lines, *ending.lines])
+    before, after = [*draws, *rebuilder.prelude, *loading.lines], [*rebuilder.lines, *ending.lines]
+    body = "\n    ".join([*before, *first, *free, *call, *after])
     residual = f"def residual({s.header}):\n    {body}\n"
     unmade = s.options.backend == "dovetail"  # which runs the graph itself only where it cannot compile it
     module = (LateGraphModule if unmade else torch.fx.GraphModule)(s.subgraphs, s.graph)
@@ -475,7 +478,7 @@ def _distinct(s: Session, inputs: tuple[Any, ...]) -> None:
     """Distinct inputs must stay distinct objects; what stands for a number is none of the user's."""
     numbers = [i for i in inputs if isinstance(i.source, FromArray) and i.source.scalar]
     tensors = [i for i in inputs if isinstance(i.fake, torch.Tensor) and i not in numbers]
-    sources = [object_of(i.source) for i in tensors if not isinstance(object_of(i.source), Bound)]
+    sources = [object_of(i.source) for i in tensors if not isinstance(object_of(i.source), Bound | Drawn)]
     sources = list(dict.fromkeys([*sources, *map(object_of, keyed_tensors(s))]))
     if len(sources) > 1:
         s.guard(sources[0], GuardKind.DISTINCT, tuple(sources[1:]))

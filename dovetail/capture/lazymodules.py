@@ -73,7 +73,7 @@ def _number(s: Any, size: Any) -> int:
 def _shown(s: Any) -> bool:
     """Has the program done anything yet that the hook would see, or draw random numbers after?"""
     changed = any(getattr(v, "real", MISSING) is not MISSING for v in s.effects.touched.values())
-    later = s.effects.globals or s.effects.calls or s.changed_state or s.variables_set or s.class_stores
+    later = s.draws or s.effects.globals or s.effects.calls or s.changed_state or s.variables_set or s.class_stores
     return changed or bool(later) or s.graph is not s.root or any(n.meta.get("random") for n in s.graph.nodes)
 
 

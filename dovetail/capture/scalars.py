@@ -19,10 +19,11 @@ from dovetail.capture.values.base import Const, LateConst, Value, boolean
 from dovetail.capture.values.scalar import Claim, GraphNumber, ScalarValue, TensorNumber
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import literal
-from dovetail.ir.source import Computed, Source
+from dovetail.ir.source import Computed, Drawn, Source
 
 NUMBERS = (int, float)
 IN_GRAPH = (GraphNumber, TensorNumber)
+EXACT = 2**53  # the integers up to here are floats
 LONGEST = 64  # operations in one expression; a longer one becomes a constant
 
 SIGNS = {
@@ -109,8 +110,17 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
     if name not in SIGNS or not (varies(left) or varies(right)) or not (_number(left) and _number(right)):
         return None
     kinds = type(left.real if varies(left) else left.value), type(right.real if varies(right) else right.value)
-    sure = name in SURE and kinds[0] is kinds[1]
+    sure = name in SURE and kinds[0] is kinds[1] or _is_sure(name, left, right)
     return _operation(s, f"({{}} {SIGNS[name]} {{}})", [left, right], sure)
+
+
+def _is_sure(name: str, left: Any, right: Any) -> bool:
+    """Do these give a float, whatever the one is that varies?"""
+    number, known = (left, right) if varies(left) else (right, left)
+    if varies(known) or not 0 < abs(known.value) <= EXACT or float not in (number.cls, known.cls):
+        return False
+    small = number.cls is float or isinstance(number.source, Drawn)
+    return small and (name in SURE or name == "truediv" and known is right)
 
 
 def unary(s: Any, name: str, value: Value) -> Value | None:
@@ -225,7 +235,7 @@ def joined(s: Any, parts: list[Value]) -> Value | None:
 
 def is_representable(s: Any, value: ScalarValue) -> bool:
     """May the graph take it? Integers must fit 64 bits, as for PyTorch; the entry relies on that."""
-    if type(value.real) is not int:
+    if type(value.real) is not int or isinstance(value.source, Drawn):
         return True
     if not -(2**63) <= value.real < 2**63:
         return False

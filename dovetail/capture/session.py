@@ -19,6 +19,7 @@ from dovetail.capture import (
     changing,
     choosing,
     classes,
+    drawn,
     hashing,
     inputs,
     iteration,
@@ -91,8 +92,7 @@ class Session:
         self.compiling, self.growing = Compiling(), Growing()
         self.fakes: Any = None  # the FakeMode that operators run under
         self.drawn = 0  # of its draws, those that belong to recorded nodes
-        self.backward_ran = False  # inside the graph
-        self.offset_read = False  # of a tensor in its storage; see offsets.py
+        self.backward_ran = self.offset_read = False  # inside the graph; of a tensor in its storage (offsets.py)
         self.scopes: dict[int, Scope] = {id(root_globals): Scope(root_globals, "")}
         self.class_stores: dict[type, Any] = {}  # what traced code stored to classes from outside
         self.made_classes: dict[type, Any] = {}  # classes that it made
@@ -101,9 +101,10 @@ class Session:
         self.private: set[int] = set()  # real objects that hold stand-ins
         self.statics: dict[tuple[type, str], Any] = {}
         self.current_exception: Value | None = None
-        self.changed_state: set[str] = set()
-        self.open_contexts: list[Any] = []
+        self.changed_state, self.open_contexts = set[str](), list[Any]()
         self.variables_set: list[Any] = []  # context variables, in order
+        self.draws: list[Any] = []  # from generators outside the graph, in order; see drawn.py
+        self.generators: dict[int, Any] = {}  # copies, by the identity of those
         self.undo: list[Any] = []  # calls that put back what capture has switched in the process
         self.names: dict[str, Any] = {}
         self.members: dict[Source, Value] = {}  # module members used as fixed inputs
@@ -126,6 +127,8 @@ class Session:
 
     def guard(self, source: Source | None, kind: GuardKind, payload: Any) -> None:
         """Rely on a fact. The same fact twice is one guard."""
+        if self.draws and source is not None:
+            drawn.refuse_reliance(self, source.expr())
         detail = _DETAILED[kind](payload) if kind in _DETAILED else None
         key = (source, kind, detail)
         if key not in self.guarded:

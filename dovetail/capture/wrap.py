@@ -561,7 +561,7 @@ WRAPPERS: dict[type, Wrapper] = {
     **dict.fromkeys((bool, type(None)), _wrap_singleton),
     **dict.fromkeys((numpy.generic, numpy.dtype), _wrap_const),
     **dict.fromkeys((numpy.float16, numpy.float32, numpy.float64), _wrap_numpy_number),
-    **dict.fromkeys((numpy.ufunc, type(numpy.any)), _wrap_known),
+    **dict.fromkeys((numpy.ufunc, type(numpy.any), type(numpy.random.Generator.normal)), _wrap_known),
     slice: _wrap_slice,
     torch._ops.OpOverload: _wrap_operator,
     torch._ops.OpOverloadPacket: _wrap_operator,

@@ -19,7 +19,7 @@ import builtins
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from dovetail.ir.literals import literal
 
@@ -317,6 +317,20 @@ class FromArray(Source):
 
     def name(self) -> str:
         return self.array.name()
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn(Source):
+    """What call number `index` of a random generator gave, which the residual makes once."""
+
+    index: int
+    PREFIX: ClassVar[str] = "_drawn"
+
+    def expr(self) -> str:
+        return f"{self.PREFIX}{self.index}"
+
+    def name(self) -> str:
+        return f"random number {self.index}"
 
 
 def path(source: Any) -> Iterator[Source]:

@@ -1,0 +1,104 @@
+"""Random numbers of Python's and NumPy's generators: drawn once in each call, in order, by one graph."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import dovetail
+from dovetail.errors import GraphBreakError
+from tests.fuzz.python.observe import Walk, difference
+
+R, STATE, GENERATOR = random.Random(3), np.random.RandomState(2), np.random.default_rng(4)
+FIRST = GENERATOR.bit_generator.state
+WHOLE = """
+x + R.random()
+[x + random.random(), random.gauss(0, 1), R.getrandbits(5), R.uniform(1, 2)]
+x * random.uniform(1, 3) / 2 - random.randint(0, 5) * 0.5
+[random.random(), x + random.random() / 2, random.random()][1]
+x.add(x, alpha=-random.random())
+torch.full((2,), random.random()) + torch.tensor(random.random()) + x
+f"{random.random():.2f}"
+[random.seed(5), x * random.random(), random.seed(a=6)]
+x + torch.from_numpy(np.random.randn(2))
+[np.random.rand(3), np.random.rand(), STATE.normal(size=(2, 2)), np.random.permutation(4)]
+GENERATOR.normal(size=2) * 2 + GENERATOR.random()
+[np.random.seed(3), x + np.random.rand(), torch.tensor(np.random.rand(2))]
+x * np.random.uniform(-1, 1) + torch.as_tensor(np.random.randint(0, 4, size=2))
+[random.random() for _ in range(3)] + [np.random.choice(5, size=2)]
+"""
+BREAKING = """
+x * 2 if random.random() < 0.5 else x + random.random()
+random.choice([x, x + 1])
+torch.ones(random.randint(1, 3))
+[1, 2][R.randint(0, 1)] + x
+[random.shuffle(items := [1, 2, 3]), items, x + 1]
+x[random.randint(0, 1)] + random.random() ** 2
+[random.random(), x.sum().item(), random.random(), np.random.rand()]
+[random.Random(3).random(), x + 1, random.random()]
+"""
+
+
+def seed():
+    random.seed(0), R.seed(1), STATE.seed(1), np.random.seed(4)
+    GENERATOR.bit_generator.state = FIRST
+
+
+def outcome(function, calls=4):
+    seed()
+    walk = Walk()
+    for k in range(calls):
+        walk.root(f"result {k}", function(torch.tensor([1.0, 2.0])))
+    generators = *map(random.Random.getstate, (random._inst, R)), STATE.get_state(), np.random.get_state()
+    walk.root("generators", repr([*generators, GENERATOR.bit_generator.state]))
+    return walk
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+@pytest.mark.parametrize("text", WHOLE.strip().splitlines())
+def test_one_graph(text, backend):
+    function = eval(f"lambda x: {text}")
+    compiled = dovetail.compile(function, backend=backend, fullgraph=True)
+    assert difference(outcome(compiled), outcome(function)) is None
+    assert len(compiled._dovetail_dispatcher.entries) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", [*BREAKING.strip().splitlines(), *WHOLE.strip().splitlines()])
+def test_each_number_is_drawn_once_where_graphs_may_break(text):
+    function = eval(f"lambda x: {text}")
+    assert difference(outcome(dovetail.compile(function, backend="eager")), outcome(function)) is None
+
+
+@pytest.mark.parametrize("text", BREAKING.strip().splitlines()[:4])
+def test_nothing_may_depend_on_them(text):
+    with pytest.raises(GraphBreakError, match="random-number"):
+        dovetail.compile(eval(f"lambda x: {text}"), backend="eager", fullgraph=True)(torch.ones(2))
+
+
+def test_a_generator_is_the_one_that_a_path_leads_to():
+    compiled = dovetail.compile(lambda x, r: x + r.random(), backend="eager", fullgraph=True)
+    for number in range(3):
+        ours, theirs = random.Random(number), random.Random(number)
+        assert torch.equal(compiled(torch.ones(2), ours), torch.ones(2) + theirs.random())
+        assert ours.getstate() == theirs.getstate()
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+def test_a_program_that_is_repeated_in_plain_python_draws_again(backend):
+    def function(x, k):
+        y = x * random.random()
+        return x[k] + y + np.random.rand()
+
+    compiled = dovetail.compile(function, backend=backend)
+    after = {}
+    for run in (compiled, function):
+        seed()
+        run(torch.ones(2), torch.tensor([0, 1]))
+        with pytest.raises(IndexError):
+            run(torch.ones(2), torch.tensor([0, 5]))
+        after[run] = random.random(), np.random.rand()
+    assert after[compiled] == after[function]
