@@ -15,6 +15,8 @@ ANYTHING = None
 MAY_IMPORT: dict[str, set[str] | None] = {
     "": {"api", "errors", "marking"},
     "api": ANYTHING,
+    "commands": ANYTHING,
+    "__main__": {"commands"},
     "request": ANYTHING,
     "entered": {"ir"},
     "frameless": {"bytecode", "ir"},

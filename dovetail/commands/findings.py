@@ -1,0 +1,193 @@
+"""What the runs of `dovetail doctor` amount to, and the screen that says so."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+#: Which stage a run adds to the one before it.
+STAGES = {
+    "capture": "capture",
+    "capture+gradients": "the graphs of PyTorch's operators and their gradients",
+    "as written": "the backend: fusion or generated code",
+    "dynamic=True": "sizes that may change",
+    "dynamic=False": "sizes as constants",
+}
+MOST = 5  # causes of each kind that are shown
+
+
+@dataclass
+class Run:
+    """One run as `rung.py` has written it down."""
+
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    gradients: list[torch.Tensor] = field(default_factory=list)
+    code: int = 0
+    failure: str = ""
+    causes: list[dict[str, Any]] = field(default_factory=list)
+    compilations: list[dict[str, Any]] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
+    memory: float = 0.0
+    before: float = 0.0
+
+    @staticmethod
+    def load(path: Path) -> Run:
+        return Run(**torch.load(path, weights_only=True))
+
+    def seconds(self) -> tuple[float, float]:
+        """Of the first calls of all functions together, and the sum of the functions' median later calls."""
+        by_name: dict[str, list[float]] = {}
+        for call in self.calls:
+            by_name.setdefault(call["name"], []).append(call["seconds"])
+        later = [statistics.median(times[len(times) // 2 :]) for times in by_name.values() if len(times) > 1]
+        return sum(times[0] for times in by_name.values()), sum(later)
+
+
+def crashed(why: str) -> Run:
+    return Run(code=1, failure=why)
+
+
+def off(want: torch.Tensor, got: torch.Tensor) -> float:
+    """The difference relative to the tensor's size; infinite for other shapes and for NaN in one of both."""
+    if want.shape != got.shape or want.dtype != got.dtype:
+        return float("inf")
+    if not want.is_floating_point() and not want.is_complex():
+        return 0.0 if torch.equal(want, got) else float("inf")
+    x, y = (t.to(torch.complex128 if t.is_complex() else torch.float64) for t in (want, got))
+    if not torch.equal(x.isnan(), y.isnan()):
+        return float("inf")
+    x, y = x.nan_to_num(), y.nan_to_num()
+    size, distance = float(x.norm()), float((x - y).norm())
+    return distance / size if size else float("inf") if distance else 0.0
+
+
+def difference(eager: Run, again: Run | None, run: Run) -> str:
+    """What differs first from eager mode by more than rounding; empty if nothing does."""
+    if len(eager.calls) != len(run.calls):
+        return f"{len(run.calls)} calls instead of {len(eager.calls)}"
+    for k, (want, got) in enumerate(zip(eager.calls, run.calls, strict=True)):
+        twin = again.calls[k] if again is not None and k < len(again.calls) else None
+        words = _call(want, got, twin, k)
+        if words:
+            return f"call {k + 1}, of {want['name']}: {words}"
+    noise = again.gradients if again is not None else []
+    words = _tensors(eager.gradients, run.gradients, noise, None, len(run.calls))
+    return f"gradients at the end: {words}" if words else ""
+
+
+def _call(want: dict[str, Any], got: dict[str, Any], twin: dict[str, Any] | None, before: int) -> str:
+    if want["error"] != got["error"]:
+        return f"raises {got['error'] or 'nothing'} instead of {want['error'] or 'nothing'}"
+    noise, exact = (twin["results"], twin["exact"]) if twin is not None else ([], None)
+    return _tensors(want["results"], got["results"], noise, exact, before)
+
+
+def _tensors(
+    want: Sequence[torch.Tensor], got: Sequence[torch.Tensor], again: Sequence[torch.Tensor],
+    exact: Sequence[torch.Tensor] | None, before: int,
+) -> str:  # fmt: skip
+    """`before` calls came before, whose rounding may have grown since."""
+    if len(want) != len(got):
+        return f"{len(got)} tensors instead of {len(want)}"
+    for k, (x, y) in enumerate(zip(want, got, strict=True)):
+        error, allowed = off(x, y), TOLERANCE.get(x.dtype, 1e-3) * min(1 + before, 10)
+        if len(again) == len(want):
+            allowed = max(allowed, 3 * off(x, again[k]))
+        if error > allowed and not _as_near(x, y, exact[k] if exact and len(exact) == len(want) else None):
+            return f"tensor {k + 1} is off by {error:.2g}" if error < float("inf") else f"tensor {k + 1} is another"
+    return ""
+
+
+def _as_near(eager: torch.Tensor, ours: torch.Tensor, exact: torch.Tensor | None) -> bool:
+    """Is ours no further from the float64 result than 3 times eager's distance?"""
+    if exact is None or exact.shape != eager.shape or not eager.is_floating_point() or eager.shape != ours.shape:
+        return False
+    return off(exact, ours.double()) <= 3 * off(exact, eager.double()) < float("inf")
+
+
+# ---------------------------------------------------------------- the screen
+
+
+def screen(console: Console, runs: Mapping[str, Run]) -> int:
+    """Print it; 1 if a compiled run is wrong or fails where eager mode does not."""
+    eager, again = runs["eager"], runs.get("eager again")
+    if eager.failure:
+        console.print(f"[red]The program fails without compiling: {escape(eager.failure)}")
+        return 1
+    if not eager.calls:
+        console.print("The program calls nothing that dovetail.compile has made: nothing to compare.")
+        return 0
+    wrong = {way: run.failure or difference(eager, again, run) for way, run in runs.items() if way in STAGES}
+    console.print(table(runs, wrong))
+    for line in verdict(wrong, eager, again):
+        console.print(line, highlight=False, soft_wrap=True)
+    for title, lines in causes(runs["as written"]).items():
+        console.print(f"\n[bold]{title}[/bold]")
+        for line in lines:
+            console.print(escape(line), highlight=False, soft_wrap=True)
+    return int(any(wrong.values()))
+
+
+def table(runs: Mapping[str, Run], wrong: Mapping[str, str]) -> Table:
+    made = Table(box=None, pad_edge=False)
+    made.add_column("", no_wrap=True)
+    for name in ("right", "builds", "breaks", "seconds", "first", "later", "MiB"):
+        made.add_column(name, justify="right", no_wrap=True)
+    eager = runs["eager"]
+    for way, run in runs.items():
+        if way not in ("eager", *STAGES):
+            continue
+        first, later = run.seconds()
+        ratio = f" ({run.seconds()[1] / eager.seconds()[1]:.2f}x)" if way != "eager" and eager.seconds()[1] else ""
+        made.add_row(
+            way, "" if way == "eager" else "[red]no" if wrong[way] else "yes",
+            str(len(run.compilations)), str(sum(c["count"] for c in run.causes)),
+            f"{sum(c['seconds'] for c in run.compilations):.1f}", f"{first:.2f}", f"{later * 1e3:.2f} ms{ratio}",
+            f"{run.memory - run.before:.0f}",
+        )  # fmt: skip
+    return made
+
+
+def verdict(wrong: Mapping[str, str], eager: Run, again: Run | None) -> Iterator[str]:
+    yield ""
+    for way, words in wrong.items():
+        if words:
+            yield f"[red]{way}: {escape(words)}"
+    first = next((way for way, words in wrong.items() if words), None)
+    if first is None:
+        yield f"[green]Right in every run: {len(eager.calls)} calls equal eager's within rounding."
+    elif all(words for way, words in list(wrong.items())[list(wrong).index(first) :]):
+        yield f"What is wrong comes from {STAGES[first]}."
+    if again is not None and (words := difference(eager, None, again)):
+        yield f"[yellow]Eager mode itself gives other results the second time: {escape(words)}"
+
+
+def causes(run: Run) -> dict[str, list[str]]:
+    """What keeps the program from being faster, each with what to do; kinds without any are left out."""
+    breaks = [
+        f"{c['count']:4}x  [{c['code']}] {c['reason']}\n{c['place']}\n       What to do: {c['remedy']}"
+        for c in run.causes
+    ]  # fmt: skip
+    anew = [c for c in run.compilations if c["reason"]]
+    again = Counter((c["function"], c["place"], c["reason"].split(" (actual")[0]) for c in anew)
+    recompiled = [f"{n:4}x  {f} ({place}): {reason}" for (f, place, reason), n in again.most_common()]
+    found = {
+        "Graph breaks, the most frequent first": breaks,
+        "Recompilations": recompiled,
+        "Not compiled": [f"       {words}" for words in dict.fromkeys(run.warned)],
+    }
+    return {title: _most(lines) for title, lines in found.items() if lines}
+
+
+def _most(lines: list[str]) -> list[str]:
+    return lines[:MOST] + ([f"  and {len(lines) - MOST} more"] if len(lines) > MOST else [])

@@ -1,0 +1,33 @@
+"""`dovetail help CODE`: the paragraph of docs/graph-breaks.md, which a wheel does not carry, from its table."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from dovetail.codes import CODES, SECTIONS
+
+
+@click.command
+@click.argument("code", required=False)
+def command(code: str | None) -> None:
+    """Explain CODE, the word in brackets that a graph break or an error begins with; without it, list all."""
+    click.echo(_list() if code is None else explanation(code.strip("[]")))
+
+
+def explanation(code: str) -> str:
+    """Raises UsageError for an unknown code, with those that it may have been meant as."""
+    if code not in CODES:
+        near = difflib.get_close_matches(code, CODES, 3, 0.5)
+        raise click.UsageError(f"there is no code {code!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+    found = CODES[code]
+    example = "\n".join(f"    {line}" for line in found.example.splitlines())
+    return f"[{code}] The code {found.title}.\n\n{found.explanation}\n\n{example}\n\nWhat to do: {found.remedy}"
+
+
+def _list() -> str:
+    blocks = []
+    for title, rows in SECTIONS.items():
+        blocks.append("\n".join([title, *(f"  {code:28} {found.title}" for code, found in rows.items())]))
+    return "\n\n".join(blocks)
