@@ -522,6 +522,13 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "Seed outside the compiled function.",
             "torch.manual_seed(0)",
         ),
+        "setting-changed": Code(
+            "computes something after it has changed a setting of PyTorch's",
+            "The setting says how operators are computed, and a graph is compiled for one: it ends, and the next one "
+            "is made for the new setting. Under fullgraph=True PyTorch runs the graph, in which the setting changes.",
+            "Change it outside the compiled function.",
+            "torch.use_deterministic_algorithms(True)\ny = x + 1",
+        ),
         "random-number": Code(
             "uses a random number of Python or NumPy where it must be known",
             "Such numbers are drawn in each call before the graph runs. The graph computes with them, but no branch, "

@@ -36,7 +36,7 @@ from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Batch, Group, Program
-from dovetail.ir.settings import AUTOCAST_DEVICES
+from dovetail.ir.settings import AUTOCAST_DEVICES, turns_settings
 from dovetail.ir.staged import Part, Ref, Staged
 from dovetail.ir.text import fusion_text, program_text
 from dovetail.ir.varying import CONSTANT, Varying
@@ -105,7 +105,8 @@ Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compil
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
-    if needs_engine(graph.graph, fakes) or takes_numbers_out(graph.graph) or has_wrappers(graph.graph):
+    as_it_is = turns_settings(graph.graph) or has_wrappers(graph.graph)
+    if as_it_is or needs_engine(graph.graph, fakes) or takes_numbers_out(graph.graph):
         return graph
     used = without_gradients(graph.graph)
     if used is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from dovetail.capture import growing
 from dovetail.capture.awaited import OPERATOR, computed_attribute
 from dovetail.capture.classstores import HEAP_TYPE, class_set_attr
 from dovetail.capture.definitions import computes_class, rely_on_class, rely_on_no_shadow
+from dovetail.capture.pymodules import pymodule_set_attr
 from dovetail.capture.trust import trusted
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, boolean
 from dovetail.capture.values.callables import (
@@ -33,11 +33,11 @@ from dovetail.capture.values.callables import (
 )
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.descriptors import Placeholder, borrowed, has_dict, kind_of
-from dovetail.capture.values.objects import ExceptionValue, Lazy, ModuleValue, ObjectValue, TracebackValue, real_dict
+from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, TracebackValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Global, Member, OwnDict, Source
+from dovetail.ir.source import Attr, Member, OwnDict
 
 FUNCTION = types.FunctionType
 MODULE_GETATTR = torch.nn.Module.__getattr__
@@ -423,55 +423,6 @@ CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
 }
 
 
-def pymodule_get_attr(s: Any, value: PyModuleValue, name: str) -> Value:
-    module = value.real
-    table = module.__dict__
-    special = MODULE_ATTRIBUTES.get((module.__name__, name))
-    if special is not None:
-        return special(s)
-    if name in table:
-        found = s.scope(table, module.__name__).load(s, name)
-        if found is not None:
-            return found
-    try:
-        real = getattr(module, name)
-    except AttributeError as error:
-        return s.throw_native(error)
-    computed = hasattr(type(module), name)  # by a property of the module's own class
-    return s.wrap(real, Attr(_module_source(value), name) if computed else None)
-
-
-def _module_source(value: PyModuleValue) -> Source:
-    name = value.real.__name__
-    return value.source or Global("modules", "sys").item(name)
-
-
-def _modules(s: Any) -> Value:
-    """`sys.modules`: grows at any time, so only what is looked up is relied on."""
-    made = DictValue()
-    source = Global("modules", "sys")
-    made.entries = {k: (Const(k), Lazy(m, source.item(k))) for k, m in sys.modules.items()}
-    return made
-
-
-def _stream(name: str) -> Callable[[Any], Value]:
-    """A standard stream, whichever it is when the program runs."""
-
-    def get(s: Any) -> Value:
-        stored = s.scope(sys.__dict__, "sys").values.get(name)
-        real = getattr(sys, name)
-        return stored if stored is not None else ObjectValue(type(real), real, Global(name, "sys"))
-
-    return get
-
-
-MODULE_ATTRIBUTES: dict[tuple[str, str], Callable[[Any], Value]] = {
-    ("sys", "modules"): _modules,
-    ("sys", "stdout"): _stream("stdout"),
-    ("sys", "stderr"): _stream("stderr"),
-}
-
-
 def super_get_attr(s: Any, value: SuperValue, name: str) -> Value:
     mro = value.owner.__mro__
     rest = mro[mro.index(value.start) + 1 :]
@@ -503,9 +454,7 @@ def _super_on_class(s: Any, value: SuperValue, static: Any) -> Value:
 def set_attr(s: Any, value: Value, name: str, new: Value) -> None:
     """`setattr(value, name, new)`, `__setattr__` overrides included."""
     if isinstance(value, PyModuleValue):
-        if (value.real.__name__, name) in MODULE_ATTRIBUTES:
-            s.unsupported("stream-replaced", f"the code replaces sys.{name}", "Redirect output outside.")
-        s.scope(value.real.__dict__, value.real.__name__).store(s, name, new)
+        pymodule_set_attr(s, value, name, new)
         return
     override = s.static(value.cls, "__setattr__")
     if isinstance(value, ClassValue) and type(override) is not FUNCTION:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.amp.autocast_mode as autocast_mode
 
+from dovetail.capture.switched import leave, put_back
 from dovetail.capture.values.base import Value
 from dovetail.ir.marks import STRICT
 
@@ -49,6 +50,7 @@ def preserved(session: Any) -> Iterator[None]:
         with torch._C.DisableTorchFunctionSubclass():
             yield
     finally:
+        put_back(session)
         while session.undo:
             session.undo.pop()()
         while session.open_contexts:
@@ -100,7 +102,7 @@ def leave_changed(s: Any, rebuilder: Any) -> list[str]:
     mode = torch.is_grad_enabled()
     grad = [f"{rebuilder.known(torch._C._set_grad_enabled)}({mode})"] if mode != s.grad_mode else []
     strict = [f"{rebuilder.known(STRICT)}.set({s.strict})"] if s.strict != s.strict_before else []
-    return [*left, *in_force, *grad, *strict]
+    return [*left, *in_force, *grad, *strict, *leave(s, rebuilder)]
 
 
 def set_variables(s: Any, rebuilder: Any) -> None:

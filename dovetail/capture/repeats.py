@@ -14,6 +14,7 @@ import torch.fx
 
 from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure, storage_of
 from dovetail.ir.captured import AGAIN, UNDONE
+from dovetail.ir.settings import SETTERS
 from dovetail.ir.source import Source
 from dovetail.ops.fake.wrapped import is_wrapper
 
@@ -70,6 +71,8 @@ def harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
     if node.meta.get("random"):
         return False
     if node.target is torch._C._set_grad_enabled or name in _CHECKS or node.meta.get("renews"):
+        return True
+    if node.target in SETTERS:
         return True
     in_place = node.target in IN_PLACE_OPERATORS or name == "__setitem__" or name.endswith("_") and name[-2:] != "__"
     written = node.args[0] if in_place and node.args else None

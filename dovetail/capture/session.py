@@ -25,6 +25,7 @@ from dovetail.capture import (
     iteration,
     late,
     operators,
+    pymodules,
     sizes,
     tensors,
     texts,
@@ -65,8 +66,7 @@ class Session:
     def __init__(self, root_globals: dict[str, Any], options: Any, varying: Varying = CONSTANT) -> None:
         self.options = options
         self.table = SizeTable(Sizes(self.user_line), varying)
-        self.numbers: dict[Source, Any] = {}  # placeholders of numbers
-        self.has_tensor_numbers = False
+        self.numbers, self.has_tensor_numbers = dict[Source, Any](), False  # placeholders of numbers
         self.parts: dict[Source, Value] = {}  # of tensors, as inputs of their own; see rows.py
         self.graph = self.root = torch.fx.Graph()  # where nodes go now; the region's own
         self.subgraphs: dict[str, Any] = {}  # modules of the graphs inside `graph`
@@ -102,6 +102,7 @@ class Session:
         self.statics: dict[tuple[type, str], Any] = {}
         self.current_exception: Value | None = None
         self.changed_state, self.open_contexts = set[str](), list[Any]()
+        self.switched: dict[str, Any] = {}  # settings of the process; see switched.py
         self.variables_set: list[Any] = []  # context variables, in order
         self.draws: list[Any] = []  # from generators outside the graph, in order; see drawn.py
         self.generators: dict[int, Any] = {}  # copies, by the identity of those
@@ -295,7 +296,7 @@ class Session:
     generic_get_attr = attributes.generic_get_attr
     object_get_attr = attributes.object_get_attr
     class_get_attr = attributes.class_get_attr
-    pymodule_get_attr = attributes.pymodule_get_attr
+    pymodule_get_attr = pymodules.pymodule_get_attr
     super_get_attr = attributes.super_get_attr
     module_member = attributes.module_member
     set_attr = attributes.set_attr

@@ -37,6 +37,7 @@ from dovetail.capture import (
 from dovetail.capture.offsets import refuse_outside
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
+from dovetail.capture.switched import refuse_operators
 from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
 from dovetail.capture.trust import intact, replaced_operator
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, NotNative, Value, boolean
@@ -232,6 +233,8 @@ NO_MEMORY = (" meta ", "'Meta'", "FakeTensor", "Could not run ")
 
 def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:
     node.meta["stack"] = s.stack()
+    if s.switched:
+        refuse_operators(s)
     if "as_strided" in (node.target, getattr(node.target, "__name__", "")):
         refuse_outside(s, result)
     if s.fakes.drawn != s.drawn:

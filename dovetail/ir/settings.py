@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx import Graph
 
 _C = torch._C
 
 ATTENTION = "attention_kernels"
 AUTOCAST_DEVICES = ("cpu", "cuda")
+DETERMINISTIC, HOOKS_DISABLED = "deterministic_algorithms", "saved_tensors_hooks_disabled"
 
 
 def attention_kernels() -> tuple[Any, ...]:
@@ -21,6 +23,24 @@ def attention_kernels() -> tuple[Any, ...]:
     names = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
     enabled = (getattr(_C, f"_get_{name}_sdp_enabled")() for name in names)
     return (*enabled, *_C._get_sdp_priority_order())
+
+
+def deterministic() -> tuple[bool, bool]:
+    """Are nondeterministic algorithms refused, and is it only a warning?"""
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def set_deterministic(wanted: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1])
+
+
+def set_hooks_disabled(message: str | None) -> None:
+    """None: hooks on saved tensors are allowed."""
+    switch: Any = _C._autograd
+    if message is None:
+        switch._saved_tensors_hooks_enable()
+    else:
+        switch._saved_tensors_hooks_disable(message)
 
 
 #: Functions whose value is a setting.
@@ -31,6 +51,23 @@ ASKED: tuple[Callable[[], Any], ...] = (
     _C._is_fwd_grad_enabled,
 )  # fmt: skip
 SETTINGS: dict[str, Callable[[], Any]] = {
+    "default_dtype": torch.get_default_dtype,
     ATTENTION: attention_kernels,
+    DETERMINISTIC: deterministic,
+    HOOKS_DISABLED: _C._autograd._saved_tensors_hooks_get_disabled_error_message,
     **{function.__name__.removeprefix("_get_"): function for function in ASKED},
 }
+
+_HARDWARE = ("cudnn_enabled", "cudnn_benchmark", "cudnn_deterministic", "mkldnn_enabled")
+#: Functions that change a setting that operators are computed by, and its key. As nodes they do it for later ones.
+SETTERS: dict[Any, str] = {
+    _C._set_default_dtype: "default_dtype",
+    _C._set_float32_matmul_precision: "get_float32_matmul_precision",
+    set_deterministic: DETERMINISTIC,
+    **{getattr(_C, f"_set_{name}"): name for name in _HARDWARE},
+}
+
+
+def turns_settings(graph: Graph) -> bool:
+    """Only PyTorch's own operators follow such nodes."""
+    return any(node.op == "call_function" and node.target in SETTERS for node in graph.nodes)

@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from torch.amp import autocast_mode
 
-from dovetail.ir.settings import AUTOCAST_DEVICES
+from dovetail.ir.settings import AUTOCAST_DEVICES, SETTERS, SETTINGS
 
 _C = torch._C
 _ENTERING = (_C._set_grad_enabled, autocast_mode._enter_autocast)
@@ -65,15 +65,18 @@ def _put_back(before: Surroundings) -> None:
 
 def undisturbed(call: Callable[..., Any], graph: torch.fx.Graph) -> Callable[..., Any]:
     """`call`, which runs the graph; where that raises halfway, the modes are again as they were."""
-    if not any(node.target in _ENTERING for node in graph.nodes):
+    setters = {node.target: SETTINGS[SETTERS[node.target]] for node in graph.nodes if node.target in SETTERS}
+    if not setters and not any(node.target in _ENTERING for node in graph.nodes):
         return call
 
     def calling(*inputs: Any) -> Any:
-        before = surroundings()
+        before, settings = surroundings(), [(write, read()) for write, read in setters.items()]
         try:
             return call(*inputs)
         except BaseException:
             put_back(before)
+            for write, setting in settings:
+                write(setting)
             raise
 
     return calling

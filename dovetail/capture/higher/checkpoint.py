@@ -14,6 +14,7 @@ import torch.utils.checkpoint
 
 from dovetail.capture.higher.transforms import Traced, record
 from dovetail.capture.known.table import known
+from dovetail.capture.switched import refuse_hooks
 from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ops import higher
@@ -38,6 +39,7 @@ def _native(value: Value) -> Any:
 
 @known(torch.utils.checkpoint.checkpoint)
 def _checkpoint(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    refuse_hooks(s)
     function, *given = args
     settings = {n: _native(kwargs[n]) for n in SETTINGS if n in kwargs}
     named = {n: v for n, v in kwargs.items() if n not in SETTINGS}

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch.fx
 
+from dovetail.capture.switched import refuse_operators
 from dovetail.capture.torchtable import impure, remove_dead
 from dovetail.capture.values.base import Value, serial
 from dovetail.capture.values.tensor import TensorValue
@@ -35,6 +36,7 @@ class Region:
 
     def __enter__(self) -> Region:
         s = self.s
+        refuse_operators(s)
         if any(chosen.fake.requires_grad for chosen in s.chosen):
             s.refuse_choice("computes gradients through a function beside a tensor")
         self.outer = s.graph, s.subgraphs
