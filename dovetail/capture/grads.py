@@ -13,6 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from dovetail.capture.choosing import refuse_change
+from dovetail.capture.hooks import refuse_unknown
 from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue
@@ -217,6 +218,7 @@ def backward(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
     Where the engine has more to do than that, it is a node that changes `.grad` while the graph runs.
     """
+    refuse_unknown(s)
     leaves = _own_leaves(s, args, kwargs)
     if leaves is not None:
         return _assign(s, args, kwargs, leaves)

@@ -1,56 +1,104 @@
-"""`tensor.register_hook(f)` of what the graph computes: PyTorch's engine calls `f` itself, so it runs the graph.
+"""Hooks on gradients that the program registers: PyTorch's engine calls them, so it runs the graph.
 
-    y.register_hook(lambda g: g * 3)        ->      Hook(f)(%y)
+    h = y.register_hook(lambda g: g * z)    ->      %h = Hook("register_hook")(%y); _o[0].function = <lambda>
+                                                    return _o[0].handle
 
-The hook is a function that exists before the graph runs: it may close over nothing that the graph computes.
+A function that exists before the graph runs is called as it is. Any other is made by the residual, which knows what it
+closes over: until then the hook is a `Relay`, so no backward pass may come before.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch.fx
 from torch.utils.hooks import RemovableHandle
 
 from dovetail.capture.choosing import refuse_change
-from dovetail.capture.marked import native
-from dovetail.capture.values.base import NotNative, Value
+from dovetail.capture.overrides import PLAIN
+from dovetail.capture.values.base import MISSING, NONE, Const, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ops.engine import Hook
+from dovetail.ops.engine import Hook, remove_hook
 
 
 class Handle(Value):
-    """What takes the hook away again; nothing else is known of it."""
+    """What takes the hook away again. `hook`: the function that the residual makes, if it does."""
 
+    __slots__ = ("hook", "node")
     cls = RemovableHandle
 
+    def __init__(self, node: torch.fx.Node, hook: Value | None) -> None:
+        super().__init__()
+        self.node, self.hook = node, hook
+
     def get_attr(self, s: Any, name: str) -> Value:
+        if name == "remove":
+            return Removing(self)
         return s.unsupported(  # type: ignore[no-any-return]
             "graph-argument", f"the code uses {name!r} of the handle of a hook that is registered inside",
             "Register the hook outside the compiled function.",
         )
 
 
-def register(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Of a tensor from outside the hook would stay: the graph ends there."""
-    hook = args[0] if args else kwargs.get("hook")
+class Removing(Value):
+    """`handle.remove`."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: Handle) -> None:
+        super().__init__()
+        self.handle = handle
+
+    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        node = s.graph.call_function(remove_hook, (self.handle.node,))
+        node.meta.update(stack=s.stack(), mutates=True)
+        return NONE
+
+
+def register(s: Any, name: str, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`value.name(hook)`."""
     refuse_change(s, value)
-    if value.origin is not None or not isinstance(hook, FunctionValue) or s.graph is not s.root:
-        return s.unsupported(
-            "graph-argument", "a hook is registered on a tensor from outside, or it is no function",
+    hook = args[0] if args else kwargs.get("hook", NONE)
+    if s.graph is not s.root or value.cls not in PLAIN or isinstance(hook, Const):
+        return s.unsupported(  # type: ignore[no-any-return]
+            "graph-argument", "a hook is registered in a function that is a graph of its own, or on a tensor subclass",
             "Register it outside the compiled function.",
-        )  # type: ignore[no-any-return]
+        )
+    _check(s, name, value)
+    real = getattr(hook, "real", MISSING) if isinstance(hook, FunctionValue) else MISSING
+    if real is not MISSING and hook.source is not None:
+        s.guard(hook.source, GuardKind.ID, real)
+    node = s.graph.call_function(Hook(name, None if real is MISSING else real), (value.node,))
+    node.meta.update(stack=s.stack(), mutates=True)
+    made = Handle(node, hook if real is MISSING else None)
+    s.gradients.hooks.append(made)
+    return made
+
+
+def _check(s: Any, name: str, value: TensorValue) -> None:
+    """What PyTorch asks of the tensor."""
     if not value.fake.requires_grad:
         s.throw(RuntimeError, "cannot register a hook on a tensor that doesn't require gradient")
-    try:
-        function = native(hook)
-    except NotNative:
-        return s.unsupported(  # type: ignore[no-any-return]
-            "graph-argument", "the hook uses what is computed here", "Give it what it needs from outside."
+    leaf = value.fake.is_leaf if value.origin is None else value.origin.is_leaf
+    if name == "register_post_accumulate_grad_hook" and not leaf:
+        s.throw(RuntimeError, "post accumulate grad hooks cannot be registered on non-leaf tensors")
+
+
+def refuse_unknown(s: Any) -> None:
+    """Called before a backward pass inside the graph, which calls hooks that are there."""
+    if any(handle.hook is not None for handle in s.gradients.hooks):
+        s.unsupported(
+            "graph-argument", "backward() calls a hook that uses what is computed here",
+            "Give the hook what it needs from outside.",
         )
-    if hook.source is not None:
-        s.guard(hook.source, GuardKind.ID, function)
-    node = s.graph.call_function(Hook(function), (value.node,))
-    node.meta.update(stack=s.stack(), mutates=True)
-    return Handle()
+
+
+def lines(s: Any, rebuilder: Any) -> list[str]:
+    """What gives hooks their functions once the graph has run."""
+    return [
+        f"{rebuilder.hook(handle)}.function = {rebuilder.expr(handle.hook)}"
+        for handle in s.gradients.hooks
+        if handle.hook is not None
+    ]

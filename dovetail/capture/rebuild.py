@@ -32,6 +32,7 @@ from dovetail.capture.breaks.points import chain, started
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handed_iterators import ENDED, REST, ended
 from dovetail.capture.held import held
+from dovetail.capture.hooks import Handle
 from dovetail.capture.overrides import PLAIN
 from dovetail.capture.tensors import reachable
 from dovetail.capture.torchtable import impure
@@ -164,6 +165,14 @@ class Rebuilder:
     def chosen(self, value: ChosenTensor) -> str:
         yes, condition, no = (self.expr(part) for part in (value.yes, value.condition, value.no))
         return self.start(value, f"{yes} if {condition} else {no}")
+
+    def hook(self, value: Handle) -> str:
+        """Text for the relay."""
+        index = self._output_index.get(value.node)
+        if index is None:
+            index = self._output_index[value.node] = len(self.outputs)
+            self.outputs.append(value.node)
+        return f"_o[{index}]"
 
     def number(self, value: GraphNumber) -> str:
         index = self._output_index.get(value.node)
@@ -507,6 +516,7 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     ChosenTensor: Rebuilder.chosen,
     TensorValue: Rebuilder.tensor,
     GraphNumber: Rebuilder.number,
+    Handle: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.hook(value)}.handle"),
     Claim: Rebuilder.claim,
     TensorNumber: Rebuilder.tensor_number,
     TupleValue: Rebuilder.tuple,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from dovetail.capture import hooks
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.hashing import UserKey
 from dovetail.capture.rebuild import Rebuilder
@@ -20,7 +21,7 @@ from dovetail.capture.values.span import Span
 
 def effects(rebuilder: Rebuilder) -> list[str]:
     """Lines that replay every change to objects from outside, in the order of first change."""
-    recorded, replay = rebuilder.s.effects, []
+    recorded, replay = rebuilder.s.effects, hooks.lines(rebuilder.s, rebuilder)
     for value in recorded.touched.values():
         for kind, writer in WRITERS.items():
             if isinstance(value, kind):

@@ -575,7 +575,10 @@ METHODS: dict[str, Callable[..., Value]] = {
     "tolist": _data_dependent("tolist", _listed),
     "__len__": _len,
     "new": _new,
-    "register_hook": lambda s, v, args, kw: hooks.register(s, v, args, kw),
+    **{
+        name: lambda s, v, args, kw, name=name: hooks.register(s, name, v, args, kw)
+        for name in ("register_hook", "register_post_accumulate_grad_hook")
+    },
     "backward": lambda s, v, args, kw: grads.backward(s, [v, *args], kw),
     "__iter__": _iter,
     "__bool__": _bool,

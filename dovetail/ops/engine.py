@@ -15,15 +15,33 @@ import torch.fx
 from dovetail.ops.fake import FakeMode
 
 
-class Hook:
-    """Registers a function of the user's on a tensor, for PyTorch's engine to call."""
+class Relay:
+    """A hook whose function is known later, and the handle that takes the hook away."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    handle: Any = None
+
+    def __init__(self, function: Callable[..., Any] | None) -> None:
         self.function = function
-        self.__name__ = self.__qualname__ = "register_hook"
 
-    def __call__(self, tensor: torch.Tensor) -> None:
-        tensor.register_hook(self.function)
+    def __call__(self, tensor: torch.Tensor) -> Any:
+        return self.function(tensor)  # type: ignore[misc]
+
+
+class Hook:
+    """Registers a hook on a tensor by its method `name`, for PyTorch's engine to call; gives the relay."""
+
+    def __init__(self, name: str, function: Callable[..., Any] | None) -> None:
+        self.function = function
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, tensor: torch.Tensor) -> Relay:
+        made = Relay(self.function)
+        made.handle = getattr(tensor, self.__name__)(made if self.function is None else self.function)
+        return made
+
+
+def remove_hook(relay: Relay) -> None:
+    relay.handle.remove()
 
 
 METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook", "detach_"))

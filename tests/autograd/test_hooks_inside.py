@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -53,11 +54,6 @@ def backward_inside(x: Tensor, k: float) -> Tensor:
     return x.grad * 1
 
 
-WHOLE: dict[str, Callable[[Tensor, float], Any]] = {
-    f.__name__: f for f in (plain, used_before, by_a_number, several, backward_inside)
-}
-
-
 def removed(x: Tensor, k: float) -> Tensor:
     y = x * 2
     handle = y.register_hook(triple)
@@ -78,19 +74,97 @@ def of_what_is_computed(x: Tensor, k: float) -> Tensor:
     return y.sum()
 
 
+def from_outside(x: Tensor, k: float) -> Tensor:
+    x.register_hook(triple)
+    return (x * 2).sum()
+
+
+def twice_on_an_input(x: Tensor, k: float) -> Tensor:
+    x.register_hook(lambda gradient: gradient + k)
+    y = x.sin()
+    x.register_hook(lambda gradient: gradient * 2)
+    return (x * y).sum()
+
+
+def of_computed_tensors(x: Tensor, k: float) -> Tensor:
+    y, seen = x * 2, []
+    z = y.detach() * k
+
+    def hook(gradient: Tensor) -> Tensor:
+        seen.append(gradient * z)
+        SEEN.append(len(seen))
+        return seen[-1]
+
+    y.register_hook(hook)
+    x.register_hook(hook)
+    return (y * y).sum()
+
+
+def after_accumulation(x: Tensor, k: float) -> Tensor:
+    y = x * k
+    x.register_post_accumulate_grad_hook(lambda leaf: SEEN.append(float(leaf.grad.sum() * k + y.sum())))
+    return y.sum()
+
+
+def of_a_method(x: Tensor, k: float) -> Tensor:
+    y = x * 2
+    y.register_hook(Scale(k).scaled)
+    y.register_hook(functools.partial(torch.mul, other=torch.tensor(k)))
+    return y.sum()
+
+
+def before_a_change_in_place(x: Tensor, k: float) -> Tensor:
+    y = x * 2
+    y.register_hook(lambda gradient: gradient * y.shape[0] + k)
+    y.mul_(3)
+    return y.sum()
+
+
+class Scale:
+    def __init__(self, k: float) -> None:
+        self.k = k
+
+    def scaled(self, gradient: Tensor) -> Tensor:
+        return gradient * self.k
+
+
+WHOLE: dict[str, Callable[[Tensor, float], Any]] = {
+    f.__name__: f
+    for f in (
+        plain, used_before, by_a_number, several, backward_inside, removed, given, of_what_is_computed, from_outside,
+        twice_on_an_input, of_computed_tensors, after_accumulation, of_a_method, before_a_change_in_place,
+    )
+}  # fmt: skip
+
+
 def without_history(x: Tensor, k: float) -> Tensor:
     y = x.detach() * 2
     y.register_hook(triple)
     return y.sum()
 
 
-def from_outside(x: Tensor, k: float) -> Tensor:
-    x.register_hook(triple)
-    return (x * 2).sum()
+def on_no_leaf(x: Tensor, k: float) -> Tensor:
+    y = x * 2
+    y.register_post_accumulate_grad_hook(print)
+    return y.sum()
+
+
+def asked_by_backward(x: Tensor, k: float) -> Tensor:
+    y = x * 2
+    z = y.detach() + k
+    y.register_hook(lambda gradient: gradient * z)
+    y.sum().backward()
+    return x.grad * 1
+
+
+def used_handle(x: Tensor, k: float) -> Tensor:
+    y = x * 2
+    SEEN.append(type(y.register_hook(triple).hooks_dict_ref()).__name__)
+    return y.sum()
 
 
 BREAKING: dict[str, Callable[[Tensor, float], Any]] = {
-    f.__name__: f for f in (removed, given, of_what_is_computed, without_history, from_outside)
+    f.__name__: f for f in (without_history, on_no_leaf, asked_by_backward, used_handle)
 }
 
 
@@ -115,3 +189,36 @@ def _outcome(fn: Callable[[Tensor, float], Any], k: float) -> Any:
     if result.requires_grad:
         result.backward()
     return result.tolist(), x.grad.tolist(), list(SEEN)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+@pytest.mark.parametrize("fn", [from_outside, twice_on_an_input, of_computed_tensors, after_accumulation])
+def test_hooks_stay_on_a_tensor_from_outside(fn: Callable[[Tensor, float], Tensor], backend: str) -> None:
+    def program(call: Callable[[Tensor, float], Tensor]) -> Any:
+        SEEN.clear()
+        x = torch.ones(2, requires_grad=True)
+        for k in (2.0, 3.0, 3.0):
+            call(x, k).backward()
+        hooks = len(x._backward_hooks or ()), len(x._post_accumulate_grad_hooks or ())
+        return x.grad.tolist(), list(SEEN), hooks  # type: ignore[union-attr]
+
+    assert program(dovetail.compile(fn, backend=backend, fullgraph=True)) == program(fn)
+
+
+def test_handles_that_the_program_keeps() -> None:
+    def attach(model: torch.nn.Module, x: Tensor) -> Tensor:
+        model.handle = model.weight.register_hook(lambda gradient: gradient * 0)
+        return model(x)
+
+    def program(call: Callable[[torch.nn.Module, Tensor], Tensor]) -> Any:
+        torch.manual_seed(0)
+        model, found = torch.nn.Linear(2, 2), []
+        for _ in range(3):
+            call(model, torch.ones(2)).sum().backward()
+            found.append(model.weight.grad.tolist())  # type: ignore[union-attr]
+            model.handle.remove()  # type: ignore[operator, union-attr]
+            model(torch.ones(2)).sum().backward()
+            found.append((model.weight.grad.tolist(), len(model.weight._backward_hooks or ())))  # type: ignore[union-attr]
+        return found
+
+    assert program(dovetail.compile(attach, backend="eager", fullgraph=True)) == program(attach)

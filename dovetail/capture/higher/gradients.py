@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
+from dovetail.capture.hooks import refuse_unknown
 from dovetail.capture.known.table import known
 from dovetail.capture.values.base import Value
 
 
 @known(torch.autograd.grad)
 def _grad(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    refuse_unknown(s)
     return s.torch_call(torch.autograd.grad, args, kwargs)
