@@ -17,7 +17,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-values fuzz-history growth lint format types clean
+.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history growth lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -142,6 +142,9 @@ fuzz-shapes: $(READY)
 
 fuzz-late: $(READY)
 	$(BIN)/python -m tests.fuzz.late --count 2000 --jobs 2 $(ARGS)
+
+fuzz-wrappers: $(READY)
+	$(BIN)/python -m tests.fuzz.wrappers --count 2000 $(ARGS)
 
 fuzz-values: $(READY)
 	$(BIN)/python -m tests.fuzz.values --count 2000 --jobs 2 $(ARGS)

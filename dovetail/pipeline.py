@@ -22,11 +22,12 @@ import torch.fx
 
 from dovetail.autograd import draws, partition, unrepeatable
 from dovetail.autograd.absent import tells_sizes, without
+from dovetail.autograd.exposed import exposed
 from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
 from dovetail.codegen import checked, cpu, gpu, host, staged
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
-from dovetail.errors import InternalError
+from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.aten import AtenGraph, results_of, subprograms
 from dovetail.ir.captured import FAILED, REPEATED, Captured, Continuation
 from dovetail.ir.checks import OtherSizes, assumed
@@ -40,11 +41,13 @@ from dovetail.ir.settings import AUTOCAST_DEVICES, turns_settings
 from dovetail.ir.staged import Part, Ref, Staged
 from dovetail.ir.text import fusion_text, program_text
 from dovetail.ir.varying import CONSTANT, Varying
+from dovetail.ir.wrapped import Apart, KeptWhole, parts_of
 from dovetail.lower import in_stages, in_turns, lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.text import aten_text
+from dovetail.normalize.wrapped import take_apart
 from dovetail.ops.engine import needs_autograd, needs_engine, without_gradients
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.wrapped import is_wrapper
@@ -57,10 +60,14 @@ from dovetail.runtime.autograd import CompiledPair, differentiable, unheard, unl
 from dovetail.runtime.gpu.graphs import Recorder, aside
 from dovetail.runtime.gpu.rehearsal import rehearse
 from dovetail.runtime.listening import watcher
+from dovetail.runtime.making import maker
 from dovetail.runtime.outputs import as_they_are, handed_out, recounted
 from dovetail.runtime.overlap import protect, several_in_one_place
 from dovetail.runtime.replay import Replay
 from dovetail.runtime.spent import spent
+from dovetail.runtime.undisturbed import without_overrides
+from dovetail.runtime.wrapped import Again, depends, inference, put_together
+from dovetail.runtime.wrapped import differentiable as differentiable_whole
 from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule, unrecordable
 
 Compiled = Callable[..., Sequence[Any]]
@@ -105,12 +112,14 @@ Builder = Callable[[AtenGraph, "Compiled | None", Options, Events, str], "Compil
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
-    as_it_is = turns_settings(graph.graph) or has_wrappers(graph.graph)
-    if as_it_is or needs_engine(graph.graph, fakes) or takes_numbers_out(graph.graph):
+    as_it_is = turns_settings(graph.graph) or needs_engine(graph.graph, fakes)
+    if as_it_is or takes_numbers_out(graph.graph):
         return graph
     used = without_gradients(graph.graph)
     if used is None:
         return graph
+    if has_wrappers(graph.graph):
+        return graph if used else _compile_apart(graph, fakes, options, events, builder)
     try:
         if needs_autograd(fakes) and not used:
             with events.stage("normalize"):
@@ -159,6 +168,77 @@ def _again(graph: torch.fx.GraphModule) -> Compiled:
     return program_runtime.LEFT if graph.meta.get(REPEATED) else graph.forward
 
 
+def _compile_apart(
+    graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
+) -> Compiled:
+    """Of tensors that are made of others, what they are made of is computed."""
+    try:
+        with events.stage("normalize"):
+            apart = take_apart(graph, fakes, options)
+        compile_parts = _apart if isinstance(apart.program, AtenGraph) else _train_apart
+        found = compile_parts(graph, fakes, apart, options, events, builder)
+    except (KeptWhole, NotDifferentiable, Unsupported, RuntimeError) as error:  # of PyTorch's, for its own reasons
+        why = f"runs operator by operator, with the tensors whole: {error}"
+        events.artifact("perf_hints", lambda: why)
+        return graph
+    aten = apart.aten
+    written, parts = [k for k, _ in aten.mutated], inputs_of(apart)
+    if found is None or several_in_one_place(parts, written):
+        return graph
+    call, reach = found
+    separate = protect(lambda *_: True, lambda *_: False, written, parts, list(aten.constants.values()))
+    return unless_hooked(put_together(call, graph.forward, apart, separate), graph.forward, reach)
+
+
+def inputs_of(apart: Apart) -> list[Any]:
+    """Fakes of what the inputs are made of."""
+    places = [k for template in apart.inputs for k in parts_of(template)]
+    return [n.meta["val"] for n in apart.aten.graph.nodes if n.op == "placeholder"][: len(places)]
+
+
+def _apart(
+    graph: torch.fx.GraphModule, fakes: Sequence[Any], apart: Apart, options: Options, events: Events,
+    builder: Builder,
+) -> tuple[Compiled, Sequence[int]] | None:  # fmt: skip
+    aten = apart.aten
+    events.artifact("aot_graphs", lambda: aten_text(aten))
+    outputs = maker(aten.returned, inputs_of(apart), results_of(aten))
+    call = builder(aten, program_runtime.LEFT, options, events, "")
+    if call is None:
+        return None
+    call = without_autocast(without_history(call) if needs_autograd(fakes) else call)
+    return inference(recounted(call, aten, builder is build), outputs, apart), ()
+
+
+def _train_apart(
+    graph: torch.fx.GraphModule, fakes: Sequence[Any], apart: Apart, options: Options, events: Events,
+    builder: Builder,
+) -> tuple[Compiled, Sequence[int]] | None:  # fmt: skip
+    """And for each input the outputs that its gradient is computed from."""
+    joint = apart.program
+    assert isinstance(joint, JointGraph)
+    events.artifact("aot_joint_graphs", lambda: aten_text(joint.aten))
+    with events.stage("autograd"):
+        pair = partition(joint)
+    events.artifact("aot_graphs", lambda: f"forward\n{aten_text(pair.forward)}\nbackward\n{aten_text(pair.backward)}")
+    outputs = maker(joint.aten.returned, inputs_of(apart), results_of(joint.aten))
+    forward = builder(pair.forward, program_runtime.LEFT, options, events, "forward ")
+    backward = builder(pair.backward, None, options, events, "backward ")
+    if forward is None or backward is None:
+        return None
+    forward = recounted(without_autocast(forward), pair.forward, builder is build)
+    once = "writes to its inputs" if joint.aten.mutated else unrepeatable(joint)
+    replay = None if once else Again(without_overrides(graph.forward), joint, apart)
+    if once and len(apart.tangents) > 1:
+        raise KeptWhole(f"it {once}, and a backward pass from some of the results would have to run it again")
+    compiled = CompiledPair(forward, backward, _no_partial, replay, draws(pair.forward), once)
+    return differentiable_whole(pair, compiled, outputs, apart, exposed(joint, pair, apart)), depends(pair, apart)
+
+
+def _no_partial(there: int) -> Any:
+    raise InternalError("runtime", "part of a backward pass is not run by the compiled program here")
+
+
 def _train(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], joint: JointGraph, options: Options, events: Events,
     builder: Builder,
@@ -185,7 +265,8 @@ def _train(
     returned, like = joint.aten.returned, results_of(joint.aten)
     call = handed_out(call, _again(graph), returned, joint.rewritten, fakes, like, watcher(joint))
     uncompiled = _uncompiled(graph)
-    call = unless_hooked(call, uncompiled, joint, pair)
+    becoming = [each.position for each in joint.passed if each.kind == "input"]
+    call = unless_hooked(call, uncompiled, pair.depends, becoming)
     return protect(call, uncompiled, written, fakes, list(joint.aten.constants.values()))
 
 

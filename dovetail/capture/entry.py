@@ -20,7 +20,7 @@ from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
 from dovetail.capture.changing import CODE
 from dovetail.capture.contexts import leave_changed, preserved, set_variables
-from dovetail.capture.grads import renewed
+from dovetail.capture.grads import as_input, renewed
 from dovetail.capture.growing import Outgrown
 from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.higher import all as _higher
@@ -53,6 +53,7 @@ from dovetail.ir.literals import in_words
 from dovetail.ir.source import Arg, Bound, Cell, Drawn, FromArray, object_of
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake import FakeMode, to_fake
+from dovetail.ops.fake.wrapped import is_wrapper
 
 TABLES = (_handlers, _higher, _known)  # imported to be filled
 RESERVED = frozenset(("graph", "G", "F", "K", "M", "P", "object", "dict", "list", "tuple"))
@@ -443,6 +444,8 @@ def _as_given(s: Session, given: GraphInput) -> GraphInput:
     """The input's fake as it was before the program's writes gave it a history."""
     value = s.by_fake.get(id(given.fake))
     real = None if value is None else value.origin
+    if real is not None and is_wrapper(real):
+        return replace(given, fake=as_input(real))  # its class may have changed the other
     if real is None or real.requires_grad == given.fake.requires_grad:
         return given
     return replace(given, fake=to_fake(real, layout=(given.fake.size(), given.fake.stride())))

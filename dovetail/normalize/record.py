@@ -28,7 +28,7 @@ from dovetail.ops.fake.layout import dense_order, is_one, share_places
 from dovetail.ops.fake.number import SYMBOLIC, NumberNode, place_of, symbolic
 from dovetail.ops.fake.relations import all_same, dim_or_node, same, surely_less
 from dovetail.ops.fake.shapes import from_the_front
-from dovetail.ops.fake.tensor import run
+from dovetail.ops.fake.tensor import all_fake, run
 from dovetail.ops.fake.trials import takes_out
 from dovetail.ops.foreach import apart, takes_list
 from dovetail.ops.fused import fused, is_fused
@@ -94,7 +94,7 @@ class Recorder(FakeMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         try:
-            return self.dispatch(func, args, kwargs or {})
+            return self.dispatch(func, args, kwargs or {}) if all_fake(types) else NotImplemented
         except Unsupported as error:
             if self.stack and not error.stack:
                 error.stack = tuple(self.stack)

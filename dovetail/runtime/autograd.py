@@ -20,6 +20,7 @@ from dovetail.errors import KernelFault
 from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ops.fake.layout import contiguous
 from dovetail.ops.fake.relations import all_same
+from dovetail.ops.fake.wrapped import handles_operators
 from dovetail.runtime.batches import is_batched, one_by_one
 from dovetail.runtime.listening import refuse
 from dovetail.runtime.replay import Replay
@@ -51,6 +52,10 @@ class CompiledPair:
     once: str = ""
     failed: Callable[[str, Exception, Sequence[Any]], None] = unheard
 
+    def state(self) -> dict[torch.device, torch.Tensor]:
+        """Of random numbers, where `replay` is to draw the same ones."""
+        return _random_states(self.random) if self.replay is not None else {}
+
 
 def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Call:
     """A callable of the captured graph's inputs that gives its results."""
@@ -70,13 +75,13 @@ def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Cal
     return call
 
 
-def unless_hooked(call: Call, eager: Call, joint: JointGraph, pair: Pair) -> Call:
+def unless_hooked(call: Call, eager: Call, depends: Sequence[int], becoming: Sequence[int] = ()) -> Call:
     """`call`, or `eager` where an input has hooks, or a history, that a backward pass from some of the results must not
     run; or keeps its gradient, though the gradient of what it becomes stays inside.
 
     The pair is one node of PyTorch's graph: the engine goes from any result to every input, without a gradient to some.
     """
-    places, becoming = _partly(pair.depends), [each.position for each in joint.passed if each.kind == "input"]
+    places = partly_of(depends)
     if not places and not becoming:
         return call
 
@@ -88,7 +93,7 @@ def unless_hooked(call: Call, eager: Call, joint: JointGraph, pair: Pair) -> Cal
     return checked
 
 
-def _partly(depends: Sequence[int]) -> list[int]:
+def partly_of(depends: Sequence[int]) -> list[int]:
     """The inputs that some results were computed from, and others were not."""
     every = functools.reduce(operator.or_, depends, 0)
     return [k for k, bits in enumerate(depends) if bits not in (0, every)]
@@ -104,7 +109,7 @@ def _minds(tensors: Sequence[torch.Tensor]) -> bool:
     while stack:
         node = stack.pop()
         function = getattr(node, "_forward_cls", None)
-        if function is not None and not issubclass(function, _Passing) or type(node).__name__ in _RAISING:
+        if function is not None and not issubclass(function, Passing) or type(node).__name__ in _RAISING:
             return True
         before = {n for n, _ in node.next_functions if n is not None} - seen
         seen |= before
@@ -116,7 +121,7 @@ def _minds(tensors: Sequence[torch.Tensor]) -> bool:
 _RAISING = frozenset(("NotImplemented", "Error"))
 
 
-class _Passing(torch.autograd.Function):
+class Passing(torch.autograd.Function):
     """One whose backward does nothing without a gradient."""
 
 
@@ -125,21 +130,19 @@ class _Passing(torch.autograd.Function):
 
 def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     count, kept, numbers = joint.results, pair.kept, pair.numbers
-    places = [position for _, position in joint.tangents]
+    layouts = Layouts(joint, pair)
+    places = layouts.places
     without = [k for k in range(count) if k not in places]
-    layouts = [_layout(pair, name) for name, _ in joint.tangents]
-    changing = [k for k, layout in zip(places, layouts, strict=True) if _changes(layout)]
-    laid_out = [(layout, _is_contiguous(layout)) for layout in layouts]
     last = -pair.sizes or None
-    partly = _partly(pair.depends)
+    partly = partly_of(pair.depends)
     forward, replay, every = compiled.forward, compiled.replay, (1 << len(places)) - 1
-    run = _runner(compiled, every, None if changing else layouts)
+    run = runner(compiled, every)
     proven: set[int] = set()  # combinations of tangents that a backward pass has been made for
 
-    class CompiledFunction(_Passing):
+    class CompiledFunction(Passing):
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> Any:
-            state = _random_states(compiled.random) if replay is not None else {}
+            state = compiled.state()
             found = forward(*inputs)
             results = found[:count]
             ctx.save_for_backward(*[inputs[k] for k in kept], *found[count:last])
@@ -148,8 +151,7 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             ctx.numbers = [inputs[k] for k in numbers]
             if last:
                 ctx.numbers += found[last:]
-            if changing:
-                ctx.layouts = [_now(*layout, results[k]) for layout, k in zip(laid_out, places, strict=True)]
+            ctx.layouts = layouts.now(results)
             ctx.watched = []
             ctx.partly = [(k, weakref.ref(inputs[k])) for k in partly]
             if replay is not None:
@@ -162,14 +164,14 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
             if all(g is None for g in given):
                 return (None,) * len(pair.depends)
             there = sum(1 << k for k, gradient in enumerate(given) if gradient is not None)
-            _spare_hooks(ctx.partly, there, pair.depends)
+            spare_hooks(ctx.partly, there, pair.depends)
             refuse(ctx.watched, gradients)
-            if torch.is_grad_enabled():
-                return _again(ctx, replay, given, compiled.once)
+            if torch.is_grad_enabled() or not all(map(_is_plain, given)):
+                return again(ctx, replay, given, compiled.once)
             box = list(ctx.saved_tensors)
             kept = _Kept(ctx, replay, given) if there not in proven and replay is not None else None
             if box and not torch._C._autograd._get_current_graph_task_keep_graph():
-                _forget(ctx)
+                forget(ctx)
             if kept is None:
                 found = run(ctx, box, given, there)
             else:
@@ -179,14 +181,36 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
     return CompiledFunction
 
 
-def _runner(compiled: CompiledPair, every: int, layouts: Sequence[Any] | None) -> Callable[..., tuple[Any, ...]]:
-    """Runs the backward program for some tangents. Without `layouts`, each call's context has them."""
+def _is_plain(gradient: Any) -> bool:
+    """Has it elements of its own? What handles operators itself may be made of anything."""
+    return gradient is None or type(gradient) is torch.Tensor or not handles_operators(type(gradient))
+
+
+class Layouts:
+    """How the backward program wants each tangent laid out: `fixed`, or None where that depends on the call.
+
+    `places` are the results that the tangents belong to.
+    """
+
+    def __init__(self, joint: JointGraph, pair: Pair) -> None:
+        self.places = [position for _, position in joint.tangents]
+        layouts = [_layout(pair, name) for name, _ in joint.tangents]
+        self.fixed = None if any(map(_changes, layouts)) else layouts
+        self.all = [(layout, _is_contiguous(layout)) for layout in layouts]
+
+    def now(self, results: Sequence[Any]) -> Sequence[Any]:
+        if self.fixed is not None:
+            return self.fixed
+        return [_now(*layout, results[k]) for layout, k in zip(self.all, self.places, strict=True)]
+
+
+def runner(compiled: CompiledPair, every: int) -> Callable[..., tuple[Any, ...]]:
+    """Runs the backward program for some tangents. Each call's context has their layouts."""
     partial = functools.cache(compiled.partial)
 
     def run(ctx: Any, box: list[Any], given: list[Any], there: int) -> tuple[Any, ...]:
         call, takes_all = (compiled.backward, True) if there == every else partial(there)
-        known = ctx.layouts if layouts is None else layouts
-        box += [_laid_out(g, *at) for g, at in zip(given, known, strict=True) if takes_all or g is not None]
+        box += [_laid_out(g, *at) for g, at in zip(given, ctx.layouts, strict=True) if takes_all or g is not None]
         box += ctx.numbers
         return tuple(call(box))
 
@@ -224,7 +248,7 @@ def _reached(found: tuple[Any, ...], there: int, depends: Sequence[int]) -> tupl
     return tuple(g if bits & there else None for g, bits in zip(found, depends, strict=True))
 
 
-def _spare_hooks(inputs: Sequence[tuple[int, weakref.ref[torch.Tensor]]], there: int, depends: Sequence[int]) -> None:
+def spare_hooks(inputs: Sequence[tuple[int, weakref.ref[torch.Tensor]]], there: int, depends: Sequence[int]) -> None:
     """The engine visits those inputs too, and calls their hooks."""
     for k, reference in inputs:
         tensor = reference()
@@ -278,8 +302,8 @@ def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) 
 # ---------------------------------------------------------------- gradients of gradients
 
 
-def _again(ctx: Any, replay: Replay | None, given: list[Any], once: str) -> tuple[Any, ...]:
-    """Gradients that can be differentiated in turn."""
+def again(ctx: Any, replay: Replay | None, given: list[Any], once: str) -> tuple[Any, ...]:
+    """Gradients that can be differentiated in turn, or of gradients that the backward program does not take."""
     saved = ctx.saved_tensors  # raises if the graph is gone
     if replay is None:
         raise RuntimeError(
@@ -292,9 +316,9 @@ def _again(ctx: Any, replay: Replay | None, given: list[Any], once: str) -> tupl
             "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
             "of a compiled function was changed before it was differentiated twice"
         )
-    found = kept.made()
+    found = kept.made() if torch.is_grad_enabled() else kept.gradients()
     if saved and not torch._C._autograd._get_current_graph_task_keep_graph():
-        _forget(ctx)
+        forget(ctx)
     return tuple(found)
 
 
@@ -334,7 +358,7 @@ def _random_states(devices: frozenset[torch.device]) -> dict[torch.device, torch
     return {d: torch.get_rng_state() if d.type == "cpu" else torch.cuda.get_rng_state(d) for d in known}
 
 
-def _forget(ctx: Any) -> None:
+def forget(ctx: Any) -> None:
     """Let go of everything that was kept for a backward pass."""
     ctx.maybe_clear_saved_tensors()
     ctx.inputs = None

@@ -38,7 +38,7 @@ def traced(fn: Any, *args: Any, **kwargs: Any) -> Any:
     return run(capture(fn, args, kwargs, OPTIONS), args, kwargs)
 
 
-def compare(actual: Any, expected: Any) -> None:
+def compare(actual: Any, expected: Any, tolerance: float = 0) -> None:
     """Equal structure, types and values."""
     assert type(actual) is type(expected), (type(actual), type(expected))
     left, spec = pytree.tree_flatten(actual)
@@ -48,7 +48,7 @@ def compare(actual: Any, expected: Any) -> None:
         assert type(a) is type(b), (type(a), type(b))
         if isinstance(a, torch.Tensor):
             assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
-            torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
         elif type(a).__eq__ is not object.__eq__:
             assert a == b, (a, b)
 

@@ -31,9 +31,9 @@ class Table(dict[Any, Any]):
 
     def takes(self, tensor: Any, args: tuple[Any, ...]) -> bool:
         """Is its metadata all that counts?"""
-        if self.views and not self.in_place or not tensor._is_view():
+        if self.views and not self.in_place or tensor.owner is tensor and not tensor._is_view():
             return True
-        return self.views and tensor is not args[0] and tensor._base is not args[0]
+        return self.views and tensor is not args[0] and tensor._base is not args[0] is not tensor.owner
 
 
 @cache

@@ -163,8 +163,10 @@ def _partly(written: torch.Tensor, read: torch.Tensor) -> bool:
     return not same_place and is_dense(written) and is_dense(read)
 
 
-def _base(tensor: torch.Tensor) -> Any:
-    return tensor._base if tensor._is_view() else tensor
+def _base(tensor: Any) -> Any:
+    """The tensor that has the memory. Views that are made below autograd have no base; their fakes know an owner."""
+    owner = getattr(tensor, "owner", tensor)
+    return tensor._base if owner is tensor and tensor._is_view() else owner
 
 
 def _check_conversion(args: tuple[Any, ...]) -> None:

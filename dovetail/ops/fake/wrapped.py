@@ -71,7 +71,9 @@ def assembled(cls: Any, parts: dict[str, Any], context: Any, like: Any) -> Any:
 
 
 def metadata(tensor: Any) -> tuple[Any, ...]:
-    return tuple(tensor.size()), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device, tensor.layout
+    lazy = tensor.is_conj(), tensor.is_neg()
+    sizes = tuple(tensor.size()), tensor.stride(), tensor.storage_offset()
+    return *sizes, tensor.dtype, tensor.device, tensor.layout, *lazy
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _contexts(tensor: Any) -> list[Any]:
 
 def _facts(tensor: Any) -> Iterator[Any]:
     keys = torch._C._dispatch_keys(tensor).raw_repr()
-    yield type(tensor), *metadata(tensor), tensor.requires_grad, tensor.is_conj(), tensor.is_neg(), keys
+    yield type(tensor), *metadata(tensor), tensor.requires_grad, keys
     if is_wrapper(tensor):
         names = tuple(tensor.__tensor_flatten__()[0])
         yield names

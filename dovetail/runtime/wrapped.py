@@ -1,0 +1,226 @@
+"""Calls a program of plain tensors with tensors that are made of them, and makes such tensors of its results.
+
+Autograd sees the tensors themselves: the function below is one node of PyTorch's graph between them, and what flows
+through it are gradients of the classes that eager would give. What a wrapper's own operators write below does not
+count as a change of its parts, so it is the wrappers that are saved for the backward pass.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from dovetail.ir.checks import CheckFailed
+from dovetail.ir.joint import JointGraph, Pair
+from dovetail.ir.wrapped import Apart, Part, Tangent, Template, parts_of
+from dovetail.ops.fake.wrapped import handles_operators, is_wrapper, rebuilt, same_context
+from dovetail.runtime.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
+from dovetail.runtime.replay import Replay
+
+Call = Callable[..., Any]
+_ADVANCE = torch._C._increment_version
+_SET = torch._C._autograd._unsafe_set_version_counter
+
+
+def put_together(call: Call, eager: Call, apart: Apart, separate: Call) -> Call:
+    """A callable of the captured graph's inputs. `eager` runs the graph: where the inputs' parts, which `separate` is
+    told, share memory that is written to, or an index turns out to be out of bounds."""
+    inputs, rounds = apart.inputs, [[k for k, n in apart.advanced if n > r] for r in range(_most(apart.advanced))]
+
+    def calling(*given: Any) -> Any:
+        parts = taken_apart(inputs, given)
+        if not separate(*parts):
+            return eager(*given)
+        try:
+            found = call(given, parts)
+        except CheckFailed:
+            return eager(*given)
+        for places in rounds:
+            _ADVANCE([given[k] for k in places])
+        for k, version in apart.counted:
+            _SET((found[k],), (version,))
+        return found
+
+    return calling
+
+
+def _most(advanced: Sequence[tuple[int, int]]) -> int:
+    return max((n for _, n in advanced), default=0)
+
+
+def inference(call: Call, made: Call, apart: Apart) -> Call:
+    """`call` gives results, of which `made` makes the parts of the outputs."""
+
+    def calling(given: Sequence[Any], parts: list[Any]) -> Any:
+        found = made(parts, call(*parts))
+        return tuple([assembled(template, found) for template in apart.outputs])
+
+    return calling
+
+
+def taken_apart(templates: Sequence[Template], given: Sequence[Any]) -> list[Any]:
+    """The plain values that these are made of."""
+    found: list[Any] = []
+    for template, value in zip(templates, given, strict=True):
+        _take(template, value, found)
+    return found
+
+
+def _take(template: Template, value: Any, found: list[Any]) -> None:
+    if isinstance(template, Part):
+        found.append(value)
+    else:
+        for name, part in zip(template.names, template.parts, strict=True):
+            _take(part, getattr(value, name), found)
+
+
+def assembled(template: Template, values: Sequence[Any]) -> Any:
+    if isinstance(template, Part):
+        return values[template.index]
+    parts = {n: assembled(part, values) for n, part in zip(template.names, template.parts, strict=True)}
+    return template.cls.__tensor_unflatten__(parts, template.context, template.size, template.stride)
+
+
+# ---------------------------------------------------------------- gradients
+
+
+class Again(Replay):
+    """The captured graph once more, on the tensors themselves."""
+
+    def __init__(self, graph: Call, joint: JointGraph, apart: Apart) -> None:
+        super().__init__(graph, joint)
+        self.written = frozenset()
+        self.sources = [("output", tangent.output) for tangent in apart.tangents]
+
+    def start(self, position: int, value: Any) -> Any:
+        return _Same.apply(value) if is_wrapper(value) and value.requires_grad else super().start(position, value)
+
+
+class _Same(torch.autograd.Function):
+    """Another tensor made of the same, without asking its class for an operator."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any) -> Any:
+        return rebuilt(tensor, lambda part: part)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        return gradient
+
+
+def differentiable(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, exposed: Sequence[int]) -> Call:
+    """The same as `inference` with a history, `compiled` being of the plain tensors. `exposed`: outputs made of others
+    whose memory the backward pass relies on."""
+    apply = _function(pair, compiled, made, apart, exposed).apply
+    never = [k for k, template in enumerate(apart.gradients) if template is None]
+
+    def calling(given: Sequence[Any], parts: list[Any]) -> Any:
+        inputs = list(given)
+        for k in never:  # the engine must not go on to where an input without a gradient came from
+            if getattr(inputs[k], "requires_grad", False):
+                inputs[k] = inputs[k].detach()
+        return apply(*inputs, parts)
+
+    return calling
+
+
+def depends(pair: Pair, apart: Apart) -> list[int]:
+    """For each input the outputs with a history that its gradient is computed from, as bits."""
+    first, bits = 0, []
+    for tangent in apart.tangents:
+        bits.append(((1 << len(tangent.given)) - 1) << first)
+        first += len(tangent.given)
+    parts = [functools.reduce(operator.or_, (pair.depends[p] for p in parts_of(g)), 0) for g in apart.gradients]
+    return [sum(1 << k for k, mask in enumerate(bits) if part & mask) for part in parts]
+
+
+def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, exposed: Sequence[int]) -> Any:
+    joint = apart.program
+    assert isinstance(joint, JointGraph)
+    owners = [k for k, template in enumerate(apart.inputs) for _ in parts_of(template)]
+    kept = tuple(dict.fromkeys(owners[k] for k in pair.kept))
+    saving = [apart.inputs[k] for k in kept]
+    count, last = joint.results, -pair.sizes or None
+    every = (1 << len(joint.tangents)) - 1
+    layouts, run = Layouts(joint, pair), runner(compiled, every)
+    reach = depends(pair, apart)
+    partly = partly_of(reach)
+    history = {tangent.output for tangent in apart.tangents}
+
+    class CompiledFunction(Passing):
+        @staticmethod
+        def forward(ctx: Any, *given: Any) -> Any:
+            *inputs, parts = given
+            state = compiled.state()
+            found = compiled.forward(*parts)
+            values = made(parts, found[:count])
+            outputs = [assembled(template, values) for template in apart.outputs]
+            ctx.save_for_backward(*[inputs[k] for k in kept], *[outputs[k] for k in exposed], *found[count:last])
+            plain = [t for k, t in enumerate(outputs) if k not in history and isinstance(t, torch.Tensor)]
+            ctx.mark_non_differentiable(*plain)
+            ctx.set_materialize_grads(False)
+            ctx.numbers = [parts[k] for k in pair.numbers] + list(found[last:] if last else ())
+            ctx.layouts = layouts.now(found)
+            ctx.partly = [(k, weakref.ref(inputs[k])) for k in partly]
+            if compiled.replay is not None:
+                ctx.inputs, ctx.versions, ctx.state = inputs, compiled.replay.versions(inputs), state
+            return tuple(outputs)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            given = [gradients[tangent.output] for tangent in apart.tangents]
+            if all(g is None for g in given):
+                return (None,) * (len(reach) + 1)
+            there = sum(1 << k for k, gradient in enumerate(given) if gradient is not None)
+            spare_hooks(ctx.partly, there, reach)
+            tangents = _tangents(apart.tangents, given)
+            if torch.is_grad_enabled() or tangents is None:  # which operators run depends on what there is
+                return *again(ctx, compiled.replay, given, compiled.once), None
+            saved = ctx.saved_tensors
+            known = dict(zip(_places(saving), taken_apart(saving, saved[: len(kept)]), strict=True))
+            box = [*(known[k] for k in pair.kept), *saved[len(kept) + len(exposed) :]]
+            if box and not torch._C._autograd._get_current_graph_task_keep_graph():
+                forget(ctx)
+            found = run(ctx, box, tangents, every)
+            return *[None if template is None else assembled(template, found) for template in apart.gradients], None
+
+    return CompiledFunction
+
+
+def _places(templates: Sequence[Template]) -> list[int]:
+    return [k for template in templates for k in parts_of(template)]
+
+
+def _tangents(expected: Sequence[Tangent], given: Sequence[Any]) -> list[Any] | None:
+    """What the backward program takes; None where there is no gradient, or one that is not made as was expected."""
+    found: list[Any] = []
+    for tangent, gradient in zip(expected, given, strict=True):
+        if gradient is None or not is_made_as(tangent.template, gradient):
+            return None
+        parts = taken_apart([tangent.template], [gradient])
+        if not all(map(_fits, parts, tangent.facts)):
+            return None
+        found += [parts[k] for k in tangent.given]
+    return found
+
+
+def _fits(part: Any, facts: Any) -> bool:
+    shape, dtype, device = facts
+    return (shape is None or part.shape == shape) and part.dtype is dtype and part.device == device
+
+
+def is_made_as(template: Template, tensor: Any) -> bool:
+    if isinstance(template, Part):
+        return not handles_operators(type(tensor))
+    if type(tensor) is not template.cls or tensor.is_conj() or tensor.is_neg():
+        return False
+    names, context = tensor.__tensor_flatten__()
+    if tuple(names) != template.names or not same_context(template.cls, template.context, context):
+        return False
+    same = tensor.size() == template.size
+    return same and all(map(is_made_as, template.parts, [getattr(tensor, name) for name in names]))
