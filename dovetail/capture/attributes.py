@@ -19,6 +19,7 @@ from dovetail.capture import growing
 from dovetail.capture.awaited import OPERATOR, computed_attribute
 from dovetail.capture.classstores import HEAP_TYPE, class_set_attr
 from dovetail.capture.definitions import computes_class, rely_on_class, rely_on_no_shadow
+from dovetail.capture.moving import store_data
 from dovetail.capture.pymodules import pymodule_set_attr
 from dovetail.capture.trust import trusted
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, boolean
@@ -505,7 +506,7 @@ def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
 #: Attributes of tensors that native code stores; False: not this way.
 TENSOR_STORES: dict[str, Callable[[Any, TensorValue, Value], bool]] = {
     "requires_grad": lambda s, value, new: s.torch_method("requires_grad_", [value, new], {}) is not None,
-    "data": lambda s, value, new: value is new,  # what `module.to(...)` does where nothing has to move
+    "data": store_data,
 }
 
 

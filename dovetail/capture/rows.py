@@ -84,7 +84,7 @@ def part(s: Any, tensor: TensorValue, index: Value) -> Value | None:
 
 def _outside(s: Any, tensor: TensorValue, index: Value) -> bool:
     """Can it be taken before the graph runs, with the same history?"""
-    if tensor.source is None or tensor.origin is None or tensor.cls not in overrides.PLAIN:
+    if tensor.source is None or tensor.origin is None or id(tensor) in s.moved or tensor.cls not in overrides.PLAIN:
         return False
     if s.graph is not s.root or torch.is_inference_mode_enabled() or torch.is_grad_enabled() is not s.grad_mode:
         return False

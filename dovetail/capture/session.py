@@ -68,8 +68,8 @@ class Session:
         self.table = SizeTable(Sizes(self.user_line), varying)
         self.numbers, self.has_tensor_numbers = dict[Source, Any](), False  # placeholders of numbers
         self.parts: dict[Source, Value] = {}  # of tensors, as inputs of their own; see rows.py
-        self.graph = self.root = torch.fx.Graph()  # where nodes go now; the region's own
-        self.subgraphs: dict[str, Any] = {}  # modules of the graphs inside `graph`
+        self.graph, self.subgraphs = torch.fx.Graph(), dict[str, Any]()  # where nodes go now, and graphs inside of it
+        self.root = self.graph  # the region's own
         self.open_graphs = [self.root]
         self.inputs: list[Any] = []
         self.last_input: Any = None
@@ -83,6 +83,7 @@ class Session:
         self.namespaces: dict[int, Any] = {}  # the id of an object's own dictionary → its value
         self.keep: list[Any] = []
         self.by_fake: dict[int, Value] = {}
+        self.moved: set[int] = set()  # the ids of tensors that got other memory
         self.chosen: list[Any] = []  # tensors of which only the graph knows which they are; see choosing.py
         self.arrays: dict[int, Value] = {}  # by the identity of what stands for them
         self.frames: list[Any] = []

@@ -44,6 +44,11 @@ def remove_hook(relay: Relay) -> None:
     relay.handle.remove()
 
 
+def set_data(tensor: torch.Tensor, new: torch.Tensor) -> None:
+    """`tensor.data = new`: other memory for a tensor that stays what it is to autograd."""
+    tensor.data = new
+
+
 METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook", "detach_"))
 
 
@@ -61,7 +66,7 @@ def steers(node: torch.fx.Node) -> bool:
         return node.target in METHODS
     if node.op != "call_function":
         return False
-    if isinstance(node.target, Hook):
+    if isinstance(node.target, Hook) or node.target is set_data:
         return True
     leaf = node.target in (torch.nn.Parameter, torch.autograd.backward) or node.kwargs.get("requires_grad") is True
     return leaf or node.target is getattr and node.args[1] == "grad"
