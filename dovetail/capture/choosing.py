@@ -14,11 +14,12 @@ from typing import Any
 import torch
 import torch.fx
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.capture.torchtable import owner
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import TupleValue
-from dovetail.capture.values.tensor import ChosenTensor, TensorValue
+from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue
 from dovetail.ops.engine import steers
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -30,17 +31,62 @@ def choose(s: Any, condition: Value, yes: Value, no: Value) -> Value | None:
         return None
     if yes is no:
         return yes
+    if _is_number(yes) or _is_number(no):
+        return _mixed(s, condition, yes, no)
     if not (isinstance(yes, TensorValue) and isinstance(no, TensorValue)) or not _alike(yes, no):
         return None
+    copy = _copy(s, condition, yes, no)
+    return None if copy.fake.stride() != yes.fake.stride() else _chosen(s, copy, condition, yes, no)
+
+
+def _copy(s: Any, condition: TensorValue, yes: Value, no: Value) -> Any:
     flag = s.torch_method("reshape", [condition, TupleValue([])], {}) if condition.fake.dim() else condition
     before, s.chosen = s.chosen, []  # nobody asks the copy of a copy for gradients either
     copy = s.torch_call(torch.where, [flag, yes, no], {})
     s.chosen = before
-    if copy.fake.stride() != yes.fake.stride():
-        return None
+    return copy
+
+
+def _chosen(s: Any, copy: TensorValue, condition: TensorValue, yes: Value, no: Value) -> ChosenTensor:
     made = s.by_fake[id(copy.fake)] = ChosenTensor(copy, condition, yes, no)
     s.chosen.append(made)
-    return made  # type: ignore[no-any-return]
+    return made
+
+
+def _is_number(value: Value) -> bool:
+    return type(value) is Const and value.cls in (int, float)
+
+
+def _mixed(s: Any, condition: TensorValue, yes: Value, no: Value) -> ChosenNumber | None:
+    """Of a tensor and a number, where the tensor could hold the number."""
+    tensor, number = (no, yes) if _is_number(yes) else (yes, no)
+    if type(tensor) is not TensorValue or tensor.cls not in PLAIN or tensor.fake.dim() or not _is_number(number):
+        return None
+    copy = _copy(s, condition, yes, no)
+    return ChosenNumber(s, _chosen(s, copy, condition, yes, no)) if copy.fake.dtype is tensor.fake.dtype else None
+
+
+def beside(s: Any, name: str, left: Value, right: Value) -> tuple[Value, Value]:
+    """The operands of `left op right`, with copies for values beside which a tensor computes the same in any case."""
+    return _beside(s, name, left, right), _beside(s, name, right, left)
+
+
+def _beside(s: Any, name: str, value: Value, other: Value) -> Value:
+    if type(value) is not ChosenNumber or not isinstance(other, TensorValue) or name not in ARITHMETIC:
+        return value
+    chosen = value.chosen
+    number = next(part.value for part in (chosen.yes, chosen.no) if isinstance(part, Const))
+    with _disable_current_modes():
+        like = torch.ones((1,) * other.fake.dim(), dtype=other.fake.dtype, device="cpu")
+        held = torch.tensor(number, dtype=chosen.fake.dtype, device="cpu")
+        wanted = torch.result_type(like, number)
+        exact = bool(held.to(wanted) == torch.tensor(number, dtype=wanted, device="cpu"))
+        same = exact and wanted in WIDE and torch.result_type(like, held) is wanted
+    return chosen if same else value
+
+
+ARITHMETIC = frozenset("add sub mul truediv iadd isub imul itruediv".split())
+WIDE = frozenset((torch.float32, torch.float64, torch.int64))  # in others a number is not rounded as a tensor is
 
 
 def _alike(left: TensorValue, right: TensorValue) -> bool:
@@ -59,7 +105,8 @@ def check(s: Any, node: torch.fx.Node, fakes: list[Any], changed: list[Any]) -> 
     results = [f for f in pytree.tree_leaves(node.meta["fake"]) if isinstance(f, torch.Tensor)]
     for chosen in s.chosen:
         own = chosen.fake
-        if any(_may_share(s, f, part.fake) for f in changed for part in (chosen, chosen.yes, chosen.no)):
+        parts = [v.fake for v in (chosen, chosen.yes, chosen.no) if isinstance(v, TensorValue)]
+        if any(_may_share(s, f, part) for f in changed for part in parts):
             refuse(s, "changes a tensor in place")
         if any(f is not own and owner(f) is owner(own) for f in results):
             refuse(s, "takes a view of the tensor")

@@ -20,6 +20,7 @@ from dovetail.capture import counters, indexed, overrides, rows, scalars, settle
 from dovetail.capture.aliasing import rely_on_difference, same_number, same_varying
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import contain, decide, equate, measure, operate, operate_in_place, outlast
+from dovetail.capture.choosing import beside
 from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Value, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
@@ -90,7 +91,7 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value:
         return made
     if isinstance(left, Const) and isinstance(right, Const):
         return native_call(s, BINARY[name], left.value, right.value)
-    right = _number_beside(left, right)
+    left, right = beside(s, name, left, _number_beside(left, right))
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         if name in IN_PLACE and not isinstance(left, TensorValue):
             name = name[1:]

@@ -53,7 +53,7 @@ from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.late import LateText, Snapshot
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue
 from dovetail.capture.values.scalar import Claim, GraphNumber, TensorNumber
-from dovetail.capture.values.tensor import ChosenTensor, TensorValue
+from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import Continuation
@@ -514,6 +514,7 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     Const: Rebuilder.const,
     ArrayValue: rebuild_array,
     ChosenTensor: Rebuilder.chosen,
+    ChosenNumber: lambda rebuilder, value: rebuilder.expr(value.chosen),
     TensorValue: Rebuilder.tensor,
     GraphNumber: Rebuilder.number,
     Handle: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.hook(value)}.handle"),

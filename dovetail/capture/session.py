@@ -105,8 +105,7 @@ class Session:
         self.changed_state, self.open_contexts = set[str](), list[Any]()
         self.switched: dict[str, Any] = {}  # settings of the process; see switched.py
         self.variables_set: list[Any] = []  # context variables, in order
-        self.draws: list[Any] = []  # from generators outside the graph, in order; see drawn.py
-        self.generators: dict[int, Any] = {}  # copies, by the identity of those
+        self.draws, self.generators = list[Any](), dict[int, Any]()  # in order; copies by identity; see drawn.py
         self.undo: list[Any] = []  # calls that put back what capture has switched in the process
         self.names: dict[str, Any] = {}
         self.members: dict[Source, Value] = {}  # module members used as fixed inputs

@@ -26,6 +26,11 @@ min(a.half(), b.half()) + 1
 min(min(a, b), max(b, c[0]))
 [m := max(a, b), torch.stack([m, a, b]), {"m": m}, (m, a)]
 [min(a, b) * 2, min(c) + 1, a is b]
+max(a, 1)
+c / max(a, 1) + min(a, 1.5) * c
+[m := max((c > 0).sum(), 1), c / m, m]
+c * max(a.double(), 0.1) + max(0.5, b) * c.double()
+min(2, a) - c
 """.strip().splitlines()
 DIFFERENTIATED = """
 min(a, b)
@@ -33,6 +38,7 @@ max(a, b, c.sum())
 min([a.sqrt(), (b - b).sqrt()])
 [max(a, b).shape, max(a * 2, b * 3), (a > b) * a]
 max(c[0] * a, c[1] * b)
+[max(a * 2, 3.0), a * b]
 """.strip().splitlines()
 BREAKING = """
 min(a, b).add_(5)
@@ -41,7 +47,15 @@ min(a, b).add_(5)
 [min(a, b) is a, min(a, b) in [b]]
 [min(a, b)[None], c]
 {min(a, b): 1}.get(a)
-min(a, 1.5)
+min(a, 1.5) * 2
+isinstance(max(a, 1), torch.Tensor)
+[max(a, 1)] + [min(a, 1, b)]
+c.long() * max(a, 1)
+c.half() * max(a.half(), 0.1)
+c.double() * max(a, 0.1)
+torch.clamp(c, max=min(a, 1.5))
+max(a, 1).shape if a > 1 else max(a, 1) + 1
+f"{max(a, 1)}"
 min(a, b.double())
 min(c, a)
 setattr(min(a, b), "name", 3)
@@ -91,7 +105,10 @@ def test_breaks_where_the_tensor_itself_is_needed(text, requires_grad):
     check(text, "eager", False, requires_grad=requires_grad)
 
 
-@pytest.mark.parametrize("text", ["min(a, b) * 2", "max(a, b).backward()", "torch.autograd.grad(max(a, b), a)"])
+REFUSED = ["min(a, b) * 2", "max(a, 1) * b", "max(a, b).backward()", "torch.autograd.grad(max(a, b), a)"]
+
+
+@pytest.mark.parametrize("text", REFUSED)
 def test_gradients_of_a_copy_are_refused(text):
     compiled = dovetail.compile(eval(f"lambda a, b: {text}"), backend="eager", fullgraph=True)
     with pytest.raises(GraphBreakError, match="chosen-tensor"):

@@ -54,8 +54,8 @@ class ChosenTensor(TensorValue):
 
     __slots__ = ("condition", "yes", "no")
 
-    def __init__(self, copy: TensorValue, condition: TensorValue, yes: TensorValue, no: TensorValue) -> None:
-        super().__init__(copy.node, copy.fake, yes.cls)
+    def __init__(self, copy: TensorValue, condition: TensorValue, yes: Value, no: Value) -> None:
+        super().__init__(copy.node, copy.fake, copy.cls if yes.cls is not no.cls else yes.cls)
         self.condition, self.yes, self.no = condition, yes, no
 
     def get_attr(self, s: Any, name: str) -> Any:
@@ -69,6 +69,23 @@ class ChosenTensor(TensorValue):
 
 #: Attributes that tensors have which are alike in everything else.
 OF_ONE_TENSOR = frozenset(("grad", "grad_fn", "is_leaf", "output_nr"))
+
+
+class ChosenNumber(Value):
+    """A tensor or a number, which one only the graph knows; `chosen` has both, and a copy that is a tensor."""
+
+    __slots__ = ("s", "chosen")
+
+    def __init__(self, s: Any, chosen: ChosenTensor) -> None:
+        super().__init__()
+        self.s, self.chosen = s, chosen
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return self.s.refuse_choice("needs the type of a value")  # type: ignore[no-any-return]
+
+    def describe(self) -> str:
+        return "a tensor or a number"
 
 
 class LateTensor(TensorValue):
