@@ -18,6 +18,7 @@ PREFIX = "DOVETAIL_"
 OTHERS: dict[str, str] = {
     "LOGS": "Which logs to show; `help` lists them.",
     "LOGS_OUT": "The file that logs are written to.",
+    "TRACE": "The folder that everything that is compiled is recorded in; `dovetail report` makes a page of it.",
     "CACHE_DIR": "Where compiled kernels are kept; empty: nowhere.",
 }
 

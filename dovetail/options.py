@@ -43,6 +43,7 @@ class Options:
     trace_numpy: bool = True  # NumPy's functions are part of graphs
     check_kernels: bool = False  # every access against its buffer's extent, every library call against its promise
     debug_dir: str | None = None
+    located: bool = False  # programs know the user's lines
     reorderable_logging_functions: frozenset[Any] = REORDERABLE
 
     def cache_key(self) -> tuple[Any, ...]:
@@ -50,9 +51,10 @@ class Options:
         return tuple((f.name, getattr(self, f.name)) for f in fields(self) if f.name not in _NO_EFFECT_ON_CODE)
 
 
-_NO_EFFECT_ON_CODE = frozenset(
-    {"debug_dir", "recompile_limit", "strict", "suppress_errors", "fullgraph", "reorderable_logging_functions"}
-)
+_NO_EFFECT_ON_CODE = frozenset({
+    "debug_dir", "located", "recompile_limit", "strict", "suppress_errors", "fullgraph",
+    "reorderable_logging_functions",
+})  # fmt: skip
 
 #: What `dovetail.compile(options={...})` may set, and the types accepted.
 USER_OPTIONS: dict[str, tuple[type, ...]] = {

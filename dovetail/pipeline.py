@@ -27,6 +27,7 @@ from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
 from dovetail.codegen import checked, cpu, gpu, host, staged
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
+from dovetail.diagnostics.kernels import kernels_text
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.aten import AtenGraph, results_of, subprograms
 from dovetail.ir.captured import FAILED, REPEATED, Captured, Continuation
@@ -358,13 +359,14 @@ def _build(
 
     with events.stage(f"{prefix}codegen"):
         kernels = {item.name: _generate(item, options) for item in scheduled.items if isinstance(item, Group)}
-        scheduled = reuse(gather(scheduled, kernels))
+        fused, scheduled = scheduled, reuse(gather(scheduled, kernels))
         batches = [item for item in scheduled.items if isinstance(item, Batch)]
         kernels |= {b.name: _generate(b.groups[0], options, many=True) for b in batches}
         memory = plan_memory(scheduled, HAS_OUT)
         writer = checked if options.check_kernels else host
         text = writer.generate(scheduled, kernels, memory, consumes=eager is None)
     events.artifact("output_code", lambda: text.text)
+    events.artifact("kernels", lambda: kernels_text(prefix, program, fused, scheduled, kernels, memory, text))
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
     if all(d.type == "cpu" for d in devices(scheduled)):

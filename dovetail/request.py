@@ -27,6 +27,7 @@ from dovetail.diagnostics.dump import DumpSink
 from dovetail.diagnostics.events import CompileRecord, Events, Sink
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
+from dovetail.diagnostics.trace import trace, warned
 from dovetail.entered import HOOKS, Entered
 from dovetail.errors import BackendError, Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
@@ -48,11 +49,13 @@ from dovetail.ops.fake.late import discovering
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
 from dovetail.runtime.entry_module import wrap_module
-from dovetail.runtime.entry_policy import REPORT, EagerlyAfter, warn_user
+from dovetail.runtime.entry_policy import LISTENERS, REPORT, EagerlyAfter, warn_user
 from dovetail.runtime.gpu.workers import WORKERS
 from dovetail.runtime.nested import allowed
 from dovetail.runtime.program import undone
 from dovetail.runtime.undisturbed import undisturbed, without_overrides
+
+LISTENERS.append(warned)
 
 SETTINGS_OF_A_COMPILATION = (
     "numerics", "fallback_random", "recompile_limit", "strict", "suppress_errors", "capture_scalar_outputs",
@@ -101,6 +104,7 @@ class Request:
             capture_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops and backend in BUILT_IN,
             dynamic=self.dynamic if config.dynamic_shapes else False,
             debug_dir=config.debug_dir if config.compile_debug else None,
+            located=config.compile_debug or trace() is not None,
             **{**settings, **(self.user_options or {})},
         )  # fmt: skip
 
@@ -153,7 +157,8 @@ class Request:
         for records in kept:
             records.append(record)
         dump = DumpSink(options.debug_dir) if options.debug_dir else None
-        events = Events(record, [logs.LogSink(), *self.sinks, *([dump] if dump else [])])
+        events = Events(record, [sink for sink in (logs.LogSink(), *self.sinks, dump, trace()) if sink is not None])
+        events.tell("begin")
         _log_recompile(record)
         try:
             after = self._after(fn, options)
@@ -163,6 +168,7 @@ class Request:
             )  # fmt: skip
             for found in entry.captured.breaks:
                 message = f"graph break in {record.function}, {record.place}:\n{found.text()}"
+                events.tell("broke", found)
                 new = BREAKS.meet(found.code, found.reason, found.stack, message)
                 if new and found.code == "internal-error" and not self.quiet:
                     what = f"dovetail leaves an instruction of {self.where(fn)} to Python: {found.text()}"
@@ -177,14 +183,12 @@ class Request:
             return entry
         except BaseException as error:
             record.outcome = f"failed in {events.current}: {error_in_words(error)}"
-            _note_failure(error, events.current, record, self.failures)
+            _note_failure(error, events, self.failures)
             if not isinstance(error, Unsupported):
                 _attach_report(error, events, fn, args, kwargs, options)
             raise
         finally:
-            if dump is not None:
-                dump.finish(record)
-
+            events.tell("finish")
 
     def _after(self, fn: Any, options: Options) -> EagerlyAfter:
         def give_up(changes: dict[str, Any]) -> None:
@@ -359,15 +363,17 @@ def _log_recompile(record: CompileRecord) -> None:
     logs.log("recompiles_verbose", "\n".join([head, *every]))
 
 
-def _note_failure(error: BaseException, stage: str, record: CompileRecord, failures: list[Unsupported] | None) -> None:
+def _note_failure(error: BaseException, events: Events, failures: list[Unsupported] | None) -> None:
+    record = events.record
     if isinstance(error, Unsupported):
+        events.tell("broke", error, True)
         message = f"{record.function} in {record.place} cannot be captured as one graph:\n{error}"
         BREAKS.meet(error.code, error.reason, error.stack, message)
         if failures is not None:
             failures.append(error)
     elif isinstance(error, Exception):
         with contextlib.suppress(AttributeError):
-            error._dovetail_stage = stage  # type: ignore[attr-defined]
+            error._dovetail_stage = events.current  # type: ignore[attr-defined]
 
 
 def _frameless() -> Any:

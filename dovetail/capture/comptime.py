@@ -13,7 +13,7 @@ from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.containers import SequenceValue
 from dovetail.capture.values.objects import Lazy
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.ir.graphtext import graph_text
+from dovetail.ir.graphtext import code_text, graph_text
 from dovetail.ir.literals import in_words
 
 
@@ -113,7 +113,7 @@ class ComptimeContext:
         print(repr(val), file=file)
 
     def print_graph(self, *, verbose: bool = True, file: TextIO | None = None) -> None:
-        print(graph_text(self._s.graph, verbose), file=file)
+        print((graph_text if verbose else code_text)(self._s.graph), file=file)
 
     def disas(self, *, file: TextIO | None = None, stacklevel: int = 0) -> None:
         """The bytecode of the running function, with a mark at the running instruction."""

@@ -8,7 +8,9 @@ from pathlib import Path
 from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.times import stage_lines
 
-_SUFFIX = {"graph_code": "py", "guards": "py", "bytecode": "py", "output_code": "py", "kernel_code": "ll"}
+_SUFFIX = {
+    "graph_code": "py", "guards": "py", "bytecode": "py", "output_code": "py", "kernel_code": "ll", "kernels": "json",
+}  # fmt: skip
 
 
 class TextSink:

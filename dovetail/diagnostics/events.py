@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 
 class Sink(Protocol):
-    """Somewhere that artifacts go."""
+    """Somewhere that artifacts go. One may have methods for what `Events.tell` tells, too."""
 
     def wants(self, kind: str) -> bool: ...
 
@@ -28,6 +28,7 @@ class Stage:
     name: str
     seconds: float = 0.0
     depth: int = 0
+    began: float = 0.0  # seconds since 1970
 
 
 @dataclass
@@ -70,6 +71,12 @@ class Events:
             for sink in wanting:
                 sink.write(self.record, kind, made)
 
+    def tell(self, happening: str, *what: Any) -> None:
+        """Call the method of this name of each sink that has it: `begin`, `stage`, `broke` or `finish`."""
+        for sink in self.sinks:
+            if (told := getattr(sink, happening, None)) is not None:
+                told(self.record, *what)
+
     def stream(self, kind: str) -> Callable[[str], None] | None:
         """Where lines that come one by one go; None if nobody wants them."""
         streams = [sink.stream(kind) for sink in self.sinks if hasattr(sink, "stream")]
@@ -90,10 +97,11 @@ class _Timer:
     def __enter__(self) -> Stage:
         self.events.open.append(self.stage)
         self.events.record.stages.append(self.stage)
-        self.start = time.perf_counter()
+        self.stage.began, self.start = time.time(), time.perf_counter()
         return self.stage
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stage.seconds = time.perf_counter() - self.start
         if kind is None or len(self.events.open) > 1:
             self.events.open.pop()  # after a failure the outermost stage stays open: it names the culprit
+        self.events.tell("stage", self.stage)

@@ -18,7 +18,7 @@ import torch
 import torch.fx
 
 import dovetail.diagnostics.dataless as dataless
-from dovetail.ir.graphtext import graph_text
+from dovetail.ir.graphtext import code_text
 from dovetail.ir.literals import error_in_words, has_literal, literal
 from dovetail.options import USER_OPTIONS, Options
 
@@ -131,7 +131,7 @@ if __name__ == "__main__":
 def _graph(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> str:
     """The captured graph as a function, what it mentions, and its inputs."""
     made = module.graph.python_code("self")
-    source = re.sub(r"^def forward\(self(, )?", "def function(", graph_text(module.graph, verbose=False), flags=re.M)
+    source = re.sub(r"^def forward\(self(, )?", "def function(", code_text(module.graph), flags=re.M)
     lines = [f"{name} = {_value(value)}" for name, value in made.globals.items() if _mentions(source, name)]
     if any(node.op == "get_attr" for node in module.graph.nodes):
         lines.append(f"self = {_value(module)}")

@@ -42,7 +42,7 @@ def lower(aten: AtenGraph, options: Options) -> Program:
 
     With eager's numerics, elementary functions are PyTorch's own: no other implementation has its last bits.
     """
-    return _Lowering(aten, bitwise=options.numerics == "eager", located=options.check_kernels).run()
+    return _Lowering(aten, bitwise=options.numerics == "eager", located=options.located or options.check_kernels).run()
 
 
 class _Lowering:

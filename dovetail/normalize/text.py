@@ -15,8 +15,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph, Returned
-
-_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
+from dovetail.ir.graphtext import short
 
 
 def aten_text(aten: AtenGraph) -> str:
@@ -80,10 +79,3 @@ def describe(val: Any) -> str:
     if isinstance(val, (tuple, list)):
         return f"({', '.join(map(describe, val))})"
     return type(val).__name__
-
-
-def short(dtype: torch.dtype) -> str:
-    """`f32`, `bf16`, `i64`, `bool`."""
-    name = str(dtype).removeprefix("torch.")
-    kind = name.rstrip("0123456789")
-    return name if kind not in _SHORT or kind == name else _SHORT[kind] + name[len(kind) :]

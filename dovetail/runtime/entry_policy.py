@@ -59,8 +59,14 @@ class Fallback:
             warn_user(f"dovetail runs {self.where} eagerly, since {why()}")
 
 
+#: Told of each warning, whether Python shows it or not.
+LISTENERS: list[Callable[[str], None]] = []
+
+
 def warn_user(message: str) -> None:
     """A warning at the line outside this package, and PyTorch's, that led here."""
+    for listener in LISTENERS:
+        listener(message)
     warnings.warn(message, stacklevel=users_line()[2] + 1)
 
 
