@@ -19,9 +19,8 @@ from dovetail.ops.fake import FakeMode, to_fake
 from tests.opdb.entries import database
 
 TYPES = (torch.int64, torch.uint8, torch.bool, torch.complex64, torch.bfloat16)
-#: On the CPU eager has a second kernel for the first that takes fewer types; which one it takes depends on histories.
-#: Of the second, fakes refuse integers for some shapes that eager takes: the program runs in eager mode, and says so.
-EXCEPT = frozenset(("nn_functional_max_pool1d", "nn_functional_conv_transpose1d"))
+#: On the CPU eager has a second kernel for it that takes fewer types; which one it takes depends on histories.
+EXCEPT = frozenset(("nn_functional_max_pool1d",))
 
 
 def operators() -> list[Any]:

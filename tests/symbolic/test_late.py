@@ -169,6 +169,18 @@ def _gradient(fn: Callable[..., Any], given: torch.Tensor, other: torch.Tensor) 
     return torch.autograd.grad(total, given)[0]
 
 
+def test_parts_of_what_parts_were_joined_to() -> None:
+    def fn(x, n):
+        lengths = [n[k].item() for k in range(3)]
+        joined = torch.cat([x[sum(lengths[:k]) : sum(lengths[: k + 1])] for k in range(3)]) + x
+        return [part * 2 for part in joined.split(lengths)]
+
+    compiled = dovetail.compile(fn, fullgraph=True, dynamic=True)
+    for lengths in ([1, 2, 0], [3, 6, 0], [0, 0, 4]):
+        given = torch.randn(sum(lengths), COLUMNS)
+        same(compiled(given, torch.tensor(lengths)), fn(given, torch.tensor(lengths)))
+
+
 def test_a_size_may_vary_beside_them() -> None:
     def fn(x, m):
         return (x[m] * x.shape[0]).sum(0) + x.shape[1]

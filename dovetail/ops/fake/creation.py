@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.ops.fake.layout import contiguous
+from dovetail.ops.fake.relations import expected
 from dovetail.ops.fake.resizing import LARGEST_DENOMINATOR
 from dovetail.ops.fake.spec import Spec
 from dovetail.ops.fake.symint import is_size
@@ -39,7 +40,7 @@ def _arange(
         return NotImplemented
     first, last, apart = (int(n * unit) if isinstance(n, float) else n * unit for n in (start, end, step))
     reach = last - first if apart > 0 else first - last
-    if reach < 0:
+    if not expected(reach >= 0):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     sizes = ((reach + abs(apart) - 1) // abs(apart),)
     return Spec(sizes, contiguous(sizes), made, placed(device or "cpu"))

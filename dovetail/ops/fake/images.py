@@ -157,6 +157,13 @@ def typical(x: torch.Tensor) -> torch.Tensor:
     return type(x)(tuple(map(general, x.shape)), strides, x.dtype, x.device, 0, x.requires_grad)  # type: ignore[call-arg]
 
 
+def _nearest(x: torch.Tensor, sizes: Any, *_: Any) -> Any:
+    """Of an empty batch, whose numbers of elements the meta kernels check as if they were truths."""
+    if not empty(x.shape[:1]):
+        return NotImplemented
+    return image((*x.shape[:2], *sizes), x)
+
+
 def _replication_pad2d(x: torch.Tensor, padding: Any) -> Any:
     if x.dim() != 4 or empty(x.shape):
         return NotImplemented
@@ -256,6 +263,10 @@ def _grid_sample_backward(gradient: torch.Tensor, x: torch.Tensor, grid: torch.T
 
 
 RULES: dict[Any, Callable[..., Any]] = {
+    **{
+        getattr(aten, f"{name}{rank}d").default: _nearest
+        for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)
+    },
     aten.grid_sampler_2d.default: _grid_sample,
     aten.grid_sampler_3d.default: _grid_sample,
     aten.grid_sampler_2d_backward.default: _grid_sample_backward,

@@ -1,8 +1,8 @@
 """The dtype and device of an element-wise result, found by running the operator on single elements.
 
-PyTorch decides them from dtypes, devices, numbers and whether tensors have dimensions; so does the
-key of the table here. Running the kernel itself also raises eager's own error for dtypes that it
-does not implement. One probe takes about 10 us, once per key and process.
+PyTorch decides them from dtypes, devices, numbers and whether tensors have dimensions, and refuses fewer numbers where
+there are no elements; so does the key of the table here. Running the kernel itself also raises eager's own error for
+dtypes that it does not implement. One probe takes about 10 us, once per key and process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from dovetail.ir.stores import Store
+from dovetail.ops.fake.relations import empty
 
 _known = Store(5000)
 
@@ -54,8 +55,14 @@ def _exact(value: Any) -> Any:
 
 def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.dtype, value.device, value.dim() > 0
+        return value.dtype, value.device, _sizes(value)
     return type(value), repr(value) if type(value) in (int, float, complex) else value if _plain(value) else None
+
+
+def _sizes(tensor: torch.Tensor) -> tuple[int, ...]:
+    """One element, or none; no dimensions where the tensor has none."""
+    shape = tensor.shape
+    return (0 if empty(shape) else 1,) if shape else ()
 
 
 def _plain(value: Any) -> bool:
@@ -64,7 +71,7 @@ def _plain(value: Any) -> bool:
 
 def _one(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return torch.ones((1,) if value.dim() else (), dtype=value.dtype, device=value.device)
+        return torch.ones(_sizes(value), dtype=value.dtype, device=value.device)
     if isinstance(value, torch.SymInt):
         return 1
     return 1.0 if isinstance(value, torch.SymFloat) else value

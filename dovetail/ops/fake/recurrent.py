@@ -15,6 +15,7 @@ import torch
 
 from dovetail.ops.fake.layout import in_rows
 from dovetail.ops.fake.number import needed
+from dovetail.ops.fake.relations import expected
 from dovetail.ops.fake.symint import dim_of
 from dovetail.ops.recurrent import KINDS
 from dovetail.ops.recurrent import recurrent as as_a_whole
@@ -35,7 +36,7 @@ def recurrent(function: Any, args: Any, kwargs: Any) -> Any:
         raise needed()
     settings = has_biases, layers, train, bidirectional
     x = x.transpose(0, 1) if batch_first else x
-    if x.shape[0] < 1:
+    if not expected(x.shape[0] >= 1):
         raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
     if function is torch.lstm and _by_onednn(x, states, weights):
         y, *ends = _by_layers(x, states, weights, dropout, batch_first, *settings)

@@ -72,7 +72,7 @@ def inferred(sizes: Sequence[Any], elements: Any) -> tuple[Any, ...]:
         if not same(known, elements) and not expected(known == elements):
             raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {elements}")
         return tuple(shape)
-    if not known > 0:
+    if not expected(known > 0):
         raise RuntimeError(
             f"cannot reshape tensor of {elements} elements into shape {list(sizes)} because the unspecified dimension "
             "size -1 can be any value and is ambiguous"
@@ -289,7 +289,7 @@ def _split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
     """Into how many parts depends on sizes: that they are so many is relied on, not the sizes."""
     d = axis(dim, x.dim())
     whole = x.shape[d]
-    if isinstance(size, int) and size == 0 or size < 0:
+    if isinstance(size, int) and size == 0 or not expected(size >= 0):
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
     if is_late(whole) or is_late(size):
         count = max(int((whole + size - 1) // size), 1)  # nobody knows how many
@@ -304,14 +304,14 @@ def _split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
 def _split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
     d = axis(dim, x.dim())
     total = sum(sizes)
-    if not same(total, x.shape[d]) and total != x.shape[d]:
+    if not same(total, x.shape[d]) and not expected(total == x.shape[d]):
         raise RuntimeError(
             f"split_with_sizes expects split_sizes to sum exactly to {x.shape[d]} (input tensor's size at dimension "
             f"{d}), but got split_sizes={list(sizes)}"
         )
     found, first = [], 0
     for length in sizes:
-        if length < 0:
+        if not expected(length >= 0):
             raise RuntimeError(f"split_with_sizes expects split_sizes have only non-negative entries, but got {sizes}")
         found.append(_part(x, d, first, length))
         first = first + length
@@ -343,7 +343,7 @@ def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
 def _unfold(x: torch.Tensor, dimension: int, size: Any, step: int) -> Any:
     d = axis(dimension, x.dim())
     whole = x.shape[d] if x.dim() else 1
-    if size > whole:
+    if not expected(size <= whole):
         raise RuntimeError(f"maximum size for tensor at dimension {d} is {whole} but size is {size}")
     if not x.dim():
         return seen(x, (size,), (1,))
@@ -385,7 +385,7 @@ def _pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
     for k in range(len(pad) // 2):
         d = x.dim() - 1 - k
         sizes[d] = sizes[d] + pad[2 * k] + pad[2 * k + 1]
-        if sizes[d] < 0:
+        if not expected(sizes[d] >= 0):
             raise RuntimeError(f"The input size {x.shape[d]}, plus padding {pad[2 * k]} and {pad[2 * k + 1]}, resulted "
                                "in a negative output size, which is invalid.")
     if not in_rows(x):

@@ -49,11 +49,17 @@ def takes_out(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 
 def _key(value: Any) -> Any:
-    return (value.dtype, value.device) if isinstance(value, torch.Tensor) else (type(value), repr(value))
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.device, tuple(value.shape)
+    return type(value), repr(value)
 
 
 def _ones(like: Any, *sizes: int) -> Any:
     return torch.ones(sizes, dtype=like.dtype, device=like.device) if isinstance(like, torch.Tensor) else like
+
+
+def _zeros(like: Any) -> Any:
+    return torch.zeros(like.shape, dtype=like.dtype, device=like.device) if isinstance(like, torch.Tensor) else like
 
 
 def _layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: Any) -> tuple[Any, ...]:
@@ -88,9 +94,21 @@ def _mixed(*args: Any, **_: Any) -> Any:
     return tuple(_ones(a, *[1] * a.dim()) if isinstance(a, torch.Tensor) else a for a in args)
 
 
-def _convolved(x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
+def _convolved(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: Any
+) -> Any:
+    """In one group. A transposed one takes its padding off the result, of which nothing would be left."""
     given = _mixed(x, weight, bias)
-    return None if given is None else (*given, *rest[:-1], 1)  # one group
+    kept = [0] * len(padding) if transposed else padding
+    return None if given is None else (*given, stride, kept, dilation, transposed, extra, 1)
+
+
+def _without_elements(*args: Any, **_: Any) -> Any:
+    """All of it as large as it is, where a tensor is empty."""
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    if any(t._has_symbolic_sizes_strides for t in tensors) or not any(0 in t.shape for t in tensors):
+        return None
+    return tuple(map(_zeros, args))
 
 
 def _put(x: Any, indices: Any, values: Any, *rest: Any, **_: Any) -> Any:
@@ -123,6 +141,16 @@ def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
     return _filled(x.dtype, value)
 
 
+#: Their kernels refuse some empty tensors: meta kernels refuse others, and so do our own rules.
+_REFUSING_EMPTY = (
+    *(getattr(aten, f"upsample_{name}").default for name in (
+        "nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d",
+    )),
+    *(getattr(aten, f"_upsample_{name}").default for name in (
+        "nearest_exact1d", "nearest_exact2d", "nearest_exact3d", "bilinear2d_aa", "bicubic2d_aa",
+    )),
+    aten.linalg_vector_norm.default, aten.nll_loss_forward.default, aten.nll_loss2d_forward.default,
+)  # fmt: skip
 #: Which operator to run, if another one, and with what: None for nothing.
 SAMPLES: dict[Any, tuple[Any, Callable[..., Any]]] = {
     **{
@@ -148,6 +176,7 @@ SAMPLES: dict[Any, tuple[Any, Callable[..., Any]]] = {
             aten.div_.Tensor, aten.addcmul_.default, aten.addcdiv_.default, aten.lerp_.Scalar, aten.lerp_.Tensor,
         )
     },
+    **{operator: (operator, _without_elements) for operator in _REFUSING_EMPTY},
     aten._index_put_impl_.default: (aten.index_put_.default, _put),
     **{
         operator: (aten.fill_.Scalar, sample) for operator, sample in (
