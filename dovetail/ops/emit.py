@@ -71,6 +71,11 @@ def disjoint(sizes: Sequence[Dim], strides: Sequence[Dim]) -> bool:
 MANY, FEW, PARTS = 1 << 18, 32, 64
 
 
+def alone(kind: str, element: Expr) -> Expr:
+    """The reduction of a single element: a sum starts at 0.0, with which -0.0 makes 0.0."""
+    return build.add(element, build.const(REDUCTIONS[kind], element.dtype)) if kind == "sum" else element
+
+
 def two_stages(source: Spec, reduced: set[int]) -> tuple[int, int] | None:
     """(axis, parts) when a long reduction of a few columns should be done in parts, which threads can share.
 
@@ -226,7 +231,7 @@ class Emitter:
             result = Local(name, torch.int64 if positional else dtype)
             loops = (Loop(inside, (Reduce(name, kind, at(full), result.dtype),)),)
         else:
-            result = build.const(0, torch.int64) if positional else at(full)
+            result = build.const(0, torch.int64) if positional else alone(kind, at(full))
         store = Store(buffer, kept, build.cast(finish(result), out.dtype))
         self.group(nested(kept, out.strides), (*loops, Loop((), (store,))))
         return self.stored(buffer)

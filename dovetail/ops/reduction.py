@@ -252,8 +252,10 @@ def vector_norm(
 ) -> Any:
     if self.dtype not in build.FLOATS or not isinstance(ord, (int, float)):
         return NotImplemented
-    kind, term, finish = _power_terms(float(ord))
-    return total(emit, out, self, axes_of(self.rank, dim), kind, keepdim, None, term, finish)
+    axes = axes_of(self.rank, dim)
+    alone = ord != 0 and all(self.sizes[d] == 1 for d in axes)  # no power can overflow, as in PyTorch's kernel
+    kind, term, finish = _power_terms(1.0 if alone else float(ord))
+    return total(emit, out, self, axes, kind, keepdim, None, term, finish)
 
 
 @ROWS("aten::norm")

@@ -28,6 +28,20 @@ WITH_NUMBERS: dict[str, Callable[[Any], Any]] = {
     "nan_to_num(-0)": lambda x: x.nan_to_num(-0.0), "where": lambda x: torch.where(x > 0, x, 0.0),
 }  # fmt: skip
 
+#: What is made of columns, where each row is one element: a sum starts at 0.0, which -0.0 does not make -0.0.
+OF_ONE: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda x: x.sum(1), "sum, kept": lambda x: x.sum(1, keepdim=True), "sum of all": lambda x: x[:1].sum(),
+    "sum of a scalar": lambda x: x[5, 0].sum(), "sum as another type": lambda x: x.sum(1, dtype=torch.float64),
+    "mean": lambda x: x.mean(1), "nansum": lambda x: x.nansum(1), "prod": lambda x: x.prod(1),
+    "cumsum": lambda x: x.cumsum(1), "cumprod": lambda x: x.cumprod(1), "logsumexp": lambda x: x.logsumexp(1),
+    "norm": lambda x: x.norm(dim=1), "cubes": lambda x: torch.linalg.vector_norm(x, 3, dim=1),
+    "inverses": lambda x: torch.linalg.vector_norm(x, -1, dim=1), "count": lambda x: x.norm(0, dim=1),
+    "length of one": lambda x: x[9].norm(), "amin": lambda x: x.amin(1), "logcumsumexp": lambda x: x.logcumsumexp(1),
+    "einsum": lambda x: torch.einsum("ij->i", x), "diagonal": lambda x: x.diagonal().sum(0), "trace": torch.trace,
+    "pooled": lambda x: F.adaptive_avg_pool1d(x, 1), "of two": lambda x: x.expand(-1, 2).sum(1),
+    "broadcast": lambda x: (x + torch.zeros(1, 1, 1, dtype=x.dtype) * 0).sum_to_size(len(x), 1),
+}
+
 #: C's fmax and fmin may give either zero, and eager's kernels for this type give another than those for the rest.
 EITHER_ZERO = {("fmax", torch.bfloat16), ("fmin", torch.bfloat16)}
 
@@ -97,3 +111,18 @@ def test_two_operands(dtype: torch.dtype) -> None:
     operators = _operators("BinaryUfuncInfo", dtype)
     assert len(operators) > 30
     assert not _compare(operators, (values.repeat_interleave(len(values)), values.repeat(len(values))))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d).removeprefix("torch."))
+def test_reductions_of_one_element(dtype: torch.dtype) -> None:
+    x = _values(dtype)[:, None].contiguous()
+    for name, f in OF_ONE.items():
+        for dynamic in (False, True):
+            got = dovetail.compile(f, dynamic=dynamic)(x)
+            assert _alike(got, f(x)).all(), (name, dynamic)
+
+
+@pytest.mark.parametrize("function", [torch.mm, F.linear, lambda a, b: a[:1].mT @ b[0]], ids=["mm", "linear", "mv"])
+def test_products_of_one_term(function: Callable[..., Any]) -> None:
+    x, one = _values(torch.float32)[:, None].contiguous(), torch.ones(1, 1)
+    assert _alike(dovetail.compile(function)(x, one), function(x, one)).all()
