@@ -264,6 +264,8 @@ BATCH_NORM: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "functional": lambda x, p: torch.ops.aten._native_batch_norm_legit_functional.default(
         x, p, p, p, p, True, 0.1, 1e-5),
     "updating": lambda x, p: torch.ops.aten._batch_norm_with_update_functional.default(x, p, p, p, p, 0.1, 1e-5),
+    "updating in place": lambda x, p: torch.ops.aten._batch_norm_with_update.default(x, p, p, p, p, 0.1, 1e-5),
+    "in place": lambda x, p: torch.ops.aten._native_batch_norm_legit.default(x, p, p, p, p, True, 0.1, 1e-5),
 }  # fmt: skip
 
 FACTORIES: dict[str, Callable[[], Any]] = {

@@ -175,8 +175,13 @@ def test_random(name: str) -> None:
 def test_batch_norm(name: str) -> None:
     half = (torch.float16, torch.bfloat16)
     pairs = [(d, d) for d in (torch.float32, torch.float64, *half)] + [(d, torch.float32) for d in half]
-    check_all((f"{name} {x} {p}", BATCH_NORM[name], (torch.randn(2, 3, 4).to(x), torch.ones(3, dtype=p)))
-              for x, p in pairs)
+    check_all((f"{name} {x} {p} {len(given)}", BATCH_NORM[name], (given.to(x), torch.ones(3, dtype=p)))
+              for x, p in pairs for given in (torch.randn(2, 3, 4), torch.randn(2, 4, 3).mT))
+
+
+def test_sums_that_are_tagged_as_element_wise() -> None:
+    check_all((f"{order}", lambda x, order=order: torch.mvlgamma(x, order), (torch.rand(3, 4).t() + 3,))
+              for order in (1, 3))
 
 
 @pytest.mark.parametrize("name", FACTORIES)
@@ -272,6 +277,22 @@ def test_layouts_of_convolutions(forward: Any, rank: int, last: torch.memory_for
         check_all(cases)
     finally:
         torch.set_num_threads(before)
+
+
+def in_channels(t: torch.Tensor) -> torch.Tensor:
+    return t.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64], ids=str)
+@pytest.mark.parametrize("forward, rank", [(F.conv1d, 3), (F.conv_transpose1d, 3), (F.conv2d, 4)])
+def test_layouts_of_convolutions_of_every_type(forward: Any, rank: int, dtype: torch.dtype) -> None:
+    """Lines are convolved as images of one row, whose layout the weight alone decides."""
+    cases = []
+    for batch, pixels, groups in itertools.product((1, 2), (1, 3), (1, 2, 4)):
+        x, w = torch.ones(batch, 4, *[5] * (rank - 2)).to(dtype), torch.ones(4, 4 // groups, *[pixels] * (rank - 2))
+        for given in itertools.product((x, in_channels(x)), (w.to(dtype), in_channels(w.to(dtype)))):
+            cases.append((f"{batch} {pixels} {groups}", functools.partial(forward, groups=groups), given))
+    check_all(cases)
 
 
 @pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])

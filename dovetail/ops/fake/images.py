@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -68,6 +68,12 @@ def _batch_norm_update(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: 
     return *found, Spec((0,), (1,), torch.uint8, x.device), *(fresh(tuple(t.shape), (1,), t) for t in (mean, var))
 
 
+def _batch_norm_updating(*args: Any) -> Any:
+    """The running statistics are written to: no results."""
+    found = _batch_norm_update(*args)
+    return found if found is NotImplemented else found[:4]
+
+
 def _batch_norm_functional(
     x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
 ) -> Any:
@@ -92,9 +98,9 @@ def _convolution(
     x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int,
 ) -> Any:
-    """Forward, 2-d and 3-d: PyTorch says which of its kernels would run, and with which format."""
+    """PyTorch says which of its kernels would run, and with which format."""
     rank = x.dim()
-    if rank not in (4, 5) or w.dim() != rank or x.dtype not in _CONVOLVED.get(x.device.type, ()):
+    if rank not in (3, 4, 5) or w.dim() != rank or x.dtype not in _CONVOLVED.get(x.device.type, ()):
         return NotImplemented
     channels, features = (w.shape[0], w.shape[1] * groups) if transposed else (w.shape[1] * groups, w.shape[0])
     if x.shape[1] != channels or x.dtype != w.dtype or x.layout is not torch.strided or empty(x.shape):
@@ -109,8 +115,19 @@ def _convolution(
             spatial.append((x.shape[k + 2] + 2 * padding[k] - reach - 1) // stride[k] + 1)
     if any(s <= 0 for s in spatial):
         return NotImplemented
-    last = _computed_last(x, w, bias, stride, padding, dilation, transposed, extra, groups, None)
-    return image((x.shape[0], features, *spatial), x, last)
+    sizes = (x.shape[0], features, *spatial)
+    if rank > 3:
+        return image(sizes, x, _computed_last(x, w, bias, stride, padding, dilation, transposed, extra, groups, None))
+    row = [1, *stride], [0, *padding], [1, *dilation], transposed, [0, *extra], groups, None
+    last = _computed_last(_as_row(x, contiguous(x.shape)), _as_row(w, w.stride()), bias, *row)
+    return fresh(sizes, channels_last((*sizes, 1))[:3] if last else contiguous(sizes), x)
+
+
+def _as_row(line: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
+    """A line with these strides as the image of one row of which PyTorch makes its convolution, in plain sizes."""
+    (batch, features, length), (*steps, step) = (list(map(general, n)) for n in (line.shape, strides))
+    sizes = batch, features, 1, length
+    return type(line)(sizes, (*steps, step * length, step), line.dtype, line.device, 0, line.requires_grad)  # type: ignore[call-arg]
 
 
 def _each_dimension(count: int, *numbers: Any) -> list[list[Any]]:
@@ -119,8 +136,9 @@ def _each_dimension(count: int, *numbers: Any) -> list[list[Any]]:
 
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 #: What each device convolves by kernels of several memory formats.
-_CONVOLVED = {"cpu": (torch.float32,), "cuda": _FLOATS}
+_CONVOLVED = {"cpu": (*_FLOATS, *_INTEGERS), "cuda": _FLOATS}
 
 
 def backend(x: torch.Tensor, w: torch.Tensor, *rest: Any) -> Any:
@@ -283,6 +301,8 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit.no_stats: _batch_norm_alone,
     aten._native_batch_norm_legit_functional.default: _batch_norm_functional,
     aten._batch_norm_with_update_functional.default: _batch_norm_update,
+    aten._batch_norm_with_update.default: _batch_norm_updating,
+    aten._native_batch_norm_legit.default: _batch_norm,
     aten.native_group_norm.default: _group_norm,
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,

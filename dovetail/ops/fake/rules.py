@@ -65,7 +65,9 @@ def is_elementwise(operator: Any) -> bool:
 
 
 #: Element-wise by tag, but laid out by rules of their own.
-_NOT_ITERATED = frozenset(("clone", "masked_fill.Scalar", "masked_fill.Tensor", "_conj_physical", "positive"))
+_NOT_ITERATED = frozenset(
+    ("clone", "masked_fill.Scalar", "masked_fill.Tensor", "_conj_physical", "positive", "mvlgamma")
+)
 #: Element-wise without the tag.
 _ITERATED = frozenset((
     "floor_divide", "floor_divide.Scalar", "rsub.Tensor", "hardswish", "hardswish_backward", "elu_backward",
@@ -117,6 +119,12 @@ def _rsub(x: torch.Tensor, other: torch.Tensor, **named: Any) -> Any:
 def _pow(base: Any, exponent: torch.Tensor) -> Any:
     found = elementwise(aten.pow.Scalar, (base, exponent), {})
     return found if found is NotImplemented else found._replace(strides=contiguous(found.sizes))
+
+
+def _mvlgamma(x: torch.Tensor, order: int) -> Any:
+    """A sum along a new dimension, whatever its tag says."""
+    dtype, device = probe(aten.mvlgamma.default, (x, order), {})
+    return Spec(tuple(x.shape), contiguous(x.shape), dtype, device)
 
 
 def _normal(mean: torch.Tensor, std: torch.Tensor, **_: Any) -> Any:
@@ -277,6 +285,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.hardtanh_backward.default: _hardtanh_backward,
     aten.rsub.Tensor: _rsub,
     aten.pow.Scalar: _pow,
+    aten.mvlgamma.default: _mvlgamma,
     aten.nonzero_static.default: _nonzero_static,
     aten.normal.Tensor_Tensor: _normal,
     aten.smooth_l1_loss_backward.default: _in_rows(1),

@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dovetail.ir.stores import Store
+from dovetail.ops.fake.relations import empty
 
 aten = torch.ops.aten
 _passed = Store(5000)
@@ -99,8 +100,10 @@ def _convolved(
 ) -> Any:
     """In one group. A transposed one takes its padding off the result, of which nothing would be left."""
     given = _mixed(x, weight, bias)
-    kept = [0] * len(padding) if transposed else padding
-    return None if given is None else (*given, stride, kept, dilation, transposed, extra, 1)
+    if given is None:
+        return None
+    image = given[0][:0] if empty(x.shape[:1]) else given[0]
+    return image, *given[1:], stride, [0] * len(padding) if transposed else padding, dilation, transposed, extra, 1
 
 
 def _without_elements(*args: Any, **_: Any) -> Any:
