@@ -35,7 +35,7 @@ from dovetail.capture.values.containers import (
 )
 from dovetail.capture.values.descriptors import borrowed
 from dovetail.capture.values.objects import ObjectValue
-from dovetail.capture.values.scalar import GraphNumber, TensorNumber
+from dovetail.capture.values.scalar import Answer, GraphNumber, TensorNumber
 from dovetail.capture.values.tensor import ChosenTensor, TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
@@ -280,6 +280,8 @@ def same(s: Any, left: Value, right: Value) -> bool:
         return left.value is right.value or (
             type(left.value) is type(right.value) and isinstance(left.value, INTERNED) and left.value == right.value
         )
+    if isinstance(left, Answer) or isinstance(right, Answer):
+        return left.cls is right.cls and truth(s, left) is truth(s, right)
     if isinstance(left, KnownValue) and isinstance(right, KnownValue):
         return left.real is right.real
     if isinstance(left, NumberValue) and isinstance(right, (NumberValue, Const)) and left.type is right.type:
@@ -313,6 +315,7 @@ def truth(s: Any, value: Value) -> bool:
     known = scalars.truth(s, value)
     if known is not None:
         return known
+    value = value.tensor if isinstance(value, Answer) else value
     if isinstance(value, Const):
         return bool(value.value)
     if isinstance(value, SequenceValue):

@@ -52,7 +52,7 @@ from dovetail.capture.values.descriptors import quiet_class
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.late import LateText, Snapshot
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue
-from dovetail.capture.values.scalar import Claim, GraphNumber, TensorNumber
+from dovetail.capture.values.scalar import Answer, Claim, GraphNumber, TensorNumber
 from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.errors import Unsupported
@@ -518,6 +518,7 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     TensorValue: Rebuilder.tensor,
     GraphNumber: Rebuilder.number,
     Handle: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.hook(value)}.handle"),
+    Answer: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.known(bool)}({rebuilder.expr(value.tensor)})"),
     Claim: Rebuilder.claim,
     TensorNumber: Rebuilder.tensor_number,
     TupleValue: Rebuilder.tuple,

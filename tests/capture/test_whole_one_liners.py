@@ -26,6 +26,10 @@ dovetail.compile(torch.sin, backend="eager")(x)
 dovetail.compile(lambda y, k=2: y * k, fullgraph=True)(x, k=3)
 [(f := dovetail.compile(backend="eager")(pair))(x), f.__name__]
 dovetail.compile(disable=True)(pair) is pair
+[numpy.ones_like(x), numpy.full_like(x.view(1, 2), 3.5), numpy.zeros_like(x.int()), numpy.zeros_like(x, dtype="i2")]
+[x[0] in [1, 2], x[1] not in (3, 2.0), x.sum() in [], 1 in [x[0], 2], x.sum() in (4, x[0])]
+[x in [x], x not in [x * 2, x][1:], x[:1] in [5, 1], [v] == [1] if (v := 2) in [2] else 3]
+{"found": x[0] in [5, x[1]], "kept": (x[0] in [1],)}
 """.strip().splitlines()
 
 
@@ -51,3 +55,31 @@ def test_as_in_eager(text, backend):
     theirs, ours = compiled(text, backend)
     for _ in range(3):
         assert difference(outcome(ours), outcome(theirs)) is None
+
+
+BREAKING = """
+x + 1 if x[0] in [1, 2] else x - 1
+[(x[0] in [1, 2]) is True, x * 2]
+[not x[0] in [3], (x[0] in [1]) + 1, (x[0] in [1]) == True]
+f"{x[0] in [1, 2]}"
+{x[0] in [1, 2]: 3}
+x in [1, x]
+x[0] in ["a", x[0] * 1]
+x * (x[0] in [1])
+[any(v in [2] for v in x), x[0] in [1] and x]
+""".strip().splitlines()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", BREAKING)
+def test_as_in_eager_with_breaks(text):
+    function = eval(f"lambda x: {text}")
+    ours, found = dovetail.compile(function, backend="eager"), []
+    for _ in range(3):
+        for call in (ours, function):
+            try:
+                found.append(outcome(call))
+            except RuntimeError as error:
+                found.append(str(error))
+        mine, other = found[-2:]
+        assert mine == other if isinstance(other, str) else difference(mine, other) is None

@@ -9,6 +9,7 @@ from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.assertions import asserted
 from dovetail.capture.awaited import OPERATOR, of_attribute, of_setter, of_special
 from dovetail.capture.handlers.table import RETURN, op
+from dovetail.capture.membership import held
 from dovetail.capture.values.base import FALSE, MISSING, NULL, TRUE, Const, boolean
 from dovetail.capture.values.callables import CellValue, KnownValue, SuperValue
 from dovetail.capture.values.containers import DictValue, SliceValue
@@ -361,8 +362,9 @@ def is_op(f: Any, i: Any) -> None:
 @op("CONTAINS_OP")
 def contains_op(f: Any, i: Any) -> None:
     container, item = f.stack_.pop(), f.stack_.pop()
-    f.s.expected = OPERATOR
-    f.stack_.append(boolean(f.s.contains(container, item, not i.arg) != bool(i.arg)))
+    found = held(f.s, container, item, not i.arg)
+    f.s.expected = OPERATOR if found is None else None
+    f.stack_.append(found or boolean(f.s.contains(container, item, not i.arg) != bool(i.arg)))
 
 
 @op("BINARY_SUBSCR")

@@ -421,6 +421,22 @@ def tensor_to_array(s: Any, value: TensorValue, args: Args, kwargs: Kwargs) -> V
 METHODS["numpy"] = tensor_to_array
 
 
+def _like_tensor(function: Any) -> Any:
+    """What makes an array like another takes a tensor for one; other functions of NumPy make tensors of tensors."""
+    plain = KNOWN[function]
+
+    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+        if args and isinstance(args[0], TensorValue) and args[0].cls is torch.Tensor and args[0].fake.is_contiguous():
+            args = [tensor_to_array(s, args[0], [], {}), *args[1:]]
+        return plain(s, args, kwargs)
+
+    return handler
+
+
+for _function in (np.ones_like, np.zeros_like, np.full_like):
+    KNOWN[_function] = _like_tensor(_function)
+
+
 @known(torch.from_numpy)
 def _from_numpy(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 1 or kwargs or not isinstance(args[0], ArrayValue) or args[0].scalar:

@@ -81,6 +81,23 @@ class Claim(Value):
         return "whether a size that is only known when the graph runs is what the code compares it with"
 
 
+class Answer(Value):
+    """`bool(tensor)` of a tensor with one element; nobody knows it before the graph has run."""
+
+    __slots__ = ("tensor",)
+    cls = bool
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__()
+        self.tensor = tensor
+
+    def key(self) -> Any:
+        raise NotNative(self)
+
+    def describe(self) -> str:
+        return "an answer that a tensor holds"
+
+
 class TensorNumber(Value):
     """A float that stays in the graph as a 0-d float64 tensor; see `capture/tensornumbers.py`."""
 
