@@ -84,10 +84,22 @@ class History:
         inputs = [LAYOUTS[step.layout](x) for x in MODELS[step.model].inputs(step.size, step.dtype)]
         plain, exact = copy.deepcopy(model), copy.deepcopy(model).double()
         doubled = [x.double() if x.is_floating_point() else x for x in inputs]
-        want, true = outcome(step, plain, plain, inputs), outcome(step, exact, exact, doubled)
-        got = outcome(step, self.compiled[key], model, inputs)
-        found = difference(step, got, want, true)
+        want, refused = attempt(step, plain, plain, inputs)
+        got, raised = attempt(step, self.compiled[key], model, inputs)
+        if refused or raised:  # sizes that a model cannot take
+            return None if raised == refused else f"{step}: raises {raised or 'nothing'}, eager {refused or 'nothing'}"
+        found = difference(step, got, want, outcome(step, exact, exact, doubled))
         return None if found is None else f"{step}: {found}"
+
+
+def attempt(
+    step: Step, call: Callable[..., Any], model: nn.Module, inputs: list[torch.Tensor]
+) -> tuple[list[torch.Tensor], str]:
+    """The outcome, or the error that it raises."""
+    try:
+        return outcome(step, call, model, inputs), ""
+    except Exception as error:
+        return [], f"{type(error).__name__}: {error}"[:400]
 
 
 def outcome(step: Step, call: Callable[..., Any], model: nn.Module, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -109,8 +121,10 @@ def difference(step: Step, got: list[torch.Tensor], want: list[torch.Tensor], tr
         return f"{[(t.shape, t.dtype) for t in got]}, eager's {[(t.shape, t.dtype) for t in want]}"
     half = step.autocast and step.dtype is torch.float32
     slack = SLACK[torch.bfloat16 if half else step.dtype]
+    # In 8 bits the largest of a pool's window is often another one, and its gradient goes elsewhere, in eager as well.
+    of = torch.mean if slack == SLACK[torch.bfloat16] else torch.max
     for k, (mine, theirs, exact) in enumerate(zip(got, want, true, strict=True)):
-        errors = [float((t.double() - exact.double()).abs().max()) if t.numel() else 0.0 for t in (mine, theirs)]
+        errors = [float(of((t.double() - exact.double()).abs())) if t.numel() else 0.0 for t in (mine, theirs)]
         if not errors[0] <= 8 * errors[1] + slack * (1 + float(exact.abs().max())):
             return f"number {k} of {len(got)} is off by {errors[0]:.2g}, eager's by {errors[1]:.2g}"
     return None
