@@ -17,7 +17,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history growth lint format types clean
+.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -156,6 +156,10 @@ fuzz-aliasing: $(READY)
 fuzz-history: $(READY)
 	$(BIN)/python -m tests.fuzz.history texts --processes 4
 	$(BIN)/python -m tests.fuzz.history steps --steps 20000 --jobs 2 $(ARGS)
+
+# Twenty mistakes put into the compiler, each cut down by `dovetail minify` from 64 operators.
+minify: $(READY)
+	$(BIN)/python -m tests.minify.faults $(ARGS)
 
 # Memory that stays of functions, recompilations, sizes and calls, at full size.
 growth: $(READY)

@@ -94,8 +94,16 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting("debug_function", None, (str, type(None)), "Compile only functions of this name."),
         Setting("cudagraphs", True, (bool,), "Record CUDA graphs where that is safe."),
-        Setting("repro_after", None, (str, type(None)), "What is cut down to a repro.", (None, "capture", "aot")),
-        Setting("repro_level", 2, (int,), "How far a repro is cut down; 4 compares values too.", (0, 1, 2, 3, 4)),
+        Setting(
+            "repro_after", None, (str, type(None)),
+            "What values are compared with at repro_level 4: the captured graph, or that of PyTorch's operators (aot).",
+            (None, "capture", "dynamo", "aot"),
+        ),
+        Setting(
+            "repro_level", 2, (int,),
+            "0: failures leave no file; 1, 2: one that shows it again; 3: it is cut down; 4: wrong values count, too.",
+            (0, 1, 2, 3, 4),
+        ),
         Setting("trace_numpy", True, (bool,), "Take NumPy's functions into graphs."),
         Setting(
             "reorderable_logging_functions", REORDERABLE, (set, frozenset),

@@ -23,6 +23,7 @@ from dovetail import guards
 from dovetail.config import config
 from dovetail.diagnostics import logs
 from dovetail.diagnostics.breaks import BREAKS
+from dovetail.diagnostics.comparing import compared
 from dovetail.diagnostics.dump import DumpSink
 from dovetail.diagnostics.events import CompileRecord, Events, Sink
 from dovetail.diagnostics.profiler import CompileProfiler
@@ -275,6 +276,8 @@ def _compile_entry(
         graph = graph.forward  # a graph is no module of the program's: hooks on every module are not for it
     graph = undisturbed(graph, captured.graph.graph)
     graph = without_overrides(graph) if NO_OVERRIDES in captured.names else graph
+    if config.repro_level >= 4 and not once:
+        graph = compared(graph, _reference(captured, options, events), after.wrong)
     guards.refuse_specialized(captured)
     events.artifact("dynamic", lambda: guards.sizes_report(captured))
     events.artifact("graph", lambda: _table(captured.graph))
@@ -286,6 +289,14 @@ def _compile_entry(
     if once:
         events.artifact("perf_hints", lambda: "runs operator by operator: what it stores keeps it from running again")
     return replace(entry, once=once, needs=(*entry.needs, weakref.ref(after.needed)))
+
+
+def _reference(captured: Captured, options: Options, events: Events) -> Callable[..., Any]:
+    """The graph that values are compared with under `config.repro_level = 4`."""
+    if config.repro_after != "aot" or options.backend not in BUILT_IN:
+        return captured.graph.forward
+    pipeline = importlib.import_module("dovetail.pipeline")
+    return pipeline.compile_aten(captured.graph, [given.fake for given in captured.inputs], options, events)
 
 
 def _with_fewer_sizes(fn: Any, captured: Captured, options: Options, events: Events, error: Exception) -> Options:

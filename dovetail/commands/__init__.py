@@ -9,6 +9,7 @@ import click
 #: Each command: the module and the line that the list of commands shows.
 COMMANDS: dict[str, str] = {
     "doctor": "Run a program as it is and compiled, and say what is wrong, what is slow and what to do.",
+    "minify": "Cut a repro file down to the few operators that still fail.",
     "help": "Explain a code such as [opaque-call] that a message has named.",
     "logs": "List what DOVETAIL_LOGS can show.",
     "cache": "Show or clear the kernels on disk.",

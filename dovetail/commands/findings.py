@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+from dovetail.diagnostics.values import TOLERANCE, differs, off
+
 #: Which stage a run adds to the one before it.
 STAGES = {
     "capture": "capture",
@@ -57,20 +58,6 @@ def crashed(why: str) -> Run:
     return Run(code=1, failure=why)
 
 
-def off(want: torch.Tensor, got: torch.Tensor) -> float:
-    """The difference relative to the tensor's size; infinite for other shapes and for NaN in one of both."""
-    if want.shape != got.shape or want.dtype != got.dtype:
-        return float("inf")
-    if not want.is_floating_point() and not want.is_complex():
-        return 0.0 if torch.equal(want, got) else float("inf")
-    x, y = (t.to(torch.complex128 if t.is_complex() else torch.float64) for t in (want, got))
-    if not torch.equal(x.isnan(), y.isnan()):
-        return float("inf")
-    x, y = x.nan_to_num(), y.nan_to_num()
-    size, distance = float(x.norm()), float((x - y).norm())
-    return distance / size if size else float("inf") if distance else 0.0
-
-
 def difference(eager: Run, again: Run | None, run: Run) -> str:
     """What differs first from eager mode by more than rounding; empty if nothing does."""
     if len(eager.calls) != len(run.calls):
@@ -96,23 +83,13 @@ def _tensors(
     want: Sequence[torch.Tensor], got: Sequence[torch.Tensor], again: Sequence[torch.Tensor],
     exact: Sequence[torch.Tensor] | None, before: int,
 ) -> str:  # fmt: skip
-    """`before` calls came before, whose rounding may have grown since."""
-    if len(want) != len(got):
-        return f"{len(got)} tensors instead of {len(want)}"
-    for k, (x, y) in enumerate(zip(want, got, strict=True)):
-        error, allowed = off(x, y), TOLERANCE.get(x.dtype, 1e-3) * min(1 + before, 10)
-        if len(again) == len(want):
-            allowed = max(allowed, 3 * off(x, again[k]))
-        if error > allowed and not _as_near(x, y, exact[k] if exact and len(exact) == len(want) else None):
-            return f"tensor {k + 1} is off by {error:.2g}" if error < float("inf") else f"tensor {k + 1} is another"
-    return ""
+    """`before` calls came before, whose rounding may have grown since; `again` is eager's second run."""
 
+    def allowed(k: int) -> float:
+        grown = TOLERANCE.get(want[k].dtype, 1e-3) * min(1 + before, 10)
+        return max(grown, 3 * off(want[k], again[k])) if len(again) == len(want) else grown
 
-def _as_near(eager: torch.Tensor, ours: torch.Tensor, exact: torch.Tensor | None) -> bool:
-    """Is ours no further from the float64 result than 3 times eager's distance?"""
-    if exact is None or exact.shape != eager.shape or not eager.is_floating_point() or eager.shape != ours.shape:
-        return False
-    return off(exact, ours.double()) <= 3 * off(exact, eager.double()) < float("inf")
+    return differs(want, got, exact, allowed)
 
 
 # ---------------------------------------------------------------- the screen

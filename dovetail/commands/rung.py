@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy
 import torch
-from torch.utils import _pytree as pytree
 
 import dovetail
 from dovetail import api
 from dovetail.codes import CODES
 from dovetail.diagnostics.breaks import BREAKS
 from dovetail.diagnostics.times import RECORDS
+from dovetail.diagnostics.values import doubled, tensors
 
 #: What `compile` is given instead of what the program gives. `disable`: nothing is compiled.
 WAYS: dict[str, dict[str, Any]] = {
@@ -115,7 +115,7 @@ class Recorder:
             with torch.random.fork_rng():
                 inner = copy.deepcopy(call)
                 inner = inner.double() if isinstance(inner, torch.nn.Module) else inner
-                given = pytree.tree_map_only(torch.Tensor, _double, copy.deepcopy((args, kwargs)))
+                given = doubled(copy.deepcopy((args, kwargs)))
                 return kept(inner(*given[0], **given[1]))
         except Exception:  # of whatever kind: tensors that cannot be copied, operators without float64
             return None
@@ -126,13 +126,9 @@ class Recorder:
         return kept([p.grad for p in self.parameters])
 
 
-def _double(t: torch.Tensor) -> torch.Tensor:
-    return t.double() if t.is_floating_point() else t
-
-
 def kept(result: Any) -> list[torch.Tensor]:
     """Copies of the tensors in a result, on the CPU; of long ones elements at equal distances."""
-    found = [t.detach() for t in pytree.tree_leaves(_opened(result)) if isinstance(t, torch.Tensor)]
+    found = [t.detach() for t in tensors(_opened(result))]
     flat = [t.reshape(-1) if t.layout is torch.strided else t.to_dense().reshape(-1) for t in found]
     return [t[:: max(1, -(-t.numel() // MOST_ELEMENTS))].to("cpu", copy=True) for t in flat]
 

@@ -6,7 +6,9 @@ function and the arguments themselves, written down without the data of tensors 
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -17,7 +19,10 @@ from typing import Any
 import torch
 import torch.fx
 
+import dovetail
 import dovetail.diagnostics.dataless as dataless
+from dovetail.config import config
+from dovetail.diagnostics import values
 from dovetail.ir.graphtext import code_text
 from dovetail.ir.literals import error_in_words, has_literal, literal
 from dovetail.options import USER_OPTIONS, Options
@@ -42,12 +47,23 @@ def report(
 def told(
     what: str, call: Call | None, options: Options, graph: torch.fx.GraphModule | None, inputs: Sequence[Any]
 ) -> str:
-    """`what`, and how to see it again."""
+    """`what`, and how to see it again, as far as `config.repro_level` asks for it."""
+    if config.repro_level == 0:
+        return what
     try:
         path = save(text(what, call, options, graph, inputs))
+        path = cut_down(path) if config.repro_level >= 3 and graph is not None else path
     except Exception as refused:  # whatever the user's objects, or the disk, have against it
         return f"{what}\n  No repro could be written: {error_in_words(refused)}"
     return f"{what}\n  To see it again: python {path}"
+
+
+def cut_down(path: Path) -> Path:
+    """The smaller file that `dovetail minify` makes, if it makes one."""
+    smaller = path.with_name("minified.py")
+    command = [sys.executable, "-m", "dovetail", "minify", str(path), "--out", str(smaller)]
+    subprocess.run(command, env={**os.environ, "DOVETAIL_REPRO_LEVEL": "0"}, stdout=subprocess.DEVNULL, check=False)
+    return smaller if smaller.exists() else path
 
 
 def user_line(error: BaseException, graph: torch.fx.GraphModule | None) -> str:
@@ -101,31 +117,38 @@ sys.path += [path for path in {paths!r} if path not in sys.path]
 import torch
 from torch import device, inf, nan
 
-import dovetail
+from dovetail.diagnostics import repro
 from dovetail.diagnostics.dataless import restored, tensor
+
+torch.manual_seed(0)
 
 {body}
 
-def leaves(value):
-    """The tensors in a result."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
-    return [value] if isinstance(value, torch.Tensor) else [leaf for item in inside for leaf in leaves(item)]
+choices = dict(fullgraph={fullgraph}, dynamic={dynamic}, backend={backend}, options={options!r})
 
 
 def main():
-    compiled = dovetail.compile(
-        function, fullgraph={fullgraph}, dynamic={dynamic}, backend={backend}, options={options!r}
-    )
-    with dovetail.config.patch(strict=True):
-        results = [t for t in leaves(compiled(*args, **kwargs)) if t.requires_grad]
-        if results:
-            sum(t.abs().sum() for t in results).backward()
+    repro.run(function, args, kwargs, **choices)
     print("nothing failed")
 
 
 if __name__ == "__main__":
     main()
 '''
+
+
+def run(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **choices: Any) -> None:
+    """Compile and call, forward and backward, and compare with eager. What is wrong is raised."""
+    compiled = dovetail.compile(function, **choices)
+    with dovetail.config.patch(strict=True, repro_level=0):
+        if kwargs or not all(isinstance(a, (torch.Tensor, int, float)) for a in args):
+            results = [t for t in values.tensors(compiled(*args, **kwargs)) if t.requires_grad]
+            if results:
+                sum(t.abs().sum() for t in results).backward()
+            return
+        words = values.wrong(function, compiled, args)
+    if words:
+        raise values.WrongValues(words)
 
 
 def _graph(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> str:

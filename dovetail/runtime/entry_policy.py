@@ -183,6 +183,10 @@ class EagerlyAfter:
         if self.failures == self.OFTEN:
             self.replace_entry(backend="eager")
 
+    def wrong(self, error: Exception, inputs: Sequence[Any]) -> None:
+        """A call's values are not PyTorch's."""
+        self.failed("values", error, inputs)
+
     def warn(self, why: str) -> None:
         if not self.quiet:
             warn_user(f"dovetail runs {self.where} eagerly, since {why}")

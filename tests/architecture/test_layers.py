@@ -16,6 +16,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "": {"api", "errors", "marking"},
     "api": ANYTHING,
     "commands": ANYTHING,
+    "minify": {"diagnostics", "errors"},
     "__main__": {"commands"},
     "request": ANYTHING,
     "entered": {"ir"},

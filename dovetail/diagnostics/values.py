@@ -1,0 +1,98 @@
+"""Are compiled results eager's? Compared with float64's where rounding may have gone another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+
+
+class WrongValues(AssertionError):
+    """A compiled program gives other numbers than eager mode, by more than rounding."""
+
+
+def off(want: torch.Tensor, got: torch.Tensor) -> float:
+    """The difference relative to the tensor's size; infinite for other shapes and for NaN in one of both."""
+    if want.shape != got.shape or want.dtype != got.dtype:
+        return float("inf")
+    if not want.is_floating_point() and not want.is_complex():
+        return 0.0 if torch.equal(want, got) else float("inf")
+    x, y = (t.detach().to(torch.complex128 if t.is_complex() else torch.float64) for t in (want, got))
+    if not torch.equal(x.isnan(), y.isnan()):
+        return float("inf")
+    x, y = x.nan_to_num(), y.nan_to_num()
+    size, distance = float(x.norm()), float((x - y).norm())
+    return distance / size if size else float("inf") if distance else 0.0
+
+
+def as_near(eager: torch.Tensor, ours: torch.Tensor, exact: torch.Tensor | None) -> bool:
+    """Is ours no further from the float64 result than 3 times eager's distance?"""
+    if exact is None or exact.shape != eager.shape or not eager.is_floating_point() or eager.shape != ours.shape:
+        return False
+    return off(exact, ours.double()) <= 3 * off(exact, eager.double()) < float("inf")
+
+
+def differs(
+    want: Sequence[torch.Tensor], got: Sequence[torch.Tensor], exact: Sequence[torch.Tensor] | None,
+    allowed: Callable[[int], float] = lambda k: 0.0,
+) -> str:  # fmt: skip
+    """What differs first by more than rounding, and by more than `allowed` for it; empty if nothing does."""
+    if len(want) != len(got):
+        return f"{len(got)} tensors instead of {len(want)}"
+    for k, (x, y) in enumerate(zip(want, got, strict=True)):
+        error = off(x, y)
+        if error > max(TOLERANCE.get(x.dtype, 1e-3), allowed(k)):
+            if not as_near(x, y, exact[k] if exact and len(exact) == len(want) else None):
+                return f"tensor {k + 1} is off by {error:.2g}" if error < float("inf") else f"tensor {k + 1} is another"
+    return ""
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    return [t for t in pytree.tree_leaves(tree) if isinstance(t, torch.Tensor)]
+
+
+def doubled(tree: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, lambda t: t.double() if t.is_floating_point() else t, tree)
+
+
+def outcome(call: Callable[..., Any], inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """What a call on copies gives: its results, what it has written to its inputs, and its gradients."""
+    given = [_copied(value) for value in inputs]
+    with torch.random.fork_rng(devices=_devices(inputs)):
+        results = tensors(call(*given))
+        roots = [t for t in results if t.requires_grad]
+        leaves = [t for t in given if isinstance(t, torch.Tensor) and t.requires_grad and t.is_leaf]
+        if roots and leaves and torch.is_grad_enabled():
+            tangents = [torch.ones_like(t) for t in roots]
+            gradients = torch.autograd.grad(roots, leaves, tangents, allow_unused=True)
+        else:
+            gradients = ()
+    written = [t for t in given if isinstance(t, torch.Tensor)]
+    return [t.detach() for t in (*results, *written, *gradients) if t is not None]
+
+
+def _devices(inputs: Sequence[Any]) -> list[int]:
+    return sorted({t.device.index for t in tensors(list(inputs)) if t.is_cuda})
+
+
+def _copied(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def wrong(graph: Callable[..., Any], compiled: Callable[..., Any], inputs: Sequence[Any]) -> str:
+    """What `compiled` gives for inputs like these that the graph, run by PyTorch, does not; empty if it is right."""
+    want, got = outcome(graph, inputs), outcome(compiled, inputs)
+    return differs(want, got, None) and differs(want, got, _exact(graph, inputs))
+
+
+def _exact(graph: Callable[..., Any], inputs: Sequence[Any]) -> list[torch.Tensor] | None:
+    try:
+        return outcome(graph, doubled(list(inputs)))
+    except (RuntimeError, TypeError):  # an operator that wants the type that it had
+        return None

@@ -1,0 +1,195 @@
+"""A captured graph with inputs, and the smaller ones that can be made of it.
+
+Nothing is said here about which of them fail. Each is whole: its nodes are fed by inputs of the kind that the nodes had
+which are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.diagnostics.dataless import metadata, tensor
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A graph module and its inputs: tensors, of which only the metadata matters, and numbers."""
+
+    module: torch.fx.GraphModule
+    inputs: tuple[Any, ...]
+
+    @cached_property
+    def calls(self) -> list[torch.fx.Node]:
+        return [n for n in self.module.graph.nodes if n.op.startswith("call")]
+
+    @cached_property
+    def size(self) -> int:
+        """Operators, then bytes of inputs: what is to become small."""
+        bytes_ = sum(t.numel() * t.element_size() for t in self.inputs if isinstance(t, torch.Tensor))
+        return len(self.calls) * 2**40 + bytes_
+
+    @cached_property
+    def values(self) -> Mapping[torch.fx.Node, Any]:
+        """What each node gives in PyTorch."""
+        found: dict[torch.fx.Node, Any] = {}
+
+        class Noting(torch.fx.Interpreter):
+            def run_node(self, n: torch.fx.Node) -> Any:
+                found[n] = super().run_node(n)
+                return found[n]
+
+        copies = [t.detach().clone().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
+                  for t in self.inputs]  # fmt: skip
+        Noting(self.module).run(*copies)
+        return found
+
+
+def without(found: Candidate, gone: Collection[torch.fx.Node]) -> Candidate | None:
+    """Those nodes become inputs; None where one is needed that gives neither a tensor nor a number."""
+    values = found.values
+    graph, new, inputs = torch.fx.Graph(), {}, list(found.inputs)
+    given = [n for n in found.module.graph.nodes if n.op == "placeholder"]
+    for node in given:
+        new[node] = graph.node_copy(node)
+    for node in (n for n in found.module.graph.nodes if n in gone):
+        if all(user in gone for user in node.users):
+            continue
+        value = values.get(node)
+        if isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter):
+            new[node] = graph.placeholder(node.name)
+            inputs.append(tensor(*metadata(value)[:4], value.requires_grad))
+        elif not isinstance(value, (int, float, bool)):
+            return None
+    for node in found.module.graph.nodes:
+        if node in new or node in gone:
+            continue
+        made = graph.node_copy(node, lambda n: new[n] if n in new else values[n])
+        new[node] = made
+    return tidied(torch.fx.GraphModule(found.module, graph), tuple(inputs))
+
+
+def tidied(module: torch.fx.GraphModule, inputs: tuple[Any, ...]) -> Candidate:
+    """Without operators and inputs that nobody needs."""
+    graph = module.graph
+    graph.eliminate_dead_code()
+    kept = []
+    for node, value in zip([n for n in graph.nodes if n.op == "placeholder"], inputs, strict=True):
+        if node.users:
+            kept.append(value)
+        else:
+            graph.erase_node(node)
+    module.recompile()
+    return Candidate(module, tuple(kept))
+
+
+def ending_at(found: Candidate, node: torch.fx.Node) -> Candidate | None:
+    """What leads to one node, whose value is the result."""
+    if not isinstance(found.values.get(node), torch.Tensor):
+        return None
+    graph = torch.fx.Graph()
+    new: dict[torch.fx.Node, torch.fx.Node] = {}
+    for one in found.module.graph.nodes:
+        if one.op == "output":
+            break
+        new[one] = graph.node_copy(one, lambda n: new[n])
+        if one is node:
+            break
+    rest = [n for n in found.module.graph.nodes if n.op == "placeholder" and n not in new]
+    for one in rest:
+        new[one] = graph.node_copy(one)
+    graph.output((new[node],))
+    return tidied(torch.fx.GraphModule(found.module, graph), found.inputs)
+
+
+def bypassed(found: Candidate) -> Iterator[Candidate]:
+    """With one operator left out whose result is like one of its arguments."""
+    for node in found.calls:
+        value = found.values.get(node)
+        for argument in node.all_input_nodes:
+            if isinstance(value, torch.Tensor) and _alike(value, found.values.get(argument)):
+                yield _bypassing(found, node, argument)
+                break
+
+
+def _bypassing(found: Candidate, node: torch.fx.Node, argument: torch.fx.Node) -> Candidate:
+    graph = torch.fx.Graph()
+    new: dict[torch.fx.Node, torch.fx.Node] = {}
+    for one in found.module.graph.nodes:
+        new[one] = new[argument] if one is node else graph.node_copy(one, lambda n: new[n])
+    return tidied(torch.fx.GraphModule(found.module, graph), found.inputs)
+
+
+def _alike(value: torch.Tensor, other: Any) -> bool:
+    return isinstance(other, torch.Tensor) and other.shape == value.shape and other.dtype == value.dtype
+
+
+def with_smaller_sizes(found: Candidate) -> Iterator[Candidate]:
+    """With one size, wherever its number stands, made smaller: first 1, then 2, then half."""
+    sizes = {n for t in found.inputs if isinstance(t, torch.Tensor) for n in t.shape if n > 1}
+    for size in sorted(sizes, reverse=True):
+        for less in dict.fromkeys(n for n in (1, 2, size // 2) if n < size):
+            yield _with_numbers(found, size, less)
+
+
+def _with_numbers(found: Candidate, old: int, new: int) -> Candidate:
+    def number(value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(number, value)) if type(value) in (tuple, list) else torch.Size(map(number, value))
+        return new if type(value) is int and value == old else value
+
+    def given(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or old not in value.shape:
+            return value
+        shape = tuple(map(number, value.shape))
+        order = sorted(range(value.dim()), key=lambda k: value.stride(k), reverse=True)
+        plain = torch.empty([shape[k] for k in order]).stride()
+        strides = tuple(plain[order.index(k)] for k in range(value.dim()))
+        return tensor(shape, strides, value.dtype, str(value.device), value.requires_grad)
+
+    graph, copied = torch.fx.Graph(), {}
+    for node in found.module.graph.nodes:
+        made = copied[node] = graph.node_copy(node, lambda n: copied[n])
+        if node.op.startswith("call"):
+            made.args = _mapped(made.args, number)
+            made.kwargs = {name: _mapped(value, number) for name, value in made.kwargs.items()}
+    return Candidate(torch.fx.GraphModule(found.module, graph), tuple(map(given, found.inputs)))
+
+
+def _mapped(value: Any, number: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)(_mapped(item, number) for item in value)
+    return value if isinstance(value, torch.fx.Node) else number(value)
+
+
+def with_plain_inputs(found: Candidate) -> Iterator[Candidate]:
+    """In float32 throughout; without gradients; densely laid out."""
+    half = [t.dtype for t in found.inputs if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    for dtype in dict.fromkeys(d for d in half if d != torch.float32):
+        yield _with_dtype(found, dtype)
+    if any(isinstance(t, torch.Tensor) and t.requires_grad for t in found.inputs):
+        yield Candidate(found.module, tuple(t.detach() if isinstance(t, torch.Tensor) else t for t in found.inputs))
+    if any(isinstance(t, torch.Tensor) and not t.is_contiguous() for t in found.inputs):
+        dense = lambda t: t.detach().contiguous().requires_grad_(t.requires_grad)
+        yield Candidate(found.module, tuple(dense(t) if isinstance(t, torch.Tensor) else t for t in found.inputs))
+
+
+def _with_dtype(found: Candidate, old: torch.dtype) -> Candidate:
+    def plain(value: Any) -> Any:
+        return torch.float32 if value is old else value
+
+    graph, copied = torch.fx.Graph(), {}
+    for node in found.module.graph.nodes:
+        made = copied[node] = graph.node_copy(node, lambda n: copied[n])
+        made.args = _mapped(made.args, plain)
+        made.kwargs = {name: _mapped(value, plain) for name, value in made.kwargs.items()}
+    cast = lambda t: t.detach().to(plain(t.dtype)).requires_grad_(t.requires_grad)
+    return Candidate(
+        torch.fx.GraphModule(found.module, graph),
+        tuple(cast(t) if isinstance(t, torch.Tensor) else t for t in found.inputs),
+    )
