@@ -148,7 +148,7 @@ def _with_numbers(found: Candidate, old: int, new: int) -> Candidate:
             return value
         shape = tuple(map(number, value.shape))
         order = sorted(range(value.dim()), key=lambda k: value.stride(k), reverse=True)
-        plain = torch.empty([shape[k] for k in order]).stride()
+        plain = torch.empty([shape[k] for k in order], device="meta").stride()
         strides = tuple(plain[order.index(k)] for k in range(value.dim()))
         return tensor(shape, strides, value.dtype, str(value.device), value.requires_grad)
 

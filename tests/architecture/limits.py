@@ -16,6 +16,7 @@ LONG_FUNCTIONS: dict[str, tuple[int, str]] = {}
 
 # "path:function": why swallowing any exception is right there
 BROAD_HANDLERS: dict[str, str] = {
+    "dovetail/minify/search.py:fails": "what is left of a program may fail in PyTorch in any way: it is no candidate",
     "dovetail/commands/rung.py:_in_float64": "whatever a program cannot do in float64, it is compared without",
     "dovetail/capture/lazymodules.py:initialize": "the user's hook may raise anything: eager raises it again",
 }
