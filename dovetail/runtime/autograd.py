@@ -345,10 +345,11 @@ class _Kept:
             return self.replay.gradients(self.inputs, self.needed, self.given)
 
     def gradients(self) -> tuple[Any, ...]:
-        """The gradients alone."""
+        """The gradients alone. One tensor stays one: the engine keeps what nobody else has, and adds to it in place."""
         with torch.enable_grad():
             found = self.made()
-        return tuple(None if g is None else g.detach() for g in found)
+        alone = {id(g): g.detach() if g is not None and g.requires_grad else g for g in found}
+        return tuple(alone[id(g)] for g in found)
 
 
 def _random_states(devices: frozenset[torch.device]) -> dict[torch.device, torch.Tensor]:

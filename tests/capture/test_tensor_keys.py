@@ -103,6 +103,13 @@ def test_an_entry_goes_with_its_key():
     assert compiled(state, a)[0].item() == 0
 
 
+def test_a_key_with_attributes():
+    key = torch.ones(2)
+    key.tag = "first"
+    compiled = dovetail.compile(lambda state, keys: state[keys[0]] * 2, fullgraph=True)
+    assert compiled({key: key + 1}, [key]).tolist() == [4, 4]
+
+
 def test_guards_make_no_entries():
     """Nor where a few guards are written out, or many are checked as words in memory."""
     for count in (1, 80):

@@ -126,12 +126,13 @@ def test_hooks_see_gradients_of_the_class(backend):
 
 
 @backends
-def test_gradients_are_made_once(backend):
+@pytest.mark.parametrize("like", (lambda g: g, lambda g: g.a), ids=("as expected", "plain"))
+def test_gradients_have_memory_of_their_own(backend, like):
     """Two inputs get the same gradient, and the engine adds to both in place."""
     grads = []
     for function in (torch.add, compiled(lambda t, u: torch.add(t, u), backend)):
         t, u = leaf(), leaf(1)
-        total = function(t, u).sum()
+        total = (function(t, u) * like(leaf(2).detach())).sum()
         total.backward(retain_graph=True)
         total.backward()
         grads.append((t.grad, u.grad))

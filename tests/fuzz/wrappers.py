@@ -67,7 +67,8 @@ class Program:
 def generate(seed: int) -> Program:
     pick = random.Random(seed)
     family = pick.choice((("two", "leaf", "inside"), ("nested",), ("scaled",), ("twice",), ("two", "leaf", "inside")))
-    others = [pick.choice((*family, *family, "plain", "plain_leaf")) for _ in range(pick.randint(0, 2))]
+    plain = ("plain", "plain" if family == ("twice",) else "plain_leaf")
+    others = [pick.choice((*family, *family, *plain)) for _ in range(pick.randint(0, 2))]
     kinds = [pick.choice(family), *others]
     names = [f"x{k}" for k in range(len(kinds))]
     lines = [f"v = {pick.choice(names)} * x0"]

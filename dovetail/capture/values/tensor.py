@@ -29,6 +29,10 @@ class TensorValue(ObjectValue):
     def native(self) -> Any:
         raise NotNative(self)
 
+    def key(self) -> Any:
+        """One that has attributes is found by the path to it, too."""
+        return self
+
     def get_attr(self, s: Any, name: str) -> Any:
         return s.tensor_get_attr(self, name)
 
