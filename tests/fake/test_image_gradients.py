@@ -52,3 +52,15 @@ def test_layout(name):
 def seen(result):
     results = result if isinstance(result, (tuple, list)) else (result,)
     return [None if t is None else (tuple(t.shape), t.stride(), t.dtype) for t in results]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_lines_that_were_convolved(transposed, dtype):
+    """As images of one row."""
+    x, gradient = torch.randn(2, 4, 5, dtype=dtype), torch.randn(2, 6, 5, dtype=dtype)
+    w = torch.randn((4, 6, 3) if transposed else (6, 4, 3), dtype=dtype)
+    rest = [6], [1], [1], [1], transposed, [0], 1
+    for given in itertools.product(*((t, t.mT.contiguous().mT) for t in (gradient, x, w))):
+        real = aten.convolution_backward.default(*given, *rest, ALL)
+        assert seen(real) == seen(run(aten.convolution_backward.default, (*map(to_fake, given), *rest, ALL), {}))

@@ -198,7 +198,7 @@ def outcome(call: Callable[..., Any], tensors: list[torch.Tensor], learns: bool,
     ends = [t for t in outputs if t.requires_grad]
     if ends:
         torch.manual_seed(SEED)
-        tangents = [tangent(t, number + k) for k, t in enumerate(ends)]
+        tangents = [tangent(t, number) for t in ends]
         leaves = [t for t in given if t.requires_grad]
         gradients = torch.autograd.grad(ends, leaves, tangents, allow_unused=True)
         found |= {f"gradient {k}": g for k, g in enumerate(gradients)}
@@ -206,7 +206,11 @@ def outcome(call: Callable[..., Any], tensors: list[torch.Tensor], learns: bool,
 
 
 def tangent(t: torch.Tensor, number: int) -> torch.Tensor:
-    """Laid out as the output, in rows, with its dimensions the other way round, or expanded."""
+    """Laid out as the output, in rows, with its dimensions the other way round, or one part for all.
+
+    Only the first says how eager lays out gradients: a compiled backward pass wants tangents like the outputs, and
+    copies others.
+    """
     made = torch.randn(t.shape, dtype=wider(t.dtype), device=t.device).to(t.dtype)
     if number % 4 == 0:
         return torch.empty_like(t).copy_(made)
@@ -215,7 +219,7 @@ def tangent(t: torch.Tensor, number: int) -> torch.Tensor:
     turned = list(range(t.dim()))[::-1]
     if number % 4 == 2:
         return made.permute(turned).contiguous().permute(turned)
-    return made.sum().expand(t.shape)
+    return made[:1].expand(t.shape) if t.dim() else made
 
 
 def check(name: str, seed: int) -> str | None:
@@ -275,7 +279,8 @@ def _compare(made: Program, got: dict[str, Any], want: dict[str, Any], learns: b
         elif eager is not None:
             if made.operator in UNDEFINED:
                 mine, eager = mine.zero_(), eager.zero_()
-            if place.startswith("gradient") and not (dense(eager) and made.operator not in OTHER_LAYOUTS):
+            told = seed % 4 == 0 and dense(eager) and made.operator not in OTHER_LAYOUTS
+            if place.startswith("gradient") and not told:
                 mine, eager = packed(mine).contiguous(), packed(eager).contiguous()
             described(place, mine, eager)
             if not close(mine, eager):

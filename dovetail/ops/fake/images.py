@@ -118,13 +118,25 @@ def _convolution(
     sizes = (x.shape[0], features, *spatial)
     if rank > 3:
         return image(sizes, x, _computed_last(x, w, bias, stride, padding, dilation, transposed, extra, groups, None))
-    row = [1, *stride], [0, *padding], [1, *dilation], transposed, [0, *extra], groups, None
-    last = _computed_last(_as_row(x, contiguous(x.shape)), _as_row(w, w.stride()), bias, *row)
-    return fresh(sizes, channels_last((*sizes, 1))[:3] if last else contiguous(sizes), x)
+    return _line(sizes, x, _rows_last(x, w, bias, stride, padding, dilation, transposed, extra, groups, None))
+
+
+def _rows_last(
+    x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    extra: Any, groups: int, bias_sizes: Any,
+) -> bool:
+    """Are the images of one row that PyTorch makes of lines computed with the channels last?"""
+    image, kernel = _as_row(x, contiguous(x.shape)), _as_row(w, w.stride())
+    row = [1, *stride], [0, *padding], [1, *dilation], transposed, [0, *extra], groups, bias_sizes
+    return _computed_last(image, kernel, bias, *row)
+
+
+def _line(sizes: tuple[Any, ...], like: torch.Tensor, last: bool) -> Spec:
+    return fresh(sizes, channels_last((*sizes, 1))[:3] if last else contiguous(sizes), like)
 
 
 def _as_row(line: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
-    """A line with these strides as the image of one row of which PyTorch makes its convolution, in plain sizes."""
+    """A line with these strides as an image of one row, in plain sizes."""
     (batch, features, length), (*steps, step) = (list(map(general, n)) for n in (line.shape, strides))
     sizes = batch, features, 1, length
     return type(line)(sizes, (*steps, step * length, step), line.dtype, line.device, 0, line.requires_grad)  # type: ignore[call-arg]
@@ -156,14 +168,17 @@ def _convolution_backward(
     gradient: torch.Tensor, x: torch.Tensor, w: torch.Tensor, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, mask: Any,
 ) -> Any:
-    """On a GPU: gradients of image and weight in the format that both are computed in."""
-    alike = x.dtype == w.dtype == gradient.dtype and x.dtype in _FLOATS
-    if x.device.type != "cuda" or x.dim() not in (4, 5) or w.dim() != x.dim() or not alike or empty(x.shape):
+    """Gradients of image and weight in the format that both are computed in, where the meta kernel says another."""
+    rank, floats = x.dim(), x.dtype == w.dtype == gradient.dtype and x.dtype in _FLOATS
+    if rank not in (3, 4, 5) or w.dim() != rank or not floats or empty(x.shape) or x.device.type not in _CONVOLVED:
         return NotImplemented
-    stride, padding, dilation, extra = _each_dimension(x.dim() - 2, stride, padding, dilation, output_padding)
-    last = _computed_last(x, w, None, stride, padding, dilation, transposed, extra, groups, bias_sizes)
+    if x.device.type == "cpu" and rank > 3:
+        return NotImplemented
+    stride, padding, dilation, extra = _each_dimension(rank - 2, stride, padding, dilation, output_padding)
+    computed_last, laid_out = (_rows_last, _line) if rank == 3 else (_computed_last, image)
+    last = computed_last(x, w, None, stride, padding, dilation, transposed, extra, groups, bias_sizes)
     features = w.shape[1] * groups if transposed else w.shape[0]
-    found = image(tuple(x.shape), x, last), image(tuple(w.shape), w, last), fresh((features,), (1,), w)
+    found = laid_out(tuple(x.shape), x, last), laid_out(tuple(w.shape), w, last), fresh((features,), (1,), w)
     return tuple(value if wanted else None for value, wanted in zip(found, mask, strict=True))
 
 
