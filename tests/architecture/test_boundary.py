@@ -30,7 +30,7 @@ NAMED_IN_TABLES = {
     "torch.jit.annotate",
     "torch.jit.isinstance",
 }
-THIRD_PARTY = {"torch", "llvmlite", "numpy", "rich", "bytecode", "networkx", "triton", "click"}
+THIRD_PARTY = {"torch", "llvmlite", "numpy", "rich", "bytecode", "networkx", "triton", "click", "jinja2"}
 
 
 def forbidden(name: str) -> bool:

@@ -1,0 +1,160 @@
+"""What `DOVETAIL_TRACE` has recorded, read back: processes, their compilations, what was said meanwhile.
+
+The events are those of `dovetail.diagnostics.trace`. A line that is no event, as the last one of a process that was
+killed may be, is left out and counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+Event = dict[str, Any]
+RESUMED = " (resumed)"
+
+
+@dataclass
+class Compilation:
+    """One compilation. `after` is the graph break whose rest it compiles."""
+
+    process: Process
+    number: int
+    function: str
+    place: str
+    index: int = 0
+    reasons: list[list[str]] = field(default_factory=list)
+    began: float = 0.0
+    outcome: str = "unfinished"
+    stages: list[Event] = field(default_factory=list)
+    breaks: list[Event] = field(default_factory=list)
+    artifacts: list[tuple[str, str]] = field(default_factory=list)  # kind, digest
+    after: Event | None = None
+
+    @property
+    def seconds(self) -> float:
+        return float(sum(stage["seconds"] for stage in self.stages if stage["depth"] == 0))
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """The same compilation in another rank has the same."""
+        return self.function, self.place, self.index
+
+    def texts(self, kind: str) -> Iterator[str]:
+        return (self.process.texts.get(digest, "") for found, digest in self.artifacts if found == kind)
+
+    @cached_property
+    def programs(self) -> list[tuple[dict[str, Any], str]]:
+        """What `dovetail.diagnostics.kernels` told of each program, and the text of its kernels."""
+        found: list[tuple[dict[str, Any], str]] = []
+        for kind, digest in self.artifacts:
+            text = self.process.texts.get(digest, "")
+            if kind == "kernels" and text:
+                found.append((json.loads(text), ""))
+            elif kind == "kernel_code" and found:
+                found[-1] = found[-1][0], text
+        return found
+
+
+@dataclass
+class Process:
+    """One process of the program that was recorded."""
+
+    file: Path
+    about: Event
+    compilations: dict[int, Compilation] = field(default_factory=dict)
+    warnings: list[Event] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    damaged: int = 0
+    broke: Event | None = None  # the last graph break
+
+    @property
+    def name(self) -> str:
+        rank, pid = self.about.get("rank"), self.about.get("pid", "?")
+        return f"rank {rank}, process {pid}" if rank is not None else f"process {pid}"
+
+    @property
+    def seconds(self) -> float:
+        return sum(c.seconds for c in self.compilations.values())
+
+    def take(self, event: Event) -> None:
+        """One event after the first."""
+        taker = _TAKERS.get(event.get("event", ""))
+        if taker is not None:
+            taker(self, event)
+
+    def compilation(self, event: Event) -> Compilation:
+        number = event["id"]
+        if number not in self.compilations:  # a fork goes on with what its parent had begun
+            self.compilations[number] = Compilation(self, number, "(begun before the fork)", "", began=event["time"])
+        return self.compilations[number]
+
+
+def _compile(process: Process, event: Event) -> None:
+    process.compilations[event["id"]] = Compilation(
+        process, event["id"], event["function"], event["place"], event["index"], event["reasons"], event["time"],
+        after=process.broke if event["function"].endswith(RESUMED) else None,
+    )  # fmt: skip
+
+
+def _break(process: Process, event: Event) -> None:
+    process.broke = event
+    process.compilation(event).breaks.append(event)
+
+
+def _text(process: Process, event: Event) -> None:
+    process.texts[event["digest"]] = event["text"]
+
+
+def _artifact(process: Process, event: Event) -> None:
+    process.compilation(event).artifacts.append((event["kind"], event["digest"]))
+
+
+_TAKERS = {
+    "compile": _compile,
+    "break": _break,
+    "text": _text,
+    "artifact": _artifact,
+    "stage": lambda process, event: process.compilation(event).stages.append(event),
+    "warning": lambda process, event: process.warnings.append(event),
+    "done": lambda process, event: setattr(process.compilation(event), "outcome", event["outcome"]),
+}
+
+
+def read(folder: Path) -> list[Process]:
+    """Ranks in their order, other processes as they started. Raises FileNotFoundError if nothing was recorded."""
+    files = sorted(folder.glob("dovetail_trace_*.jsonl"))
+    found = [process for file in files for process in _processes(file)]
+    if not found:
+        raise FileNotFoundError(f"nothing is recorded in {folder}: run the program with DOVETAIL_TRACE={folder}")
+    return sorted(found, key=lambda p: (p.about.get("rank") or 0, p.about.get("started", 0.0), str(p.file)))
+
+
+def _processes(file: Path) -> Iterator[Process]:
+    """Of one file: one, unless the system gave its number to a later process too."""
+    process = None
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            event = _event(line)
+            if event is None:
+                if process is not None:
+                    process.damaged += 1
+            elif event.get("event") == "process":
+                if process is not None:
+                    yield process
+                process = Process(file, event)
+            elif process is not None:
+                process.take(event)
+    if process is not None:
+        yield process
+
+
+def _event(line: str) -> Event | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None

@@ -1,0 +1,154 @@
+"""`dovetail report FOLDER -o out.html`: a page of what DOVETAIL_TRACE has recorded, and out.json for Perfetto.
+
+The page is one file without scripts or styles from elsewhere. Texts that are too long for it are cut, with a note of
+the file that has the whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import jinja2
+
+from dovetail.commands import overview
+from dovetail.commands.chrome import chrome_trace
+from dovetail.commands.recorded import Compilation, Process, read
+
+#: Characters of one text, and of all texts together, that a page shows.
+LONGEST, MOST = 24_000, 1_200_000
+#: So many rows of each table, and boxes of the chart.
+ROWS, BOXES = 150, 2_500
+
+TITLES = {
+    "graph_code": "Captured graph", "aot_graphs": "Graph of PyTorch's operators", "output_code": "Host program",
+    "guards": "Guards", "dynamic": "Sizes that vary", "perf_hints": "Hints",
+}  # fmt: skip
+
+
+@click.command
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("dovetail_report.html"),
+              show_default=True, help="The page; a trace for Perfetto is written beside it.")  # fmt: skip
+def command(folder: Path, out: Path) -> None:
+    """Make a page of FOLDER, where DOVETAIL_TRACE=FOLDER has recorded a program."""
+    try:
+        report(folder, out)
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{out}: open it in a browser\n{out.with_suffix('.json')}: open it in Perfetto or chrome://tracing")
+
+
+def report(folder: Path, out: Path) -> None:
+    """Write the page, and the same as a trace beside it, ending in .json.
+
+    Raises FileNotFoundError if nothing is recorded in the folder, OSError if the files cannot be written.
+    """
+    processes = read(folder)
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(bytes=in_bytes, seconds=in_seconds)
+    page = environment.get_template("report.html").render(**contents(processes, folder))
+    out.write_text(page, encoding="utf-8")
+    out.with_suffix(".json").write_text(json.dumps(chrome_trace(processes)), encoding="utf-8")
+
+
+def contents(processes: Sequence[Process], folder: Path) -> dict[str, Any]:
+    """What the template shows."""
+    found = [c for process in processes for c in process.compilations.values()]
+    causes, again, eagerly = overview.breaks(found), overview.recompilations(found), overview.eager(processes)
+    kernels, lines = overview.kernels(found)
+    return {
+        "folder": folder, "processes": processes, "breaks": causes, "recompilations": again, "eager": eagerly,
+        "first": _first(causes, again), "kernels": kernels, "lines": lines, "stages": overview.stages(found),
+        "compilations": sorted(found, key=lambda c: -c.seconds), "seconds": sum(c.seconds for c in found),
+        "unfinished": [c for c in found if c.outcome == "unfinished"],
+        "failed": sum(c.outcome.startswith("failed") for c in found),
+        "shared": overview.side_by_side(processes) if len(processes) > 1 else [],
+        "chart": Chart(processes), "texts": Texts(), "titles": TITLES, "rows": ROWS,
+        "damaged": sum(process.damaged for process in processes),
+    }  # fmt: skip
+
+
+def _first(causes: Sequence[overview.Cause], again: Sequence[overview.Cause]) -> list[tuple[str, overview.Cause]]:
+    """What to mend first: functions that run eagerly, then what has cost most."""
+    both = [(f"break{k}", cause) for k, cause in enumerate(causes)] + [(f"again{k}", c) for k, c in enumerate(again)]
+    return sorted(both, key=lambda item: (not item[1].whole, -item[1].seconds))[:8]
+
+
+@dataclass
+class Texts:
+    """Hands out texts for the page until there is no room left. What is shown already is referred to."""
+
+    left: int = MOST
+    shown: set[str] = field(default_factory=set)
+
+    def of(self, compilation: Compilation) -> Iterator[tuple[str, str, str]]:
+        """For each text of a compilation that the page may show: its title, digest and text."""
+        for kind, digest in compilation.artifacts:
+            if kind in TITLES:
+                yield TITLES[kind], digest, compilation.process.texts.get(digest, "")
+
+    def is_new(self, digest: str) -> bool:
+        new = digest not in self.shown
+        self.shown.add(digest)
+        return new
+
+    def cut(self, text: str) -> str:
+        """As much of it as there is room for."""
+        part = text[: max(min(LONGEST, self.left), 0)]
+        self.left -= len(part)
+        return part
+
+
+@dataclass(frozen=True)
+class Box:
+    """A slice of the chart: milliseconds since its begin."""
+
+    name: str
+    start: float
+    length: float
+    depth: int
+    target: str = ""
+
+
+class Chart:
+    """A lane for each process: its compilations, and below each their stages. Too many: the longest are shown."""
+
+    def __init__(self, processes: Sequence[Process]) -> None:
+        begun = [c.began for process in processes for c in process.compilations.values()]
+        self.origin = min(begun, default=0.0)
+        found = [(k, box) for k, process in enumerate(processes) for box in self._boxes(k, process)]
+        kept = sorted(found, key=lambda item: -item[1].length)[:BOXES]
+        self.left_out = len(found) - len(kept)
+        self.length = max((box.start + box.length for _, box in kept), default=1.0) or 1.0
+        self.lanes = [(p, [box for lane, box in kept if lane == k]) for k, p in enumerate(processes)]
+
+    def _boxes(self, number: int, process: Process) -> Iterator[Box]:
+        for compilation in process.compilations.values():
+            ends = [stage["began"] + stage["seconds"] for stage in compilation.stages if stage["depth"] == 0]
+            length = max(ends, default=compilation.began) - compilation.began
+            yield self._box(compilation.function, compilation.began, length, 0, f"c{number}-{compilation.number}")
+            for stage in compilation.stages:
+                yield self._box(stage["name"], stage["began"], stage["seconds"], stage["depth"] + 1)
+
+    def _box(self, name: str, began: float, seconds: float, depth: int, target: str = "") -> Box:
+        return Box(name, round((began - self.origin) * 1e3, 3), round(seconds * 1e3, 3), depth, target)
+
+
+def in_bytes(count: float) -> str:
+    """`12.5 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def in_seconds(seconds: float) -> str:
+    """`3.21 s`, `12 ms`."""
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.0f} ms"

@@ -1,0 +1,225 @@
+"""`dovetail report`: a page of what was recorded, from recordings of real programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import dovetail
+from dovetail.commands import main
+from dovetail.commands import report as reporting
+
+ROOT = Path(__file__).parents[2]
+OPEN = {"meta", "br"}  # elements without an end
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOVETAIL_TRACE", str(tmp_path / "trace"))
+    return tmp_path / "trace"
+
+
+class Page(HTMLParser):
+    """The text of a page, without scripts and styles; fails if elements do not nest."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self.inside, self.texts, self.ids, self.links = [], [], set(), set()
+        self.feed(markup)
+        assert not self.inside
+        self.text = re.sub(r"[ \t\r\f\v]*\n\s*\n\s*", "\n", "".join(self.texts))
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        assert not {"src", "integrity"} & given.keys() and tag not in ("link", "img", "iframe")
+        self.ids |= {given["id"]} if "id" in given else set()
+        self.links |= {given["href"]} if "href" in given else set()
+        self.inside += [tag] if tag not in OPEN else []
+
+    def handle_endtag(self, tag):
+        assert self.inside.pop() == tag
+        self.texts.append(" ")
+
+    def handle_data(self, data):
+        self.texts += [data] if not {"style", "script"} & set(self.inside) else []
+
+
+def page(folder: Path) -> Page:
+    out = folder.parent / "out.html"
+    reporting.report(folder, out)
+    return Page(out.read_text())
+
+
+def chrome(folder: Path) -> list[dict]:
+    return json.loads((folder.parent / "out.json").read_text())["traceEvents"]
+
+
+def python(text: str, folder: Path, **environment: str) -> int:
+    program = folder.parent / "program.py"
+    program.write_text("import torch, dovetail\n" + text)
+    given = {**os.environ, "DOVETAIL_TRACE": str(folder), "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run([sys.executable, str(program)], env=given, timeout=120).returncode
+
+
+def test_a_break_is_shown_once_with_its_line_caret_and_remedy(folder) -> None:
+    def broken(x):
+        y = x + 1
+        dovetail.graph_break()
+        return y * 2
+
+    for size in (2, 3):
+        dovetail.reset()
+        dovetail.compile(broken)(torch.ones(size))
+    shown = page(folder)
+    assert re.search(r"dovetail\.graph_break\(\)\n\^{22}\s+Remove the call", shown.text)
+    assert shown.text.count("[explicit-break]  · 2 times · ") == 1
+    assert "2 graph breaks, 1 cause" in shown.text and "#break0" in shown.links
+
+
+def test_recompilations_are_one_cause_for_all_values(folder) -> None:
+    compiled = dovetail.compile(lambda x, flag: x + 1 if flag == "a" else x * 2 if flag == "b" else x)
+    for flag in "abc":
+        compiled(torch.ones(2), flag)
+    shown = page(folder)
+    assert "2 recompilations, 1 cause" in shown.text and "flag == 'a' (actual 'b')" in shown.text
+    assert "<lambda>: flag == ..." in shown.text
+    raw = (folder.parent / "out.html").read_text()
+    assert "&lt;lambda&gt;" in raw and "<lambda>" not in raw
+
+
+def test_text_of_the_program_is_never_markup(folder) -> None:
+    def function(x, text):
+        return x + 1 if text != "</pre><script>alert(1)</script>" else x
+
+    compiled = dovetail.compile(function)
+    compiled(torch.ones(2), "</pre><script>alert(1)</script>")
+    compiled(torch.ones(2), "</details><b>")
+    assert "</pre><script>alert(1)</script>" in page(folder).text  # read as text
+    assert "<script>alert" not in (folder.parent / "out.html").read_text()
+
+
+def test_nothing_to_fix(folder) -> None:
+    dovetail.compile(lambda x: x + 1)(torch.ones(2))
+    shown = page(folder)
+    assert "Nothing: every function is one graph" in shown.text and "1 compilation " in shown.text
+
+
+def test_kernels_stand_beside_their_lines(folder) -> None:
+    def function(x):
+        y = torch.sin(x)
+        return y * 2
+
+    dovetail.compile(function)(torch.ones(250, 1000))
+    shown = page(folder)
+    assert "sin + mul" in shown.text and "reads 1.0 MB, writes 1.0 MB" in shown.text
+    assert "y = torch.sin(x)" in shown.text and "return y * 2" in shown.text
+    assert re.search(r"b\d\[x0, x1\] = sin\(a0\[x0, x1\]\) \* 2.0", shown.text) and "define internal void" in shown.text
+    assert {link[1:] for link in shown.links if link.startswith("#")} <= shown.ids
+
+
+def test_a_function_that_runs_eagerly(folder) -> None:
+    def backend(gm, inputs):
+        raise ValueError("no such thing")
+
+    with dovetail.config.patch(suppress_errors=True), pytest.warns(UserWarning):
+        dovetail.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    shown = page(folder)
+    assert "1 failed" in shown.text and "eagerly, since" in shown.text and "no such thing" in shown.text
+
+
+def test_what_keeps_a_whole_function_from_being_compiled_comes_first(folder) -> None:
+    def whole(x):
+        dovetail.graph_break()
+        return x + 1
+
+    def part(x):
+        y = x + 1
+        open(os.devnull).close()
+        return y * 2
+
+    dovetail.compile(part)(torch.ones(2))
+    with pytest.raises(dovetail.GraphBreakError):
+        dovetail.compile(whole, fullgraph=True)(torch.ones(2))
+    shown = page(folder)
+    assert "the whole function is not compiled" in shown.text
+    first = shown.text.partition("what to do")[2].partition("Graph breaks")[0]
+    assert 0 < first.index("whole function") < first.index("open is code that capture cannot look into")
+
+
+def test_ranks_side_by_side(folder) -> None:
+    program = """
+import os
+compiled = dovetail.compile(lambda x: x + 1)
+compiled(torch.ones(2))
+if os.environ["RANK"] == "1":
+    compiled(torch.ones(2, 2))
+"""
+    for rank in "01":
+        assert python(program, folder, RANK=rank, WORLD_SIZE="2") == 0
+    shown = page(folder)
+    ranks = shown.text.partition("Ranks side by side")[2].partition("Kernels and library calls")[0]
+    assert re.search(r"rank 0, process \d+\s*rank 1, process \d+\s*skew", ranks) and ranks.count("missing") == 1
+    assert {event["pid"] for event in chrome(folder)} == {0, 1}
+    assert "the same as that of another compilation" in shown.text
+
+
+def test_a_killed_process_and_a_damaged_line(folder) -> None:
+    done = python("""
+import os, signal
+def backend(graph, inputs):
+    os.kill(os.getpid(), signal.SIGKILL)
+def function(x):
+    return x * 2
+dovetail.compile(function, backend=backend)(torch.ones(2))
+""", folder)  # fmt: skip
+    assert done < 0
+    (file,) = folder.iterdir()
+    file.write_text(file.read_text() + '{"event":"done","id":0,"outc')
+    shown = page(folder)
+    assert re.search(r"process \d+ ended while it compiled function \(.*program.py:6\), after capture", shown.text)
+    assert "1 unfinished" in shown.text and "1 line could not be read" in shown.text
+
+
+def test_the_trace_for_perfetto_has_stages_within_compilations(folder) -> None:
+    dovetail.compile(lambda x: x.sum(-1))(torch.ones(2, 3))
+    page(folder)
+    slices = [event for event in chrome(folder) if event["ph"] == "X"]
+    whole, *stages = slices
+    assert whole["name"].endswith("<lambda>") and stages[0]["name"] == "capture"
+    ends = whole["ts"] + whole["dur"]
+    assert all(whole["ts"] <= s["ts"] and s["ts"] + s["dur"] <= ends + 1 and s["dur"] > 0 for s in stages)
+
+
+def test_long_texts_are_cut_and_say_where_the_whole_is(folder, monkeypatch) -> None:
+    dovetail.compile(lambda x: x.sum(-1))(torch.ones(2, 3))
+    monkeypatch.setattr(reporting, "LONGEST", 40)
+    shown = page(folder)
+    (file,) = folder.iterdir()
+    assert re.search(rf"cut after 40 of \d+ characters; the whole is in {re.escape(file.name)}", shown.text)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_folder_without_a_trace_is_an_error(tmp_path, made) -> None:
+    folder = tmp_path / "none"
+    if made:
+        folder.mkdir()
+    done = CliRunner().invoke(main, ["report", str(folder), "-o", str(tmp_path / "out.html")])
+    assert done.exit_code == 1 and "nothing is recorded in" in done.output and f"DOVETAIL_TRACE={folder}" in done.output
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_the_command(folder) -> None:
+    dovetail.compile(lambda x: x + 1)(torch.ones(2))
+    out = folder.parent / "page.html"
+    done = CliRunner().invoke(main, ["report", str(folder), "-o", str(out)])
+    assert done.exit_code == 0 and str(out) in done.output and str(out.with_suffix(".json")) in done.output
+    assert out.exists() and out.with_suffix(".json").exists()
