@@ -17,7 +17,7 @@ Event = dict[str, Any]
 RESUMED = " (resumed)"
 
 
-@dataclass
+@dataclass(eq=False)
 class Compilation:
     """One compilation. `after` is the graph break whose rest it compiles."""
 
@@ -59,7 +59,7 @@ class Compilation:
         return found
 
 
-@dataclass
+@dataclass(eq=False)
 class Process:
     """One process of the program that was recorded."""
 
