@@ -80,7 +80,9 @@ class _Steps:
         for position, item in enumerate(lowered.items):
             for name in writes(item):
                 self.makers.setdefault(name, []).append((position, item))
-        self.stored = {name for item in fused.items if not isinstance(item, View) for name in writes(item)}
+        self.updates = {old.name: new.name for old, new in lowered.mutated}  # what is stored where an input was
+        stored = [name for item in fused.items if not isinstance(item, View) for name in writes(item)]
+        self.stored = {name for known in stored for name in (known, self.updates.get(known, known))}
         self.stacks: dict[Any, int] = {}
 
     def step(self, item: Launched) -> dict[str, Any]:
@@ -101,7 +103,7 @@ class _Steps:
     def made(self, item: Group | Batch) -> list[Item]:
         """In their order, the operators between what other steps have stored and what this one stores."""
         found: dict[int, Item] = {}
-        waiting = list(writes(item))
+        waiting = [self.updates.get(name, name) for name in writes(item)]
         while waiting:
             for position, maker in self.makers.get(waiting.pop(), ()):
                 if position not in found and not isinstance(maker, LibraryCall):

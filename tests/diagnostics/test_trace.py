@@ -115,6 +115,29 @@ def test_kernels_name_every_line_that_they_compute(folder) -> None:
     assert told["memory"]["inputs"] == 128 and told["memory"]["outputs"] == 16
 
 
+def test_what_is_stored_in_an_input_has_its_lines(folder) -> None:
+    def update(x, y):
+        y.mul_(2)
+        x.add_(y.sin())
+
+    dovetail.compile(update)(torch.ones(8), torch.ones(8))
+    (text,) = texts(folder, "kernels")
+    told = json.loads(text)
+    lines = {told["stacks"][k][-1]["source"].strip() for step in told["steps"] for k in step["lines"]}
+    assert lines == {"y.mul_(2)", "x.add_(y.sin())"}
+
+
+def test_a_step_of_an_optimizer_has_lines(folder) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    step = dovetail.compile(optimizer.step)
+    for _ in range(3):
+        model(torch.ones(2, 4)).sum().backward()
+        step()
+    programs = [json.loads(text) for text in texts(folder, "kernels")]
+    assert all(step["lines"] for told in programs for step in told["steps"])
+
+
 def test_library_calls_and_training_have_their_lines(folder) -> None:
     def loss(x, w):
         return torch.relu(x @ w).sum()
