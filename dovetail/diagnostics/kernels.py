@@ -84,6 +84,7 @@ class _Steps:
         stored = [name for item in fused.items if not isinstance(item, View) for name in writes(item)]
         self.stored = {name for known in stored for name in (known, self.updates.get(known, known))}
         self.stacks: dict[Any, int] = {}
+        self.numbers: dict[int, int] = {}  # by the ids of stacks, which `known` keeps alive
 
     def step(self, item: Launched) -> dict[str, Any]:
         read, written = reads(item), writes(item)
@@ -113,5 +114,11 @@ class _Steps:
 
     def lines(self, names: Iterable[str]) -> list[int]:
         """Numbers of the distinct stacks of what the buffers hold."""
-        stacks = dict.fromkeys(self.known[name] for name in names if name in self.known)
-        return [self.stacks.setdefault(stack, len(self.stacks)) for stack in stacks]
+        return list(dict.fromkeys(self.number(self.known[name]) for name in names if name in self.known))
+
+    def number(self, stack: Any) -> int:
+        """Equal stacks have the same; to hash one takes a while."""
+        found = self.numbers.get(id(stack))
+        if found is None:
+            found = self.numbers[id(stack)] = self.stacks.setdefault(stack, len(self.stacks))
+        return found
