@@ -370,8 +370,8 @@ def _log_recompile(record: CompileRecord) -> None:
     count = len(record.reasons)
     firsts = [f"    - entry {count - 1 - k}: {failed[0]}" for k, failed in enumerate(record.reasons)]
     every = [f"    - entry {count - 1 - k}: {reason}" for k, failed in enumerate(record.reasons) for reason in failed]
-    logs.log("recompiles", "\n".join([head, *(every if config.verbose else firsts)]))
-    logs.log("recompiles_verbose", "\n".join([head, *every]))
+    logs.log("recompiles", "\n".join([head, *(every if config.verbose else firsts)]), record.place)
+    logs.log("recompiles_verbose", "\n".join([head, *every]), record.place)
 
 
 def _note_failure(error: BaseException, events: Events, failures: list[Unsupported] | None) -> None:

@@ -149,7 +149,7 @@ class _Heads(logging.Formatter):
         super().__init__("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        place = getattr(record, "place", "") or "{}:{}".format(*users_line())
+        place = getattr(record, "place", "")
         rank = f"[rank{os.environ['RANK']}] " if "RANK" in os.environ else ""
         name = record.name.removeprefix(f"{_ROOT}.")
         record.message = f"{rank}{os.path.basename(place)} {name}: {record.message}"
@@ -196,12 +196,18 @@ def is_on(name: str) -> bool:
 
 def log(name: str, message: str, place: str = "") -> None:
     """`place` is the line, "file:number", that it is about: by default the program's own that led here."""
-    _logger(name).info("%s", message, extra={"place": place})
+    _put(name, logging.INFO, message, place)
 
 
 def detail(name: str, message: str) -> None:
     """For those who asked for `+name`."""
-    _logger(name).debug("%s", message)
+    _put(name, logging.DEBUG, message, "")
+
+
+def _put(name: str, level: int, message: str, place: str) -> None:
+    logger = _logger(name)
+    if logger.getEffectiveLevel() <= level:
+        logger.log(level, "%s", message, extra={"place": place or "{}:{}".format(*users_line())})
 
 
 class LogSink:

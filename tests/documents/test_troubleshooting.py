@@ -56,7 +56,7 @@ def test_recompilation(capsys) -> None:
     fn(torch.ones(3, 3))
     fn(torch.ones(4, 4))
     assert re.fullmatch(
-        rf"Recompiling function add_one in {re.escape(__file__)}:\d+\n"
+        rf"[\d:.]+ test_troubleshooting.py:\d+ recompiles: Recompiling function add_one in {re.escape(__file__)}:\d+\n"
         r"    triggered by the following guard failure\(s\):\n"
         r"    - entry 0: .*x.* size mismatch at index 0\. expected 3, actual 4.*\n",
         capsys.readouterr().err,
@@ -348,7 +348,8 @@ def f(x):
 def test_logging_what_is_traced(capsys) -> None:
     dovetail.set_logs(trace_bytecode=True, trace_source=True, graph_code=True)
     dovetail.compile(f, backend="eager")(torch.ones(3, 3))
-    lines = capsys.readouterr().err.splitlines()
+    head = re.compile(r"^[\d:.]+ test_troubleshooting.py:\d+ \w+: ")
+    lines = [head.sub("", line) for line in capsys.readouterr().err.splitlines()]
     traced = [line for line in lines if line.startswith("TRACE")]
     assert re.fullmatch(rf"TRACE starts_line {re.escape(__file__)}:\d+ in f", traced[0])
     assert "TRACE LOAD_GLOBAL torch []" in traced
