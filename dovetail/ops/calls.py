@@ -80,6 +80,8 @@ OPAQUE: dict[Any, frozenset[int]] = {
     aten.mkldnn_rnn_layer.default: frozenset((3,)),
     aten._embedding_bag.default: frozenset((1, 2, 3)),
     aten._embedding_bag_forward_only.default: frozenset((1, 2, 3)),
+    # Seed and offset lie on the CPU, and on the GPU while a CUDA graph is recorded.
+    aten._scaled_dot_product_efficient_attention.default: frozenset((2, 3)),
 }
 
 #: Operators whose result begins where their first argument does in its storage; all others begin a storage.
