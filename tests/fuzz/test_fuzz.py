@@ -11,7 +11,7 @@ from tests.fuzz.generate import generate
 
 @pytest.mark.parametrize("mutation, overlap", [(0.0, False), (0.3, False), (0.3, True)],
                          ids=["pure", "mutation", "overlapping inputs"])
-@pytest.mark.parametrize("start", range(0, 60, 20))
+@pytest.mark.parametrize("start", range(0, 40, 20))
 def test_random_programs(start, mutation, overlap):
     for seed in range(start, start + 20):
         check(generate(seed + int(1000 * mutation) + 5000 * overlap, 6 + seed % 12, mutation, overlap))
