@@ -38,3 +38,13 @@ def small_heap() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def threads_put_back() -> Iterator[None]:
+    """For tests that set the number of threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

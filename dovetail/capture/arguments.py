@@ -20,6 +20,7 @@ from types import (
 from typing import Any
 
 from dovetail.capture.values.base import Value
+from dovetail.ir.stores import remembered
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -49,19 +50,13 @@ def fitted(s: Any, real: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]
         _refuse(s, real, (stranger, *[Hollow()] * (len(args) - 1)), tuple(kwargs))
     if kwargs and not _asked(real):
         return led(real, args, kwargs)
-    key = (real, len(args), tuple(kwargs))
-    found = _KNOWN.get(key)
-    if found is None:
-        found = _KNOWN[key] = _look_at(*key)
+    found = _look_at(real, len(args), tuple(kwargs))
     if isinstance(found, TypeError):
         s.throw(TypeError, str(found))
     if not found:
         return args, kwargs
     rest = {name: value for name, value in kwargs.items() if name not in found}
     return [*args, *(kwargs[name] for name in found)], rest
-
-
-_KNOWN: dict[Any, Any] = {}
 
 
 def led(real: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
@@ -86,6 +81,7 @@ def _asked(real: Any) -> bool:
     return isinstance(real, NATIVE) and module in MODULES and real not in EFFECTIVE
 
 
+@remembered(4096)
 def _look_at(real: Any, count: int, names: tuple[str, ...]) -> TypeError | tuple[str, ...]:
     """The error, or the names of arguments that follow the positional ones in order."""
     if not _asked(real):

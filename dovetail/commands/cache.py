@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
-from dovetail.runtime.cpu.store import default_folder
+from dovetail.runtime.cpu.store import Store, default_folder
 
 
 @click.group
@@ -20,9 +18,9 @@ def command() -> None:
 @command.command
 def info() -> None:
     """Where they are, how many and how large."""
-    folder = _folder()
-    found = [path.stat() for path in _files(folder)]
-    click.echo(f"folder  {folder}")
+    store = _store()
+    found = [path.stat() for path in store.files()]
+    click.echo(f"folder  {store.folder}")
     click.echo(f"files   {len(found)}, {sum(stat.st_size for stat in found) / 2**20:.1f} MiB")
     if found:
         days = (time.time() - min(stat.st_mtime for stat in found)) / 86400
@@ -34,20 +32,15 @@ def info() -> None:
 def clear() -> None:
     """Delete them; running programs keep what they have loaded."""
     count = 0
-    for path in list(_files(_folder())):
+    for path in list(_store().files()):
         with contextlib.suppress(FileNotFoundError):  # another process was faster
             path.unlink()
             count += 1
     click.echo(f"deleted {count} files")
 
 
-def _folder() -> Path:
-    folder = default_folder()
-    if folder is None:
+def _store() -> Store:
+    store = Store(default_folder())
+    if store.folder is None:
         raise click.ClickException("no kernels are kept: DOVETAIL_CACHE_DIR is empty, or there is no home folder")
-    return folder
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Those that the store has written: in folders named by the first two letters of their keys."""
-    return (path for path in folder.glob("[0-9a-f][0-9a-f]/*") if path.is_file())
+    return store

@@ -27,14 +27,7 @@ def test_they_run_eagerly(convert):
             dovetail.compile(fn, fullgraph=True)(x, torch.ones(3, 3))
 
 
-@pytest.fixture
-def _threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("_threads")
+@pytest.mark.usefixtures("threads_put_back")
 @pytest.mark.parametrize("counts", [(1, 2), (2, 1)], ids=str)
 @torch.no_grad()
 def test_the_number_of_threads_changes_what_a_library_returns(counts):

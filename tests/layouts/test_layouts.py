@@ -15,14 +15,7 @@ from tests.opdb.entries import entries
 SOME = [e for e in entries() if e.dtype is torch.float32 and zlib.crc32(e.name.encode()) % 24 == 1]
 
 
-@pytest.fixture
-def _one_thread():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.usefixtures("threads_put_back")
 @pytest.mark.parametrize("source", [*SOME, 3], ids=lambda s: getattr(s, "name", f"network {s}"))
 def test_experiments_agree_with_the_list(source):
     for verdict, surprise in found_of(source, samples=1):

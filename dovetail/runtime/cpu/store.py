@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 _DIGEST = 32
@@ -47,6 +48,11 @@ class Store:
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(name)
+
+    def files(self) -> Iterator[Path]:
+        """Those of all blobs: in folders named by the first two letters of their keys."""
+        found = () if self.folder is None else self.folder.glob("[0-9a-f][0-9a-f]/*")
+        return (path for path in found if path.is_file())
 
 
 def _checksum(key: str, payload: bytes) -> bytes:

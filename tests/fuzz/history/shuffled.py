@@ -35,15 +35,12 @@ class _Loops(ast.NodeTransformer):
         name = ast.copy_location(ast.Name(NAME, ast.Load()), node)
         return ast.copy_location(ast.Call(name, [node], []), node)
 
-    def visit_For(self, node: ast.For) -> ast.AST:
+    def visit_For(self, node: ast.For | ast.comprehension) -> ast.AST:
         self.generic_visit(node)
         node.iter = self.shuffled(node.iter)
         return node
 
-    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
-        self.generic_visit(node)
-        node.iter = self.shuffled(node.iter)
-        return node
+    visit_comprehension = visit_For
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
