@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dovetail.capture import counters, indexed, overrides, rows, scalars, settled, specials
+from dovetail.capture import counters, indexed, literal, overrides, rows, scalars, settled, specials
 from dovetail.capture.aliasing import rely_on_difference, same_number, same_varying
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import contain, decide, equate, measure, operate, operate_in_place, outlast
@@ -322,6 +322,9 @@ def truth(s: Any, value: Value) -> bool:
         if s.static(value.cls, "__bool__") is MISSING:
             return sequence_truth(s, value)
     if isinstance(value, TensorValue):
+        known = literal.number(s, value)
+        if known is not None:
+            return bool(known.value)
         decided = counters.outcome(s, value)
         if decided is not None:
             return decided
@@ -495,6 +498,9 @@ def as_index(s: Any, index: Value, words: str = "list indices must be integers o
             s.throw(TypeError, words.format(type(index.value).__name__))
         return operator.index(index.value)
     if isinstance(index, TensorValue):
+        known = literal.number(s, index)
+        if known is not None and known.cls is not float:
+            return int(known.value)
         return s.unsupported("tensor-index", "a tensor is used as the index of a Python sequence")
     return int(indexed_by(s, index, words).native())
 

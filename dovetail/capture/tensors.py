@@ -28,8 +28,10 @@ from dovetail.capture import (
     graphnumbers,
     hooks,
     late,
+    literal,
     numpynumbers,
     overrides,
+    records,
     sizes,
     tensornumbers,
     wrappers,
@@ -360,6 +362,11 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
         return value.real, value.real
     if hasattr(value, "all") and not isinstance(value, SequenceValue):
         return to_graph(s, ListValue(value.all(s)))
+    fields = records.fields(s, value)
+    if fields is not None:
+        pairs_of = {name: to_graph(s, v) for name, v in fields.items()}
+        made = value.cls(**{name: fake for name, (_, fake) in pairs_of.items()})
+        return s.graph.call_function(value.cls, (), {name: node for name, (node, _) in pairs_of.items()}), made
     try:
         native = value.native()
     except NotNative:
@@ -519,10 +526,19 @@ def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | No
 
 
 def _item(s: Any, value: TensorValue) -> Value | None:
+    known = literal.number(s, value)
+    if known is not None:
+        return known
     if s.options.capture_scalar_outputs and (size := late.item(s, value)) is not None:
         return size  # which may be more than a number: a size
     made = graphnumbers.item(s, value) or counters.number(s, value) or tensornumbers.item(s, value)
     return made or late.item(s, value)
+
+
+def _as_index(s: Any, value: TensorValue) -> Value | None:
+    """Tensors of one integer or bool have one."""
+    known = literal.number(s, value)
+    return Const(int(known.value)) if known is not None and known.cls is not float else None
 
 
 def _listed(s: Any, value: TensorValue) -> Value | None:
@@ -572,6 +588,7 @@ METHODS: dict[str, Callable[..., Value]] = {
     "is_inference": _is_inference,
     **{name: _data_dependent(name) for name in DATA_METHODS},
     "item": _data_dependent("item", _item),
+    "__index__": _data_dependent("__index__", _as_index),
     "tolist": _data_dependent("tolist", _listed),
     "__len__": _len,
     "new": _new,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 
 import pytest
@@ -29,8 +30,23 @@ dovetail.compile(disable=True)(pair) is pair
 [numpy.ones_like(x), numpy.full_like(x.view(1, 2), 3.5), numpy.zeros_like(x.int()), numpy.zeros_like(x, dtype="i2")]
 [x[0] in [1, 2], x[1] not in (3, 2.0), x.sum() in [], 1 in [x[0], 2], x.sum() in (4, x[0])]
 [x in [x], x not in [x * 2, x][1:], x[:1] in [5, 1], [v] == [1] if (v := 2) in [2] else 3]
+x + x.shape[torch.tensor(0)] + [3, 5][torch.tensor(True)]
+[x * len(range(torch.tensor(3))), torch.tensor(2.7, dtype=torch.int8).item(), x + float(torch.as_tensor(0.5))]
+[x + 1 if torch.tensor(0.5) else x, [i for i in range(torch.tensor(2))]]
+field(Record(x.sin())) + field(Record(x, by=3))
 {"found": x[0] in [5, x[1]], "kept": (x[0] in [1],)}
 """.strip().splitlines()
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    x: torch.Tensor
+    by: int = 2
+
+
+@dovetail.allow_in_graph
+def field(record):
+    return record.x * record.by
 
 
 def pair(x):
@@ -66,6 +82,9 @@ f"{x[0] in [1, 2]}"
 x in [1, x]
 x[0] in ["a", x[0] * 1]
 x * (x[0] in [1])
+[(t := torch.tensor(0)).add_(1), [x, 3][t]]
+[t := torch.tensor(0), t.data.add_(1), x.shape[t - 1]]
+[t := torch.zeros(()), t.view(1).add_(1), x if t else 3]
 [any(v in [2] for v in x), x[0] in [1] and x]
 """.strip().splitlines()
 

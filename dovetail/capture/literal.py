@@ -1,0 +1,27 @@
+"""The number in a tensor that was just made of one, asked for before anything else has the tensor.
+
+    x.shape[torch.tensor(0)]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from dovetail.capture.values.base import Const
+from dovetail.capture.values.tensor import TensorValue
+
+MAKERS = (torch.tensor, torch.as_tensor, torch.scalar_tensor)
+
+
+def number(s: Any, tensor: TensorValue) -> Const | None:
+    """What `tensor.item()` gives; None where an operation may have changed it, or its number is not in the text."""
+    node, fake = tensor.node, tensor.fake
+    if node.op != "call_function" or node.target not in MAKERS or node.users or node.graph is not s.graph:
+        return None
+    if len(node.args) != 1 or type(node.args[0]) not in (bool, int, float) or fake.device.type == "meta":
+        return None
+    with _disable_current_modes():
+        return Const(torch.tensor(node.args[0], dtype=fake.dtype, device="cpu").item())

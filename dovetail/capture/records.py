@@ -1,0 +1,21 @@
+"""Frozen dataclasses among the arguments of a function that the graph calls: the graph makes them of their fields."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from dovetail.capture.values.objects import ObjectValue
+
+
+def fields(s: Any, value: Any) -> dict[str, Any] | None:
+    """The value of each field; None for what is no object of a dataclass that is made of them and of nothing else."""
+    if type(value) is not ObjectValue or not dataclasses.is_dataclass(value.cls):
+        return None
+    listed = dataclasses.fields(value.cls)
+    frozen = value.cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    if not frozen or hasattr(value.cls, "__post_init__") or not all(field.init for field in listed):
+        return None
+    if {*value.attrs} - {field.name for field in listed}:
+        return None
+    return {field.name: s.get_attr(value, field.name) for field in listed}
