@@ -82,6 +82,9 @@ OPAQUE: dict[Any, frozenset[int]] = {
     aten._embedding_bag_forward_only.default: frozenset((1, 2, 3)),
     # Seed and offset lie on the CPU, and on the GPU while a CUDA graph is recorded.
     aten._scaled_dot_product_efficient_attention.default: frozenset((2, 3)),
+    aten._efficient_attention_forward.default: frozenset((2, 3)),
+    aten._batch_norm_with_update.default: frozenset((3,)),  # as many bytes as cuDNN wants
+    aten._batch_norm_with_update_functional.default: frozenset((3,)),
 }
 
 #: Operators whose result begins where their first argument does in its storage; all others begin a storage.

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 import dovetail
-from tests.fuzz.workers import spread
+from tests.fuzz.workers import Spoilt, spread
 from tests.layouts.calls import REFUSED
 from tests.layouts.experiment import close
 from tests.limits import time_limit
@@ -294,7 +294,10 @@ def items(only: str, first: int, count: int) -> list[Item]:
 
 def _tried(item: Item) -> tuple[Item, str | None]:
     torch.set_num_threads(1)
-    return item, check(*item)
+    found = check(*item)
+    if found is not None and "CUDA error" in found:
+        raise Spoilt((item, found))
+    return item, found
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ def square(number: int) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
     if number == 9:
         os._exit(7)
+    if number == 5:
+        raise workers.Spoilt(number * number)
     return number * number
 
 

@@ -1,4 +1,4 @@
-"""Work shared among forked processes. One that crashes is replaced, and what it was at has a result all the same."""
+"""Work shared among processes. One that crashes is replaced, and what it was at has a result all the same."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+from tests.opdb.entries import DEVICE
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 #: Items after which a process is replaced: compiled code and interned expressions pile up.
 BLOCK = 500
-_CONTEXT = multiprocessing.get_context("fork")
+#: What has begun to use a GPU cannot be forked.
+CONTEXT: Any = multiprocessing.get_context("fork" if DEVICE == "cpu" else "spawn")
+
+
+class Spoilt(Exception):
+    """Raised by work whose process can do no more, as after a GPU's error: the first argument is its result."""
 
 
 class _Worker:
@@ -21,21 +28,25 @@ class _Worker:
 
     def __init__(self, work: Callable[[Any], Any], block: Sequence[Any]) -> None:
         self.left = list(block)
-        self.pipe, theirs = _CONTEXT.Pipe(duplex=False)
-        self.process = _CONTEXT.Process(target=_work, args=(work, self.left, theirs), daemon=True)
+        self.pipe, theirs = CONTEXT.Pipe(duplex=False)
+        self.process = CONTEXT.Process(target=_work, args=(work, self.left, theirs), daemon=True)
         self.process.start()
         theirs.close()
 
     def end(self) -> str:
-        """How the process ended."""
+        """How the process ended; nothing where it returned."""
         self.process.join()
         code = self.process.exitcode or 0
-        return signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return signal.Signals(-code).name if code < 0 else f"exit status {code}" if code else ""
 
 
 def _work(work: Callable[[Any], Any], items: Sequence[Any], pipe: Connection) -> None:
     for item in items:
-        pipe.send(work(item))
+        try:
+            pipe.send(work(item))
+        except Spoilt as spoilt:
+            pipe.send(spoilt.args[0])
+            return
 
 
 def spread(
@@ -57,9 +68,9 @@ def spread(
                 except EOFError:
                     del running[worker.pipe]
                     how = worker.end()
-                    if worker.left:
-                        yield crashed(worker.left[0], how)
-                        blocks += [worker.left[1:]] if worker.left[1:] else []
+                    if how and worker.left:
+                        yield crashed(worker.left.pop(0), how)
+                    blocks += [worker.left] if worker.left else []
                 else:
                     del worker.left[0]
                     yield result

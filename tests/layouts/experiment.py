@@ -47,17 +47,28 @@ class Verdict:
 
 
 def isolated(calls: list[Call]) -> list[Verdict]:
-    """Each experiment in a forked process; on a GPU, which forks cannot use, in this one.
+    """Each experiment in a forked process; on a GPU, which forks cannot use, in this one, until one spoils it.
 
     Several share a process until one of them ends it or finds a fault, which may be another's: those are run alone.
     """
     if any(t.device.type != "cpu" for call in calls for t in call.tensors()):
-        return list(map(experiment, calls))
+        return list(_here(calls))
     verdicts, how = _forked(calls)
     if len(calls) == 1:
         return verdicts or [Verdict(calls[0].name, 1, 0, f"crash: {how}")]
     found = [isolated([call])[0] if v.fault else v for call, v in zip(calls, verdicts, strict=False)]
     return found + [isolated([call])[0] for call in calls[len(verdicts) :]]
+
+
+def _here(calls: list[Call]) -> Iterator[Verdict]:
+    for call in calls:
+        try:
+            verdict = experiment(call)
+            torch.cuda.synchronize()
+        except RuntimeError as error:  # an assertion of a kernel, after which nothing runs
+            yield Verdict(call.name, 1, 0, f"raises {str(error).splitlines()[0]}"[:200])
+            return
+        yield verdict
 
 
 def _forked(calls: list[Call]) -> tuple[list[Verdict], str]:

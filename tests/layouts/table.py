@@ -18,12 +18,12 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 import torch
 
 from dovetail.ops import layouts
-from tests.fuzz.workers import spread
+from tests.fuzz.workers import Spoilt, spread
 from tests.layouts.calls import Call, of_entry, of_network
 from tests.layouts.experiment import Verdict, isolated, misjudged, movable
 from tests.opdb.entries import DEVICE, Entry, entries
@@ -77,19 +77,25 @@ Found = list[tuple[Verdict, str]]
 _counts, _seen = collections.Counter[object](), set[object]()  # of this process
 
 
-def found_of(source: Entry | int, samples: int = 3) -> Found:
-    """What an entry's calls, or those of the network with a seed, show."""
+@cache
+def rows() -> dict[str, Entry]:
+    return {entry.name: entry for entry in entries()}
+
+
+def found_of(source: str | int, samples: int = 3) -> Found:
+    """What the calls of the entry with a name, or of the network with a seed, show."""
     torch.set_num_threads(1)  # a process that has begun others' threads cannot fork
-    calls = list(distinct(of_network(source) if isinstance(source, int) else of_entry(source, samples), _counts, _seen))
+    made = of_network(source) if isinstance(source, int) else of_entry(rows()[source], samples)
+    calls = list(distinct(made, _counts, _seen))
     verdicts = isolated(calls) if calls else []
+    if len(verdicts) < len(calls):  # the last one found has spoilt the GPU for what follows
+        raise Spoilt([(verdict, "") for verdict in verdicts])
     return [(verdict, misjudged(call)) for call, verdict in zip(calls, verdicts, strict=True)]
 
 
-def sweep(sources: Sequence[Entry | int], samples: int, jobs: int) -> Findings:
-    """In processes where the device allows it."""
+def sweep(sources: Sequence[str | int], samples: int, jobs: int) -> Findings:
     findings, work = Findings(), partial(found_of, samples=samples)
-    found = spread(work, sources, jobs, _crashed, block=20) if DEVICE == "cpu" else map(work, sources)
-    for k, pairs in enumerate(found):
+    for k, pairs in enumerate(spread(work, sources, jobs, _crashed, block=20 if DEVICE == "cpu" else 200)):
         for verdict, surprise in pairs:
             findings.add(verdict, surprise)
         done = f"{k + 1} of {len(sources)}, {len(findings.tried)} operators, {len(findings.faults)} with faults"
@@ -97,9 +103,9 @@ def sweep(sources: Sequence[Entry | int], samples: int, jobs: int) -> Findings:
     return findings
 
 
-def _crashed(source: Entry | int, how: str) -> Found:
+def _crashed(source: str | int, how: str) -> Found:
     """As it is, even: the operator's own samples end the process."""
-    print(f"{source if isinstance(source, int) else source.name}: {how}")
+    print(f"{source}: {how}")
     return []
 
 
@@ -125,9 +131,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="write the file")
     chosen = parser.parse_args()
-    rows = [e for e in entries() if re.search(chosen.only, e.name)]
-    rows = [e for e in rows if e.dtype is torch.float32 or not chosen.floats]
-    findings = sweep([*rows, *range(chosen.networks)], chosen.samples, chosen.jobs)
+    names = [name for name in rows() if re.search(chosen.only, name)]
+    names = [name for name in names if rows()[name].dtype is torch.float32 or not chosen.floats]
+    findings = sweep([*names, *range(chosen.networks)], chosen.samples, chosen.jobs)
     kinds = {"another layout": findings.faults, "images": findings.image_faults, "as it is": findings.misjudged}
     for kind, found in kinds.items():
         for name, faults in sorted(found.items()):

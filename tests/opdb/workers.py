@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +12,13 @@ from typing import Any
 import torch
 
 import dovetail
+from tests.fuzz.workers import CONTEXT
 from tests.opdb import gradients, stages
 from tests.opdb.entries import DEVICE, Case, Entry, entries, errors, samples
 from tests.opdb.exceptions import excused
 
 #: Entries after which a worker is replaced: compiled code and interned expressions pile up.
 ENTRIES = 60
-#: What has begun to use a GPU cannot be forked.
-_CONTEXT: Any = multiprocessing.get_context("fork" if DEVICE == "cpu" else "spawn")
 
 
 @dataclass
@@ -96,9 +94,9 @@ def _work(pipe: Connection, rows: Sequence[Entry] | None, most: int | None, dire
 
 class _Worker:
     def __init__(self, rows: Sequence[Entry], most: int | None, direction: Direction) -> None:
-        self.pipe, theirs = _CONTEXT.Pipe()
+        self.pipe, theirs = CONTEXT.Pipe()
         given = rows if DEVICE == "cpu" else None  # a process of its own makes them anew
-        self.process = _CONTEXT.Process(target=_work, args=(theirs, given, most, direction), daemon=True)
+        self.process = CONTEXT.Process(target=_work, args=(theirs, given, most, direction), daemon=True)
         self.process.start()
         theirs.close()
         self.done, self.current, self.case = 0, -1, ""

@@ -61,8 +61,12 @@ def _batch_norm_alone(x: torch.Tensor, weight: Any, bias: Any, training: bool, *
 
 
 def _batch_norm_update(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> Any:
-    """With a fourth result of no bytes, kept for a backward pass on other devices."""
+    """With a fourth result of no bytes on the CPU, kept for a backward pass on other devices."""
     found = _batch_norm(x, weight, bias, mean, var, True, *rest)
+    if x.device.type == "cuda" and x.layout is torch.strided:
+        wide = torch.float32 if x.dtype.itemsize < 4 else x.dtype
+        statistic = Spec((x.shape[1],), (1,), wide, x.device)
+        found = image(tuple(x.shape), x), statistic, statistic
     if found is NotImplemented:
         return found
     return *found, Spec((0,), (1,), torch.uint8, x.device), *(fresh(tuple(t.shape), (1,), t) for t in (mean, var))
