@@ -152,16 +152,13 @@ def explain(fn: Any, *, backend: Any = None, dynamic: bool | None = None) -> Cal
 
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
         records: list[CompileRecord] = []
-        failures: list[Unsupported] = []
-        compiled = _compile(
-            original, Request(False, _dynamic(dynamic), _backend(backend), "default", {}, records, failures)
-        )
+        compiled = _compile(original, Request(False, _dynamic(dynamic), _backend(backend), "default", {}, records))
         try:
             compiled(*args, **kwargs)
         except Unsupported:
-            if not failures:
+            if not any(record.failure for record in records):
                 raise
-        return explain_records(records, failures)
+        return explain_records(records)
 
     return explained
 

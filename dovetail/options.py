@@ -43,7 +43,6 @@ class Options:
     trace_numpy: bool = True  # NumPy's functions are part of graphs
     check_kernels: bool = False  # every access against its buffer's extent, every library call against its promise
     debug_dir: str | None = None
-    located: bool = False  # programs know the user's lines
     reorderable_logging_functions: frozenset[Any] = REORDERABLE
 
     def cache_key(self) -> tuple[Any, ...]:
@@ -52,7 +51,7 @@ class Options:
 
 
 _NO_EFFECT_ON_CODE = frozenset({
-    "debug_dir", "located", "recompile_limit", "strict", "suppress_errors", "fullgraph",
+    "debug_dir", "recompile_limit", "strict", "suppress_errors", "fullgraph",
     "reorderable_logging_functions",
 })  # fmt: skip
 

@@ -371,13 +371,13 @@ def _build(
 
     if all(d.type == "cpu" for d in devices(scheduled)):
         with events.stage(f"{prefix}load"):
-            return program_runtime.load(text, cpu_runtime.load(text.kernels), eager)
+            return program_runtime.load(text, cpu_runtime.load(text.kernels), eager, events.title(prefix))
     facts = replace(graph_facts(scheduled, aten.saved), moving=frozenset(moving), own=own)
     why = unrecorded(scheduled, options, waits)
     place = functools.partial(aside, facts.device, facts.products) if not why else nullcontext
     with events.stage(f"{prefix}load"):
-        call = program_runtime.load(text, load_kernels(text.kernels, scheduled, place), eager)
-    return recorded(call, facts, why, events, eager is None)
+        call = program_runtime.load(text, load_kernels(text.kernels, scheduled, place), eager, events.title(prefix))
+    return recorded(call, facts, why, events, eager is None, prefix)
 
 
 def unrecorded(program: Program, options: Options, waits: str) -> str:
@@ -388,7 +388,9 @@ def unrecorded(program: Program, options: Options, waits: str) -> str:
     return why or ("several devices take part" if len(devices(program)) > 1 else unrecordable(program))
 
 
-def recorded(call: Compiled, facts: GraphFacts, why: str, events: Events, consumes: bool) -> Compiled:
+def recorded(
+    call: Compiled, facts: GraphFacts, why: str, events: Events, consumes: bool, prefix: str = ""
+) -> Compiled:
     """`call` through CUDA graphs, unless there is a reason `why` not."""
 
     def report(why: str) -> None:
@@ -398,7 +400,7 @@ def recorded(call: Compiled, facts: GraphFacts, why: str, events: Events, consum
         report(f"no CUDA graph: {why}")
         return call
     plain = call if not consumes else lambda *inputs: call(list(inputs))
-    recorder = Recorder(plain, facts, report)
+    recorder = Recorder(plain, facts, report, events.title(prefix))
     return recorder if not consumes else lambda box: recorder(*box)
 
 

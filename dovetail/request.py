@@ -7,7 +7,6 @@ import dis
 import functools
 import importlib
 import inspect
-import os
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
@@ -32,6 +31,7 @@ from dovetail.diagnostics.trace import trace, warned
 from dovetail.entered import HOOKS, Entered
 from dovetail.errors import BackendError, Unsupported
 from dovetail.interop.backends import BACKENDS, BUILT_IN, call_backend
+from dovetail.ir.callers import PACKAGE
 from dovetail.ir.captured import (
     AGAIN,
     ENTERED,
@@ -40,11 +40,13 @@ from dovetail.ir.captured import (
     PLAIN,
     REPEATED,
     UNDONE,
+    Break,
     Captured,
     Continuation,
     varying_names,
 )
 from dovetail.ir.literals import error_in_words, in_words, steady
+from dovetail.ir.profiled import titled
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake.late import discovering
 from dovetail.options import Options
@@ -74,7 +76,6 @@ class Request:
     mode: str | None = None
     user_options: Mapping[str, Any] | None = None
     records: list[CompileRecord] | None = None  # where explain wants this request's compilations listed
-    failures: list[Unsupported] | None = None
     sinks: tuple[Sink, ...] = ()  # what else takes the texts of stages
     quiet: bool = False  # is what runs eagerly after all not worth a warning?
     rests: dict[Any, Dispatcher] = field(default_factory=dict, compare=False, repr=False)  # what follows graph breaks
@@ -105,13 +106,15 @@ class Request:
             capture_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops and backend in BUILT_IN,
             dynamic=self.dynamic if config.dynamic_shapes else False,
             debug_dir=config.debug_dir if config.compile_debug else None,
-            located=config.compile_debug or trace() is not None,
             **{**settings, **(self.user_options or {})},
         )  # fmt: skip
 
     def where(self, fn: Any) -> str:
         name, place = describe(fn)
         return f"{name} ({place})" if place else name
+
+    def title(self, fn: Any) -> str:
+        return titled("dovetail:", *describe(fn))
 
     def outside_reason(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
         if any(isinstance(v, torch.fx.Proxy) for v in (*args, *kwargs.values())):
@@ -184,7 +187,7 @@ class Request:
             return entry
         except BaseException as error:
             record.outcome = f"failed in {events.current}: {error_in_words(error)}"
-            _note_failure(error, events, self.failures)
+            _note_failure(error, events)
             if not isinstance(error, Unsupported):
                 _attach_report(error, events, fn, args, kwargs, options)
             raise
@@ -330,11 +333,8 @@ def _with_constants(captured: Captured, options: Options, events: Events, error:
 def _place(error: Exception) -> str:
     """Which line of ours raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if frame.filename.startswith(_HERE)]
-    return f" (dovetail/{ours[-1].filename[len(_HERE):]}:{ours[-1].lineno} in {ours[-1].name})" if ours else ""
-
-
-_HERE = os.path.dirname(__file__) + os.sep
+    ours = [frame for frame in frames if frame.filename.startswith(PACKAGE)]
+    return f" (dovetail/{ours[-1].filename[len(PACKAGE):]}:{ours[-1].lineno} in {ours[-1].name})" if ours else ""
 
 
 #: How each built-in backend compiles a captured graph: `(graph, fakes, options, events) -> callable`.
@@ -374,14 +374,13 @@ def _log_recompile(record: CompileRecord) -> None:
     logs.log("recompiles_verbose", "\n".join([head, *every]), record.place)
 
 
-def _note_failure(error: BaseException, events: Events, failures: list[Unsupported] | None) -> None:
+def _note_failure(error: BaseException, events: Events) -> None:
     record = events.record
     if isinstance(error, Unsupported):
         events.tell("broke", error, True)
         message = f"{record.function} in {record.place} cannot be captured as one graph:\n{error}"
         BREAKS.meet(error.code, error.reason, error.stack, message)
-        if failures is not None:
-            failures.append(error)
+        record.failure = Break(error.code, error.reason, error.remedy, error.stack, error.refusals)
     elif isinstance(error, Exception):
         with contextlib.suppress(AttributeError):
             error._dovetail_stage = events.current  # type: ignore[attr-defined]
@@ -404,13 +403,12 @@ def profiled(backend: Any) -> list[CompileRecord] | None:
 
 
 def describe(fn: Any) -> tuple[str, str]:
-    """A callable's name and the place of its definition."""
+    """A callable's name and the place of its definition; of what follows a graph break, that of the break."""
     target = inspect.unwrap(fn.func if isinstance(fn, functools.partial) else fn)
     rest = getattr(fn, "_dovetail_continuation", None)
     if rest is not None:
         code = rest.points[-1].code
-        line = next((p[0] for p in code.co_positions() if p[0]), code.co_firstlineno)
-        return target.__qualname__, f"{code.co_filename}:{line}"
+        return target.__qualname__, f"{code.co_filename}:{fn._dovetail_line or code.co_firstlineno}"
     target = underlying(target)
     code = getattr(target, "__code__", None)
     name = getattr(target, "__qualname__", None) or type(target).__qualname__

@@ -4,6 +4,8 @@ before:  Program and one Kernel for each of its groups
 after:   def views(base, block): ...            tensors over the block, made once
          def run(block, a0, a1): ...            straight-line code in program order
 
+Its first line is `if profiler._is_profiler_enabled: return shown(run, block, a0, a1)`: see `ir/profiled.py`.
+
 before:  the same, with symbolic sizes
 after:   def sizes(a0, a1): ...                 the symbols' values
          def measure(s0, s1): ...               once for each combination: the block's size and what follows from them
@@ -31,10 +33,12 @@ from dovetail.codegen.segments import cuts
 from dovetail.errors import InternalError
 from dovetail.ir import dims
 from dovetail.ir.aten import Subprogram
+from dovetail.ir.callers import NOT_USERS
 from dovetail.ir.host import HostProgram, MemoryPlan
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import last_uses, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
+from dovetail.ir.profiled import titled
 from dovetail.ops.calls import KEEPS_OFFSET, OPAQUE
 from dovetail.ops.schema import facts
 
@@ -74,6 +78,7 @@ class Host:
         self.launched: list[Kernel] = []
         self.made_as_views: set[str] = set()
         self.lasting: int | None = None  # position in body of the first write to the caller's memory
+        self.titles: dict[int, str] = {}  # position in body of each launch -> what a profile shows
         self.draws = False
         self.measures = Measures(program)
 
@@ -97,19 +102,23 @@ class Host:
         bodies = {"run": self.body}
         if self.checks:
             bodies["run_first"] = [self.checks.get(k, text) for k, text in enumerate(self.body)]
-        lasting = {}
+        lasting, launches = {}, {}
         for name, body in bodies.items():
             lines += ["", *self.function(name, names, body)]
-            lasting[name] = len(lines) - len(body) + 1 + (self.lasting or 0)
+            first = len(lines) - len(body) + 1
+            lasting[name] = first + (self.lasting or 0)
+            launches |= {first + position: title for position, title in self.titles.items()}
         used = {k.symbol: k for k in self.launched}
         return HostProgram(
             "\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size, lasting,
-            bool(self.measures.symbols),
+            bool(self.measures.symbols), launches,
         )  # fmt: skip
 
     def function(self, name: str, parameters: list[str], body: list[str]) -> list[str]:
         given = ["box"] if self.consumes else parameters
-        lines = [f"def {name}({', '.join(['block' + self.measures.parameter, *given])}):"]
+        signature = ", ".join(["block" + self.measures.parameter, *given])
+        lines = [f"def {name}({signature}):"]
+        lines.append(f"    if profiler._is_profiler_enabled: return shown({name}, {signature})")
         if self.consumes:
             taken = f"{''.join(f'{p}, ' for p in parameters)}= box; " if parameters else ""
             lines.append(f"    {taken}box.clear()")
@@ -239,12 +248,22 @@ class Host:
         arguments = [a for single in each for a in self.given(single)]
         many = f": {len(groups)} at once" if isinstance(item, Batch) else ""
         call = f"{kernel.symbol}({', '.join(arguments)})  # {item.name}{many}"
+        self.titles[len(self.body)] = self.title(item, kernel)
         if not kernel.messages:
             self.body.append(call)
             return
         messages = self.constant(kernel.messages, "messages")
         self.body.append(f"failed = {call}")
         self.body.append(f"if {self.fails}: raise CheckFailed({messages}[failed - 1])")
+
+    def title(self, item: Group | Batch, kernel: Kernel) -> str:
+        """The kernel, and the user's line whose result it stores."""
+        stacks: Iterator[Any] = (self.program.lines.get(name) for name in writes(item))
+        stack = next(filter(None, stacks), None)
+        if stack is None:
+            return kernel.symbol
+        place = next((p for p in reversed(stack) if not p.filename.startswith(NOT_USERS)), stack[-1])
+        return titled(kernel.symbol, place.function, f"{place.filename}:{place.line}")
 
     def stores(self, item: Group | Batch | LibraryCall) -> None:
         if any(b.kind == "input" for b in writes(item).values()):

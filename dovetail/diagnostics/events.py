@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
 
+from dovetail.ir import profiled
+
 
 class Sink(Protocol):
     """Somewhere that artifacts go. One may have methods for what `Events.tell` tells, too."""
@@ -43,6 +45,7 @@ class CompileRecord:
     outcome: str = "running"  # compiled | failed: <error>
     reasons: tuple[list[str], ...] = ()  # for each entry that did not fit, the guards that failed, the first one first
     captured: Any = None
+    failure: Any = None  # a Break: why there is no graph, if the code cannot be captured
     sizes: str = ""  # which are symbolic, and what is relied on
 
     @property
@@ -82,6 +85,11 @@ class Events:
         streams = [sink.stream(kind) for sink in self.sinks if hasattr(sink, "stream")]
         return next((stream for stream in streams if stream is not None), None)
 
+    def title(self, part: str) -> str:
+        """What a profile shows the compiled graph as; `part` of it is forward, backward or empty."""
+        graph = f"dovetail graph {self.record.number}"
+        return profiled.titled(f"{graph} {part.strip()}".strip() + ":", self.record.function, self.record.place)
+
     @property
     def current(self) -> str:
         """The innermost stage that is running, or that ran last."""
@@ -93,8 +101,10 @@ class Events:
 class _Timer:
     def __init__(self, events: Events, name: str) -> None:
         self.events, self.stage = events, Stage(name, depth=len(events.open))
+        self.shown = profiled.stage(f"dovetail compile: {name}")
 
     def __enter__(self) -> Stage:
+        self.shown.__enter__()
         self.events.open.append(self.stage)
         self.events.record.stages.append(self.stage)
         self.stage.began, self.start = time.time(), time.perf_counter()
@@ -105,3 +115,4 @@ class _Timer:
         if kind is None or len(self.events.open) > 1:
             self.events.open.pop()  # after a failure the outermost stage stays open: it names the culprit
         self.events.tell("stage", self.stage)
+        self.shown.__exit__(kind, error, trace)

@@ -16,7 +16,7 @@ import torch.fx
 
 from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.times import by_stage, stage_lines
-from dovetail.errors import Location, Unsupported
+from dovetail.errors import Location
 from dovetail.ir.captured import Break
 from dovetail.ir.literals import in_words
 
@@ -182,16 +182,17 @@ def guard_lines(guard: Any) -> list[str]:
     ]
 
 
-def _reason(found: Unsupported | Break) -> str:
-    return f"[{found.code}] {found.reason}"
+def breaks_of(records: Iterable[CompileRecord]) -> Iterator[Break]:
+    """Why graphs ended, and why there are none, in the order in which that was found."""
+    for record in records:
+        yield from [record.failure] if record.failure is not None else ()
+        yield from getattr(record.captured, "breaks", ())
 
 
-def explain_records(records: Sequence[CompileRecord], failures: Sequence[Unsupported]) -> ExplainOutput:
+def explain_records(records: Sequence[CompileRecord]) -> ExplainOutput:
     """What the compilations of one run amount to."""
     captured = [r.captured for r in records if r.captured is not None]
-    reasons = [BreakReason(_reason(e), summaries(e.stack), e.remedy) for e in failures]
-    for one in captured:
-        reasons += [BreakReason(_reason(b), summaries(b.stack), b.remedy) for b in one.breaks]
+    reasons = [BreakReason(str(found), summaries(found.stack), found.remedy) for found in breaks_of(records)]
     guards = tuple(g for one in captured for g in one.guards)
     graphs = tuple(one.graph for one in captured if computes(one.graph))
     return ExplainOutput(graphs, tuple(reasons), guards, tuple(records), tuple(r.sizes for r in records if r.sizes))

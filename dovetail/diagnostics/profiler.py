@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch.fx
 
 from dovetail.diagnostics.events import CompileRecord
+from dovetail.diagnostics.explain import ExplainOutput, breaks_of, explain_records
 
 
 class CompileProfiler:
@@ -16,13 +19,9 @@ class CompileProfiler:
     """
 
     def __init__(self) -> None:
-        self.frame_count = 0
-        self.op_count = 0
         self.records: list[CompileRecord] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
-        self.frame_count += 1
-        self.op_count += sum(n.op.startswith("call") for n in gm.graph.nodes)
         return gm.forward
 
     def __enter__(self) -> CompileProfiler:
@@ -31,23 +30,35 @@ class CompileProfiler:
     def __exit__(self, *error: Any) -> None:
         return None
 
+    @property
+    def explanation(self) -> ExplainOutput:
+        """The same as data, as `explain` gives it for one call."""
+        return explain_records(self.records)
+
+    @property
+    def frame_count(self) -> int:
+        """How many graphs there are."""
+        return self.explanation.graph_count
+
+    @property
+    def op_count(self) -> int:
+        """How many functions they call."""
+        return self.explanation.op_count
+
     def report(self) -> str:
         """What was seen so far, as text."""
+        found = self.explanation
         return "\n".join([
             "Compile profiler report", "=======================",
-            f"{self.frame_count} graphs with {self.op_count} operators", "",
+            f"{found.graph_count} graphs with {found.op_count} operators", "",
             "Graph breaks", "------------", *self._breaks(), "",
             "Recompilation", "-------------", *self._recompilations(),
         ])  # fmt: skip
 
-    def _breaks(self) -> list[str]:
-        found: dict[str, int] = {}
-        for record in self.records:
-            for one in getattr(record.captured, "breaks", ()):
-                found[one.text()] = found.get(one.text(), 0) + 1
-        if not found:
-            return ["No graph breaks."]
-        return [f"{count}x {text}" for text, count in sorted(found.items(), key=lambda item: -item[1])]
+    def _breaks(self) -> Iterator[str]:
+        """Each distinct one, the most frequent first."""
+        found = Counter(cause.text() for cause in breaks_of(self.records))
+        yield from [f"{count}x {text}" for text, count in found.most_common()] or ["No graph breaks."]
 
     def _recompilations(self) -> list[str]:
         lines = [

@@ -7,12 +7,15 @@ import sys
 
 import torch
 
-_OURS = (*(os.path.dirname(path) + os.sep for path in (os.path.dirname(__file__), torch.__file__)), "<dovetail")
+PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+#: How the names of files begin whose code is ours, generated code included; and those of PyTorch's as well.
+OURS = (PACKAGE, "<dovetail")
+NOT_USERS = (*OURS, os.path.dirname(torch.__file__) + os.sep)
 
 
 def users_line() -> tuple[str, int, int]:
     """Its file, its number, and how many frames it is above the caller's: the `stacklevel` of a warning is one more."""
     level, frame = 0, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(NOT_USERS):
         level, frame = level + 1, frame.f_back
     return frame.f_code.co_filename, frame.f_lineno, level

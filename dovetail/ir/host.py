@@ -35,6 +35,7 @@ class HostProgram:
     dtypes, devices, constants); kernels appear in it under their symbols. `lasting`: for each
     function of the text the first line that writes to the caller's memory; what raises before it
     has changed nothing but, from where `generator` is assigned, the state of the random numbers.
+    `launches`: what the lines that start kernels are shown as in a profile.
 
     With `symbolic` sizes it also defines `sizes(*inputs)` and `measure(*sizes)`, whose result begins with the number of
     bytes and is the second argument of `run` and the third of `views`.
@@ -46,3 +47,4 @@ class HostProgram:
     arena_bytes: int = 0
     lasting: Mapping[str, int] = field(default_factory=dict)
     symbolic: bool = False
+    launches: Mapping[int, str] = field(default_factory=dict)

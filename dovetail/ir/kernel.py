@@ -63,7 +63,7 @@ class Kernel:
     success; n > 0 means that check number n of the group failed: `messages[n - 1]`; below 0, one of the `accesses`.
 
     `text` is canonical: groups that differ only in names and in sizes give equal texts, so that
-    each distinct text is compiled once; `symbol` is derived from it.
+    each distinct text is compiled once; `symbol` says what it computes and has a digest of it.
     """
 
     symbol: str

@@ -438,7 +438,7 @@ class Output:
 class Program:
     """`mutated` pairs each input that the program updates with the buffer holding its new value.
 
-    `lines` has the user's stack for what buffers hold, as far as it is known and `Options` want it.
+    `lines` has the user's stack for what buffers hold, as far as it is known.
 
     `numbers` are the inputs that are no tensors, each with its place among all that the caller gives. Those that are
     sizes are `measured`: what their value is in terms of `sizes`, all the symbols that occur.

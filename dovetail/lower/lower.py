@@ -42,12 +42,12 @@ def lower(aten: AtenGraph, options: Options) -> Program:
 
     With eager's numerics, elementary functions are PyTorch's own: no other implementation has its last bits.
     """
-    return _Lowering(aten, bitwise=options.numerics == "eager", located=options.located or options.check_kernels).run()
+    return _Lowering(aten, bitwise=options.numerics == "eager").run()
 
 
 class _Lowering:
-    def __init__(self, aten: AtenGraph, bitwise: bool, located: bool) -> None:
-        self.aten, self.bitwise, self.located = aten, bitwise, located
+    def __init__(self, aten: AtenGraph, bitwise: bool) -> None:
+        self.aten, self.bitwise = aten, bitwise
         self.emit = Emitter()
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []  # Buffers and Params, as the caller gives them
@@ -62,8 +62,7 @@ class _Lowering:
         result: Any = ()
         returned = _returned(self.aten)
         for node in self.aten.graph.nodes:
-            if self.located:
-                self.emit.stack = self.stacks[node] = self.stack(node)
+            self.emit.stack = self.stacks[node] = self.stack(node)
             if node.op == "call_function":
                 self.env[node] = self.call(node, node in returned)
             elif node.op == "placeholder":

@@ -19,6 +19,7 @@ from dovetail.errors import GraphBreakError, InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
+from dovetail.ir.profiled import profiler, region
 from dovetail.ir.recursion import NEAR, ROOM, Room, is_near
 from dovetail.ir.source import Computed, Item, path
 from dovetail.ir.varying import Varying
@@ -94,6 +95,9 @@ class Compiler(Protocol):
 
     def where(self, fn: Any) -> str: ...
 
+    def title(self, fn: Any) -> str:
+        """What calls of it are shown as in a profile."""
+
 
 ForkGuard(COMPILING)
 
@@ -112,7 +116,7 @@ class Dispatcher:
     `first` is the entry to try first; while the stance forbids compiled code it is one that never fits.
     """
 
-    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "full", "told",
+    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "full", "title", "told",
                  "unstable", "varying", "watched")  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], compiler: Compiler) -> None:
@@ -120,6 +124,7 @@ class Dispatcher:
         self.entries: tuple[Entry, ...] = ()
         self.watched: list[weakref.ref[Any]] = []  # what the entries need
         self.first: Callable[..., Any] = _no_entry
+        self.title = ""  # in profiles
         self.failed = 0
         self.told: frozenset[str] = frozenset()  # what has been warned of
         self.eager = False  # what cannot be captured is not tried again
@@ -159,8 +164,17 @@ class Dispatcher:
 
     def enter(self, args: tuple[Any, ...]) -> Any:
         """One call as what follows a graph break: the result, or the next `Next`."""
+        if profiler._is_profiler_enabled:
+            return self.profiled(args, {})
         result = self.first(*args)
         return result if result is not MISS else self.miss(args, {})
+
+    def profiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that a profile shows."""
+        self.title = self.title or self.compiler.title(self.fn)
+        with region(self.title):
+            result = self.first(*args, **kwargs)
+            return result if result is not MISS else self.miss(args, kwargs)
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that the first entry does not fit."""
@@ -458,6 +472,8 @@ def wrap_function(fn: Callable[..., Any], compiler: Compiler) -> Callable[..., A
 
     def compiled(*args: Any, **kwargs: Any) -> Any:
         try:
+            if profiler._is_profiler_enabled:
+                return dispatcher.profiled(args, kwargs)
             result = dispatcher.first(*args, **kwargs)
             if result is not MISS:
                 return result

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from dovetail.ir.guard import MISS
+from dovetail.ir.profiled import profiler
 from dovetail.runtime.entry import Compiler, Dispatcher
 
 #: Rebuilds a compiled module from (the original module, what made it compile).
@@ -33,6 +34,8 @@ class CompiledModule:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         dispatcher = self._dovetail_dispatcher
         try:
+            if profiler._is_profiler_enabled:
+                return dispatcher.profiled(args, kwargs)
             result = dispatcher.first(*args, **kwargs)
             if result is not MISS:
                 return result

@@ -15,6 +15,7 @@ import torch
 from dovetail.errors import InternalError
 from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.host import HostProgram
+from dovetail.ir.profiled import Watched, profiler
 from dovetail.runtime import arena, checked
 from dovetail.runtime.gpu.numbers import cut, on_device
 
@@ -42,8 +43,9 @@ def undone(error: BaseException) -> bool:
             if line >= lasting[frame.f_code.co_name]:
                 return False
             states.append(frame.f_locals.get("generator"))
-    if states and states[0] is not None:
-        torch.default_generator.set_state(states[0])
+    state = next((state for state in states if state is not None), None)
+    if state is not None:
+        torch.default_generator.set_state(state)
     return bool(states)
 
 
@@ -55,9 +57,9 @@ def execute(text: str, filename: str, namespace: dict[str, Any]) -> None:
 
 
 def load(
-    host: HostProgram, kernels: Mapping[str, Callable[..., int]], eager: Callable[..., Any] | None
+    host: HostProgram, kernels: Mapping[str, Callable[..., int]], eager: Callable[..., Any] | None, title: str = ""
 ) -> Callable[..., tuple[Any, ...]]:
-    """`kernels` maps symbols to loaded functions. The text shows up in tracebacks.
+    """`kernels` maps symbols to loaded functions. The text shows up in tracebacks, `title` in profiles.
 
     The first call checks all that library operators return with `expect_layout`, the others what has other strides
     than predicted. `eager` computes the same from the same inputs: where an index turns out to be out of bounds it
@@ -68,7 +70,8 @@ def load(
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
     namespace = {**host.names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout,
                  "on_device": on_device, "cut": cut, **checked.NAMES}
-    namespace[LASTING] = host.lasting
+    namespace |= {LASTING: host.lasting, "profiler": profiler}
+    namespace["shown"] = Watched(title, namespace, functions, host.launches)
     execute(host.text, filename, namespace)
     if host.symbolic:
         return _symbolic(namespace, host, eager)

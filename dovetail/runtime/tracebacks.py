@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from types import TracebackType
 
 from dovetail.errors import DovetailError, GraphBreakError, InternalError, KernelFault
-
-_OURS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<dovetail")
+from dovetail.ir.callers import OURS
 
 
 def cut(error: Exception) -> None:
@@ -23,7 +21,7 @@ def _programs(found: TracebackType | None) -> TracebackType | None:
     """The entries of a traceback whose code is not ours."""
     kept = []
     while found is not None:
-        if not found.tb_frame.f_code.co_filename.startswith(_OURS):
+        if not found.tb_frame.f_code.co_filename.startswith(OURS):
             kept.append(found)
         found = found.tb_next
     rest: TracebackType | None = None

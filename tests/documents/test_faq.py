@@ -335,3 +335,24 @@ def test_a_graph_break_at_the_beginning_keeps_a_function_from_being_inlined() ->
     compiled = dovetail.compile(lambda x: broken(x + 1) - 1, backend=graphs)
     torch.testing.assert_close(compiled(POSITIVE), torch.sin(POSITIVE + 1) - 1)
     assert graphs.operators == [["add"], ["sin", "sub"]]
+
+
+# ---------------------------------------------------------------- How are you speeding up my code?
+
+
+def test_the_pytorch_profiler_and_the_generated_kernels(capsys) -> None:
+    """Both of the document's ways to see what is going on, and they name the same kernels."""
+    compiled = dovetail.compile(toy_example)
+    dovetail.set_logs(kernel_code=True)
+    try:
+        compiled(POSITIVE, POSITIVE)
+    finally:
+        dovetail.set_logs()
+    with torch.profiler.profile() as prof:
+        compiled(POSITIVE, POSITIVE)
+    table = prof.key_averages().table(max_name_column_width=100)
+    line = toy_example.__code__.co_firstlineno
+    assert f"dovetail: test_faq.py:{line} toy_example" in table
+    kernels = re.findall(r"(k_\w+) test_faq.py:\d+ toy_example", table)
+    shown = capsys.readouterr().err
+    assert kernels and all(f"@{kernel}(" in shown for kernel in kernels)

@@ -267,4 +267,5 @@ def eager(continuation: Continuation) -> Callable[..., Any]:
     resume.__name__ = code.co_name if code.co_name.isidentifier() else "resumed"
     resume.__qualname__ = f"{code.co_qualname} (resumed)"
     resume._dovetail_continuation = continuation  # type: ignore[attr-defined]
+    resume._dovetail_line = decode(code).position(continuation.points[-1].at)[0]  # type: ignore[attr-defined]
     return resume

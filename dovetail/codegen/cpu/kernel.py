@@ -8,7 +8,6 @@ Where the outer ranges are too few for the threads, each Loop is started separat
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from dovetail.codegen.cpu.split import Split, wanted
 from dovetail.codegen.cpu.structure import Structure
 from dovetail.codegen.cpu.target import Target, host
 from dovetail.codegen.cpu.types import type_of
+from dovetail.codegen.symbols import kernel_symbol
 from dovetail.ir import dims, stores
 from dovetail.ir.dims import Symbol
 from dovetail.ir.kernel import REPORT, Access, Kernel, report
@@ -78,8 +78,8 @@ class _Kernel:
             accesses=tuple(Access(self.buffers()[name], stores) for name, stores in self.words or ()),
         )  # fmt: skip
         # The bits of a constant and a number of the program may have one text, but are handed over differently.
-        symbol = f"k{hashlib.sha256(f'{kernel.floats}{text}'.encode()).hexdigest()[:16]}"
-        return replace(kernel, symbol=symbol, text=text.replace("@K", f"@{symbol}"))
+        name = kernel_symbol(self.group, f"{kernel.floats}{text}")
+        return replace(kernel, symbol=name, text=text.replace("@K", f"@{name}"))
 
     def pointers(self) -> tuple[Buffer, ...]:
         """The original buffers, in the order of the text's pointer arguments."""

@@ -12,7 +12,6 @@ sizes alone share one.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import torch
@@ -27,6 +26,7 @@ from dovetail.codegen.gpu.reach import narrow as is_narrow
 from dovetail.codegen.gpu.reach import reach
 from dovetail.codegen.gpu.reciprocal import Part, quotient
 from dovetail.codegen.gpu.reductions import Reductions
+from dovetail.codegen.symbols import kernel_symbol
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.ends import end
@@ -106,13 +106,13 @@ class _Kernel:
     def named(self, text: str, messages: tuple[str, ...], arguments: tuple[str, ...]) -> Kernel:
         launch = GpuLaunch(arguments, self.plan.warps, bool(messages), self.options.numerics == "default")
         key = f"{launch}\n{self.types()}\n{text}"
-        symbol = f"k{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        name = kernel_symbol(self.group, key)
         known = (s.value if isinstance(s, Part) else s for s in self.signature.sizes)
         sizes = (*known, self.plan.programs)
-        text = text.replace("def K(", f"def {symbol}(")
+        text = text.replace("def K(", f"def {name}(")
         pointers, buffers = self.pointers(), self.buffers()
         accesses = tuple(Access(buffers[name], stores) for name, stores in self.em.words or ())
-        return Kernel(symbol, text, pointers, sizes, messages, not messages, launch=launch, accesses=accesses)
+        return Kernel(name, text, pointers, sizes, messages, not messages, launch=launch, accesses=accesses)
 
     def body_text(self, program: str) -> str:
         """The body, after a line that finds the program's number."""

@@ -29,6 +29,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from dovetail.ir.launch import GraphFacts
+from dovetail.ir.profiled import profiler, region
 from dovetail.runtime.gpu import numbers
 from dovetail.runtime.overlap import unmoved
 
@@ -104,10 +105,10 @@ class _Graphs:
 
 
 class Recorder:
-    """A callable of the program's inputs; `call` runs the program."""
+    """A callable of the program's inputs; `call` runs the program, which profiles show as `title`."""
 
-    def __init__(self, call: Call, facts: GraphFacts, report: Callable[[str], None]) -> None:
-        self.call, self.facts, self.report = call, facts, report
+    def __init__(self, call: Call, facts: GraphFacts, report: Callable[[str], None], title: str = "") -> None:
+        self.call, self.facts, self.report, self.title = call, facts, report, title
         self.seen: dict[Any, dict[int, int]] = {}  # addresses of the first call, by key
         self.recordings: dict[Any, _Recording] = {}
         self.moves: dict[Any, int] = {}
@@ -256,8 +257,11 @@ class Recorder:
                 torch._foreach_copy_(list(recording.targets.values()), [inputs[k] for k in recording.targets])
             if recording.memory is not None:
                 recording.memory.copy_(numbers.words([inputs[k] for k in facts.numbers]), non_blocking=True)
-            for graph in recording.graphs:
-                graph.replay()
+            if profiler._is_profiler_enabled:
+                self.show(recording)
+            else:
+                for graph in recording.graphs:
+                    graph.replay()
             moved = [k for k in facts.written if k in recording.targets]
             if moved:
                 torch._foreach_copy_([inputs[k] for k in moved], [recording.targets[k] for k in moved])
@@ -268,6 +272,12 @@ class Recorder:
         found = tuple(_handed_out(r, inputs) for r in recording.results)
         recording.handed = [r.last.cdata for r in recording.results if r.last is not None]
         return found
+
+
+    def show(self, recording: _Recording) -> None:
+        with region(self.title):
+            for graph in recording.graphs:
+                graph.replay()
 
 
 def _addresses(inputs: Sequence[Any]) -> dict[int, int]:

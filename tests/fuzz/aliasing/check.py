@@ -114,10 +114,9 @@ def check(source: str, backend: str = "dovetail") -> Outcome:
     outcome = Outcome()
     dovetail.reset()
     records: list[Any] = []
-    failures: list[Any] = []
 
     def compiler(program: Any) -> Any:
-        return wrap_function(program, Request(False, None, backend, "default", {}, records, failures))
+        return wrap_function(program, Request(False, None, backend, "default", {}, records))
 
     eager, compiled = Side(source, "<fuzz>", None), Side(source, "<fuzz>", compiler)
     with warnings.catch_warnings():
@@ -138,7 +137,7 @@ def check(source: str, backend: str = "dovetail") -> Outcome:
                 break
             if eager.refused or compiled.refused:
                 break
-    counted(outcome, records, failures)
+    counted(outcome, records)
     return outcome
 
 

@@ -148,11 +148,10 @@ def check(source: str, backend: str = "eager", calls: tuple[int, ...] = CALLS) -
     torch.set_warn_always(True)  # else the side that runs first has the warning alone
     dovetail.reset()
     records: list[Any] = []
-    failures: list[Any] = []
     tolerance = 0.0 if backend == "eager" else 1e-4
 
     def compiler(program: Any) -> Any:
-        request = Request(False, None, backend, "default", {}, records, failures)
+        request = Request(False, None, backend, "default", {}, records)
         return wrap_function(program, request)
 
     eager = Side(source, "<fuzz>", None, tolerance)
@@ -166,15 +165,15 @@ def check(source: str, backend: str = "eager", calls: tuple[int, ...] = CALLS) -
         if found is not None:
             outcome.kind, outcome.difference = found[0], f"call {number} (case {case}): {found[1]}"
             break
-    counted(outcome, records, failures)
+    counted(outcome, records)
     return outcome
 
 
-def counted(outcome: Outcome, records: list[Any], failures: list[Any]) -> None:
+def counted(outcome: Outcome, records: list[Any]) -> None:
     for record in records:
         captured = getattr(record, "captured", None)
         if captured is not None:
             outcome.frames += 1
             outcome.codes.update(f"break {b.code}" for b in captured.breaks)
-    outcome.codes.update(f"fallback {f.code}" for f in failures)
+    outcome.codes.update(f"fallback {record.failure.code}" for record in records if record.failure is not None)
     outcome.whole = not outcome.codes and outcome.frames > 0

@@ -22,8 +22,7 @@ def check(source: str, backend: str = "eager") -> Outcome:
     space: dict[str, Any] = {}
     exec(source, space)
     records: list[Any] = []
-    failures: list[Any] = []
-    compiled = wrap_function(space["operation"], Request(False, None, backend, "default", {}, records, failures))
+    compiled = wrap_function(space["operation"], Request(False, None, backend, "default", {}, records))
     outcome = Outcome()
     for number, (mine, other) in enumerate(zip(space["calls"](), space["calls"]())):
         with time_limit(SECONDS, TimedOut()):
@@ -32,7 +31,7 @@ def check(source: str, backend: str = "eager") -> Outcome:
         if found is not None:
             outcome.kind, outcome.difference = "value", f"call {number}: {found}"
             break
-    counted(outcome, records, failures)
+    counted(outcome, records)
     return outcome
 
 

@@ -1,0 +1,73 @@
+"""What `torch.profiler` shows of compiled code: calls, graphs, kernels and stages, under names that lead to a line.
+
+    dovetail: train.py:12 step                         a call of what was compiled, or of what follows a graph break
+      dovetail compile: capture                        a stage of its compilation
+      dovetail graph 0 forward: train.py:12 step       its graph
+        k_mul_exp_sum_6bfaf557fde1b3d9 train.py:14 step    a kernel: what it computes, and for which line
+
+`profiler._is_profiler_enabled` is asked wherever one of these begins: an attribute of a module, which takes a few
+nanoseconds. Nothing else is done for a profile while there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch._C._profiler import _RecordFunctionFast
+from torch.autograd import profiler
+
+#: Takes the place of `profiler` in functions that are shown already.
+SHOWN = SimpleNamespace(_is_profiler_enabled=False)
+
+
+def titled(kind: str, function: str, place: str) -> str:
+    """`place` is "file:line", which may be unknown; of the file there is room for the name."""
+    return " ".join(filter(None, (kind, os.path.basename(place), function)))
+
+
+def region(title: str) -> AbstractContextManager[Any]:
+    """A span of the program's thread, and of the GPU's timeline for what it starts there.
+
+    Operators of PyTorch's begin and end those of the GPU. A mode of the program's that watches operators sees none.
+    """
+    watched = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    return _RecordFunctionFast(title) if watched else profiler.record_function(title)
+
+
+def stage(title: str) -> AbstractContextManager[Any]:
+    """A span of the program's thread. No operator of PyTorch's begins it, so whoever records operators sees nothing."""
+    return _RecordFunctionFast(title) if profiler._is_profiler_enabled else nullcontext()
+
+
+class Watched:
+    """Calls a host program's functions as they are, but each kernel under a title. `namespace` are their globals.
+
+    `launches` has what each line that starts one of `kernels` is shown as.
+    """
+
+    def __init__(
+        self, title: str, namespace: Mapping[str, Any], kernels: Mapping[str, Callable[..., int]],
+        launches: Mapping[int, str],
+    ) -> None:  # fmt: skip
+        self.title, self.namespace, self.kernels, self.launches = title, namespace, kernels, launches
+        self.watching: dict[str, Any] = {}
+
+    def __call__(self, function: Any, *args: Any) -> Any:
+        if not self.watching:
+            kernels = {name: self.watched(name, kernel) for name, kernel in self.kernels.items()}
+            self.watching = {**self.namespace, **kernels, "profiler": SHOWN}
+        with region(self.title):
+            return FunctionType(function.__code__, self.watching)(*args)
+
+    def watched(self, name: str, kernel: Callable[..., int]) -> Callable[..., int]:
+        def call(*args: Any) -> int:
+            with _RecordFunctionFast(self.launches.get(sys._getframe(1).f_lineno, name)):
+                return kernel(*args)
+
+        return call
