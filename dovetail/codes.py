@@ -1,13 +1,12 @@
 """Every reason why a graph ends or a function runs eagerly, by its stable code.
 
-`docs/graph-breaks.md` is made from this table. A message adds what only the place knows: names, types, the line.
+`docs/graph-breaks.md` is made from this table, and `dovetail help CODE` prints a row. A message adds what only the
+place knows: names, types, the line.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-PAGE = "docs/graph-breaks.md"
 
 
 @dataclass(frozen=True)
@@ -771,6 +770,6 @@ SECTIONS: dict[str, dict[str, Code]] = {
 CODES: dict[str, Code] = {code: row for section in SECTIONS.values() for code, row in section.items()}
 
 
-def anchor(code: str) -> str:
-    """Where the code is explained."""
-    return f"{PAGE}#{code}"
+def explained_by(code: str) -> str:
+    """The command that explains the code: the page is not where the package is installed."""
+    return f"dovetail help {code}"

@@ -19,7 +19,7 @@ from __future__ import annotations
 import linecache
 from dataclasses import dataclass
 
-from dovetail.codes import CODES, anchor
+from dovetail.codes import CODES, explained_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,13 @@ class Unsupported(DovetailError):
 def explained(
     code: str, reason: str, remedy: str, stack: tuple[Location, ...], refusals: tuple[str, ...] = ()
 ) -> str:
-    """The message of a graph break: reason, the user's stack, why the graph could not end there, remedy, anchor."""
+    """The message of a graph break: reason, the user's stack, why the graph could not end there, remedy, more."""
     lines = [f"[{code}] {reason}", *(place.excerpt() for place in stack)]
     lines += [f"  The graph cannot end there: {refusal}" for refusal in refusals]
     if remedy:
         lines.append(f"  What to do: {remedy}")
     if code in CODES:
-        lines.append(f"  Explained in {anchor(code)}")
+        lines.append(f"  Explained by: {explained_by(code)}")
     return "\n".join(lines)
 
 
@@ -139,7 +139,7 @@ class SpecializedDimension(DovetailError):
         place = f" by {where}" + (f"\n    {line}" if line else "") if where else ""
         super().__init__(
             f"[{self.code}] {name} is marked dynamic, but was made the constant {value}{place}\n"
-            f"  What to do: {CODES[self.code].remedy}\n  Explained in {anchor(self.code)}"
+            f"  What to do: {CODES[self.code].remedy}\n  Explained by: {explained_by(self.code)}"
         )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dovetail.codes import PAGE, SECTIONS
+from dovetail.codes import SECTIONS
 
+PAGE = "docs/graph-breaks.md"
 HEAD = """# Graph breaks
 
 Dovetail makes graphs of tensor operations from a Python program. What cannot be part of a graph ends it: the graph so
