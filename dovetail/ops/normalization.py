@@ -165,9 +165,14 @@ def with_running(
     return by_channel(emit, out, self, weight, bias, mean, rstd)
 
 
-def nothing(emit: Emitter, specs: Sequence[Spec]) -> tuple[Value, ...]:
-    """Results that eager leaves empty (or undefined) when it does not train."""
-    return tuple(emit.constant(spec, 0) for spec in specs)
+def unused_statistics(
+    emit: Emitter, specs: Sequence[Spec], mean: Value, var: Value, eps: float
+) -> tuple[Value, Value]:
+    """Results that eager leaves empty when it does not train, or, on a GPU, makes of the running statistics."""
+    if specs[0].empty:
+        return emit.constant(specs[0], 0), emit.constant(specs[1], 0)
+    rstd = lambda c: inverse_root(build.cast(var.at(c), opmath(var.dtype)), eps)
+    return emit.expression(specs[0], mean.at), emit.expression(specs[1], rstd)
 
 
 @ROWS("aten::_native_batch_norm_legit_no_training")
@@ -175,7 +180,8 @@ def batch_norm_eval(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, mean: Value,
     var: Value, momentum: float, eps: float,
 ) -> Any:
-    return with_running(emit, out[0], self, weight, bias, mean, var, eps), *nothing(emit, out[1:])
+    result = with_running(emit, out[0], self, weight, bias, mean, var, eps)
+    return result, *unused_statistics(emit, out[1:], mean, var, eps)
 
 
 @ROWS("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::cudnn_batch_norm")
@@ -189,7 +195,7 @@ def batch_norm(
     if not training:
         if mean is None or var is None:
             return NotImplemented
-        return with_running(emit, out[0], self, weight, bias, mean, var, eps), *nothing(emit, out[1:])
+        return batch_norm_eval(emit, out[:3], self, weight, bias, mean, var, momentum, eps)
     if mean is not None:
         return NotImplemented
     return batch_statistics(emit, out, self, weight, bias, eps)[:3]
@@ -229,8 +235,8 @@ def batch_norm_functional(
     if out[0].empty:
         return NotImplemented
     if not training:
-        result = with_running(emit, out[0], self, weight, bias, mean, var, eps)
-        return result, *nothing(emit, out[1:3]), mean.as_copy(out[3].strides), var.as_copy(out[4].strides)
+        found = batch_norm_eval(emit, out[:3], self, weight, bias, mean, var, momentum, eps)
+        return *found, mean.as_copy(out[3].strides), var.as_copy(out[4].strides)
     number = count(self, [d for d in range(self.rank) if d != 1])
     result, average, rstd, squares = batch_statistics(emit, out, self, weight, bias, eps)
 

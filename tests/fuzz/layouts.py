@@ -283,8 +283,26 @@ def _compare(made: Program, got: dict[str, Any], want: dict[str, Any], learns: b
             if place.startswith("gradient") and not told:
                 mine, eager = packed(mine).contiguous(), packed(eager).contiguous()
             described(place, mine, eager)
-            if not close(mine, eager):
+            if not close(mine, eager) and not _amplified(mine, want, exact, place):
                 values(place, packed(mine), packed(eager), lambda place=place: exact(place))  # type: ignore[misc]
+
+
+def _amplified(mine: torch.Tensor, want: dict[str, Any], exact: Callable[[str], Any], place: str) -> bool:
+    """Is it no further from the exact result than a few times what eager is off anywhere in this program?
+
+    Sums that cancel, and a variance of nothing, make any rounding as large in one gradient as in the next.
+    """
+    true = {name: exact(name) for name in want}
+    if any((eager is None) != (true[name] is None) or eager is not None and not eager.is_floating_point()
+           for name, eager in want.items()):
+        return False
+    off = [_error(eager, true[name]) for name, eager in want.items() if eager is not None]
+    return _error(mine, true[place]) <= 4 * max(off)
+
+
+def _error(found: torch.Tensor, true: torch.Tensor) -> float:
+    """NaN, which is less than nothing, where either has one."""
+    return float((packed(found).double() - packed(true)).abs().max()) if found.numel() else 0.0
 
 
 def items(only: str, first: int, count: int) -> list[Item]:
@@ -294,6 +312,7 @@ def items(only: str, first: int, count: int) -> list[Item]:
 
 def _tried(item: Item) -> tuple[Item, str | None]:
     torch.set_num_threads(1)
+    torch._C._set_cudnn_allow_tf32(False)  # convolutions with an identity give what they were given
     found = check(*item)
     if found is not None and "CUDA error" in found:
         raise Spoilt((item, found))

@@ -1,4 +1,4 @@
-"""Fourier transforms on the CPU with MKL: the library's plan decides how a result is laid out.
+"""Fourier transforms with MKL on the CPU, and with cuFFT: the library's plan decides how a result is laid out.
 
 What is not transformed comes first, in the order of its strides; then the transformed dimensions in the order in
 which they are transformed. (`aten/src/ATen/native/mkl/SpectralOps.cpp`; meta kernels describe another library.)
@@ -21,9 +21,12 @@ _REAL = {made: real for real, made in _COMPLEX.items()}
 
 def _known(x: torch.Tensor, dtypes: Any) -> bool:
     """Is it MKL's, and of sizes that are known?"""
-    library = torch.backends.mkl.is_available() and x.device.type == "cpu" and x.dtype in dtypes
-    plain = x.layout is torch.strided and all(type(n) is int for n in (*x.shape, *x.stride()))
-    return library and plain and x.numel() > 0
+    return torch.backends.mkl.is_available() and x.device.type == "cpu" and x.dtype in dtypes and _plain(x)
+
+
+def _plain(x: torch.Tensor) -> bool:
+    strided = x.layout is torch.strided and all(type(n) is int for n in (*x.shape, *x.stride()))
+    return strided and x.numel() > 0
 
 
 def _by_stride(dims: Sequence[int], strides: Sequence[int]) -> list[int]:
@@ -44,7 +47,9 @@ def _positive(dims: Sequence[int], rank: int) -> list[int]:
 
 
 def _complex_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
-    if not _known(x, _REAL) or not dim:
+    """cuFFT takes three dimensions at once, and plans as MKL does."""
+    at_once = x.device.type == "cuda" and len(dim) <= 3 and _plain(x)
+    if not (at_once or _known(x, _REAL)) or not dim:
         return NotImplemented
     strides = _planned(x.shape, x.stride(), _by_stride(_positive(dim, x.dim()), x.stride()))
     return Spec(tuple(x.shape), strides, x.dtype, x.device)

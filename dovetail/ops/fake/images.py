@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake.layout import channels_last, contiguous
+from dovetail.ops.fake.layout import channels_last, contiguous, elementwise_strides
 from dovetail.ops.fake.relations import all_same, empty, general, same
 from dovetail.ops.fake.spec import Spec, fresh
 
@@ -206,7 +206,8 @@ def _replication_pad2d(x: torch.Tensor, padding: Any) -> Any:
         return NotImplemented
     left, right, top, bottom = padding
     sizes = (x.shape[0], x.shape[1], x.shape[2] + top + bottom, x.shape[3] + left + right)
-    return NotImplemented if any(s < 1 for s in sizes) else image(sizes, x)
+    last = None if x.device.type == "cpu" else False
+    return NotImplemented if any(s < 1 for s in sizes) else image(sizes, x, last)
 
 
 def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
@@ -270,6 +271,26 @@ def _pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
     return image((batch, channels // (factor * factor), height * factor, width * factor), x)
 
 
+def _pixel_unshuffle(x: torch.Tensor, factor: int) -> Any:
+    """Of views and a copy on a GPU."""
+    height, width = x.shape[-2:]
+    if x.dim() != 4 or x.device.type != "cuda" or not 1 < factor < width:
+        return NotImplemented
+    if height % factor or width % factor or empty(x.shape):
+        return NotImplemented
+    return image((x.shape[0], x.shape[1] * factor * factor, height // factor, width // factor), x, False)
+
+
+def _dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: Any) -> Any:
+    """On a GPU in the memory format that the gradient suggests."""
+    sizes = tuple(gradient.shape)
+    if gradient.layout is not torch.strided or not all_same(mask.shape, sizes):
+        return NotImplemented
+    if gradient.device.type == "cuda":
+        return image(sizes, gradient)
+    return fresh(sizes, elementwise_strides(sizes, (gradient, mask)), gradient)
+
+
 def _channel_shuffle(x: torch.Tensor, groups: int) -> Any:
     fits = x.dim() == 4 and x.layout is torch.strided and x.device.type == "cpu" and not empty(x.shape)
     if not fits or groups < 1 or x.shape[1] % groups:
@@ -313,6 +334,8 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.reflection_pad2d_backward.default: _like_image,
     aten.reflection_pad2d.default: _reflection_pad2d,
     aten.pixel_shuffle.default: _pixel_shuffle,
+    aten.pixel_unshuffle.default: _pixel_unshuffle,
+    aten.native_dropout_backward.default: _dropout_backward,
     aten.channel_shuffle.default: _channel_shuffle,
     aten.max_unpool2d.default: _max_unpool2d,
     aten._native_batch_norm_legit_no_training.default: _batch_norm_eval,

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake import fourier, images, matrices, reductions
+from dovetail.ops.fake import fourier, images, matrices, reductions, shapes
 from dovetail.ops.fake.layout import broadcast, contiguous, elementwise_strides, is_one
 from dovetail.ops.fake.probe import probe, probe_reduction
 from dovetail.ops.fake.relations import all_same, empty, general, same
@@ -191,9 +191,9 @@ def _statistics_dtype(x: torch.Tensor, weight: Any) -> torch.dtype:
 def _layer_norm_backward(
     gradient: torch.Tensor, x: torch.Tensor, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
 ) -> Any:
-    """All contiguous on the CPU, whatever the arguments are."""
+    """All contiguous, whatever the arguments are."""
     parts = [(x, mask[0]), (weight, mask[1]), (bias, mask[2])]
-    plain = x.device.type == "cpu" and gradient.dtype == x.dtype and x.layout is torch.strided
+    plain = x.device.type in ("cpu", "cuda") and gradient.dtype == x.dtype and x.layout is torch.strided
     if not plain or any(t is None for t, wanted in parts if wanted):
         return NotImplemented
     return tuple(fresh(tuple(t.shape), contiguous(t.shape), t) if wanted else None for t, wanted in parts)
@@ -251,14 +251,14 @@ def _uniform(x: torch.Tensor, *_: Any, **__: Any) -> Any:
 
 
 def _scatter(operator: Any) -> Callable[..., Any]:
-    """Of an expanded tensor the result is contiguous; PyTorch 2.11's meta kernel lets its elements overlap."""
+    """Of an expanded tensor the result is laid out as a clone; PyTorch 2.11's meta kernel lets its elements overlap."""
 
     def rule(x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         sizes = tuple(x.shape)
         if not any(general(stride) == 0 and not is_one(size) for size, stride in zip(sizes, x.stride(), strict=True)):
             return NotImplemented
         operator(*(torch.empty(t.shape, dtype=t.dtype, device="meta") for t in (x, source)), *args, **kwargs)
-        return fresh(sizes, contiguous(sizes), x)
+        return fresh(sizes, elementwise_strides(sizes, (x,)), x)
 
     return rule
 
@@ -275,6 +275,8 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.slice_scatter.default: _scatter(aten.slice_scatter.default),
     aten.native_layer_norm.default: _layer_norm,
     aten.native_layer_norm_backward.default: _layer_norm_backward,
+    aten.binary_cross_entropy.default: shapes.RULES[aten.binary_cross_entropy.default],
+    aten.binary_cross_entropy_backward.default: shapes.RULES[aten.binary_cross_entropy_backward.default],
     aten._softmax.default: _softmax(aten._softmax.default),
     aten._log_softmax.default: _softmax(aten._log_softmax.default),
     aten.log_sigmoid_forward.default: _log_sigmoid,

@@ -429,15 +429,14 @@ def _like(
 
 
 def _cross_entropy(x: torch.Tensor, target: torch.Tensor, weight: Any = None, reduction: int = 1) -> Any:
-    """Of probabilities and targets of the same sizes."""
+    """Of probabilities and targets of the same sizes: laid out as the probabilities."""
     if not all_same(x.shape, target.shape):
         return NotImplemented
-    sizes = () if reduction else tuple(x.shape)
-    return Spec(sizes, contiguous(sizes), x.dtype, x.device)
+    return Spec((), (), x.dtype, x.device) if reduction else _like(x)
 
 
 def _cross_entropy_backward(gradient: Any, x: torch.Tensor, target: torch.Tensor, *_: Any) -> Any:
-    return Spec(tuple(x.shape), contiguous(x.shape), x.dtype, x.device)
+    return _like(x)
 
 
 RULES: dict[Any, Callable[..., Any]] = {
