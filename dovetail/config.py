@@ -104,6 +104,10 @@ SETTINGS: dict[str, Setting] = {
             "0: failures leave no file; 1, 2: one that shows it again; 3: it is cut down; 4: wrong values count, too.",
             (0, 1, 2, 3, 4),
         ),
+        Setting(
+            "repro_dir", None, (str, type(None)),
+            "The folder that repro files get folders of their own in; else that for temporary files.",
+        ),
         Setting("trace_numpy", True, (bool,), "Take NumPy's functions into graphs."),
         Setting(
             "reorderable_logging_functions", REORDERABLE, (set, frozenset),
@@ -115,6 +119,15 @@ SETTINGS: dict[str, Setting] = {
             "Recompile messages list every failed guard, not the first only; tracebacks keep Dovetail's own frames.",
         ),
     )
+}
+
+
+#: What does the work of settings that PyTorch's documents name, or once named.
+INSTEAD: dict[str, str] = {
+    "cache_size_limit": "the limit is recompile_limit",
+    "log_level": "levels are chosen with dovetail.set_logs and DOVETAIL_LOGS",
+    "replay_record_enabled": "a failure leaves a file that calls the function again: repro_level and repro_dir",
+    "capture_func_transforms": "transforms are always captured",
 }
 
 
@@ -168,7 +181,9 @@ class Config:
 
 def _known(name: str) -> str:
     if name not in SETTINGS:
-        raise InvalidArgument(f"there is no setting {name!r}; the settings are {_listed(SETTINGS)}")
+        raise InvalidArgument(
+            f"there is no setting {name!r}; {INSTEAD.get(name) or f'the settings are {_listed(SETTINGS)}'}"
+        )
     return name
 
 

@@ -22,7 +22,8 @@ REORDERABLE: frozenset[Any] = frozenset(
     )
 )  # fmt: skip
 
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+WITHOUT_GRAPHS = "max-autotune-no-cudagraphs"
+MODES = ("default", "reduce-overhead", "max-autotune", WITHOUT_GRAPHS)
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,17 @@ class Options:
     capture_scalar_outputs: bool = False  # what item() and tolist() give stays in the graph
     capture_dynamic_output_shape_ops: bool = True  # sizes that depend on values stay in the graph
     trace_numpy: bool = True  # NumPy's functions are part of graphs
+    cudagraphs: bool = True  # launches are recorded, where that is safe and the mode does not say otherwise
     check_kernels: bool = False  # every access against its buffer's extent, every library call against its promise
     debug_dir: str | None = None
     reorderable_logging_functions: frozenset[Any] = REORDERABLE
+
+    @property
+    def without_graphs(self) -> str:
+        """Why there shall be no CUDA graphs; empty if there may be."""
+        if self.mode == WITHOUT_GRAPHS:
+            return "the mode has them off"
+        return "" if self.cudagraphs else "config.cudagraphs is off"
 
     def cache_key(self) -> tuple[Any, ...]:
         """Equal keys promise equal code from equal graphs."""
@@ -59,6 +68,7 @@ _NO_EFFECT_ON_CODE = frozenset({
 USER_OPTIONS: dict[str, tuple[type, ...]] = {
     "numerics": (str,),
     "fallback_random": (bool,),
+    "cudagraphs": (bool,),
     "recompile_limit": (int,),
     "strict": (bool,),
     "suppress_errors": (bool,),

@@ -72,7 +72,6 @@ from dovetail.runtime.wrapped import differentiable as differentiable_whole
 from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule, unrecordable
 
 Compiled = Callable[..., Sequence[Any]]
-WITHOUT_GRAPHS = "max-autotune-no-cudagraphs"
 
 
 def trace(
@@ -310,7 +309,7 @@ def build(
     `own`: are its inputs those of the compiled function, unless the callable takes a list?"""
     own = own and eager is not None
     stages = in_stages(aten)
-    if stages is None and options.mode != WITHOUT_GRAPHS:
+    if stages is None and not options.without_graphs:
         stages = in_turns(aten)
     if stages is not None:
         return _build_stages(stages, eager, options, events, prefix, own)
@@ -382,8 +381,7 @@ def _build(
 
 def unrecorded(program: Program, options: Options, waits: str) -> str:
     """Why a GPU's program will have no CUDA graph; empty if it will."""
-    why = "" if options.mode != WITHOUT_GRAPHS else "the mode has them off"
-    why = why or ("kernels are checked" if options.check_kernels else "")
+    why = options.without_graphs or ("kernels are checked" if options.check_kernels else "")
     why = why or (f"{waits} finds out a size, and the program waits for the device to tell it" if waits else "")
     return why or ("several devices take part" if len(devices(program)) > 1 else unrecordable(program))
 

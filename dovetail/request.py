@@ -62,7 +62,7 @@ LISTENERS.append(warned)
 
 SETTINGS_OF_A_COMPILATION = (
     "numerics", "fallback_random", "recompile_limit", "strict", "suppress_errors", "capture_scalar_outputs",
-    "trace_numpy", "check_kernels",
+    "trace_numpy", "check_kernels", "cudagraphs",
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from dovetail.capture.classstores import HEAP_TYPE, class_set_attr
 from dovetail.capture.definitions import computes_class, rely_on_class, rely_on_no_shadow
 from dovetail.capture.moving import store_data
 from dovetail.capture.pymodules import pymodule_set_attr
-from dovetail.capture.trust import trusted
+from dovetail.capture.trust import trusted_class
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, boolean
 from dovetail.capture.values.callables import (
     ClassValue,
@@ -199,7 +199,7 @@ def bind_descriptor(s: Any, value: Value, static: Any, name: str) -> Value:
 
 
 def _class_constant_source(s: Any, value: Value, name: str) -> Any:
-    if trusted(value.cls.__module__) or _stored(s, value.cls, name):
+    if trusted_class(value.cls) or _stored(s, value.cls, name):
         return None
     return s.attr_source(value, name)
 
@@ -403,7 +403,7 @@ def class_get_attr(s: Any, value: ClassValue, name: str) -> Value:
         return s.call(s.wrap(getter, None), s.wrap(static, None), NONE, value)
     if kind in BINDERS or hasattr(kind, "__get__") or cls in s.made_classes or _stored(s, cls, name):
         return s.wrap(static, None)
-    source = None if trusted(cls.__module__) else Attr(value.source or s.bind(cls), name)
+    source = None if trusted_class(cls) else Attr(value.source or s.bind(cls), name)
     return s.wrap(static, source)
 
 

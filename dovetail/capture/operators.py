@@ -429,7 +429,7 @@ def get_item(s: Any, container: Value, index: Value) -> Value:
             pass
     if isinstance(container, ClassValue):
         return _class_item(s, container, index)
-    if container.cls.__module__ == "typing" and getattr(container, "real", MISSING) is not MISSING:
+    if getattr(container.cls, "__module__", "") == "typing" and getattr(container, "real", MISSING) is not MISSING:
         return native_call(s, operator.getitem, container.native(), index.native())
     method = s.find_special(container, "__getitem__")
     if method is None:

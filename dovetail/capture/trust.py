@@ -32,6 +32,11 @@ def trusted(module: str) -> bool:
     return module.partition(".")[0] in TRUSTED
 
 
+def trusted_class(cls: type) -> bool:
+    """Is the class of a trusted module? Those that ctypes makes natively have no module."""
+    return trusted(getattr(cls, "__module__", None) or "")
+
+
 def foreign(found: Any) -> bool:
     """Has the program put this where PyTorch or the standard library had a definition of their own?"""
     if isinstance(found, MethodType):

@@ -23,6 +23,7 @@ import dovetail
 import dovetail.diagnostics.dataless as dataless
 from dovetail.config import config
 from dovetail.diagnostics import values
+from dovetail.ir.callers import PACKAGE
 from dovetail.ir.graphtext import code_text
 from dovetail.ir.literals import error_in_words, has_literal, literal
 from dovetail.options import USER_OPTIONS, Options
@@ -69,7 +70,7 @@ def cut_down(path: Path) -> Path:
 def user_line(error: BaseException, graph: torch.fx.GraphModule | None) -> str:
     """Where in the user's program the stage was at work; else the first line of the graph; empty if unknown."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
-        if not frame.f_code.co_filename.startswith(OURS):
+        if not frame.f_code.co_filename.startswith(PACKAGE):
             continue
         for value in (frame.f_locals.get(name) for name in ("node", "self", "frame")):
             if isinstance(value, torch.fx.Node) and value.meta.get("stack"):
@@ -80,12 +81,11 @@ def user_line(error: BaseException, graph: torch.fx.GraphModule | None) -> str:
     return next((str(n.meta["stack"][-1].entry()) for n in nodes if n.meta.get("stack")), "")
 
 
-OURS = str(Path(__file__).parents[1])
-
-
 def save(contents: str) -> Path:
     """The file, in a folder of its own that nobody else writes to."""
-    path = Path(tempfile.mkdtemp(prefix="dovetail_repro_")) / "repro.py"
+    if config.repro_dir is not None:
+        os.makedirs(config.repro_dir, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix="dovetail_repro_", dir=config.repro_dir)) / "repro.py"
     path.write_text(contents, encoding="utf-8")
     return path
 

@@ -76,17 +76,18 @@ def test_what_fails_is_left_to_the_program():
 
 
 RECORDED = {
-    # mode, what finds out sizes, why there is no CUDA graph
-    "yes": ("default", "", ""),
-    "not in this mode": ("max-autotune-no-cudagraphs", "", "the mode has them off"),
-    "not between reading sizes": ("default", "aten.nonzero", "aten.nonzero finds out a size"),
+    # options, what finds out sizes, why there is no CUDA graph
+    "yes": ({}, "", ""),
+    "not in this mode": ({"mode": "max-autotune-no-cudagraphs"}, "", "the mode has them off"),
+    "not with this setting": ({"cudagraphs": False}, "", "config.cudagraphs is off"),
+    "not between reading sizes": ({}, "aten.nonzero", "aten.nonzero finds out a size"),
 }
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_it_happens_where_the_program_will_run(name, monkeypatch):
     """On another stream cuBLAS would take memory that nobody uses."""
-    mode, waits, why = RECORDED[name]
+    options, waits, why = RECORDED[name]
     program = lowered(lambda x, w: ((x @ w) @ w @ w,), X, W)
-    found = pipeline.unrecorded(program, Options(mode=mode), waits)
+    found = pipeline.unrecorded(program, Options(**options), waits)
     assert found.startswith(why) and bool(found) == bool(why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 import dovetail
 from dovetail import CompileProfiler
+from dovetail.config import Config
 
 from .checking import Graphs
 
@@ -32,6 +34,41 @@ def _no_grad():
         yield
 
 
+# ---------------------------------------------------------------- Does torch.compile support training?
+
+
+def test_the_forward_graph_and_the_optimizers_step_are_captured() -> None:
+    graphs = Graphs()
+    model = torch.nn.Linear(4, 4)
+    opt = torch.optim.Adam(model.parameters())
+    step = dovetail.compile(lambda: opt.step(), backend=graphs)
+    forward = dovetail.compile(model, backend=graphs)
+    with torch.enable_grad():
+        forward(torch.randn(2, 4)).sum().backward()
+    assert len(graphs.operators) == 1
+    step()
+    assert len(graphs.operators) == 2 and len(graphs.operators[1]) > 10
+
+
+def test_backward_runs_each_compiled_graph_as_one_operator() -> None:
+    """Nodes of eager operators and of compiled graphs take turns in the engine."""
+    first, second = dovetail.compile(lambda x: x.sin().cos()), dovetail.compile(lambda x: (x @ x).exp())
+    x = torch.randn(3, 3, requires_grad=True)
+    with torch.enable_grad():
+        y = second(first(x) * 2)
+        y.sum().backward(retain_graph=True)
+        z = x.sin().cos() * 2
+        torch.testing.assert_close(torch.autograd.grad((z @ z).exp().sum(), x), (x.grad,))
+    assert "grad_fn=<CompiledFunctionBackward>" in repr(y)
+    names, node = [], y.grad_fn
+    while node is not None:
+        names.append(node.name())
+        node = node.next_functions[0][0] if node.next_functions else None
+    assert names == [
+        "CompiledFunctionBackward", "MulBackward0", "CompiledFunctionBackward", "torch::autograd::AccumulateGrad",
+    ]  # fmt: skip
+
+
 # ---------------------------------------------------------------- Why is my code crashing?
 
 
@@ -49,6 +86,19 @@ def test_compile_times() -> None:
     dovetail.reset()
     dovetail.compile(lambda x: x + 1)(POSITIVE)
     assert "capture" in dovetail.compile_times()
+
+
+def test_compile_times_as_columns() -> None:
+    dovetail.compile(lambda x: x + 2)(POSITIVE)
+    headers, ((*seconds,),) = dovetail.compile_times(repr="csv", aggregate=True)
+    assert len(headers) == len(seconds) and all(float(second) >= 0 for second in seconds)
+
+
+def test_compile_debug_writes_every_stage(tmp_path) -> None:
+    with dovetail.config.patch(compile_debug=True, debug_dir=str(tmp_path)):
+        dovetail.compile(toy_example)(POSITIVE, POSITIVE)
+    written = {path.name.partition("_")[2] for path in tmp_path.rglob("*.*")}
+    assert written >= {"graph_code.py", "output_code.py", "kernel_code.ll", "fusion.txt", "summary.txt"}
 
 
 def test_the_recompilation_profiler() -> None:
@@ -148,7 +198,43 @@ def test_only_the_graph_that_changed_is_compiled_again() -> None:
     assert len(graphs.operators) == 4
 
 
+def test_sizes_that_vary_are_compiled_once_more_unless_that_is_off() -> None:
+    for on, compilations in ((True, 2), (False, 4)):
+        graphs = Graphs()
+        with dovetail.config.patch(dynamic_shapes=on):
+            compiled = dovetail.compile(lambda x: x.sin(), backend=graphs)
+            for size in (3, 4, 7, 64):
+                compiled(torch.ones(size))
+        assert len(graphs.operators) == compilations
+
+
 # ---------------------------------------------------------------- Why am I getting incorrect results?
+
+
+@pytest.mark.parametrize("after", ["aot", "dynamo"])
+def test_repro_level_4_finds_wrong_values(after: str, tmp_path) -> None:
+    def wrong(gm, example_inputs):
+        return lambda *inputs: [result + 1 for result in gm.forward(*inputs)]
+
+    settings = {"repro_level": 4, "repro_after": after, "repro_dir": str(tmp_path), "suppress_errors": True}
+    with dovetail.config.patch(**settings), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dovetail.diagnostics.repro.cut_down", lambda path: path)  # `tests/minify` does that
+        with pytest.warns(UserWarning, match="WrongValues"):
+            found = dovetail.compile(lambda x: x.sin() * 2, backend=wrong)(POSITIVE)
+    torch.testing.assert_close(found, POSITIVE.sin() * 2)
+    (repro,) = tmp_path.rglob("repro.py")
+    assert "sin" in repro.read_text()
+
+
+@pytest.mark.parametrize("variable, value", [
+    ("REPRO_LEVEL", 4), ("REPRO_AFTER", "aot"), ("REPRO_AFTER", "dynamo"), ("REPRO_DIR", "/repros"),
+    ("DYNAMIC_SHAPES", False), ("CUDAGRAPHS", False), ("COMPILE_DEBUG", True), ("DEBUG_FUNCTION", "forward"),
+    ("CAPTURE_SCALAR_OUTPUTS", True), ("FALLBACK_RANDOM", True), ("RECOMPILE_LIMIT", 16), ("TRACE_NUMPY", False),
+    ("SUPPRESS_ERRORS", True), ("VERBOSE", True),
+])  # fmt: skip
+def test_the_environments_variables(variable: str, value) -> None:
+    text = str(int(value)) if isinstance(value, bool) else str(value)
+    assert getattr(Config({f"DOVETAIL_{variable}": text}), variable.lower()) == value
 
 
 def test_fallback_random() -> None:
@@ -212,6 +298,25 @@ def test_the_escape_hatch_by_pytorchs_name() -> None:
 
     x = torch.randn(2, 3)
     torch.testing.assert_close(f(x), x.sum(1))
+
+
+def test_a_module_behind_the_escape_hatch() -> None:
+    """Its parameters are handed in, or the outputs would depend on what the graph does not know."""
+    lin = torch.nn.Linear(4, 4)
+
+    def call(parameters, x):
+        return torch.func.functional_call(lin, parameters, (x,))
+
+    @dovetail.compile(fullgraph=True)
+    def f(x):
+        return dovetail.allow_in_graph(call)(dict(lin.named_parameters()), x)
+
+    x = torch.randn(2, 4)
+    with torch.enable_grad():
+        y = f(x)
+        y.sum().backward()
+    torch.testing.assert_close(y, lin(x))
+    assert lin.weight.grad is not None
 
 
 # ---------------------------------------------------------------- Does NumPy work with torch.compile?
@@ -326,6 +431,19 @@ def test_disable_a_function_but_not_what_it_calls() -> None:
     assert graphs.operators == [["add"], ["cos", "add"], ["relu", "mul"], ["sub"]]
 
 
+def test_an_operator_that_shall_run_in_eager_mode() -> None:
+    def fn(a):
+        return torch.add(torch.sub(torch.add(a, 1), 1), 1)
+
+    graphs = Graphs()
+    dovetail.disallow_in_graph(torch.sub)
+    try:
+        torch.testing.assert_close(dovetail.compile(fn, backend=graphs)(POSITIVE), fn(POSITIVE))
+    finally:
+        dovetail.allow_in_graph(torch.sub)
+    assert graphs.operators == [["add"], ["add"]]
+
+
 def test_a_graph_break_at_the_beginning_keeps_a_function_from_being_inlined() -> None:
     def broken(x):
         dovetail.graph_break()
@@ -338,6 +456,16 @@ def test_a_graph_break_at_the_beginning_keeps_a_function_from_being_inlined() ->
 
 
 # ---------------------------------------------------------------- How are you speeding up my code?
+
+
+def test_two_cosines_are_one_read_and_one_write(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("DOVETAIL_TRACE", str(tmp_path))
+    dovetail.compile(lambda x: torch.cos(torch.cos(x)))(POSITIVE)
+    events = [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    (digest,) = [event["digest"] for event in events if event.get("kind") == "kernels"]
+    (kernels,) = [json.loads(event["text"]) for event in events if event.get("text") and event["digest"] == digest]
+    (step,) = kernels["steps"]
+    assert step["read_bytes"] == step["written_bytes"] == POSITIVE.nbytes and len(step["operators"]) == 2
 
 
 def test_the_pytorch_profiler_and_the_generated_kernels(capsys) -> None:

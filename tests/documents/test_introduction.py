@@ -87,6 +87,20 @@ def test_nested_modules() -> None:
     torch.testing.assert_close(opt_outer_mod(T), outer_mod(T))
 
 
+def test_compiling_leaf_functions_first() -> None:
+    """Compiled by itself, called by eager code, and part of the graph of what is compiled around it."""
+    graphs, leaves = Graphs(), Graphs()
+    leaf = dovetail.compile(lambda x: torch.sin(x), backend=leaves)
+
+    def outer_function(x, y):
+        return leaf(x) + torch.cos(y)
+
+    expected = torch.sin(T1) + torch.cos(T2)
+    torch.testing.assert_close(outer_function(T1, T2), expected)
+    torch.testing.assert_close(dovetail.compile(outer_function, backend=graphs)(T1, T2), expected)
+    assert leaves.operators == [["sin"]] and graphs.operators == [["sin", "cos", "add"]]
+
+
 @pytest.mark.parametrize("disable", [dovetail.disable, torch.compiler.disable], ids=["ours", "PyTorch's"])
 def test_disabling_a_function_but_not_what_it_calls(disable) -> None:
     def complex_conjugate(z):
@@ -118,7 +132,7 @@ class Densely(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.norm = torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4)
+        self.first, self.norm = torch.nn.Conv2d(3, 4, 3, padding=1, bias=False), torch.nn.BatchNorm2d(4)
         self.second, self.last = torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.Linear(8, 10)
 
     def forward(self, x):
@@ -135,6 +149,29 @@ def test_inference_and_training_give_eagers_results() -> None:
     loss = dovetail.compile(model)(inp).sum()
     loss.backward()
     assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+def test_training_steps_with_less_overhead(device: str) -> None:
+    def trained(decorate):
+        torch.manual_seed(0)
+        model = Densely().to(device)
+        opt = torch.optim.Adam(model.parameters())
+
+        def train(mod, data):
+            opt.zero_grad(True)
+            pred = mod(data[0])
+            loss = torch.nn.CrossEntropyLoss()(pred, data[1])
+            loss.backward()
+            opt.step()
+
+        train_opt = decorate(train)
+        for _ in range(3):
+            train_opt(model, (torch.randn(4, 3, 8, 8, device=device), torch.randint(10, (4,), device=device)))
+        return model.state_dict()
+
+    found = trained(lambda train: dovetail.compile(train, mode="reduce-overhead"))
+    torch.testing.assert_close(found, trained(lambda train: train), rtol=1e-3, atol=1e-4)
 
 
 @GPU
@@ -253,6 +290,15 @@ def test_fullgraph_raises(capsys) -> None:
         tb.print_exc()
     shown = capsys.readouterr().err
     assert "GraphBreakError: [data-dependent-branch]" in shown and "if b.sum() < 0:" in shown
+
+
+def test_a_custom_backend_sees_the_whole_model() -> None:
+    seen: list[torch.fx.GraphModule] = []
+    model = Densely().eval()
+    inp = torch.randn(4, 3, 8, 8)
+    found = dovetail.compile(model, backend=custom_backend(seen))(inp)
+    torch.testing.assert_close(found, model(inp))
+    assert len(seen) == 1
 
 
 def test_the_model_is_one_graph() -> None:

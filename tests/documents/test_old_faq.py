@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+
 import pytest
 import torch
 
@@ -83,7 +86,77 @@ def test_a_transform_of_a_function_that_asks_for_metadata() -> None:
     torch.testing.assert_close(dovetail.compile(my_fn)(x), x)
 
 
+ASKED = (
+    "stride requires_grad storage_offset layout data is_coalesced is_complex is_conj is_contiguous is_cpu is_cuda "
+    "is_distributed is_floating_point is_inference is_ipu is_leaf is_meta is_mkldnn is_mps is_neg is_nested is_nonzero "
+    "is_ort is_pinned is_quantized is_same_size is_set_to is_shared is_signed is_sparse is_sparse_csr is_vulkan is_xla "
+    "is_xpu"
+).split()
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_transform_of_a_function_that_asks_for(name: str) -> None:
+    """The document's list; what PyTorch refuses in eager mode too raises the same."""
+
+    def bad_fn(x):
+        found = getattr(x, name)
+        if callable(found):
+            found(x) if name in ("is_same_size", "is_set_to") else found()
+        return x * 2
+
+    def my_fn(x):
+        return torch.func.vmap(bad_fn)(x)
+
+    def outcome(fn):
+        try:
+            return fn(torch.ones(3, 3, 3)).sum().item()
+        except Exception as error:
+            return type(error)
+
+    assert outcome(dovetail.compile(my_fn, backend="eager")) == outcome(my_fn)
+
+
 # ---------------------------------------------------------------- tools
+
+
+@pytest.mark.parametrize("former, now", [
+    ("cache_size_limit", "recompile_limit"), ("log_level", "set_logs"), ("replay_record_enabled", "repro_level"),
+    ("capture_func_transforms", "always captured"),
+])  # fmt: skip
+def test_settings_of_other_names_say_what_does_their_work(former: str, now: str) -> None:
+    with pytest.raises(dovetail.InvalidArgument, match=now):
+        setattr(dovetail.config, former, True)
+
+
+def test_verbose_keeps_the_compilers_frames() -> None:
+    def broken_backend(gm, example_inputs):
+        raise RuntimeError("the compiler crashes")
+
+    def frames(verbose: bool) -> int:
+        with dovetail.config.patch(verbose=verbose), pytest.raises(dovetail.BackendError) as caught:
+            dovetail.compile(lambda x: x + 1, backend=broken_backend)(torch.ones(3))
+        return sum("dovetail/" in str(entry.path).removeprefix(os.getcwd()) for entry in caught.traceback)
+
+    assert frames(False) < frames(True)
+
+
+LEVELS = {
+    # what each level of the document prints besides those above it
+    logging.DEBUG: ("trace_bytecode", "TRACE LOAD_GLOBAL"),
+    logging.INFO: ("graph_code", "torch.sin"),
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_log_levels(level: int, capsys) -> None:
+    dovetail.set_logs(dynamo=level)
+    try:
+        dovetail.compile(lambda x: torch.sin(x), backend="eager")(torch.ones(3))
+    finally:
+        dovetail.set_logs()
+    shown = capsys.readouterr().err
+    for at, (log, text) in LEVELS.items():
+        assert (f" {log}: " in shown and text in shown) == (level <= at)
 
 
 def test_verbose_recompile_messages(capsys) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import warnings
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 import dovetail
 from dovetail import comptime
+from dovetail.commands import main
 
 from .checking import Graphs
 
@@ -63,10 +66,37 @@ def test_recompilation(capsys) -> None:
     )
 
 
-def test_dynamic_shapes_give_right_results() -> None:
+def test_dynamic_shapes_need_no_recompilation(capsys) -> None:
     fn = dovetail.compile(add_one, dynamic=True)
+    dovetail.set_logs(dynamic=True, recompiles=True)
     for n in (3, 4):
         torch.testing.assert_close(fn(torch.ones(n, n)), torch.full((n, n), 2.0))
+    shown = capsys.readouterr().err
+    assert re.search(r"dynamic: \[add_one #0\]\ns0: x\.shape\[0\], .*, 3 in this call\n", shown)
+    assert "Recompiling" not in shown
+
+
+# ---------------------------------------------------------------- tlparse / TORCH_TRACE
+
+
+def broken_and_compiled_again(x, k):
+    x = torch.sin(x) * len(k)
+    dovetail.graph_break()
+    return x + 1
+
+
+def test_a_trace_and_its_report(tmp_path, monkeypatch) -> None:
+    """What the document lists: which code, which breaks, how many compilations, errors, products; no weights."""
+    monkeypatch.setenv("DOVETAIL_TRACE", str(tmp_path / "trace"))
+    compiled = dovetail.compile(broken_and_compiled_again)
+    for k in ("a", "bc"):
+        compiled(torch.full((3,), 7.03125), k)
+    said = CliRunner().invoke(main, ["report", str(tmp_path / "trace"), "-o", str(tmp_path / "report.html")])
+    assert said.exit_code == 0, said.output
+    page = (tmp_path / "report.html").read_text()
+    assert "broken_and_compiled_again" in page and "explicit-break" in page and "dovetail.graph_break()" in page
+    assert "aten.sin" in page and "def run(block, " in page and "len(k)" in page
+    assert "7.03125" not in page
 
 
 def test_set_logs_takes_the_documents_arguments(capsys) -> None:
@@ -113,6 +143,32 @@ def test_training() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.testing.assert_close(trained(dovetail.compile), trained(lambda f: f))
+
+
+@pytest.fixture
+def process_group():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="a PyTorch without torch.distributed")
+@pytest.mark.parametrize("outside", [False, True], ids=["the inner module", "the wrapper"])
+def test_distributed_data_parallel(outside: bool, process_group) -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    def trained(decorate):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        model_ddp = decorate(DistributedDataParallel(model)) if outside else DistributedDataParallel(decorate(model))
+        opt = torch.optim.SGD(model_ddp.parameters(), 0.1)
+        for _ in range(3):
+            opt.zero_grad()
+            model_ddp(torch.randn(3, 4)).pow(2).sum().backward()
+            opt.step()
+        return [p.detach() for p in model.parameters()]
+
+    torch.testing.assert_close(trained(dovetail.compile), trained(lambda model: model))
 
 
 # ---------------------------------------------------------------- disable / suppress_errors
@@ -216,10 +272,39 @@ def test_branching_with_cond() -> None:
         torch.testing.assert_close(compiled_new(x), old(x))
 
 
-def test_capture_scalar_outputs_is_a_setting() -> None:
+def test_capture_scalar_outputs() -> None:
     with dovetail.config.patch(capture_scalar_outputs=True):
-        fn = dovetail.compile(lambda x: x + x.sum().item(), backend="eager")
-        torch.testing.assert_close(fn(torch.ones(3)), torch.full((3,), 4.0))
+        fn = dovetail.compile(lambda x: x + x.sum().item(), fullgraph=True)
+        for x in (torch.ones(3), -torch.ones(3)):
+            torch.testing.assert_close(fn(x), x + x.sum())
+
+
+def test_addresses_end_the_graph() -> None:
+    explanation = dovetail.explain(lambda x: x.sin() + (x.data_ptr() > 0))(torch.ones(3))
+    assert explanation.graph_break_count == 1
+
+
+# ---------------------------------------------------------------- Custom ops
+
+
+@torch.library.custom_op("documents::through_numpy", mutates_args=())
+def through_numpy(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(x.numpy() * 2)
+
+
+@through_numpy.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_problematic_code_in_a_custom_op() -> None:
+    fn = dovetail.compile(lambda x: through_numpy(x + 1).sin(), fullgraph=True)
+    torch.testing.assert_close(fn(X), ((X + 1) * 2).sin())
+
+
+def test_the_inspect_module() -> None:
+    fn = dovetail.compile(lambda x: x + len(inspect.signature(add_one).parameters), fullgraph=True)
+    torch.testing.assert_close(fn(X), X + 1)
 
 
 # ---------------------------------------------------------------- Printing
@@ -236,6 +321,24 @@ def test_printing(capsys) -> None:
 
         torch.testing.assert_close(fn(torch.ones(3, 3)), torch.sin(torch.full((3, 3), 2.0)))
     assert capsys.readouterr().out == "log!\n"
+
+
+def test_adding_a_function_that_is_called_at_the_end() -> None:
+    said = []
+
+    def tell(text):
+        said.append(text)
+
+    @dovetail.compile(fullgraph=True, backend="eager")
+    def fn(x):
+        x = x + 1
+        tell("log!")
+        return torch.sin(x)
+
+    with dovetail.config.patch(reorderable_logging_functions=set()):
+        dovetail.config.reorderable_logging_functions.add(tell)
+        torch.testing.assert_close(fn(X), torch.sin(X + 1))
+    assert said == ["log!"]
 
 
 def test_printing_where_nothing_may_be_reordered(capsys) -> None:
@@ -417,16 +520,3 @@ def test_debug_function() -> None:
         compiled = dovetail.compile(unwanted, backend=graphs)
         torch.testing.assert_close(compiled(X), unwanted(X))
     assert graphs.operators == [["sin", "mul"]]
-
-
-# ---------------------------------------------------------------- Summary of options
-
-OPTIONS = (
-    "dynamic graph_code graph_sizes trace_bytecode trace_source bytecode guards recompiles recompiles_verbose "
-    "aot_graphs aot_joint_graphs output_code kernel_code schedule perf_hints fusion graph_breaks graph"
-).split()
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_is_accepted(name: str) -> None:
-    dovetail.set_logs(**{name: True})
