@@ -43,16 +43,23 @@ class Location:
 
     def excerpt(self) -> str:
         """The same with a caret under the columns."""
-        source = linecache.getline(self.filename, self.line).rstrip("\n")
-        if not source.strip():
-            return self.entry()
-        text = source.lstrip()
-        lines = [self.entry()]
-        if 0 <= self.column < self.end_column:
-            start = max(self.column - (len(source) - len(text)), 0)
-            width = min(self.end_column, len(source)) - max(self.column, len(source) - len(text))
-            lines.append("    " + " " * start + "^" * max(width, 1))
-        return "\n".join(lines)
+        carets = marked(linecache.getline(self.filename, self.line), self.column, self.end_column)[1:]
+        return "\n".join([self.entry(), *(f"    {line}" for line in carets)])
+
+
+def marked(source: str, column: int, end_column: int) -> list[str]:
+    """A line without its indentation; if it is not empty and the columns are known, a line of carets under them.
+
+    Columns count the bytes of UTF-8, as Python's do, of the line as it is in the file; one below 0 is unknown.
+    """
+    source = source.rstrip()
+    text = source.lstrip()
+    if not text or not 0 <= column < end_column:
+        return [text]
+    cut, line = len(source) - len(text), source.encode()
+    start, end = (max(len(line[:c].decode(errors="ignore")) - cut, 0) for c in (column, end_column))
+    before = "".join("\t" if letter == "\t" else " " for letter in text[:start])
+    return [text, before + "^" * max(end - start, 1)]
 
 
 class DovetailError(Exception):

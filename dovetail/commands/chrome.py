@@ -24,11 +24,10 @@ def _process(number: int, process: Process) -> Iterator[dict[str, Any]]:
 
 
 def _compilation(number: int, of: Compilation) -> Iterator[dict[str, Any]]:
-    ends = [stage["began"] + stage["seconds"] for stage in of.stages]
     args = {"place": of.place, "entry": of.index, "outcome": of.outcome, "reasons": [r[0] for r in of.reasons if r]}
-    yield _slice(number, of.function, of.began, max(ends, default=of.began) - of.began, args)
+    yield _slice(number, of.function, of.began, of.length, args)
     for stage in of.stages:
-        yield _slice(number, stage["name"], stage["began"], stage["seconds"], {"compilation": of.number})
+        yield _slice(number, stage.name, stage.began, stage.seconds, {"compilation": of.number})
     for found in of.breaks:
         yield _instant(number, f"graph break [{found['code']}]", found["time"], {"reason": found["reason"]})
 

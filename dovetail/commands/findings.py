@@ -120,12 +120,12 @@ def table(runs: Mapping[str, Run], wrong: Mapping[str, str]) -> Table:
     made.add_column("", no_wrap=True)
     for name in ("right", "builds", "breaks", "seconds", "first", "later", "MiB"):
         made.add_column(name, justify="right", no_wrap=True)
-    eager = runs["eager"]
+    _, plain = runs["eager"].seconds()
     for way, run in runs.items():
         if way not in ("eager", *STAGES):
             continue
         first, later = run.seconds()
-        ratio = f" ({run.seconds()[1] / eager.seconds()[1]:.2f}x)" if way != "eager" and eager.seconds()[1] else ""
+        ratio = f" ({later / plain:.2f}x)" if way != "eager" and plain else ""
         made.add_row(
             way, "" if way == "eager" else "[red]no" if wrong[way] else "yes",
             str(len(run.compilations)), str(sum(c["count"] for c in run.causes)),

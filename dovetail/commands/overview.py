@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovetail.commands.recorded import Compilation, Event, Process
+from dovetail.diagnostics.times import by_stage
+from dovetail.errors import marked
 
 #: What is no cause to mend: the program raises by itself, or its author has marked the function.
 NO_CAUSES = ("user-exception", "skipped-frame", "disabled-function")
@@ -40,16 +42,6 @@ class Cause:
         self.places.setdefault(where, Place(where, text)).count += 1
 
 
-def excerpt(place: Event) -> str:
-    """The line without its indentation, and a caret under each of the columns."""
-    source = place["source"].replace("\t", " ")
-    text = source.lstrip()
-    cut = len(source) - len(text)
-    start, end = max(place["column"] - cut, 0), min(place["end_column"], len(source)) - cut
-    known = 0 <= place["column"] < place["end_column"]
-    return f"{text}\n{' ' * start}{'^' * max(end - start, 1)}" if known and text else text
-
-
 def where(place: Event) -> str:
     return f"{place['file']}:{place['line']} in {place['function']}"
 
@@ -70,12 +62,16 @@ def breaks(compilations: Iterable[Compilation]) -> list[Cause]:
             if event["code"] not in NO_CAUSES:
                 cause = _cause(found, event)
                 stack = [where(place) for place in event["stack"]] or [compilation.place]
-                cause.at(stack[-1], excerpt(event["stack"][-1]) if event["stack"] else "")
+                cause.at(stack[-1], _excerpt(event["stack"][-1]) if event["stack"] else "")
                 cause.notes |= dict.fromkeys(event["refusals"])
                 cause.seconds += compilation.seconds if event["whole"] else 0.0
         if compilation.after is not None and compilation.after["code"] not in NO_CAUSES:
             _cause(found, compilation.after).seconds += compilation.seconds
     return sorted(found.values(), key=lambda c: (not c.whole, -c.seconds, -c.count))
+
+
+def _excerpt(place: Event) -> str:
+    return "\n".join(marked(place["source"], place["column"], place["end_column"]))
 
 
 def _cause(found: dict[Any, Cause], event: Event) -> Cause:
@@ -125,10 +121,7 @@ def eager(processes: Sequence[Process]) -> list[Cause]:
 
 def stages(compilations: Iterable[Compilation]) -> list[tuple[str, int, float]]:
     """Name, runs and seconds of each stage, the longest first."""
-    found: dict[str, list[float]] = {}
-    for compilation in compilations:
-        for stage in compilation.stages:
-            found.setdefault(stage["name"], []).append(stage["seconds"])
+    found = by_stage(compilations)
     return sorted(((name, len(runs), sum(runs)) for name, runs in found.items()), key=lambda row: -row[2])
 
 

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dovetail.diagnostics.events import Stage
+
 Event = dict[str, Any]
 RESUMED = " (resumed)"
 
@@ -29,14 +31,20 @@ class Compilation:
     reasons: list[list[str]] = field(default_factory=list)
     began: float = 0.0
     outcome: str = "unfinished"
-    stages: list[Event] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
     breaks: list[Event] = field(default_factory=list)
     artifacts: list[tuple[str, str]] = field(default_factory=list)  # kind, digest
     after: Event | None = None
 
     @property
     def seconds(self) -> float:
-        return float(sum(stage["seconds"] for stage in self.stages if stage["depth"] == 0))
+        """Spent in stages."""
+        return float(sum(stage.seconds for stage in self.stages if stage.depth == 0))
+
+    @property
+    def length(self) -> float:
+        """Seconds from its begin to the end of its last stage."""
+        return max((stage.began + stage.seconds for stage in self.stages), default=self.began) - self.began
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -105,6 +113,11 @@ def _break(process: Process, event: Event) -> None:
     process.compilation(event).breaks.append(event)
 
 
+def _stage(process: Process, event: Event) -> None:
+    stage = Stage(event["name"], event["seconds"], event["depth"], event["began"])
+    process.compilation(event).stages.append(stage)
+
+
 def _text(process: Process, event: Event) -> None:
     process.texts[event["digest"]] = event["text"]
 
@@ -118,7 +131,7 @@ _TAKERS = {
     "break": _break,
     "text": _text,
     "artifact": _artifact,
-    "stage": lambda process, event: process.compilation(event).stages.append(event),
+    "stage": _stage,
     "warning": lambda process, event: process.warnings.append(event),
     "done": lambda process, event: setattr(process.compilation(event), "outcome", event["outcome"]),
 }

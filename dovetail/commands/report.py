@@ -130,11 +130,10 @@ class Chart:
 
     def _boxes(self, number: int, process: Process) -> Iterator[Box]:
         for compilation in process.compilations.values():
-            ends = [stage["began"] + stage["seconds"] for stage in compilation.stages if stage["depth"] == 0]
-            length = max(ends, default=compilation.began) - compilation.began
-            yield self._box(compilation.function, compilation.began, length, 0, f"c{number}-{compilation.number}")
+            target = f"c{number}-{compilation.number}"
+            yield self._box(compilation.function, compilation.began, compilation.length, 0, target)
             for stage in compilation.stages:
-                yield self._box(stage["name"], stage["began"], stage["seconds"], stage["depth"] + 1)
+                yield self._box(stage.name, stage.began, stage.seconds, stage.depth + 1)
 
     def _box(self, name: str, began: float, seconds: float, depth: int, target: str = "") -> Box:
         return Box(name, round((began - self.origin) * 1e3, 3), round(seconds * 1e3, 3), depth, target)

@@ -8,7 +8,6 @@ program's random numbers begin at one seed, so that runs can be compared call by
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import random
@@ -17,8 +16,7 @@ import runpy
 import sys
 import time
 import traceback
-import warnings
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +29,7 @@ from dovetail.codes import CODES
 from dovetail.diagnostics.breaks import BREAKS
 from dovetail.diagnostics.times import RECORDS
 from dovetail.diagnostics.values import doubled, tensors
+from dovetail.runtime.entry_policy import LISTENERS
 
 #: What `compile` is given instead of what the program gives. `disable`: nothing is compiled.
 WAYS: dict[str, dict[str, Any]] = {
@@ -64,6 +63,7 @@ class Recorder:
     def __init__(self, way: str) -> None:
         self.instead, self.exact = WAYS[way], way == REFERENCE
         self.calls: list[Call] = []
+        self.called: Counter[str] = Counter()
         self.compile = api.compile
         self.parameters: list[torch.nn.Parameter] = []  # of the modules, for their gradients at the end
         self.inside = False  # a call in float64, whose own calls are not the program's
@@ -96,6 +96,7 @@ class Recorder:
         start = time.perf_counter()
         made = Call(name, 0.0, exact=exact)
         self.calls.append(made)
+        self.called[name] += 1
         try:
             result = call(*args, **kwargs)
         except Exception as error:
@@ -104,7 +105,7 @@ class Recorder:
         finally:
             _wait()
             made.seconds = time.perf_counter() - start
-        if sum(c.name == name for c in self.calls) <= MOST_CALLS:
+        if self.called[name] <= MOST_CALLS:
             made.results = kept(result)
         return result
 
@@ -143,24 +144,6 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
-@contextlib.contextmanager
-def told() -> Iterator[list[str]]:
-    """What Dovetail warns of meanwhile; it is shown as well."""
-    found: list[str] = []
-    show = warnings.showwarning
-
-    def also(message: Any, *rest: Any, **named: Any) -> None:
-        if str(message).startswith("dovetail "):
-            found.append(str(message))
-        show(message, *rest, **named)
-
-    warnings.showwarning = also
-    try:
-        yield found
-    finally:
-        warnings.showwarning = show
-
-
 def causes() -> list[dict[str, Any]]:
     """The graph breaks, the most frequent first."""
     return [
@@ -192,14 +175,15 @@ def main(out: str, way: str, script: str, arguments: list[str]) -> int:
         seed(0)
     sys.argv, code, failure = [script, *arguments], 0, ""
     before = memory()
-    with told() as warned:
-        try:
-            runpy.run_path(script, run_name="__main__")
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        except BaseException as error:
-            traceback.print_exc()
-            code, failure = 1, f"{type(error).__name__}: {error}".splitlines()[0]
+    warned: list[str] = []
+    LISTENERS.append(warned.append)
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException as error:
+        traceback.print_exc()
+        code, failure = 1, f"{type(error).__name__}: {error}".splitlines()[0]
     torch.save(
         {
             "calls": [vars(call) for call in recorder.calls], "gradients": recorder.gradients(), "code": code,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from dovetail.diagnostics.events import CompileRecord
+from dovetail.diagnostics.events import CompileRecord, Stage
 
 _KEPT = 10_000
 
@@ -38,7 +39,14 @@ class Records:
 RECORDS = Records()
 
 
-def by_stage(records: Iterable[CompileRecord]) -> dict[str, list[float]]:
+class Timed(Protocol):
+    """A compilation of this process, or one that was recorded."""
+
+    @property
+    def stages(self) -> list[Stage]: ...
+
+
+def by_stage(records: Iterable[Timed]) -> dict[str, list[float]]:
     """Seconds of each run of each stage, in the order in which stages first appear."""
     found: dict[str, list[float]] = {}
     for record in records:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from dovetail.ir.copies import copied
+
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
 
@@ -61,7 +63,7 @@ def doubled(tree: Any) -> Any:
 
 def outcome(call: Callable[..., Any], inputs: Sequence[Any]) -> list[torch.Tensor]:
     """What a call on copies gives: its results, what it has written to its inputs, and its gradients."""
-    given = [_copied(value) for value in inputs]
+    given = [copied(value) for value in inputs]
     with torch.random.fork_rng(devices=_devices(inputs)):
         results = tensors(call(*given))
         roots = [t for t in results if t.requires_grad]
@@ -77,12 +79,6 @@ def outcome(call: Callable[..., Any], inputs: Sequence[Any]) -> list[torch.Tenso
 
 def _devices(inputs: Sequence[Any]) -> list[int]:
     return sorted({t.device.index for t in tensors(list(inputs)) if t.is_cuda})
-
-
-def _copied(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.detach().clone().requires_grad_(value.requires_grad)
 
 
 def wrong(graph: Callable[..., Any], compiled: Callable[..., Any], inputs: Sequence[Any]) -> str:

@@ -6,15 +6,19 @@ which are gone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.fx
 
 from dovetail.diagnostics.dataless import metadata, tensor
+from dovetail.ir.copies import copied
+
+Nodes = dict[torch.fx.Node, torch.fx.Node]  # those of a graph, and what stands for each in another
 
 
 @dataclass(frozen=True)
@@ -44,19 +48,29 @@ class Candidate:
                 found[n] = super().run_node(n)
                 return found[n]
 
-        copies = [t.detach().clone().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
-                  for t in self.inputs]  # fmt: skip
-        Noting(self.module).run(*copies)
+        Noting(self.module).run(*map(copied, self.inputs))
         return found
+
+
+def _extend(
+    graph: torch.fx.Graph, new: Nodes, nodes: Iterable[torch.fx.Node],
+    change: Callable[[Any], Any] | None = None, outside: Mapping[torch.fx.Node, Any] = MappingProxyType({}),
+) -> None:  # fmt: skip
+    """Copy the nodes to the end of `graph`. `change` is applied to their constants; `outside` has the values of nodes
+    that nothing stands for."""
+    for node in nodes:
+        made = new[node] = graph.node_copy(node, lambda n: new[n] if n in new else outside[n])
+        if change is not None and node.op.startswith("call"):
+            made.args = _mapped(made.args, change)
+            made.kwargs = {name: _mapped(value, change) for name, value in made.kwargs.items()}
 
 
 def without(found: Candidate, gone: Collection[torch.fx.Node]) -> Candidate | None:
     """Those nodes become inputs; None where one is needed that gives neither a tensor nor a number."""
     values = found.values
-    graph, new, inputs = torch.fx.Graph(), {}, list(found.inputs)
-    given = [n for n in found.module.graph.nodes if n.op == "placeholder"]
-    for node in given:
-        new[node] = graph.node_copy(node)
+    graph, inputs = torch.fx.Graph(), list(found.inputs)
+    new: Nodes = {}
+    _extend(graph, new, (n for n in found.module.graph.nodes if n.op == "placeholder"))
     for node in (n for n in found.module.graph.nodes if n in gone):
         if all(user in gone for user in node.users):
             continue
@@ -66,11 +80,8 @@ def without(found: Candidate, gone: Collection[torch.fx.Node]) -> Candidate | No
             inputs.append(tensor(*metadata(value)[:4], value.requires_grad))
         elif not isinstance(value, (int, float, bool)):
             return None
-    for node in found.module.graph.nodes:
-        if node in new or node in gone:
-            continue
-        made = graph.node_copy(node, lambda n: new[n] if n in new else values[n])
-        new[node] = made
+    rest = [n for n in found.module.graph.nodes if n not in new and n not in gone]
+    _extend(graph, new, rest, outside=values)
     return tidied(torch.fx.GraphModule(found.module, graph), tuple(inputs))
 
 
@@ -92,17 +103,10 @@ def ending_at(found: Candidate, node: torch.fx.Node) -> Candidate | None:
     """What leads to one node, whose value is the result."""
     if not isinstance(found.values.get(node), torch.Tensor):
         return None
+    before, after = _divided(list(found.module.graph.nodes), node)
     graph = torch.fx.Graph()
-    new: dict[torch.fx.Node, torch.fx.Node] = {}
-    for one in found.module.graph.nodes:
-        if one.op == "output":
-            break
-        new[one] = graph.node_copy(one, lambda n: new[n])
-        if one is node:
-            break
-    rest = [n for n in found.module.graph.nodes if n.op == "placeholder" and n not in new]
-    for one in rest:
-        new[one] = graph.node_copy(one)
+    new: Nodes = {}
+    _extend(graph, new, [*before, node, *(n for n in after if n.op == "placeholder")])
     graph.output((new[node],))
     return tidied(torch.fx.GraphModule(found.module, graph), found.inputs)
 
@@ -118,11 +122,19 @@ def bypassed(found: Candidate) -> Iterator[Candidate]:
 
 
 def _bypassing(found: Candidate, node: torch.fx.Node, argument: torch.fx.Node) -> Candidate:
+    before, after = _divided(list(found.module.graph.nodes), node)
     graph = torch.fx.Graph()
-    new: dict[torch.fx.Node, torch.fx.Node] = {}
-    for one in found.module.graph.nodes:
-        new[one] = new[argument] if one is node else graph.node_copy(one, lambda n: new[n])
+    new: Nodes = {}
+    _extend(graph, new, before)
+    new[node] = new[argument]
+    _extend(graph, new, after)
     return tidied(torch.fx.GraphModule(found.module, graph), found.inputs)
+
+
+def _divided(nodes: list[torch.fx.Node], node: torch.fx.Node) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
+    """Those before the node, and those after it."""
+    place = nodes.index(node)
+    return nodes[:place], nodes[place + 1 :]
 
 
 def _alike(value: torch.Tensor, other: Any) -> bool:
@@ -152,19 +164,15 @@ def _with_numbers(found: Candidate, old: int, new: int) -> Candidate:
         strides = tuple(plain[order.index(k)] for k in range(value.dim()))
         return tensor(shape, strides, value.dtype, str(value.device), value.requires_grad)
 
-    graph, copied = torch.fx.Graph(), {}
-    for node in found.module.graph.nodes:
-        made = copied[node] = graph.node_copy(node, lambda n: copied[n])
-        if node.op.startswith("call"):
-            made.args = _mapped(made.args, number)
-            made.kwargs = {name: _mapped(value, number) for name, value in made.kwargs.items()}
+    graph = torch.fx.Graph()
+    _extend(graph, {}, found.module.graph.nodes, number)
     return Candidate(torch.fx.GraphModule(found.module, graph), tuple(map(given, found.inputs)))
 
 
-def _mapped(value: Any, number: Any) -> Any:
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, (tuple, list)):
-        return type(value)(_mapped(item, number) for item in value)
-    return value if isinstance(value, torch.fx.Node) else number(value)
+        return type(value)(_mapped(item, change) for item in value)
+    return value if isinstance(value, torch.fx.Node) else change(value)
 
 
 def with_plain_inputs(found: Candidate) -> Iterator[Candidate]:
@@ -183,11 +191,8 @@ def _with_dtype(found: Candidate, old: torch.dtype) -> Candidate:
     def plain(value: Any) -> Any:
         return torch.float32 if value is old else value
 
-    graph, copied = torch.fx.Graph(), {}
-    for node in found.module.graph.nodes:
-        made = copied[node] = graph.node_copy(node, lambda n: copied[n])
-        made.args = _mapped(made.args, plain)
-        made.kwargs = {name: _mapped(value, plain) for name, value in made.kwargs.items()}
+    graph = torch.fx.Graph()
+    _extend(graph, {}, found.module.graph.nodes, plain)
     cast = lambda t: t.detach().to(plain(t.dtype)).requires_grad_(t.requires_grad)
     return Candidate(
         torch.fx.GraphModule(found.module, graph),

@@ -24,7 +24,7 @@ from dovetail.ir.recursion import NEAR, ROOM, Room, is_near
 from dovetail.ir.source import Computed, Item, path
 from dovetail.ir.varying import Varying
 from dovetail.runtime.collection import paused_collection
-from dovetail.runtime.entry_policy import Fallback, is_users_own, not_raised, on_failure, warn_user
+from dovetail.runtime.entry_policy import Fallback, eagerly, is_users_own, not_raised, on_failure, warn_user
 from dovetail.runtime.forking import ForkGuard
 from dovetail.runtime.kinds import MOST_FULL, MOST_KINDS, changed_often, of_this_kind, outline
 from dovetail.runtime.nested import COMPILING, compiling, interrupting, outside
@@ -203,7 +203,7 @@ class Dispatcher:
             return True
         why = self.compiler.outside_reason(args, kwargs)
         if why is not None and not self.compiler.quiet:
-            self._tell(why, lambda: f"dovetail runs {self.compiler.where(self.fn)} eagerly, since {why}")
+            self._tell(why, lambda: eagerly(self.compiler.where(self.fn), why))
         return why is not None
 
     def _tell(self, topic: str, message: Callable[[], str]) -> None:

@@ -36,6 +36,7 @@ from dovetail.errors import (
 )
 from dovetail.ir.callers import users_line
 from dovetail.ir.checks import OtherSizes
+from dovetail.ir.copies import copied
 from dovetail.ir.literals import error_in_words
 from dovetail.ir.recursion import NEAR, Room
 from dovetail.runtime.undisturbed import put_back, surroundings
@@ -56,7 +57,7 @@ class Fallback:
 
     def warn(self, why: Callable[[], str]) -> None:
         if not self.quiet:
-            warn_user(f"dovetail runs {self.where} eagerly, since {why()}")
+            warn_user(eagerly(self.where, why()))
 
 
 #: Told of each warning, whether Python shows it or not.
@@ -68,6 +69,11 @@ def warn_user(message: str) -> None:
     for listener in LISTENERS:
         listener(message)
     warnings.warn(message, stacklevel=users_line()[2] + 1)
+
+
+def eagerly(where: str, why: str) -> str:
+    """What the program is told of a function that runs as it is."""
+    return f"dovetail runs {where} eagerly, since {why}"
 
 
 def on_failure(error: Exception, call: Fallback, options: Any) -> None:
@@ -189,7 +195,7 @@ class EagerlyAfter:
 
     def warn(self, why: str) -> None:
         if not self.quiet:
-            warn_user(f"dovetail runs {self.where} eagerly, since {why}")
+            warn_user(eagerly(self.where, why))
 
     def replace_entry(self, **options: Any) -> None:
         self.give_up(options)
@@ -201,18 +207,12 @@ def raised(graph: Callable[..., Any], inputs: Sequence[Any]) -> Exception | None
     before = surroundings()
     with torch.random.fork_rng(devices=[]):
         try:
-            graph(*map(_copied, inputs))
+            graph(*map(copied, inputs))
         except Exception as error:  # whatever it is, the program raises by itself
             return error
         finally:
             put_back(before)
     return None
-
-
-def _copied(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.detach().clone().requires_grad_(value.requires_grad)
 
 
 def is_users_own(error: Exception) -> bool:

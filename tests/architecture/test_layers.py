@@ -16,7 +16,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "": {"api", "errors", "marking"},
     "api": ANYTHING,
     "commands": ANYTHING,
-    "minify": {"diagnostics", "errors"},
+    "minify": {"diagnostics", "errors", "ir"},
     "__main__": {"commands"},
     "request": ANYTHING,
     "entered": {"ir"},

@@ -14,7 +14,7 @@ import dovetail
 from dovetail.codes import CODES, SECTIONS, explained_by
 from dovetail.commands import main
 from dovetail.diagnostics.pages import PAGE, graph_breaks
-from dovetail.errors import Unsupported
+from dovetail.errors import Unsupported, marked
 
 PACKAGE = Path(dovetail.__file__).parent
 ROOT = PACKAGE.parent
@@ -88,6 +88,23 @@ def test_a_message_has_every_part() -> None:
     assert [line.rpartition(", in ")[2] for line in lines if line.startswith("  File ")] == ["outside", "inside"]
     assert lines[places[1] + 1].strip() == "return x.max().item()" and set(lines[places[1] + 2].strip()) == {"^"}
     assert lines[-2].startswith("  What to do: ") and lines[-1].endswith(explained_by("data-dependent-value"))
+
+
+MARKED = {
+    # a line, its columns in bytes of UTF-8, what is shown
+    "    y = f(x)\n": (8, 12, ["y = f(x)", "    ^^^^"]),
+    "    s = 'é', f(x)\n": (14, 18, ["s = 'é', f(x)", "         ^^^^"]),
+    "\ta,\tf(x)": (4, 8, ["a,\tf(x)", "  \t^^^^"]),
+    "  f(x,": (2, 90, ["f(x,", "^^^^"]),
+    "  f(": (-1, -1, ["f("]),
+    "\n": (0, 1, [""]),
+}
+
+
+@pytest.mark.parametrize("line", MARKED)
+def test_carets_stand_under_the_columns(line: str) -> None:
+    column, end_column, shown = MARKED[line]
+    assert marked(line, column, end_column) == shown
 
 
 def test_an_error_has_its_codes_remedy_or_its_own() -> None:
