@@ -25,3 +25,9 @@ def number(s: Any, tensor: TensorValue) -> Const | None:
         return None
     with _disable_current_modes():
         return Const(torch.tensor(node.args[0], dtype=fake.dtype, device="cpu").item())
+
+
+def integer(s: Any, tensor: TensorValue) -> int | None:
+    """What `operator.index(tensor)` gives: tensors of an integer or bool have one."""
+    known = number(s, tensor)
+    return int(known.value) if known is not None and known.cls is not float else None

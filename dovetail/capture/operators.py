@@ -323,9 +323,7 @@ def truth(s: Any, value: Value) -> bool:
             return sequence_truth(s, value)
     if isinstance(value, TensorValue):
         known = literal.number(s, value)
-        if known is not None:
-            return bool(known.value)
-        decided = counters.outcome(s, value)
+        decided = counters.outcome(s, value) if known is None else bool(known.value)
         if decided is not None:
             return decided
         return s.unsupported(
@@ -498,9 +496,8 @@ def as_index(s: Any, index: Value, words: str = "list indices must be integers o
             s.throw(TypeError, words.format(type(index.value).__name__))
         return operator.index(index.value)
     if isinstance(index, TensorValue):
-        known = literal.number(s, index)
-        if known is not None and known.cls is not float:
-            return int(known.value)
+        if (known := literal.integer(s, index)) is not None:
+            return known
         return s.unsupported("tensor-index", "a tensor is used as the index of a Python sequence")
     return int(indexed_by(s, index, words).native())
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from dovetail.capture.values.objects import ObjectValue
 
 
-def fields(s: Any, value: Any) -> dict[str, Any] | None:
+def _fields(s: Any, value: Any) -> dict[str, Any] | None:
     """The value of each field; None for what is no object of a dataclass that is made of them and of nothing else."""
     if type(value) is not ObjectValue or not dataclasses.is_dataclass(value.cls):
         return None
@@ -19,3 +20,13 @@ def fields(s: Any, value: Any) -> dict[str, Any] | None:
     if {*value.attrs} - {field.name for field in listed}:
         return None
     return {field.name: s.get_attr(value, field.name) for field in listed}
+
+
+def in_graph(s: Any, value: Any, to_graph: Callable[[Any, Any], tuple[Any, Any]]) -> tuple[Any, Any] | None:
+    """(the node that makes it, one of fakes)."""
+    found = _fields(s, value)
+    if found is None:
+        return None
+    pairs = {name: to_graph(s, field) for name, field in found.items()}
+    made = value.cls(**{name: fake for name, (_, fake) in pairs.items()})
+    return s.graph.call_function(value.cls, (), {name: node for name, (node, _) in pairs.items()}), made

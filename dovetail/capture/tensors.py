@@ -362,11 +362,8 @@ def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
         return value.real, value.real
     if hasattr(value, "all") and not isinstance(value, SequenceValue):
         return to_graph(s, ListValue(value.all(s)))
-    fields = records.fields(s, value)
-    if fields is not None:
-        pairs_of = {name: to_graph(s, v) for name, v in fields.items()}
-        made = value.cls(**{name: fake for name, (_, fake) in pairs_of.items()})
-        return s.graph.call_function(value.cls, (), {name: node for name, (node, _) in pairs_of.items()}), made
+    if (made := records.in_graph(s, value, to_graph)) is not None:
+        return made
     try:
         native = value.native()
     except NotNative:
@@ -526,8 +523,7 @@ def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | No
 
 
 def _item(s: Any, value: TensorValue) -> Value | None:
-    known = literal.number(s, value)
-    if known is not None:
+    if (known := literal.number(s, value)) is not None:
         return known
     if s.options.capture_scalar_outputs and (size := late.item(s, value)) is not None:
         return size  # which may be more than a number: a size
@@ -536,9 +532,8 @@ def _item(s: Any, value: TensorValue) -> Value | None:
 
 
 def _as_index(s: Any, value: TensorValue) -> Value | None:
-    """Tensors of one integer or bool have one."""
-    known = literal.number(s, value)
-    return Const(int(known.value)) if known is not None and known.cls is not float else None
+    known = literal.integer(s, value)
+    return None if known is None else Const(known)
 
 
 def _listed(s: Any, value: TensorValue) -> Value | None:

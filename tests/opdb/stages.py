@@ -36,7 +36,9 @@ DRAWN = {"fallback_random": True}  # so that values can be compared
 UNDEFINED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 
 #: Results that eager leaves as it found the memory where nothing is drawn: attention's random state.
-UNDEFINED_PARTS = {"torch.ops.aten._flash_attention_forward": (2, 3)}
+UNDEFINED_PARTS = dict.fromkeys(
+    ("torch.ops.aten._flash_attention_forward", "torch.ops.aten._efficient_attention_forward"), (2, 3)
+)
 
 
 @dataclass(frozen=True)

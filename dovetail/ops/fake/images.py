@@ -273,9 +273,9 @@ def _pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
 
 def _pixel_unshuffle(x: torch.Tensor, factor: int) -> Any:
     """Of views and a copy on a GPU."""
-    height, width = x.shape[-2:]
-    if x.dim() != 4 or x.device.type != "cuda" or not 1 < factor < width:
+    if x.dim() != 4 or x.device.type != "cuda" or factor < 1:
         return NotImplemented
+    height, width = x.shape[-2:]
     if height % factor or width % factor or empty(x.shape):
         return NotImplemented
     return image((x.shape[0], x.shape[1] * factor * factor, height // factor, width // factor), x, False)

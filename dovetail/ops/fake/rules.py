@@ -199,6 +199,27 @@ def _layer_norm_backward(
     return tuple(fresh(tuple(t.shape), contiguous(t.shape), t) if wanted else None for t, wanted in parts)
 
 
+def _rms_norm_backward(
+    gradient: torch.Tensor, x: torch.Tensor, shape: Any, rstd: Any, weight: Any, mask: Any
+) -> Any:
+    """A kernel of GPUs; the CPU's is made of other operators."""
+    if x.device.type != "cuda":
+        return NotImplemented
+    found = _layer_norm_backward(gradient, x, shape, None, rstd, weight, None, (*mask, False))
+    return found if found is NotImplemented else found[:2]
+
+
+def _attention_backward(
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: Any, *_: Any,
+    shared_storage_dqdkdv: bool = False, **__: Any,
+) -> Any:
+    """The kernels make contiguous gradients, where the meta kernel says that they are laid out as the arguments."""
+    if bias is not None or shared_storage_dqdkdv:
+        return NotImplemented
+    made = (fresh(tuple(t.shape), contiguous(t.shape), t) for t in (query, key, value))
+    return *made, Spec((), (), torch.float32, query.device)
+
+
 def _softmax(operator: Any) -> Callable[..., Any]:
     def rule(*args: Any, **kwargs: Any) -> Any:
         x = args[0]
@@ -275,6 +296,8 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.slice_scatter.default: _scatter(aten.slice_scatter.default),
     aten.native_layer_norm.default: _layer_norm,
     aten.native_layer_norm_backward.default: _layer_norm_backward,
+    aten._fused_rms_norm_backward.default: _rms_norm_backward,
+    aten._efficient_attention_backward.default: _attention_backward,
     aten.binary_cross_entropy.default: shapes.RULES[aten.binary_cross_entropy.default],
     aten.binary_cross_entropy_backward.default: shapes.RULES[aten.binary_cross_entropy_backward.default],
     aten._softmax.default: _softmax(aten._softmax.default),
