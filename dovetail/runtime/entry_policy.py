@@ -71,6 +71,11 @@ def warn_user(message: str) -> None:
     warnings.warn(message, stacklevel=users_line()[2] + 1)
 
 
+#: A checkpoint that computes again has all that it wants: its hook on saved tensors ends the call. Effects of the
+#: program, which come after the graph, are then left out this second time.
+STOP: Any = getattr(torch.utils.checkpoint, "_StopRecomputationError", ())
+
+
 def eagerly(where: str, why: str) -> str:
     """What the program is told of a function that runs as it is."""
     return f"dovetail runs {where} eagerly, since {why}"
@@ -153,7 +158,7 @@ class EagerlyAfter:
     report: Callable[[str, Sequence[Any], BaseException], str] | None = None
 
     def __call__(self, error: Exception, /, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(error, KernelFault):
+        if isinstance(error, (KernelFault, STOP)):
             raise error
         if isinstance(error, OtherSizes):
             result = self.fn(*args, **kwargs)
