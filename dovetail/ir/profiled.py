@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-import torch
+from torch import _C
 from torch._C._profiler import _RecordFunctionFast
 from torch.autograd import profiler
 
@@ -34,9 +34,10 @@ def titled(kind: str, function: str, place: str) -> str:
 def region(title: str) -> AbstractContextManager[Any]:
     """A span of the program's thread, and of the GPU's timeline for what it starts there.
 
-    Operators of PyTorch's begin and end those of the GPU. A mode of the program's that watches operators sees none.
+    Operators of PyTorch's begin and end those of the GPU. A mode of the program's that watches operators, or a tracer,
+    sees none.
     """
-    watched = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    watched = _C._len_torch_dispatch_stack() or _C._len_torch_function_stack() or _C._get_tracing_state() is not None
     return _RecordFunctionFast(title) if watched else profiler.record_function(title)
 
 

@@ -139,6 +139,13 @@ def test_modes_see_nothing_of_it() -> None:
     assert [str(func) for func in mode.seen] == ["aten._softmax.default", "aten.mul.Tensor"]
 
 
+@pytest.mark.filterwarnings("ignore:.*jit.trace:DeprecationWarning")
+def test_tracers_see_nothing_of_it() -> None:
+    with profile(activities=[ProfilerActivity.CPU]), pytest.warns(UserWarning, match="eagerly"):
+        traced = torch.jit.trace(dovetail.compile(softmax), (X,))
+    assert "profiler" not in traced.code
+
+
 def test_the_compile_profiler_and_explain_agree() -> None:
     def fn(x, k):
         x = x.sin() + len(k)

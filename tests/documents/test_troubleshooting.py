@@ -212,6 +212,22 @@ def test_suppress_errors() -> None:
         dovetail.compile(add_one, backend=broken_backend)(torch.ones(3))
 
 
+def test_a_compiler_that_crashed_is_asked_again_later() -> None:
+    asked = []
+
+    def backend(gm, example_inputs):
+        asked.append(gm)
+        if len(asked) == 1:
+            raise RuntimeError("the compiler crashes")
+        return gm.forward
+
+    with dovetail.config.patch(suppress_errors=True), pytest.warns(UserWarning, match="the compiler crashes"):
+        fn = dovetail.compile(add_one, backend=backend)
+        for _ in range(4):
+            torch.testing.assert_close(fn(torch.ones(3)), torch.full((3,), 2.0))
+    assert len(asked) == 2
+
+
 # ---------------------------------------------------------------- Data-dependent operations
 
 
@@ -373,6 +389,17 @@ def test_the_recompile_limit() -> None:
     (warning,) = [str(w.message) for w in caught]
     assert "recompile_limit (8)" in warning and "add_one" in warning and f"{__file__}:" in warning
     assert "size mismatch at index 0. expected 8, actual 9" in warning
+
+
+@pytest.mark.parametrize("limit, compilations", [(2, 2), (8, 8), (16, 9)])
+def test_another_recompile_limit(limit: int, compilations: int) -> None:
+    graphs = Graphs()
+    fn = dovetail.compile(add_one, dynamic=False, backend=graphs)
+    with dovetail.config.patch(recompile_limit=limit), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i in range(1, 10):
+            torch.testing.assert_close(fn(torch.ones(i)), torch.ones(i) + 1)
+    assert len(graphs.seen) == compilations
 
 
 def test_constants_that_change(capsys) -> None:
