@@ -41,7 +41,7 @@ def fail_when_run(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def fail_backwards(original: Callable[..., Any]) -> Callable[..., Any]:
     """A backward program, which takes a list, fails when it runs."""
-    return lambda text, kernels, eager: fail if eager is None else original(text, kernels, eager)
+    return lambda text, kernels, eager, title: fail if eager is None else original(text, kernels, eager, title)
 
 
 #: Where it fails: whose attribute, and what takes its place. The last word of the stage is named in the warning.
