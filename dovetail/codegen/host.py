@@ -248,7 +248,7 @@ class Host:
         arguments = [a for single in each for a in self.given(single)]
         many = f": {len(groups)} at once" if isinstance(item, Batch) else ""
         call = f"{kernel.symbol}({', '.join(arguments)})  # {item.name}{many}"
-        self.titles[len(self.body)] = self.title(item, kernel)
+        self.titles[len(self.body)] = self.title(item) + many
         if not kernel.messages:
             self.body.append(call)
             return
@@ -256,14 +256,14 @@ class Host:
         self.body.append(f"failed = {call}")
         self.body.append(f"if {self.fails}: raise CheckFailed({messages}[failed - 1])")
 
-    def title(self, item: Group | Batch, kernel: Kernel) -> str:
-        """The kernel, and the user's line whose result it stores."""
+    def title(self, item: Group | Batch) -> str:
+        """PyTorch's operators that it computes, and the user's line whose result it stores."""
         stacks: Iterator[Any] = (self.program.lines.get(name) for name in writes(item))
         stack = next(filter(None, stacks), None)
         if stack is None:
-            return kernel.symbol
+            return item.name
         place = next((p for p in reversed(stack) if not p.filename.startswith(NOT_USERS)), stack[-1])
-        return titled(kernel.symbol, place.function, f"{place.filename}:{place.line}")
+        return titled(item.name, place.function, f"{place.filename}:{place.line}")
 
     def stores(self, item: Group | Batch | LibraryCall) -> None:
         if any(b.kind == "input" for b in writes(item).values()):

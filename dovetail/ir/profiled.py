@@ -3,7 +3,7 @@
     dovetail: train.py:12 step                         a call of what was compiled, or of what follows a graph break
       dovetail compile: capture                        a stage of its compilation
       dovetail graph 0 forward: train.py:12 step       its graph
-        k_mul_exp_sum_6bfaf557fde1b3d9 train.py:14 step    a kernel: what it computes, and for which line
+        k0_gelu_native_layer_norm train.py:14 step       a kernel: the operators in it, and the line of its result
 
 `profiler._is_profiler_enabled` is asked wherever one of these begins: an attribute of a module, which takes a few
 nanoseconds. Nothing else is done for a profile while there is none.
