@@ -146,8 +146,13 @@ def _backend(backend: Any) -> Any:
 # ---------------------------------------------------------------- seeing what happened
 
 
-def explain(fn: Any, *, backend: Any = None, dynamic: bool | None = None) -> Callable[..., ExplainOutput]:
-    """`explain(fn)(*args)` compiles and runs `fn` anew and says what was captured, what was not and why."""
+def explain(fn: Any, *given: Any, backend: Any = None, dynamic: bool | None = None) -> Callable[..., ExplainOutput]:
+    """`explain(fn)(*args)` compiles and runs `fn` anew and says what was captured, what was not and why.
+
+    Raises InvalidArgument for `explain(fn, *args)`, as PyTorch's older documents have it.
+    """
+    if given:
+        raise InvalidArgument(f"explain takes the function alone, not {len(given)} more: explain(fn)(*args)")
     original = fn._orig_mod if isinstance(fn, CompiledModule) else original_of(fn)
 
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:

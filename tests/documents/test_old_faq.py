@@ -128,6 +128,11 @@ def test_settings_of_other_names_say_what_does_their_work(former: str, now: str)
         setattr(dovetail.config, former, True)
 
 
+def test_explain_with_arguments_says_how_it_is_called_now() -> None:
+    with pytest.raises(dovetail.InvalidArgument, match=r"explain\(fn\)\(\*args\)"):
+        dovetail.explain(lambda x: x + 1, torch.ones(3))
+
+
 def test_verbose_keeps_the_compilers_frames() -> None:
     def broken_backend(gm, example_inputs):
         raise RuntimeError("the compiler crashes")
