@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dovetail.codegen.cpu import Target, generate
-from dovetail.ir.loops import Op
+from dovetail.ir.loops import Const, Op
 from tests.codegen.harness import check_pointwise, op, pointwise
 
 PLAIN = (Target(16, False, True, False), Target(32, False, True, False), Target(64, True, True, False))
@@ -35,6 +35,14 @@ def test_zeros_keep_their_sign(target):
     x = torch.tensor([0.0, -0.0, 1e-30, -1e-30] * 9)
     check_pointwise(lambda a: Op("bitcast", (Op("cast", (a,), torch.float16),), torch.int16),
                     x.half().view(torch.int16), x, target=target)
+
+
+def test_a_number_negated_between_roundings():
+    """For which LLVM calls a function by a name of its own."""
+    x = torch.cat([torch.randn(40, dtype=torch.float64), torch.tensor([1 + 2**-11 + 2**-30, 65519.999, float("nan")])])
+    narrow = lambda a: Op("cast", (Op("cast", (op("neg", a),), torch.float32),), torch.float16)
+    again = lambda a: op("add", narrow(a), Const(1.0, torch.float16))
+    check_pointwise(again, (-x).half() + 1, x)
 
 
 @pytest.mark.parametrize("target", PLAIN)

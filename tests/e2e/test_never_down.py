@@ -62,6 +62,8 @@ STAGES: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "backward": (pipeline.program_runtime, "load", fail_backwards),
     "guards": (request.guards, "build", lambda _: fail),
 }
+if dovetail.config.check_kernels:  # whose host programs are made elsewhere
+    del STAGES["host: codegen"]
 #: The stages that a kind of call does not have.
 INFERENCE_LACKS = ("normalize_joint: normalize", "autograd", "backward")
 TRAINING_LACKS = ("normalize",)

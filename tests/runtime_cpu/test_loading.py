@@ -23,6 +23,14 @@ from dovetail.runtime.cpu.store import Store, default_folder
 from tests.codegen.harness import op, pointwise
 
 
+def test_machine_code_that_calls_what_nobody_has(tmp_path):
+    """Calling it would end the process."""
+    text = "declare float @nobody_has_this(float)\ndefine float @f(float %x) {\n" \
+        "  %y = call float @nobody_has_this(float %x)\n  ret float %y\n}"
+    with pytest.raises(InternalError, match="nobody_has_this"):
+        Loader().link({"f": text}, Store(tmp_path))
+
+
 def _kernel(n: int = 10, extra: float = 1.0) -> Kernel:
     x = torch.empty(n)
     return generate(pointwise(lambda a: op("add", a, Const(extra, torch.float32)), {"x": x}, torch.empty(n)))

@@ -16,6 +16,16 @@ _ALIGN = 0x3F000000  # 0.5, whose last place is that of a subnormal float16
 _REBIAS = 0xC8000FFF - (1 << 32)  # (15 - 127) << 23, and half a last place less one
 
 
+#: What LLVM calls where it sees a number negated between two roundings. Eager rounds twice, so does this.
+FROM_DOUBLE = """\
+define weak_odr half @__truncdfhf2(double %x) nounwind {
+  %narrow = fptrunc double %x to float
+  %half = fptrunc float %narrow to half
+  ret half %half
+}
+"""
+
+
 def widen(w: Lanes, a: Val) -> Val:
     """float16 to float32, exactly."""
     bits = w.convert("zext", w.convert("bitcast", a, "i16"), "i32")

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import torch
 
-from dovetail.codegen.cpu import axis, context, cost, ranges, tasks, vecmath
+from dovetail.codegen.cpu import axis, context, cost, halves, ranges, tasks, vecmath
 from dovetail.codegen.cpu.bounds import Bounds
 from dovetail.codegen.cpu.builder import Builder, Val
 from dovetail.codegen.cpu.entry import Entry
@@ -98,7 +98,8 @@ class _Kernel:
         return found
 
     def assemble(self, functions: list[str]) -> str:
-        return "\n".join([*sorted(self.declares.values()), self.library.text(), *functions, _ATTRIBUTES, ""])
+        rounds = [halves.FROM_DOUBLE] if all(any(t in f for f in functions) for t in ("half", "double")) else []
+        return "\n".join([*sorted(self.declares.values()), self.library.text(), *rounds, *functions, _ATTRIBUTES, ""])
 
     def make(self, on_fail: Callable[[int], list[str]]) -> LoopEmitter:
         """An emitter for a new function of this kernel."""
