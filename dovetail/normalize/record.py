@@ -24,6 +24,7 @@ from dovetail.normalize.scatter import scatter
 from dovetail.ops.calls import OPAQUE
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
 from dovetail.ops.fake.infer import keeps_size, resized
+from dovetail.ops.fake.late import keep_sizes
 from dovetail.ops.fake.layout import dense_order, is_one, share_places
 from dovetail.ops.fake.number import SYMBOLIC, NumberNode, place_of, symbolic
 from dovetail.ops.fake.relations import all_same, dim_or_node, same, surely_less
@@ -203,7 +204,7 @@ class Recorder(FakeMode):
         if not exact and func in _BY_SIZES:
             return self.reshape(node_args[0], list(node_args[1]))
         if not exact:
-            return self.emit(func, *node_args, **node_kwargs)
+            return keep_sizes(self.emit(func, *node_args, **node_kwargs), result)
         return self.create(func, node_args, node_kwargs, result)
 
     def create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:

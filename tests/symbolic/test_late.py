@@ -447,3 +447,29 @@ def test_what_is_left_for_one_element() -> None:
     fn = lambda x: x.unflatten(0, (x[x > 0].shape[0], -1)) + 1
     compiled = dovetail.compile(fn)
     same(compiled(torch.ones(1)), fn(torch.ones(1)))
+
+
+FINDERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a mask": lambda x: x[x > 2], "masked_select": lambda x: x.masked_select(x > 1), "nonzero": torch.nonzero,
+    "unique": lambda x: torch.unique(x, return_counts=True), "bincount": lambda x: torch.bincount(x.view(-1)),
+    "repeats": lambda x: torch.repeat_interleave(x.view(-1)), "a number": lambda x: torch.arange(x[0, 0, 0].item()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("find", FINDERS.values(), ids=FINDERS)
+def test_found_in_what_was_written_in_an_odd_layout(find: Callable[[torch.Tensor], Any]) -> None:
+    """The graph's own value is laid out otherwise, and what is found in it is the same size."""
+
+    def fn(x: torch.Tensor) -> Any:
+        x.mul_(2)
+        y = x[:, :2].add_(1)
+        found, part = find(x), find(y)
+        return found, part, [t.shape for t in (found if isinstance(found, tuple) else (found,))]
+
+    compiled = dovetail.compile(fn, dynamic=True)
+    for seed in range(2):
+        torch.manual_seed(seed)
+        mine, theirs = (torch.empty_strided((1, 3, 8), (8, 8, 1), dtype=torch.int64) for _ in range(2))
+        theirs.copy_(mine.random_(5))
+        same(compiled(mine), fn(theirs))
+        same(mine, theirs)

@@ -13,13 +13,14 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ops.fake.layout import broadcast, contiguous
 from dovetail.ops.fake.relations import all_same
 from dovetail.ops.fake.shapes import axis
 from dovetail.ops.fake.sizes import LEAST, Sizes
 from dovetail.ops.fake.spec import Spec
-from dovetail.ops.fake.symint import symint
+from dovetail.ops.fake.symint import dim_of, symint
 
 aten = torch.ops.aten
 _MASKS = (torch.bool, torch.uint8)
@@ -54,6 +55,29 @@ def is_late(func: Any, args: Sequence[Any], kwargs: Any = None) -> bool:
     if func is aten.repeat_interleave.Tensor:
         return (kwargs or {}).get("output_size") is None
     return func in RULES
+
+
+def keep_sizes(node: torch.fx.Node, found: Any) -> torch.fx.Node:
+    """Of a node that was inferred in other layouts than its result: what it finds out is what the result found out.
+
+    Operators that write have no result to compare with, and find out nothing.
+    """
+    if found is not None:
+        node.meta["val"] = _with_sizes(node.meta["val"], found)
+    return node
+
+
+def _with_sizes(val: Any, found: Any) -> Any:
+    if isinstance(val, (tuple, list)):
+        return type(val)(map(_with_sizes, val, found))
+    if not isinstance(val, torch.Tensor):
+        return found
+    pairs = [(dim_of(mine), dim_of(size)) for mine, size in zip(val.shape, found.shape, strict=True)]
+    again = {symbol: size for mine, size in pairs for symbol in dims.symbols(mine) if dims.of_symbol(symbol) is mine}
+    if all(dims.of_symbol(symbol) is size for symbol, size in again.items()):
+        return val
+    strides = tuple(symint(_active[0], dims.substitute(dim_of(stride), again)) for stride in val.stride())
+    return type(val)(tuple(found.shape), strides, val.dtype, val.device)
 
 
 # ---------------------------------------------------------------- masks
