@@ -198,9 +198,10 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "y = x.to_sparse() @ w",
         ),
         "nested-tensor": Code(
-            "uses a nested tensor",
-            "A nested tensor has no sizes as a whole, and the compiler describes tensors by theirs.",
-            "Keep this code in a function marked with dovetail.disable.",
+            "does something with a nested tensor that a graph cannot hold",
+            "A nested tensor of the layout torch.jagged is made of two plain tensors, and compiled. Its "
+            "ragged size is no number. One of the old layout has no sizes as a whole.",
+            "Pass layout=torch.jagged to torch.nested.nested_tensor; leave ragged sizes to the code outside.",
             "y = torch.nested.nested_tensor([a, b]) * 2",
         ),
         "quantized-tensor": Code(

@@ -27,6 +27,11 @@ def number(s: Any, tensor: TensorValue) -> Const | None:
         return Const(torch.tensor(node.args[0], dtype=fake.dtype, device="cpu").item())
 
 
+def index(s: Any, tensor: TensorValue) -> Const | None:
+    known = integer(s, tensor)
+    return None if known is None else Const(known)
+
+
 def integer(s: Any, tensor: TensorValue) -> int | None:
     """What `operator.index(tensor)` gives: tensors of an integer or bool have one."""
     known = number(s, tensor)

@@ -60,6 +60,8 @@ def implementation(s: Any, value: Value) -> Any:
     """The class's `__torch_function__` as it stands in the class, None if there is none or it is switched off."""
     if isinstance(value, TensorValue) and value.cls in PLAIN or not isinstance(value, ObjectValue):
         return None
+    if isinstance(value, TensorValue) and value.fake.layout is torch.jagged:
+        return None  # PyTorch's own, which runs as part of the function
     if isinstance(value, FunctionValue):
         return None
     found = s.static(value.cls, "__torch_function__")

@@ -96,6 +96,8 @@ class SizeValue(ScalarValue):
 
 def size_value(s: Any, dim: Any) -> Value:
     """The value for a Dim, or for what PyTorch gives as a size."""
+    if isinstance(dim, torch.SymInt) and dim.node.is_nested_int():
+        s.unsupported("nested-tensor", "the code reads the size of a ragged dimension, which is no number")
     dim = dim_of(dim) if isinstance(dim, torch.SymInt) else s.table.sizes.resolve(dim)
     if isinstance(dim, int):
         return Const(dim)
@@ -308,6 +310,8 @@ def _dims_of(fake: Any) -> list[Dim]:
 def _sizes_in(fake: Any) -> list[Any]:
     """The sizes and strides of tensors, and integers with symbols, in what an operation takes or gives."""
     if isinstance(fake, torch.Tensor):
+        if fake.layout is torch.jagged:
+            return []  # an entry holds for one size of each tensor that it is made of
         return [*fake.shape, *(fake.stride() if fake.layout is torch.strided else ())]
     if isinstance(fake, (tuple, list)):
         return [n for item in fake for n in _sizes_in(item)]
@@ -322,7 +326,7 @@ def _sizes_in(fake: Any) -> list[Any]:
 def varying_parts(value: Any, depth: int = 3) -> list[str]:
     """The paths, from a value that a graph break hands on, to sizes in it that vary."""
     if isinstance(value, TensorValue):
-        return [f".shape[{k}]" for k, n in enumerate(value.fake.shape) if not isinstance(dim_of(n), int)]
+        return [f".shape[{k}]" for k, n in enumerate(value.fake.shape) if is_size(n) and not isinstance(dim_of(n), int)]
     if is_open_size(value):
         return [""]
     if not depth or not isinstance(value, (CellValue, SequenceValue, DictValue)):

@@ -217,6 +217,7 @@ def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: di
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError) as error:
         error = sizes.retry_as_constants(s, function, args, kwargs, error)
         name = getattr(function, "__name__", str(function))
+        wrappers.refuse_ragged(s, name, error, (args, kwargs))
         if isinstance(error, NoShapeRule) or isinstance(error, NotImplementedError) and isinstance(function, OPERATORS):
             return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
         if READS in str(error):
@@ -531,11 +532,6 @@ def _item(s: Any, value: TensorValue) -> Value | None:
     return made or late.item(s, value)
 
 
-def _as_index(s: Any, value: TensorValue) -> Value | None:
-    known = literal.integer(s, value)
-    return None if known is None else Const(known)
-
-
 def _listed(s: Any, value: TensorValue) -> Value | None:
     return late.listed(s, value, lambda v, k: s.get_item(v, Const(k))) or graphnumbers.listed(s, value)
 
@@ -583,7 +579,7 @@ METHODS: dict[str, Callable[..., Value]] = {
     "is_inference": _is_inference,
     **{name: _data_dependent(name) for name in DATA_METHODS},
     "item": _data_dependent("item", _item),
-    "__index__": _data_dependent("__index__", _as_index),
+    "__index__": _data_dependent("__index__", literal.index),
     "tolist": _data_dependent("tolist", _listed),
     "__len__": _len,
     "new": _new,

@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from dovetail.capture import grads
 from dovetail.capture.definitions import rely_on_function
@@ -67,6 +68,12 @@ def attribute(s: Any, value: TensorValue, name: str) -> Value | None:
     if not isinstance(own.get(name), _CONSTANTS):
         s.unsupported("tensor-attribute", f"the code reads {name!r} of a {value.cls.__name__} that the graph computes")
     return s.from_native(own[name])  # type: ignore[no-any-return]
+
+
+def refuse_ragged(s: Any, name: str, error: Exception, given: Any) -> None:
+    """What PyTorch's code for ragged tensors raises may be about tensors without elements."""
+    if any(isinstance(t, torch.Tensor) and t.layout is torch.jagged for t in pytree.tree_leaves(given)):
+        s.unsupported("nested-tensor", f"{name} of a nested tensor cannot be part of a graph here: {error}")
 
 
 def refuse_inside(s: Any, value: TensorValue) -> None:

@@ -160,7 +160,9 @@ def _wrapped(real: torch.Tensor, leaf: bool) -> Any:
 
 
 def refuse_unusual(real: torch.Tensor) -> None:
-    """Raise Unsupported for a tensor that sizes, strides and a type do not describe."""
+    """Raise Unsupported for a tensor that sizes, strides and a type, or what it is made of, do not describe."""
+    if real.layout is torch.jagged:
+        return
     if real.is_nested or real.is_quantized:
         kind = "nested" if real.is_nested else "quantized"
         raise Unsupported(

@@ -1,5 +1,6 @@
 """Tensors that are made of others: subclasses with `__tensor_flatten__`, `__tensor_unflatten__` and a dispatch of their
-own (https://pytorch.org/docs/stable/notes/extending.html, "traceable wrapper subclasses").
+own (https://pytorch.org/docs/stable/notes/extending.html, "traceable wrapper subclasses"). PyTorch's nested tensors of
+the layout torch.jagged are such.
 
 The fake of such a tensor is one of its class, made of the fakes of what it is made of. An operator on it runs the
 user's `__torch_dispatch__`, which calls operators on the inner fakes: so its results look as they will look.
@@ -72,8 +73,16 @@ def assembled(cls: Any, parts: dict[str, Any], context: Any, like: Any) -> Any:
 
 def metadata(tensor: Any) -> tuple[Any, ...]:
     lazy = tensor.is_conj(), tensor.is_neg()
-    sizes = tuple(tensor.size()), tensor.stride(), tensor.storage_offset()
+    sizes = _nameless(tensor.size()), _nameless(tensor.stride()), tensor.storage_offset()
     return *sizes, tensor.dtype, tensor.device, tensor.layout, *lazy
+
+
+def _nameless(sizes: Any) -> tuple[Any, ...]:
+    """Ragged sizes (of the layout torch.jagged) have a number for each tensor of offsets: only that they are ragged."""
+    return tuple(
+        ("ragged", n.node.nested_int_coeff()) if isinstance(n, torch.SymInt) and n.node.is_nested_int() else n
+        for n in sizes
+    )
 
 
 @dataclass(frozen=True)
