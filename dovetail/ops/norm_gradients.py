@@ -86,13 +86,17 @@ def _of_input(
     emit: Emitter, out: Spec, input: Value, axes: Sequence[int], wide: torch.dtype, gradient: At, normal: At,
     rstd: Value, centred: bool,
 ) -> Value:
-    """The input's gradient from that of the normalized values."""
+    """The input's gradient from that of the normalized values.
+
+    The average comes last: taken from a product, which rounds only together with what is taken from it, it would leave
+    a rounding times rstd where a single value is normalized and nothing should be left.
+    """
     average = _mean(emit, input, axes, wide, gradient) if centred else None
     product = _mean(emit, input, axes, wide, lambda i: build.mul(gradient(i), normal(i)))
 
     def at(i: Indices) -> Expr:
-        left = gradient(i) if average is None else build.sub(gradient(i), average.broadcast(i))
-        left = build.sub(left, build.mul(normal(i), product.broadcast(i)))
+        left = build.sub(gradient(i), build.mul(normal(i), product.broadcast(i)))
+        left = left if average is None else build.sub(left, average.broadcast(i))
         return build.mul(left, build.cast(rstd.broadcast(i), wide))
 
     return emit.pointwise(out, at)
