@@ -20,7 +20,7 @@ def test_every_stage_has_one_text():
 
 
 def test_a_random_history():
-    assert walk(0, 30) == []
+    assert walk(0, 20) == []
 
 
 def test_training_after_inference():
