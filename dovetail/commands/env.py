@@ -14,7 +14,7 @@ import torch
 from dovetail.config import SETTINGS, config
 from dovetail.environment import PREFIX
 
-PACKAGES = ("dovetail", "torch", "triton", "llvmlite", "bytecode", "numpy", "transformers")
+PACKAGES = ("dovetail", "triton", "llvmlite", "bytecode", "numpy", "transformers")
 
 
 @click.command
@@ -26,6 +26,7 @@ def command() -> None:
 
 def rows() -> Iterator[tuple[str, str]]:
     yield "python", f"{platform.python_version()} {sys.executable}"
+    yield "torch", torch.__version__  # which says for which devices it was built
     for package in PACKAGES:
         yield package, _version(package)
     yield "system", f"{platform.system()} {platform.release()} {platform.machine()}"

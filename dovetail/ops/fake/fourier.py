@@ -57,13 +57,19 @@ def _complex_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int,
 
 def _real_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
     """The last dimension is transformed first of all and stays last."""
-    if not _known(x, _COMPLEX) or not dim:
+    if not (_known(x, _COMPLEX) or _alone(x, dim)) or not dim:
         return NotImplemented
     *others, last = _positive(dim, x.dim())
     sizes = list(x.shape)
     sizes[last] = sizes[last] // 2 + 1 if onesided else sizes[last]
     strides = _planned(sizes, x.stride(), [*_by_stride(others, x.stride()), last])
     return Spec(tuple(sizes), strides, _COMPLEX[x.dtype], x.device)
+
+
+def _alone(x: torch.Tensor, dim: Sequence[int]) -> bool:
+    """Does cuFFT transform real numbers along one dimension, which begin where complex ones may?"""
+    known = x.device.type == "cuda" and x.dtype in _COMPLEX and _plain(x)
+    return known and len(dim) == 1 and x.storage_offset() % 2 == 0
 
 
 def _complex_to_real(x: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
