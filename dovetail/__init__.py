@@ -2,6 +2,7 @@
 
 from dovetail.api import (
     CompileProfiler,
+    ExportedProgram,
     allow_in_graph,
     assume_constant_result,
     compile,
@@ -13,6 +14,7 @@ from dovetail.api import (
     disallow_in_graph,
     error_on_graph_break,
     explain,
+    export,
     get_default_backend,
     graph_break,
     is_compiling,
@@ -44,6 +46,7 @@ __all__ = [
     "BackendError",
     "CompileProfiler",
     "DovetailError",
+    "ExportedProgram",
     "GraphBreakError",
     "InternalError",
     "InvalidArgument",
@@ -59,6 +62,7 @@ __all__ = [
     "disallow_in_graph",
     "error_on_graph_break",
     "explain",
+    "export",
     "get_default_backend",
     "graph_break",
     "is_compiling",

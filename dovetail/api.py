@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
@@ -39,6 +40,7 @@ from dovetail.diagnostics.explain import ExplainOutput, explain_records
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import compile_times
 from dovetail.errors import InvalidArgument, Unsupported
+from dovetail.exporting.program import ExportedProgram
 from dovetail.interop.backends import (
     BACKENDS,
     get_default_backend,
@@ -168,6 +170,27 @@ def explain(fn: Any, *given: Any, backend: Any = None, dynamic: bool | None = No
     return explained
 
 
+def export(
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> ExportedProgram:  # fmt: skip
+    """The model as one graph that runs, and can be saved, without its code: a `dovetail.ExportedProgram`.
+
+    model: a function, method or `nn.Module`. It is traced for these arguments, and not run.
+    args, kwargs: arguments of one call; tensors, numbers, texts, None and containers that `torch.utils._pytree` knows.
+    dynamic_shapes: which sizes may be others in later calls, as `torch.export` takes it: `{"x": {0: "batch"}}`, with
+        names, `torch.export.Dim`s, or None and ints for constants. Without it, those marked with `mark_dynamic`.
+
+    Everything else that the model relies on (attributes, globals, numbers among the arguments) is a constant of the
+    graph. Raises GraphBreakError where the code cannot be one graph or does something that no graph does,
+    InvalidArgument for arguments that make no sense and for declared sizes that the code relates in other ways,
+    SpecializedDimension for one that it makes a constant of.
+    """
+    # Capture and what it needs are loaded where something is compiled, or exported.
+    exporting = importlib.import_module("dovetail.exporting.export")
+    return exporting.export(model, args, kwargs, dynamic_shapes)
+
+
 def set_logs(levels: Mapping[str, Any] | None = None, **named: Any) -> None:
     logs.set_logs(levels, **named)
 
@@ -178,6 +201,7 @@ logs.set_from(os.environ.get("DOVETAIL_LOGS", ""))
 
 __all__ = [
     "CompileProfiler",
+    "ExportedProgram",
     "allow_in_graph",
     "assume_constant_result",
     "compile",
@@ -189,6 +213,7 @@ __all__ = [
     "disallow_in_graph",
     "error_on_graph_break",
     "explain",
+    "export",
     "get_default_backend",
     "graph_break",
     "is_compiling",

@@ -705,6 +705,16 @@ SECTIONS: dict[str, dict[str, Code]] = {
             "def scaled(x, table):  # called with another table each time\n    return x * len(table)",
         ),
     },
+    "Export": {
+        "not-exportable": Code(
+            "does something that an exported program cannot, which is a graph and nothing else",
+            "An exported program runs without the code that it was made of. What the program stores outside of its "
+            "buffers, hooks, random numbers of Python's, and results that torch.utils._pytree cannot take apart need "
+            "that code.",
+            "Keep state in buffers or return it; return tensors, numbers, texts, None and containers of them.",
+            "def forward(self, x):\n    self.calls += 1\n    return x * self.calls",
+        ),
+    },
     "Checks of compiled code": {
         "kernel-fault": Code(
             "is compiled to something that reads or writes where it must not",

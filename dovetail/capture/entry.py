@@ -46,7 +46,7 @@ from dovetail.capture.watching import Watch
 from dovetail.capture.wrap import function_parts
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir import marks
-from dovetail.ir.captured import Break, Captured, GraphInput
+from dovetail.ir.captured import Break, Captured, Change, GraphInput
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.late import LateGraphModule
 from dovetail.ir.literals import in_words
@@ -381,7 +381,10 @@ def _returning(s: Session, result: Value) -> Ending:
     text = rebuilder.expr(result)
     replay = effects(rebuilder)
     replay += rebuilder.after_effects(replay)
-    return Ending(rebuilder, [*replay, *leave_changed(s, rebuilder), f"return {text}"], {})
+    left = leave_changed(s, rebuilder)
+    if left or s.variables_set:
+        rebuilder.changes.append(Change("state", "modes or context variables that are left changed"))
+    return Ending(rebuilder, [*replay, *left, f"return {text}"], {})
 
 
 def _finish(s: Session, ending: Ending, function: Any) -> Captured:
@@ -410,6 +413,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     guarded = repeated is not Repeatable.NEVER
     gone, free, restored = freed.lines(s, loading.text, [*rebuilder.lines, *ending.lines], guarded)
     draws, put_back = drawn.lines(s, guarded)
+    rebuilder.changes += [Change("state", "random numbers that Python or NumPy draws")] if draws else []
     s.names.update(drawn.names(s))
     if guarded:
         first = guarded_call(first, s.header, put_back, Repeatable.ALWAYS, s.blocks)
@@ -436,7 +440,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     return Captured(
         module, inputs, guards, residual, names, bound, (), metrics, ending.continuations, tuple(gone),
         sizes=s.table.sizes, repeatable=s.table.repeatable, symbols=s.table.origins, seen=s.table.seen,
-        constants=s.table.varying.constant, passing=passes(s),
+        constants=s.table.varying.constant, passing=passes(s), changes=tuple(rebuilder.changes),
     )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ from dovetail.capture.values.scalar import Answer, Claim, GraphNumber, TensorNum
 from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.errors import Unsupported
-from dovetail.ir.captured import Continuation
+from dovetail.ir.captured import Change, Continuation
 from dovetail.ir.literals import has_literal, literal
 from dovetail.ir.source import Attr, Computed, Source
 from dovetail.ops.fake.wrapped import is_wrapper
@@ -71,6 +71,7 @@ class Rebuilder:
         self.lines: list[str] = []
         self.late: list[str] = []  # after the effects: what walks a container that they change
         self.outputs: list[torch.fx.Node] = []
+        self.changes: list[Change] = []
         self.names: dict[str, Any] = {
             "_new": object.__new__, "_set": object.__setattr__, "_del": object.__delattr__,
             "_Function": FunctionType, "_Cell": CellType, "_Method": MethodType, "_nan": math.nan, "_inf": math.inf,

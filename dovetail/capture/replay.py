@@ -11,29 +11,51 @@ from dovetail.capture import hooks
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.hashing import UserKey
 from dovetail.capture.rebuild import Rebuilder
-from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue
 from dovetail.capture.values.descriptors import ClassStore
 from dovetail.capture.values.objects import Lazy, ObjectValue, real_dict
 from dovetail.capture.values.span import Span
+from dovetail.ir.captured import Change
+from dovetail.ir.literals import has_literal
 
 
 def effects(rebuilder: Rebuilder) -> list[str]:
     """Lines that replay every change to objects from outside, in the order of first change."""
     recorded, replay = rebuilder.s.effects, hooks.lines(rebuilder.s, rebuilder)
+    rebuilder.changes += [Change("state", "hooks on tensors")] if replay else []
     for value in recorded.touched.values():
         for kind, writer in WRITERS.items():
-            if isinstance(value, kind):
-                replay += writer(rebuilder, value)
+            lines = writer(rebuilder, value) if isinstance(value, kind) else []
+            rebuilder.changes += _changes_of(value) if lines else []
+            replay += lines
     for (_, name), (scope, value) in recorded.globals.items():
         source = scope.source(rebuilder.s, name)
         source = source if source is not None else rebuilder.s.bind(scope.table, "globals").item(name)
         replay.append(f"del {source.expr()}" if value is MISSING else f"{source.expr()} = {rebuilder.expr(value)}")
+        rebuilder.changes.append(Change("object", f"the global variable {name}"))
     for function, args, kwargs in recorded.calls:
+        rebuilder.changes.append(Change("call", function.describe()))
         values = [rebuilder.expr(a) for a in args] + [f"{k}={rebuilder.expr(v)}" for k, v in kwargs.items()]
         replay.append(f"{rebuilder.expr(function)}({', '.join(values)})")
     return replay
+
+
+def _changes_of(value: Any) -> list[Change]:
+    name = value.source.name() if value.source is not None else value.describe()
+    if written := getattr(value, "written", ()):
+        changed = [attribute for attribute in written if not _as_before(value, attribute)]
+        return [Change("object", f"{name}.{attribute}") for attribute in changed]
+    return [Change("buffers" if getattr(value.source, "field", "") == "_buffers" else "object", name)]
+
+
+def _as_before(value: ObjectValue, attribute: str) -> bool:
+    """Has it the constant again that it had when the program began?"""
+    new, old = value.attrs[attribute], real_dict(value.real).get(attribute, MISSING)
+    if not isinstance(new, Const):
+        return False
+    return new.value is old or type(new.value) is type(old) and has_literal(old) and bool(new.value == old)
 
 
 def write_attributes(rebuilder: Rebuilder, value: ObjectValue) -> list[str]:

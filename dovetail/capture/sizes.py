@@ -29,7 +29,7 @@ from dovetail.ir.sizesource import NAMES, size_of, source_of, too_long
 from dovetail.ir.source import Attr, Computed, Item, Source
 from dovetail.ir.varying import Varying, marks_of
 from dovetail.ops.fake.layout import contiguous
-from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
+from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, MARKED, UNEQUAL, Sizes
 from dovetail.ops.fake.symint import dim_of, is_size, symint
 from dovetail.ops.fake.tensor import FakeTensor
 
@@ -161,7 +161,10 @@ def _input_size(s: Any, real: torch.Tensor, source: Source, k: int) -> Dim:
         wanted = k in marks.perhaps or everything or table.varying.changed(name)
         if not wanted or k in marks.static or name in table.varying.constant:
             return size
-    return _symbol(s, place, size, marks.dynamic.get(k, (None, None)), marked)
+    made = _symbol(s, place, size, marks.dynamic.get(k, (None, None)), marked)
+    if k in marks.names:
+        table.sizes.declare(made, *marks.names[k])
+    return made
 
 
 def _symbol(s: Any, place: Item, size: int, bounds: Bounds = (None, None), marked: bool = False) -> Dim:
@@ -186,7 +189,7 @@ def new_symbol(
     s.names.update(NAMES)
     dim = table.sizes.symbol(f"s{len(table.symbols)}", value)
     table.symbols[dims.as_symbol(dim)] = Known(dim, source, names, value, bounds, marked)
-    where, table.sizes.where = table.sizes.where, lambda: "mark_dynamic"
+    where, table.sizes.where = table.sizes.where, lambda: MARKED
     if bounds[0] is not None:
         table.sizes.holds(AT_LEAST, dim - bounds[0])
     if bounds[1] is not None:

@@ -1,8 +1,9 @@
 """Guards: when may a compiled entry be used again."""
 
-from dovetail.guards.build import Entry, build, for_one_call, inputs_shown, real_inputs
+from dovetail.guards.build import Entry, build, for_one_call, inputs_shown, load, real_inputs, run_residual
 from dovetail.guards.explain import Failure
-from dovetail.guards.sizes import refuse_specialized
+from dovetail.guards.sizes import line_text, refuse_specialized
+from dovetail.guards.sizes import needed as sizes_needed
 from dovetail.guards.sizes import report as sizes_report
 from dovetail.guards.state import Snapshot, outside_reason, snapshot
 
@@ -13,9 +14,13 @@ __all__ = [
            "build",
            "for_one_call",
            "inputs_shown",
+           "line_text",
+           "load",
            "outside_reason",
            "real_inputs",
            "refuse_specialized",
+           "run_residual",
+           "sizes_needed",
            "sizes_report",
            "snapshot",
 ]  # fmt: skip

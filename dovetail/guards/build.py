@@ -117,9 +117,24 @@ def inputs_shown(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Map
 
 def real_inputs(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     """The values of the graph's inputs in this call, in order, loaded the way the residual program loads them."""
-    values = ", ".join(given.source.expr() for given in captured.inputs)
+    return load(captured, fn, [given.source for given in captured.inputs], args, kwargs)
+
+
+def load(
+    captured: Captured, fn: Any, sources: Sequence[Source], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[Any]:
+    """What the sources lead to in this call."""
+    values = ", ".join(source.expr() for source in sources)
     namespace = _namespace(captured, fn, None)
     return take_apart(captured.residual).function([f"return [{values}]"], "inputs", namespace)[0](*args, **kwargs)
+
+
+def run_residual(
+    captured: Captured, fn: Any, graph: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """What the residual program returns for these arguments, with `graph` as its graph. It does what it changes."""
+    residual = take_apart(captured.residual)
+    return residual.function([*residual.body], "residual", _namespace(captured, fn, graph))[0](*args, **kwargs)
 
 
 def _shown(fake: Any, value: Any) -> Any:

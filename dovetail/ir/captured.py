@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, Literal
 
 import torch.fx
 
@@ -145,6 +145,14 @@ class Break:
         return explained(self.code, self.reason, self.remedy, self.stack, self.refusals)
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a residual does beside running the graph and making its result: the kind of it, and what, for the reader."""
+
+    kind: Literal["object", "buffers", "call", "state"]  # "buffers": the dictionary of a module's buffers gets others
+    what: str
+
+
 @dataclass(frozen=True)
 class Captured:
     """One traced region.
@@ -161,6 +169,7 @@ class Captured:
     `repeatable`: where the graph itself runs and finds that a late size is not what it is made for, has it changed
     nothing by then?
     `passing`: its effects undo what its guards rely on, so that it is likely to run once.
+    `changes`: what the residual changes outside, in the order in which it does.
     """
 
     graph: torch.fx.GraphModule
@@ -179,3 +188,4 @@ class Captured:
     seen: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     passing: bool = False
+    changes: tuple[Change, ...] = ()

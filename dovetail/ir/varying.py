@@ -17,12 +17,16 @@ ATTRIBUTE = "_dovetail_marks"
 
 @dataclass(frozen=True)
 class Marks:
-    """What the user says of one tensor. Bounds are of sizes, both included; None where there is none."""
+    """What the user says of one tensor. Bounds are of sizes, both included; None where there is none.
+
+    `names`: `(n, 2, 1)` is a size of 2 * n + 1, where others may mention `n` too.
+    """
 
     dynamic: Mapping[int, tuple[int | None, int | None]] = field(default_factory=dict)
     perhaps: frozenset[int] = frozenset()
     static: frozenset[int] = frozenset()
     address: bool = False
+    names: Mapping[int, tuple[str, int, int]] = field(default_factory=dict)
 
 
 NO_MARKS = Marks()
@@ -52,6 +56,7 @@ class Varying:
 
     `seen` are the sizes that compiled calls had, each call by the names. `constant` are names that count as constants
     all the same, and why: something could not do without. No entry shall rely on the facts in `unstable`.
+    `apart`: sizes that are equal in this call are symbols of their own even so.
     """
 
     names: frozenset[str] = frozenset()
@@ -59,6 +64,7 @@ class Varying:
     seen: tuple[Mapping[str, int], ...] = ()
     constant: Mapping[str, str] = field(default_factory=dict)
     unstable: frozenset[str] = frozenset()
+    apart: bool = False
 
     def __contains__(self, name: str) -> bool:
         """Does the number change?"""
@@ -70,6 +76,8 @@ class Varying:
 
     def alike(self, name: str, other: str) -> bool:
         """Were the two sizes equal in every call that had both?"""
+        if self.apart:
+            return False
         return all(name not in sizes or sizes[name] == sizes.get(other, sizes[name]) for sizes in self.seen)
 
     def without(self, names: Any, reason: str) -> Varying:

@@ -78,6 +78,7 @@ IMMEDIATE: dict[Any, Callable[..., Any]] = {
 # ---------------------------------------------------------------- control flow
 
 Tensors = Sequence[torch.Tensor]
+OPERATORS = torch.ops.higher_order
 
 
 def cond(pred: torch.Tensor, true: Any, false: Any, true_lifted: Tensors, false_lifted: Tensors) -> list[Any]:
@@ -107,6 +108,33 @@ def map_rows(body: Any, xs: Tensors, lifted: Tensors) -> list[Any]:
     """The results for each row, stacked."""
     results = [body.forward(*row, *lifted) for row in zip(*(x.unbind(0) for x in xs), strict=True)]
     return [stacked(column) for column in zip(*results, strict=True)]
+
+
+def cond_operator(pred: Any, true: Any, false: Any, true_lifted: Tensors, false_lifted: Tensors) -> Any:
+    """`cond` by PyTorch's operator, for those who trace it. It wants each tensor once."""
+    both: list[Any] = []
+    for tensor in (*true_lifted, *false_lifted):
+        if not any(tensor is other for other in both):
+            both.append(tensor)
+
+    def branch(graph: Any, lifted: Tensors) -> Callable[..., Any]:
+        places = [k for t in lifted for k, other in enumerate(both) if other is t]
+        return lambda *given: tuple(graph(*[given[k] for k in places]))
+
+    return OPERATORS.cond(pred, branch(true, true_lifted), branch(false, false_lifted), tuple(both))
+
+
+def while_loop_operator(test: Any, body: Any, carried: Tensors, test_lifted: Tensors, body_lifted: Tensors) -> Any:
+    """`while_loop` by PyTorch's operator."""
+    first, second = len(carried), len(carried) + len(test_lifted)
+    return OPERATORS.while_loop(
+        lambda *given: test(*given[:second])[0], lambda *given: tuple(body(*given[:first], *given[second:])),
+        tuple(carried), (*test_lifted, *body_lifted),
+    )  # fmt: skip
+
+
+#: What traces a graph with the former is shown the latter.
+OPERATOR_OF: dict[Any, Callable[..., Any]] = {cond: cond_operator, while_loop: while_loop_operator}
 
 
 def fresh(tensor: torch.Tensor) -> torch.Tensor:

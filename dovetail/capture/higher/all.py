@@ -1,5 +1,5 @@
 """Importing this module fills the tables with the functions that call functions."""
 
-from dovetail.capture.higher import checkpoint, control, function, gradients, stateless, switches, transforms
+from dovetail.capture.higher import blocks, checkpoint, control, function, gradients, stateless, switches, transforms
 
-__all__ = ["checkpoint", "control", "function", "gradients", "stateless", "switches", "transforms"]
+__all__ = ["blocks", "checkpoint", "control", "function", "gradients", "stateless", "switches", "transforms"]

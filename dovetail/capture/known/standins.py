@@ -1,4 +1,4 @@
-"""Python stand-ins for native library functions, traced like user code.
+"""Python stand-ins for native library functions, and for some with more to do in Python, traced like user code.
 
 They are written for plainness: capture runs them once, the compiled program never.
 """
@@ -10,6 +10,8 @@ import itertools
 import operator
 import re
 from collections import Counter
+
+from torch.fx.graph_module import _WrappedCall
 
 from dovetail.capture.known.table import standin
 
@@ -337,6 +339,17 @@ def attrgetter_call(self, obj):
             value = getattr(value, name)
         found.append(value)
     return found[0] if len(found) == 1 else tuple(found)
+
+
+# ---------------------------------------------------------------- torch.fx
+
+
+@standin(_WrappedCall.__call__)
+def call_graph_module(self, module, *args, **kwargs):
+    """Without the text that it prints of an error in generated code: where there is one, plain Python runs."""
+    if self.cls_call is not None:
+        return self.cls_call(module, *args, **kwargs)
+    return super(self.cls, module).__call__(*args, **kwargs)
 
 
 # ---------------------------------------------------------------- functools and collections

@@ -233,6 +233,18 @@ def _enter_autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return manager
 
 
+@known(torch.amp.autocast_mode._enter_autocast)
+def _enter_unmanaged(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    """What graphs call where the program had a block."""
+    return _enter_autocast(s, [_autocast(s, args, kwargs)], {})
+
+
+@known(torch.amp.autocast_mode._exit_autocast)
+def _exit_unmanaged(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    exit_autocast(s, args[0])
+    return NONE
+
+
 @known(torch.amp.autocast_mode.autocast.__exit__)
 def _exit_autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
     exit_autocast(s, args[0])

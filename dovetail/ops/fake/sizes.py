@@ -23,6 +23,7 @@ from dovetail.ir import dimforms, dims
 from dovetail.ir.dims import Dim, Symbol
 
 EQUAL, UNEQUAL, AT_LEAST = "==", "!=", ">="
+DECLARED, MARKED = "dynamic_shapes", "mark_dynamic"  # where facts come from that the user states
 _MIRRORED = {EQUAL: EQUAL, UNEQUAL: UNEQUAL, AT_LEAST: "<="}
 
 
@@ -65,6 +66,7 @@ class Sizes:
         self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
         self.late: dict[Symbol, str] = {}  # with the operators that they come from
         self.places: dict[Symbol, str] = {}  # the user's lines that those are at
+        self.named: dict[str, tuple[Dim, int]] = {}  # by the user: the first size, and how many times it
         self.counts: dict[Any, tuple[Any, int, Dim]] = {}  # of tensors, with their versions: what was found out of them
 
     def symbol(self, name: str, hint: int, lo: int = 0) -> Dim:
@@ -79,6 +81,16 @@ class Sizes:
         symbol = dims.as_symbol(made)
         self.hints[symbol], self.late[symbol], self.places[symbol] = LATE, operator, self.where()
         return made
+
+    def declare(self, dim: Dim, name: str, scale: int, offset: int) -> None:
+        """Rely on `dim` being `scale` times what the user calls `name`, plus `offset`."""
+        before, self.where = self.where, lambda: DECLARED
+        first, times = self.named.setdefault(name, (dim - offset, scale))
+        if first is not dim - offset:
+            self.holds(EQUAL, (dim - offset) * times - first * scale)
+        elif scale > 1:
+            self.holds(EQUAL, dims.mod(first, scale))
+        self.where = before
 
     # ------------------------------------------------------------ questions
 

@@ -1,0 +1,113 @@
+"""The arguments of the call that is exported, as leaves of a tree with names and paths.
+
+    f(x, {"a": y}, flag=True)    ->    x: x        d_a: d['a']        flag: flag
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from dovetail.errors import InvalidArgument
+from dovetail.exporting.signature import argument_path
+
+TENSORS = (torch.Tensor, torch.nn.Parameter)
+CONSTANTS = (int, float, bool, str, complex, bytes, type(None), torch.dtype, torch.device, torch.layout)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """`names` are those of the arguments, `positional` of them given by position; `identifiers` and `paths` name the
+    leaves, as variables and as users write them. `spec` is the tree of `(args, kwargs)`."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    names: tuple[str, ...]
+    positional: int
+    leaves: tuple[Any, ...]
+    identifiers: tuple[str, ...]
+    paths: tuple[str, ...]
+    spec: pytree.TreeSpec
+
+
+def read(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None) -> Arguments:
+    """Check and name the arguments; raises InvalidArgument for what no exported program can take.
+
+    Every tensor is an object of its own afterwards: given twice, it may be two tensors in another call.
+    """
+    if not isinstance(args, (tuple, list)):
+        raise InvalidArgument(f"export: args must be a tuple of arguments, not {type(args).__name__}: write (x,)")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise InvalidArgument(f"export: kwargs must be a dictionary, not {type(kwargs).__name__}")
+    args, named = tuple(args), dict(kwargs or {})
+    names = _names(fn, args, named)
+    found, spec = pytree.tree_flatten_with_path((args, named))
+    paths = tuple(argument_path(path, names) for path, _ in found)
+    leaves = _separate([_checked(leaf, path) for (_, leaf), path in zip(found, paths, strict=True)], _tensors(fn))
+    args, named = pytree.tree_unflatten(leaves, spec)
+    return Arguments(args, named, names, len(args), tuple(leaves), _identifiers(paths, names), paths, spec)
+
+
+def _names(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parameter of each argument; those of `*args` are numbered."""
+    called = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    try:
+        signature = inspect.signature(called)
+        signature.bind(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"export: args and kwargs do not fit the program: {error}") from None
+    positional: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            positional += [f"{parameter.name}_{k}" for k in range(len(args) - len(positional))]
+        elif parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
+            positional.append(parameter.name)
+    return (*positional[: len(args)], *kwargs)
+
+
+def _identifiers(paths: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    taken, found = Counter(names), []
+    for path in paths:
+        name = re.sub(r"\W+", "_", path).strip("_")
+        taken[name] += name != path
+        found.append(name if name == path or taken[name] == 1 else f"{name}_{taken[name]}")
+    return tuple(found)
+
+
+def _checked(leaf: Any, path: str) -> Any:
+    if type(leaf) in TENSORS or type(leaf) in CONSTANTS:
+        return leaf
+    what, remedy = f"a {type(leaf).__module__}.{type(leaf).__qualname__}", "Register its class with torch.utils._pytree"
+    if isinstance(leaf, torch.Tensor):
+        what, remedy = f"{what}, a class of tensors of its own", "Pass a plain tensor"
+    raise InvalidArgument(
+        f"export: {path} is {what}; an exported program takes tensors, numbers, texts, None and containers of them. "
+        f"{remedy}, or make it a part of the program."
+    )
+
+
+def _tensors(fn: Callable[..., Any]) -> set[int]:
+    return {id(t) for t in (*fn.parameters(), *fn.buffers())} if isinstance(fn, torch.nn.Module) else set()
+
+
+def _separate(leaves: list[Any], taken: set[int]) -> list[Any]:
+    """Copies of tensors that come again, or that the program has already."""
+    found: list[Any] = []
+    for leaf in leaves:
+        again = isinstance(leaf, torch.Tensor) and id(leaf) in taken
+        taken |= {id(leaf)} if isinstance(leaf, torch.Tensor) else set()
+        found.append(_copy(leaf) if again else leaf)
+    return found
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        return made.copy_(tensor).requires_grad_(tensor.requires_grad)

@@ -1,0 +1,142 @@
+"""An exported program as PyTorch's own, which its exporter makes of the graph: operators of ATen, made functional, with
+parameters and buffers as inputs.
+
+What the exporter is given has no Python left but the graph's, so that what it captures is what we have captured. It is
+told the ranges of sizes by its `Dim`s; conditions on them are checks in the graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.amp.autocast_mode as autocast_mode
+import torch.fx
+import torch.utils._pytree as pytree
+from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+from dovetail.errors import InvalidArgument
+from dovetail.exporting import expressions
+from dovetail.exporting.graph import with_checks
+from dovetail.exporting.signature import Constant, Signature, Tensor
+from dovetail.exporting.state import State
+from dovetail.interop import torchexport
+from dovetail.ops.higher import IMMEDIATE, OPERATOR_OF, TRANSFORMS
+
+LEAST = 2  # PyTorch's exporter takes 0 and 1 for constants
+
+
+#: It exports their results as constants, without a word.
+DERIVATIVES = {*TRANSFORMS.values(), *IMMEDIATE.values()} - {TRANSFORMS[torch.func.vmap]}
+
+
+def _enter_autocast(*arguments: Any) -> Any:
+    made = torch.autocast(*arguments)
+    made.__enter__()
+    return made
+
+
+def _exit_autocast(entered: Any) -> None:
+    entered.__exit__(None, None, None)
+
+
+#: PyTorch's own functions are only written down while its exporter traces; these change the mode, too.
+BLOCKS: dict[Any, Any] = {
+    **OPERATOR_OF,
+    autocast_mode._enter_autocast: _enter_autocast,
+    autocast_mode._exit_autocast: _exit_autocast,
+}
+
+
+def convert(graph: torch.fx.Graph, signature: Signature, state: State) -> Any:
+    """A `torch.export.ExportedProgram`. Raises InvalidArgument where PyTorch's exporter would give another program."""
+    checked = with_checks(graph, signature)
+    for node in checked.nodes:
+        if node.target in DERIVATIVES:
+            raise InvalidArgument(f"to_torch: PyTorch's exporter cannot express torch.func.{node.target.__name__}")
+        node.target = BLOCKS.get(node.target, node.target)
+    checked.set_codegen(_PyTreeCodeGen(_PyTreeInfo([*signature.names], signature.takes, signature.gives)))
+    module = state.module_of(torch.fx.GraphModule, checked)
+    module.train(bool(signature.training))
+    args, kwargs = pytree.tree_unflatten(list(_examples(signature, state)), signature.takes)
+    specs = _shapes(signature)
+    shapes = {name: _like(value, specs) for name, value in zip(signature.names, [*args, *kwargs.values()], strict=True)}
+    made = torchexport.exported(module, args, kwargs, shapes)
+    _refuse_constants(made, signature)
+    return made
+
+
+def _examples(signature: Signature, state: State) -> Iterator[Any]:
+    """Arguments that fit. What is in tensors does not matter."""
+    sizes = _example_sizes(signature)
+    device = next((t.device for t in state.tensors.values()), torch.device("cpu"))
+    for each in signature.inputs:
+        if isinstance(each, Constant):
+            yield each.value
+        else:
+            shape = [expressions.value(size, sizes) for size in each.sizes]
+            yield torch.zeros(shape, dtype=each.dtype, device=device)
+
+
+def _example_sizes(signature: Signature) -> dict[str, int]:
+    """Sizes like those that the program was exported for, but none that PyTorch's exporter takes for a constant."""
+    sizes = {size.name: size.example for size in signature.sizes}
+    small = [size for size in signature.sizes if size.example < LEAST]
+    choices = [range(max(size.low, LEAST), size.example + 64) for size in small]
+    for chosen in itertools.product(*choices):
+        sizes |= {size.name: number for size, number in zip(small, chosen, strict=True)}
+        if all(condition.holds(sizes) for condition in signature.conditions):
+            break
+    return sizes
+
+
+def _shapes(signature: Signature) -> Iterator[Any]:
+    """What `torch.export` is told about the sizes of each leaf."""
+    related = {name for c in signature.conditions for side in (c.left, c.right) for name in expressions.names(side)}
+    dims: dict[str, Any] = {}
+    for size in signature.sizes:
+        low = max(size.low, LEAST)
+        made = torchexport.hint(low, size.high) if size.name in related else torchexport.dim(size.name, low, size.high)
+        dims[size.name] = made
+    for each in signature.inputs:
+        if isinstance(each, Constant):
+            yield None
+        else:
+            yield {k: _dim(of, dims, related) for k, of in enumerate(each.sizes) if not isinstance(of, int)}
+
+
+def _like(value: Any, specs: Iterator[Any]) -> Any:
+    """What is said of a container, which is a list where PyTorch has no container of its own for it."""
+    kind = pytree._get_node_type(value)
+    if kind not in pytree.SUPPORTED_NODES:
+        return next(specs)
+    children, context = pytree.SUPPORTED_NODES[kind].flatten_fn(value)
+    said = [_like(child, specs) for child in children]
+    return pytree.SUPPORTED_NODES[kind].unflatten_fn(said, context) if kind in OWN else said
+
+
+OWN = (tuple, list, dict, namedtuple, OrderedDict, defaultdict, deque)
+
+
+def _dim(of: Any, dims: Mapping[str, Any], related: set[str]) -> Any:
+    if isinstance(of, str):
+        return dims[of]
+    if related.isdisjoint(expressions.names(of)) and expressions.is_linear(of):
+        return expressions.value(of, dims)
+    return torchexport.hint(0, None)
+
+
+def _refuse_constants(made: Any, signature: Signature) -> None:
+    shown = {n.name: n.meta["val"] for n in made.graph.nodes if n.op == "placeholder"}
+    inputs = [name for name in made.graph_signature.user_inputs if isinstance(name, str)]
+    tensors = [each for each in signature.inputs if isinstance(each, Tensor)]
+    for name, each in zip((n for n in inputs if isinstance(shown.get(n), torch.Tensor)), tensors, strict=True):
+        for k, of in enumerate(each.sizes):
+            if not isinstance(of, int) and isinstance(shown[name].shape[k], int):
+                raise InvalidArgument(
+                    f"to_torch: PyTorch's exporter makes {each.path}.shape[{k}] ({expressions.text(of)}) the constant "
+                    f"{shown[name].shape[k]}"
+                )

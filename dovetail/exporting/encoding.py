@@ -1,0 +1,192 @@
+"""Graphs and their arguments as JSON, and back.
+
+    %add = torch.add(%x, 2, alpha=1.0)
+    {"name": "add", "op": "call_function", "target": "torch.add", "args": [{"node": "x"}, 2], "kwargs": {"alpha": 1.0}}
+
+What JSON has no form for is an object with one key: {"dtype": "float32"}. A function is written by the name under which
+one of `SPACES` has it. Reading takes nothing else, so no file can name what loads or runs code.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+import torch.amp.autocast_mode
+import torch.fx
+import torch.masked
+import torch.nn.functional
+import torch.utils._pytree as pytree
+
+from dovetail.errors import InvalidArgument
+from dovetail.ops import higher
+
+#: Where the functions of graphs are found. The first that has one names it.
+SPACES: dict[str, Any] = {
+    "operator": operator,
+    "torch.nn.functional": torch.nn.functional,
+    "torch": torch._C._VariableFunctions,
+    "torch.functional": torch.functional,
+    "torch.special": torch.special,
+    "torch.linalg": torch.linalg,
+    "torch.fft": torch.fft,
+    "torch.masked": torch.masked,
+    "torch._C._nn": torch._C._nn,
+}
+#: And those that are alone where they are.
+SINGLE: dict[str, Any] = {
+    "getattr": getattr,
+    "torch.Size": torch.Size,
+    "torch.sym_min": torch.sym_min,
+    "torch.sym_max": torch.sym_max,
+    "torch._C._set_grad_enabled": torch._C._set_grad_enabled,
+    "torch.amp.autocast_mode._enter_autocast": torch.amp.autocast_mode._enter_autocast,
+    "torch.amp.autocast_mode._exit_autocast": torch.amp.autocast_mode._exit_autocast,
+}
+OPERATORS = "torch.ops."
+#: Functions that take graphs. A checkpoint keeps nothing of its settings but that it is one.
+WITH_GRAPHS = (*higher.TRANSFORMS.values(), *higher.IMMEDIATE.values(), higher.call, higher.scan, higher.map_rows)
+SINGLE |= {f"dovetail.{function.__name__}": function for function in (*higher.OPERATOR_OF, *WITH_GRAPHS)}
+CHECKPOINT = higher.Checkpoint({"use_reentrant": False})
+SINGLE["dovetail.checkpoint"] = CHECKPOINT
+#: Values by the key of the object that they are written as: what they are, and how they are read.
+NAMED: dict[str, tuple[type, Callable[[str], Any]]] = {
+    "dtype": (torch.dtype, lambda name: getattr(torch, name)),
+    "layout": (torch.layout, lambda name: getattr(torch, name)),
+    "memory_format": (torch.memory_format, lambda name: getattr(torch, name)),
+    "device": (torch.device, torch.device),
+}
+
+
+@cache
+def _names() -> dict[int, str]:
+    """The names of functions by their identities."""
+    found = {id(function): name for name, function in SINGLE.items()}
+    for space, module in SPACES.items():
+        for name in dir(module):
+            found.setdefault(id(getattr(module, name)), f"{space}.{name}")
+    return found
+
+
+def function_name(target: Any) -> str | None:
+    """The name under which files have the function; None for one that they cannot hold."""
+    if isinstance(target, torch._ops.OpOverload):
+        return f"{OPERATORS}{target}"
+    return _names().get(id(target))
+
+
+class Encoder:
+    """Raises InvalidArgument for what files cannot hold."""
+
+    def module(self, module: Any) -> dict[str, Any]:
+        """A graph that a function takes, with those inside it."""
+        structure = getattr(module, "structure", None)
+        return {
+            "graph": self.graph(module.graph),
+            "graphs": {name: self.module(inner) for name, inner in module.named_children()},
+            "structure": None if structure is None else pytree.treespec_dumps(structure),
+        }
+
+    def graph(self, graph: torch.fx.Graph) -> list[dict[str, Any]]:
+        return [self._node(node) for node in graph.nodes]
+
+    def _node(self, node: torch.fx.Node) -> dict[str, Any]:
+        target = node.target if isinstance(node.target, str) else function_name(node.target)
+        found: dict[str, Any] = {"name": node.name, "op": node.op, "target": target}
+        found |= {"args": [self.value(a) for a in node.args]} if node.args else {}
+        found |= {"kwargs": {k: self.value(v) for k, v in node.kwargs.items()}} if node.kwargs else {}
+        return found | ({"line": node.stack_trace} if node.stack_trace else {})
+
+
+    def value(self, value: Any) -> Any:
+        """One argument of a node, or a constant."""
+        if value is None or type(value) in (bool, int, str) or type(value) is float and math.isfinite(value):
+            return value
+        if type(value) in (float, complex):
+            return {type(value).__name__: repr(value)}
+        if isinstance(value, torch.fx.Node):
+            return {"node": value.name}
+        if isinstance(value, (list, tuple)):
+            items = [self.value(item) for item in value]
+            return items if isinstance(value, list) else {"tuple": items}
+        if isinstance(value, slice):
+            return {"slice": [self.value(part) for part in (value.start, value.stop, value.step)]}
+        if isinstance(value, dict):
+            return {"dict": [[self.value(k), self.value(v)] for k, v in value.items()]}
+        if value is Ellipsis:
+            return {"ellipsis": None}
+        for key, (kind, _) in NAMED.items():
+            if isinstance(value, kind):
+                return {key: str(value).removeprefix("torch.")}
+        raise InvalidArgument(f"save: files cannot hold {value!r}, a {type(value).__qualname__} in the program")
+
+
+class Decoder:
+    """Reads what an Encoder wrote; raises InvalidArgument, which begins with `what`."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.nodes: dict[str, torch.fx.Node] = {}
+
+    def module(self, written: dict[str, Any]) -> torch.fx.GraphModule:
+        root = torch.nn.Module()
+        for name, inner in written["graphs"].items():
+            root.add_module(name, Decoder(self.what).module(inner))
+        made = torch.fx.GraphModule(root, self.graph(written["graph"]))
+        if written["structure"] is not None:
+            made.__dict__["structure"] = pytree.treespec_loads(written["structure"])
+        return made
+
+    def graph(self, written: list[dict[str, Any]]) -> torch.fx.Graph:
+        graph = torch.fx.Graph()
+        for each in written:
+            target = each["target"] if each["op"] != "call_function" else self._function(each["target"])
+            args = tuple(self.value(a) for a in each.get("args", ()))
+            kwargs = {k: self.value(v) for k, v in each.get("kwargs", {}).items()}
+            node = graph.create_node(each["op"], target, args, kwargs, each["name"])
+            node.stack_trace = each.get("line")
+            self.nodes[each["name"]] = node
+        graph.lint()
+        return graph
+
+    def _function(self, name: str) -> Any:
+        if name in SINGLE:
+            return SINGLE[name]
+        if name.startswith(OPERATORS):
+            return self._operator(name)
+        space, _, last = name.rpartition(".")
+        found = getattr(SPACES.get(space), last, None)
+        if found is None:
+            raise InvalidArgument(f"{self.what}: there is no {name} here")
+        return found
+
+    def _operator(self, name: str) -> Any:
+        try:
+            namespace, operation, overload = name.removeprefix(OPERATORS).split(".")
+            return getattr(getattr(getattr(torch.ops, namespace), operation), overload)
+        except (AttributeError, ValueError) as error:
+            words = f"{self.what}: there is no operator {name}; import the library that has it"
+            raise InvalidArgument(words) from error
+
+    def value(self, written: Any) -> Any:
+        if isinstance(written, list):
+            return [self.value(item) for item in written]
+        if not isinstance(written, dict):
+            return written
+        ((key, inner),) = written.items()
+        return NAMED[key][1](inner) if key in NAMED else _READERS[key](self, inner)
+
+
+_READERS: dict[str, Callable[[Decoder, Any], Any]] = {
+    "node": lambda decoder, name: decoder.nodes[name],
+    "tuple": lambda decoder, items: tuple(map(decoder.value, items)),
+    "slice": lambda decoder, parts: slice(*map(decoder.value, parts)),
+    "dict": lambda decoder, pairs: {decoder.value(k): decoder.value(v) for k, v in pairs},
+    "float": lambda decoder, text: float(text),
+    "complex": lambda decoder, text: complex(text),
+    "ellipsis": lambda decoder, _: Ellipsis,
+}

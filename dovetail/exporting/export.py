@@ -1,0 +1,144 @@
+"""`export`: capture, what was declared of sizes, and the graph, one after the other."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail import guards
+from dovetail.diagnostics.events import Events
+from dovetail.diagnostics.times import RECORDS
+from dovetail.errors import GraphBreakError, InvalidArgument, Unsupported
+from dovetail.exporting import arguments, expressions, graph, outcome, ranges, shapes, state
+from dovetail.exporting.arguments import Arguments
+from dovetail.exporting.program import ExportedProgram
+from dovetail.exporting.ranges import Found
+from dovetail.exporting.shapes import Place, Wanted
+from dovetail.exporting.signature import Constant, Signature, Tensor
+from dovetail.ir import dims
+from dovetail.ir.captured import Captured
+from dovetail.ir.dims import Symbol
+from dovetail.ir.settings import AUTOCAST_DEVICES
+from dovetail.ir.source import Attr, Item
+from dovetail.ir.varying import ATTRIBUTE, Marks, Varying
+from dovetail.ops.fake.symint import symint
+from dovetail.ops.fake.tensor import FakeTensor
+from dovetail.request import Request, describe
+
+
+def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
+    """See `dovetail.export`."""
+    on = [device for device in AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]
+    if on:
+        raise InvalidArgument(f"export: autocast is on for {on[0]}; enter it in the program, or export outside of it")
+    given = arguments.read(fn, args, kwargs)
+    wanted = shapes.read(dynamic_shapes, fn, given)
+    with _marked(given, wanted):
+        captured = _captured(fn, given)
+        symbols = _symbols(captured, fn, given, wanted)
+    found = ranges.settle(captured, wanted, symbols, given.paths)
+    stand_ins = _stand_ins(captured, given, found)
+    try:
+        result = outcome.find(captured, fn, given, stand_ins)
+        tensors = state.of_program(fn)
+        made = graph.build(captured, fn, given, stand_ins, found, result, tensors)
+    except Unsupported as error:
+        raise _as_graph_break(error) from error.__cause__
+    inputs = tuple(_input(given, k, found) for k in range(len(given.leaves)))
+    training = fn.training if isinstance(fn, torch.nn.Module) else None
+    signature = Signature(
+        given.names, given.positional, inputs, found.sizes, found.conditions, given.spec, result.spec, training
+    )  # fmt: skip
+    return ExportedProgram(made, signature, tensors)
+
+
+def _captured(fn: Callable[..., Any], given: Arguments) -> Captured:
+    """The program as one graph, in which sizes that are declared vary, each on its own."""
+    request = Request(fullgraph=True, backend="eager")
+    events = Events(RECORDS.start(*describe(fn), 0, []), [])
+    pipeline = importlib.import_module("dovetail.pipeline")
+    try:
+        captured = pipeline.trace(fn, given.args, given.kwargs, request.options(), events, Varying(apart=True))
+    except Unsupported as error:
+        raise _as_graph_break(error) from error.__cause__
+    return captured
+
+
+def _as_graph_break(error: Unsupported) -> GraphBreakError:
+    return GraphBreakError(error.code, error.reason, error.remedy, error.stack, error.refusals)
+
+
+# ---------------------------------------------------------------- sizes
+
+
+@contextmanager
+def _marked(given: Arguments, wanted: Mapping[Place, Wanted]) -> Iterator[None]:
+    """For the time of a capture, the tensors say which of their sizes vary, and nothing else."""
+    before = {k: vars(t).get(ATTRIBUTE) for k, t in enumerate(given.leaves) if isinstance(t, torch.Tensor)}
+    try:
+        for k in before:
+            mine = {dim: w for (leaf, dim), w in wanted.items() if leaf == k}
+            dynamic = {dim: w.bounds for dim, w in mine.items() if w.must}
+            perhaps = frozenset(dim for dim, w in mine.items() if not w.must)
+            static = frozenset(range(given.leaves[k].dim())) - mine.keys()
+            names = {dim: (w.name, w.scale, w.offset) for dim, w in mine.items() if w.name is not None}
+            setattr(given.leaves[k], ATTRIBUTE, Marks(dynamic, perhaps, static, names=names))
+        yield
+    finally:
+        for k, marks in before.items():
+            delattr(given.leaves[k], ATTRIBUTE)
+            if marks is not None:
+                setattr(given.leaves[k], ATTRIBUTE, marks)
+
+
+def _symbols(
+    captured: Captured, fn: Callable[..., Any], given: Arguments, wanted: Mapping[Place, Wanted]
+) -> dict[Place, Symbol]:
+    """The symbol of each declared dimension: one that capture has made, or a new one if it never looked at it."""
+    positions = {id(leaf): k for k, leaf in enumerate(given.leaves)}
+    found: dict[Place, Symbol] = {}
+    for symbol, origin in captured.symbols.items():
+        source: Any = origin.source
+        if isinstance(source, Item) and isinstance(source.base, Attr) and source.base.field == "shape":
+            (tensor,) = guards.load(captured, fn, [source.base.base], given.args, given.kwargs)
+            if id(tensor) in positions:
+                found[positions[id(tensor)], source.key] = symbol
+                continue
+        raise InvalidArgument(f"export: {origin.source.name()} is marked dynamic, but is no size of an argument")
+    for leaf, dim in wanted.keys() - found.keys():
+        made = captured.sizes.symbol(f"s{len(found)}", given.leaves[leaf].shape[dim])
+        found[leaf, dim] = dims.as_symbol(made)
+    return {place: found[place] for place in wanted}
+
+
+def _stand_ins(captured: Captured, given: Arguments, found: Found) -> list[Any]:
+    """The leaves of the arguments, those with sizes that vary as fakes."""
+    return [_stand_in(captured, leaf, _sizes(leaf, k, found)) for k, leaf in enumerate(given.leaves)]
+
+
+def _stand_in(captured: Captured, leaf: Any, sizes: Sequence[Any]) -> Any:
+    if all(isinstance(size, int) for size in sizes):
+        return leaf
+    symbolic = [symint(captured.sizes, size) for size in sizes]
+    return FakeTensor(symbolic, leaf.stride(), leaf.dtype, leaf.device)
+
+
+def _sizes(leaf: Any, k: int, found: Found) -> list[Any]:
+    return [found.dims.get((k, dim), size) for dim, size in enumerate(leaf.shape)] if _is_tensor(leaf) else []
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor)
+
+
+def _input(given: Arguments, k: int, found: Found) -> Tensor | Constant:
+    leaf, name, path = given.leaves[k], given.identifiers[k], given.paths[k]
+    if not _is_tensor(leaf):
+        return Constant(name, path, leaf)
+    sizes = tuple(expressions.of_dim(size, found.names) for size in _sizes(leaf, k, found))
+    return Tensor(name, path, leaf.dtype, sizes)

@@ -1,0 +1,184 @@
+"""The graph of an exported program, made of what capture found.
+
+Its placeholders are the leaves of the arguments, tensors of the program are attributes by their names, sizes are read
+off the placeholders, and its output is the leaves of the result:
+
+    graph(x, self_weight, 2*x.shape[0])    ->    weight = self.weight; size = x.size(0); mul = 2 * size; ...
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail import guards
+from dovetail.errors import Unsupported
+from dovetail.exporting import expressions
+from dovetail.exporting.arguments import CONSTANTS, TENSORS, Arguments
+from dovetail.exporting.encoding import CHECKPOINT, function_name
+from dovetail.exporting.expressions import Expression
+from dovetail.exporting.outcome import CODE, REMEDY, Outcome
+from dovetail.exporting.ranges import Found
+from dovetail.exporting.signature import SIGNS, Signature, Size
+from dovetail.exporting.state import State
+from dovetail.ir.captured import Captured, GraphInput
+from dovetail.ir.dims import Dim
+from dovetail.ops import higher
+from dovetail.ops.engine import METHODS
+from dovetail.ops.fake.symint import dim_of, is_size
+
+SYMBOLIC = {"min": torch.sym_min, "max": torch.sym_max}
+
+
+@dataclass
+class Builder:
+    """Copies the captured graph. `leaves` are the arguments by identity: the real ones and what stands for them."""
+
+    captured: Captured
+    given: Arguments
+    found: Found
+    state: State
+    leaves: dict[int, int]
+    graph: torch.fx.Graph = field(default_factory=torch.fx.Graph)
+    placeholders: list[torch.fx.Node] = field(default_factory=list)
+    made: dict[Expression, torch.fx.Node] = field(default_factory=dict)
+
+    def build(self, fn: Callable[..., Any], outcome: Outcome) -> torch.fx.Graph:
+        captured, given = self.captured, self.given
+        self.placeholders = [self.graph.placeholder(name) for name in given.identifiers]
+        reals = guards.real_inputs(captured, fn, given.args, given.kwargs)
+        inputs = zip(captured.inputs, reals, strict=True)
+        known: dict[torch.fx.Node, Any] = {}
+        for node in captured.graph.graph.nodes:
+            if node.op == "placeholder":
+                known[node] = self._input(*next(inputs))
+            elif node.op != "output":
+                known[node] = self._copy(node, known)
+        for module, name, value in outcome.buffers:
+            target = self._tensor(getattr(module, name), name)
+            self.graph.call_method("copy_", (target, self._result(value, outcome, known)))
+        self.graph.output(tuple(self._result(leaf, outcome, known) for leaf in outcome.leaves))
+        self._remove_unused()
+        return self.graph
+
+    def _copy(self, node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> torch.fx.Node:
+        _refuse_code(node)
+        made = self.graph.node_copy(node, lambda n: known[n])
+        made.meta = {}
+        if stack := node.meta.get("stack"):
+            made.stack_trace = "\n".join(place.entry() for place in stack)
+        if node.op == "get_attr":
+            self.state.graphs[str(node.target)] = getattr(self.captured.graph, str(node.target))
+        return made
+
+    # ------------------------------------------------------------ what the graph takes
+
+    def _input(self, given: GraphInput, real: Any) -> Any:
+        if is_size(given.fake):
+            return self.size(dim_of(given.fake))
+        if isinstance(real, torch.Tensor):
+            return self._tensor(real, given.source.name())
+        raise Unsupported(CODE, f"the program computes with {given.source.name()}, a number that changes", REMEDY)
+
+    def _tensor(self, real: torch.Tensor, name: str) -> torch.fx.Node:
+        position = self.leaves.get(id(real))
+        if position is not None:
+            return self.placeholders[position]
+        if type(real) not in (*TENSORS, torch.nn.Buffer):
+            raise Unsupported(CODE, f"{name} is a {type(real).__qualname__}, a class of tensors of its own", REMEDY)
+        target = self.state.name_of(real, name)
+        node = self.made.get(("attribute", target))
+        if node is None:
+            node = self.made["attribute", target] = self.graph.get_attr(target)
+        return node
+
+    def size(self, dim: Dim) -> Any:
+        """A size as a node, or a number."""
+        resolved = self.captured.sizes.resolve(dim)
+        return self._computed(expressions.of_dim(resolved, self.found.names))
+
+    def _computed(self, expression: Expression) -> Any:
+        if isinstance(expression, int):
+            return expression
+        if expression not in self.made:
+            self.made[expression] = size_node(self.graph, expression, self.found.sizes, self._computed)
+        return self.made[expression]
+
+    # ------------------------------------------------------------ what it gives
+
+    def _result(self, leaf: Any, outcome: Outcome, known: Mapping[torch.fx.Node, Any]) -> Any:
+        for stand_in, node in zip(outcome.stand_ins, outcome.nodes, strict=True):
+            if leaf is stand_in:
+                return known[node]
+        if is_size(leaf):
+            return self.size(dim_of(leaf))
+        if type(leaf) is torch.Size:
+            parts = [self._result(part, outcome, known) for part in leaf]
+            return self.graph.call_function(torch.Size, (parts,))
+        if id(leaf) in self.leaves:
+            return self.placeholders[self.leaves[id(leaf)]]
+        if isinstance(leaf, torch.Tensor):
+            return self._tensor(leaf, "a tensor of the result")
+        if type(leaf) in CONSTANTS:
+            return leaf
+        what = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
+        raise Unsupported(CODE, f"the result has a {what} in it", REMEDY)
+
+    def _remove_unused(self) -> None:
+        """Sizes that nobody needs after all."""
+        for node in reversed(list(self.graph.nodes)):
+            if not node.users and (node.op == "get_attr" or node in self.made.values() and node.op != "placeholder"):
+                self.graph.erase_node(node)
+
+
+def _refuse_code(node: torch.fx.Node) -> None:
+    """A node that calls the program's own code, or steers PyTorch's engine, is nothing that runs without it."""
+    if isinstance(node.target, higher.Checkpoint):
+        node.target = CHECKPOINT
+    engine = node.op == "call_method" and node.target in METHODS
+    if node.op == "call_module" or engine or node.op == "call_function" and function_name(node.target) is None:
+        name = getattr(node.target, "__qualname__", node.target)
+        raise Unsupported(CODE, f"the program's graph calls {name}, which is no computation of PyTorch's", "",
+                          node.meta.get("stack", ()))  # fmt: skip
+
+
+def size_node(
+    graph: torch.fx.Graph, of: Expression, sizes: Sequence[Size], computed: Callable[[Any], Any]
+) -> torch.fx.Node:
+    """A node for a size that is no number. `computed` gives nodes for what it is computed from."""
+    if isinstance(of, str):
+        size = next(s for s in sizes if s.name == of)
+        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        return graph.call_method("size", (placeholders[size.input], size.dim))
+    sign, *sides = of
+    return graph.call_function(SYMBOLIC.get(sign, expressions.OPERATORS[sign]), tuple(map(computed, sides)))
+
+
+def with_checks(graph: torch.fx.Graph, signature: Signature) -> torch.fx.Graph:
+    """A copy that checks the conditions on sizes itself, by `torch._check`."""
+    graph = copy.deepcopy(graph)
+
+    def computed(of: Expression) -> Any:
+        return of if isinstance(of, int) else size_node(graph, of, signature.sizes, computed)
+
+    first = next(n for n in graph.nodes if n.op != "placeholder")
+    with graph.inserting_before(first):
+        for condition in signature.conditions:
+            holds = graph.call_function(SIGNS[condition.sign], (computed(condition.left), computed(condition.right)))
+            graph.call_function(torch._check, (holds,))
+    return graph
+
+
+def build(
+    captured: Captured, fn: Callable[..., Any], given: Arguments, stand_ins: Sequence[Any], found: Found,
+    outcome: Outcome, state: State,
+) -> torch.fx.Graph:  # fmt: skip
+    """Raises Unsupported for inputs and results that an exported program cannot have."""
+    real = {id(leaf): k for k, leaf in enumerate(given.leaves) if isinstance(leaf, torch.Tensor)}
+    shown = {id(leaf): k for k, leaf in enumerate(stand_ins) if isinstance(leaf, torch.Tensor)}
+    return Builder(captured, given, found, state, {**real, **shown}).build(fn, outcome)

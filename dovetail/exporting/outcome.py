@@ -1,0 +1,91 @@
+"""The result of the program that is exported, as leaves: the residual program is run on stand-ins.
+
+What it returns then consists of outputs of the graph, arguments, sizes, tensors of the program and constants, each
+known by identity. Nothing else of the residual may matter: what it changes outside is refused before, except for
+buffers, and those are put back.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+
+from dovetail import guards
+from dovetail.errors import Unsupported
+from dovetail.exporting.arguments import Arguments
+from dovetail.ir.captured import Captured, Change
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`leaves` of the result and its tree. `stand_ins` stand for the graph's outputs `nodes`. `buffers` are what
+    modules have for other buffers in the end: `(module, name, stand-in or tensor)`."""
+
+    leaves: list[Any]
+    spec: pytree.TreeSpec
+    nodes: Sequence[torch.fx.Node]
+    stand_ins: list[Any]
+    buffers: list[tuple[torch.nn.Module, str, Any]]
+
+
+class Number:
+    """Stands for a number that the graph computes."""
+
+
+REMEDY = "Return tensors, numbers, texts, None and containers of them that torch.utils._pytree knows."
+
+
+def find(captured: Captured, fn: Callable[..., Any], given: Arguments, shown: Sequence[Any]) -> Outcome:
+    """`shown` are the leaves of the arguments, with stand-ins whose sizes are symbolic.
+
+    Raises Unsupported for programs whose result, or whose effects, no graph has.
+    """
+    _refuse_changes(captured.changes)
+    end = next(n for n in reversed(captured.graph.graph.nodes) if n.op == "output")
+    nodes: Any = end.args[0]
+    stand_ins = [_stand_in(node) for node in nodes]
+    args, kwargs = pytree.tree_unflatten(shown, given.spec)
+    modules = _modules(fn, captured)
+    before = [dict(m._buffers) for m in modules]
+    try:
+        result = guards.run_residual(captured, fn, lambda *_: stand_ins, args, kwargs)
+        pairs = list(zip(modules, before, strict=True))
+        buffers = [(m, n, b) for m, old in pairs for n, b in m._buffers.items() if old.get(n) is not b]
+    except (RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
+        raise Unsupported(CODE, f"the result cannot be told without running the program: {error}", REMEDY) from error
+    finally:
+        for module, old in zip(modules, before, strict=True):
+            module._buffers.clear()
+            module._buffers.update(old)
+    leaves, spec = pytree.tree_flatten(result, is_leaf=lambda v: type(v) is torch.Size)  # unflattened, it is a tuple
+    return Outcome(leaves, spec, nodes, stand_ins, buffers)
+
+
+CODE = "not-exportable"
+
+
+def _stand_in(node: torch.fx.Node) -> Any:
+    return torch.empty(0, device="meta") if isinstance(node.meta.get("fake"), torch.Tensor) else Number()
+
+
+def _refuse_changes(changes: Sequence[Change]) -> None:
+    refused = [c.what for c in changes if c.kind in ("object", "state")]
+    if refused:
+        raise Unsupported(
+            CODE, f"the program changes what is outside of it: {'; '.join(refused)}",
+            "Keep state in buffers, or return it.",
+        )  # fmt: skip
+    calls = dict.fromkeys(c.what for c in changes if c.kind == "call")
+    if calls:
+        warnings.warn(f"dovetail.export: the exported program does not call {', '.join(calls)}", stacklevel=5)
+
+
+def _modules(fn: Any, captured: Captured) -> list[torch.nn.Module]:
+    roots = [m for m in (fn, getattr(fn, "__self__", None), *captured.bound) if isinstance(m, torch.nn.Module)]
+    return list({id(m): m for root in roots for m in root.modules()}.values())

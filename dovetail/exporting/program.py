@@ -1,0 +1,126 @@
+"""An exported program: a graph of PyTorch's functions, its tensors, and what a call must look like."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import os
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+from dovetail.errors import InvalidArgument
+from dovetail.exporting.signature import Signature
+from dovetail.exporting.state import State
+from dovetail.ir.graphtext import graph_text
+
+
+def _files() -> Any:
+    # What reads and writes is loaded with the first file, not with the package.
+    return importlib.import_module("dovetail.exporting.files")
+
+
+class ExportedModule(torch.fx.GraphModule):
+    """An exported program as a module; it is called as the program was, and checks that the call fits."""
+
+    _exported: ExportedProgram
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._exported.signature.check(args, kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> ExportedModule:
+        """The graph is what it is: raises InvalidArgument for a mode that the program was not exported in."""
+        exported = self._exported.signature.training
+        if exported is not None and mode != exported:
+            names = ("evaluation", "training")
+            raise InvalidArgument(
+                f"the program was exported in {names[exported]} mode, and its graph has no other; export the model "
+                f"after model.train({mode})"
+            )
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ExportedModule:
+        mine = self._exported
+        state = copy.deepcopy(mine.state.as_in(self), memo)
+        return ExportedProgram(mine.graph, mine.signature, state).module()
+
+    def __reduce__(self) -> Any:
+        mine = self._exported
+        return _read_module, (_files().packed(mine.graph, mine.signature, mine.state.as_in(self)),)
+
+
+def _read_module(data: bytes) -> ExportedModule:
+    return ExportedProgram(*_files().unpacked(data, "the pickled module")).module()
+
+
+class ExportedProgram:
+    """What `dovetail.export` gives: a program that runs without the code that it was made of.
+
+    graph: a `torch.fx.Graph` of PyTorch's functions and methods. Its placeholders are the leaves of the arguments, its
+        attributes parameters, buffers and constants by name, its output the leaves of the result.
+    signature: what it takes: names, types, sizes with ranges, conditions on them, the trees of arguments and result.
+    """
+
+    def __init__(self, graph: torch.fx.Graph, signature: Signature, state: State) -> None:
+        self.graph, self.signature, self.state = graph, signature, state
+
+    def module(self) -> ExportedModule:
+        """The program as a `torch.fx.GraphModule` that shares parameters, buffers and constants with the model.
+
+        It can be trained, moved, copied, pickled and compiled. Calls that do not fit raise InvalidArgument.
+        """
+        graph = copy.deepcopy(self.graph)
+        signature = self.signature
+        graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo([*signature.names], signature.takes, signature.gives)))
+        made = self.state.module_of(ExportedModule, graph)
+        made._exported = self
+        made.training = bool(signature.training)
+        return made
+
+    @property
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by name; not the constants, nor buffers that a model's state leaves out."""
+        return {name: t for name, t in self.state.tensors.items() if name not in self.state.temporary}
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int | None]]:
+        """The smallest and the largest value of each size that differs from call to call; None where there is none."""
+        return {size.name: (size.low, size.high) for size in self.signature.sizes}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write graph, signature and tensors to one file, which `load` reads; nothing in it is pickled code.
+
+        Raises InvalidArgument for a program with what files cannot hold: operators of the user's own in Python,
+        classes in arguments or results that `torch.utils._pytree` knows no name for.
+        """
+        data = _files().packed(self.graph, self.signature, self.state)
+        with open(path, "wb") as file:
+            file.write(data)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], map_location: Any = None) -> ExportedProgram:
+        """Read what `save` wrote, tensors to the devices that `map_location` says (as `torch.load` has it).
+
+        Raises InvalidArgument for a file that is damaged, or that was written by a version which this one cannot read.
+        """
+        with open(path, "rb") as file:
+            return cls(*_files().unpacked(file.read(), os.fspath(path), map_location))
+
+    def to_torch(self) -> Any:
+        """The same program as a `torch.export.ExportedProgram`, for ONNX and other tools.
+
+        PyTorch's exporter makes it of this graph, and is loaded for that; so is what it imports. Its sizes start at 2
+        where the program's may be 0 or 1: it takes those for constants. Raises InvalidArgument for a size that it makes
+        a constant of.
+        """
+        return importlib.import_module("dovetail.exporting.convert").convert(self.graph, self.signature, self.state)
+
+    def __str__(self) -> str:
+        takes = "\n".join(f"  {each}" for each in self.signature.inputs)
+        sizes = "".join(f"\n  {s.name}: {s.low} to {s.high or 'any'}" for s in self.signature.sizes)
+        where = "".join(f"\n  {c}" + (f"  # {c.where}" if c.where else "") for c in self.signature.conditions)
+        parts = [f"takes\n{takes}", f"sizes{sizes}" if sizes else "", f"where{where}" if where else ""]
+        return "\n".join([*filter(None, parts), graph_text(self.graph)])

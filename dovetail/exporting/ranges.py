@@ -1,0 +1,169 @@
+"""What a program relied on about sizes, beside what the user has declared: ranges, conditions, or an error.
+
+Capture has made a symbol for every dimension that is declared. Facts that make several of them one size, or the size of
+one follow from others, are in how sizes are written; what bounds a size is its range; the rest are conditions.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dovetail import guards
+from dovetail.errors import InvalidArgument
+from dovetail.exporting import expressions
+from dovetail.exporting.shapes import Place, Wanted
+from dovetail.exporting.signature import Condition, Size
+from dovetail.ir import dims
+from dovetail.ir.captured import Captured
+from dovetail.ir.dims import Dim, Symbol
+from dovetail.ops.fake.sizes import AT_LEAST, DECLARED, EQUAL, MARKED, UNEQUAL, Fact, Sizes
+
+
+@dataclass(frozen=True)
+class Found:
+    """`dims` are the sizes of declared dimensions, `names` those of the symbols in them, by what Dims call these."""
+
+    dims: dict[Place, Dim]
+    names: dict[str, str]
+    sizes: tuple[Size, ...]
+    conditions: tuple[Condition, ...]
+
+
+@dataclass
+class Range:
+    """What one size may be, and the lines that rely on its bounds."""
+
+    low: int
+    high: int | None = None
+    low_from: str = ""
+    high_from: str = ""
+
+    def narrow(self, fact: Fact) -> bool:
+        """Take the fact in, if it bounds the one size that it is about."""
+        (symbol, *others) = dims.symbols(fact.dim)
+        step = dims.coefficient(fact.dim, symbol)
+        if others or not isinstance(step, int) or not step:
+            return False
+        rest = fact.dim - dims.of_symbol(symbol) * step
+        if not isinstance(rest, int):
+            return False
+        low, value = step > 0, -(rest // step) if step > 0 else rest // -step
+        if fact.sign == UNEQUAL and step in (1, -1) and (value := -rest * step) in (self.low, self.high):
+            low = value == self.low
+            value += 1 if low else -1
+        elif fact.sign != AT_LEAST:
+            return False
+        if low and value > self.low:
+            self.low, self.low_from = value, fact.where
+        if not low and (self.high is None or value < self.high):
+            self.high, self.high_from = value, fact.where
+        return True
+
+
+def settle(
+    captured: Captured, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], paths: Sequence[str]
+) -> Found:
+    """`symbols` are those of the declared dimensions, some of which capture never looked at.
+
+    Raises SpecializedDimension for a dimension that became a constant but must not, InvalidArgument where the program
+    relies on more than the declarations say.
+    """
+    guards.refuse_specialized(captured)
+    sizes: Sizes = captured.sizes
+    _refuse_relations(sizes, wanted, symbols, paths)
+    for place, said in wanted.items():
+        if said.name is not None:
+            sizes.declare(dims.of_symbol(symbols[place]), said.name, said.scale, said.offset)
+    guards.refuse_specialized(captured)
+    known = {place: sizes.resolve(dims.of_symbol(symbol)) for place, symbol in symbols.items()}
+    free = {symbol: place for place, symbol in symbols.items() if known[place] is dims.of_symbol(symbol)}
+    ranges = {symbol: Range(symbol.lo) for symbol in free}
+    facts = (replace(f, dim=dims.substitute(f.dim, sizes.solved)) for f in guards.sizes_needed(sizes))
+    left = [f for f in facts if not isinstance(f.dim, int) and not _narrows(f, ranges)]
+    left = [f for f in left if not _narrows(f, ranges)]  # some exclude a bound that was found later
+    for symbol, found in ranges.items():
+        for place in (p for p, dim in known.items() if dim is dims.of_symbol(symbol)):
+            _refuse_bounds(found, wanted[place], _path(place, paths))
+    names = _names(free, wanted, known)
+    made = (Size(names[s.name], *free[s], sizes.hints[s], r.low, r.high) for s, r in ranges.items())
+    return Found(known, names, tuple(made), tuple(_condition(fact, names) for fact in left))
+
+
+def _path(place: Place, paths: Sequence[str]) -> str:
+    return f"{paths[place[0]]}.shape[{place[1]}]"
+
+
+def _narrows(fact: Fact, ranges: Mapping[Symbol, Range]) -> bool:
+    return ranges[next(iter(dims.symbols(fact.dim)))].narrow(fact)
+
+
+def _condition(fact: Fact, names: Mapping[str, str]) -> Condition:
+    compared = ast.parse(str(fact), mode="eval").body
+    assert isinstance(compared, ast.Compare)
+    left, right = (expressions.of_node(side, names) for side in (compared.left, compared.comparators[0]))
+    return Condition(left, _SIGNS[type(compared.ops[0])], right, _told(fact.where))
+
+
+_SIGNS = {ast.Eq: "==", ast.NotEq: "!=", ast.GtE: ">=", ast.LtE: "<="}
+
+
+def _told(where: str) -> str:
+    return "" if where in (DECLARED, MARKED) else where
+
+
+def _is_derived(wanted: Wanted) -> bool:
+    return (wanted.scale, wanted.offset) != (1, 0)
+
+
+def _refuse_relations(
+    sizes: Sizes, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], paths: Sequence[str]
+) -> None:
+    """Sizes with different names are declared to have nothing to do with each other."""
+    named = {s: (p, wanted[p]) for p, s in symbols.items() if wanted[p].name is not None}
+    roots = {s: dims.symbol(f"{w.name}'") * w.scale + w.offset for s, (_, w) in named.items()}
+    for fact in sizes.facts:
+        if fact.sign != EQUAL or fact.where == DECLARED or sizes.is_late(fact.dim):
+            continue
+        if dims.substitute(fact.dim, roots) == 0:
+            continue
+        involved = [named[s] for s in sorted(dims.symbols(fact.dim)) if s in named]
+        if len({w.name for _, w in involved}) > 1:
+            words = " and ".join(f"{_path(p, paths)} ({w.name})" for p, w in involved)
+            raise _contradiction(
+                f"{words} are declared as sizes of their own", fact.where, str(fact),
+                "Give sizes that are equal the same name, declare one as computed from the other, or let Dim.AUTO "
+                "find out.",
+            )  # fmt: skip
+
+
+def _refuse_bounds(found: Range, wanted: Wanted, place: str) -> None:
+    """Bounds that the user gave are promises."""
+    low, high = wanted.bounds
+    for name, declared, actual, where in (
+        ("min", low, found.low, found.low_from), ("max", high, found.high, found.high_from),
+    ):  # fmt: skip
+        if declared is not None and actual != declared and _told(where):
+            said = f"{place} is declared with {name}={declared}"
+            raise _contradiction(said, where, f"{name}={actual}", "Declare that bound.")
+
+
+def _contradiction(said: str, where: str, relied: str, remedy: str) -> InvalidArgument:
+    line = guards.line_text(where)
+    return InvalidArgument(
+        f"export: dynamic_shapes: {said}, but {where} relies on {relied}"
+        + (f"\n    {line}" if line else "")
+        + f"\n  What to do: {remedy}"
+    )
+
+
+def _names(free: Mapping[Symbol, Place], wanted: Mapping[Place, Wanted], known: Mapping[Place, Dim]) -> dict[str, str]:
+    """The user's names of sizes where they have one."""
+    found: dict[str, str] = {}
+    for symbol in free:
+        mine = [wanted[p] for p, dim in known.items() if dim is dims.of_symbol(symbol)]
+        plain = [w.name for w in mine if w.name is not None and not _is_derived(w) and w.name not in found.values()]
+        found[symbol.name] = plain[0] if plain else symbol.name
+    taken = [name for symbol, name in found.items() if name != symbol]
+    return {symbol: name if name != symbol or name not in taken else f"{name}_" for symbol, name in found.items()}

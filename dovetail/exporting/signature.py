@@ -1,0 +1,169 @@
+"""What an exported program takes and gives, and the check that a call fits: structure, types, sizes, constants."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from dovetail.errors import InvalidArgument
+from dovetail.exporting import expressions
+from dovetail.exporting.expressions import Expression
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size that differs from call to call: that of dimension `dim` of input number `input`, from `low` to `high`.
+    `example` is what it was when the program was exported."""
+
+    name: str
+    input: int
+    dim: int
+    example: int
+    low: int = 0
+    high: int | None = None
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor that the program takes; `path` is how its user writes it."""
+
+    name: str
+    path: str
+    dtype: torch.dtype
+    sizes: tuple[Expression, ...]
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(expressions.text, self.sizes))
+        return f"{self.path}: {str(self.dtype).removeprefix('torch.')}[{sizes}]"
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number, text or None that the program was exported for."""
+
+    name: str
+    path: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.path} = {self.value!r}"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What holds of the sizes that the program was exported for; `where` is the line that relies on it."""
+
+    left: Expression
+    sign: str
+    right: Expression
+    where: str = ""
+
+    def holds(self, sizes: Mapping[str, Any]) -> Any:
+        """Does it, for these values of sizes?"""
+        return SIGNS[self.sign](expressions.value(self.left, sizes), expressions.value(self.right, sizes))
+
+    def __str__(self) -> str:
+        return f"{expressions.text(self.left)} {self.sign} {expressions.text(self.right)}"
+
+
+SIGNS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """`names` are the arguments, `positional` of them by position. `inputs` are the leaves of the tree `takes` of
+    `(args, kwargs)`; `gives` is the tree of results. `training` is the mode of a module that was exported."""
+
+    names: tuple[str, ...]
+    positional: int
+    inputs: tuple[Tensor | Constant, ...]
+    sizes: tuple[Size, ...]
+    conditions: tuple[Condition, ...]
+    takes: pytree.TreeSpec
+    gives: pytree.TreeSpec
+    training: bool | None = None
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raises InvalidArgument for a call that the program was not exported for."""
+        leaves, spec = pytree.tree_flatten(self._ordered(args, kwargs))
+        if spec != self.takes:
+            taken, found = (_leaf_paths(tree, self.names) for tree in (self.takes, spec))
+            raise InvalidArgument(f"the exported program takes {taken}; it was called with {found}")
+        for expected, leaf in zip(self.inputs, leaves, strict=True):
+            if isinstance(expected, Tensor):
+                _check_tensor(expected, leaf)
+            elif type(leaf) is not type(expected.value) or leaf != expected.value:
+                raise InvalidArgument(f"{expected.path} is {leaf!r}; the program is exported for {expected.value!r}")
+        self._check_sizes(leaves)
+
+    def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as they were given when the program was exported."""
+        given = dict(zip(self.names, args))
+        given.update(kwargs)
+        if len(args) > len(self.names) or len(given) < len(args) + len(kwargs) or set(given) != set(self.names):
+            raise InvalidArgument(
+                f"the exported program takes the arguments ({', '.join(self.names)}); it was called with {len(args)} "
+                f"by position and {', '.join(kwargs) or 'none'} by name"
+            )
+        ordered = [given[name] for name in self.names]
+        return tuple(ordered[: self.positional]), dict(zip(self.names[self.positional :], ordered[self.positional :]))
+
+    def _check_sizes(self, leaves: Sequence[Any]) -> None:
+        found = {}
+        for size in self.sizes:
+            found[size.name] = number = leaves[size.input].shape[size.dim]
+            if number < size.low or size.high is not None and number > size.high:
+                bounds = f"at least {size.low}" if size.high is None else f"between {size.low} and {size.high}"
+                raise InvalidArgument(f"{self._place(size)} is {number}; the program is exported for {bounds}")
+        for expected, leaf in zip(self.inputs, leaves, strict=True):
+            if isinstance(expected, Tensor):
+                for k, size in enumerate(expected.sizes):
+                    number = expressions.value(size, found)
+                    if leaf.shape[k] != number:
+                        raise InvalidArgument(self._wrong(expected, k, leaf.shape[k], number))
+        for condition in self.conditions:
+            if not condition.holds(found):
+                known = ", ".join(f"{self._place(s)} = {found[s.name]}" for s in self.sizes if s.name in str(condition))
+                line = f", as {condition.where} relies on" if condition.where else ""
+                raise InvalidArgument(f"the program is exported for {condition}{line}; here {known}")
+
+    def _place(self, size: Size) -> str:
+        path = f"{self.inputs[size.input].path}.shape[{size.dim}]"
+        return path if size.name.startswith("s") and size.name[1:].isdigit() else f"{path} ({size.name})"
+
+    def _wrong(self, expected: Tensor, k: int, size: Any, number: Any) -> str:
+        of = expected.sizes[k]
+        formula = "" if isinstance(of, int) else f" ({expressions.text(of)})"
+        return f"{expected.path}.shape[{k}] is {size}; the program is exported for {number}{formula}"
+
+
+def _leaf_paths(spec: pytree.TreeSpec, names: Sequence[str]) -> str:
+    """`(x, d['a']): tuple, dict` of a tree of arguments."""
+    leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten([...] * spec.num_leaves, spec))
+    paths = [argument_path(path, names) for path, _ in leaves]
+    return f"({', '.join(paths)})"
+
+
+def argument_path(path: Sequence[Any], names: Sequence[str]) -> str:
+    """How users write a leaf of `(args, kwargs)`: `d['a']`."""
+    head, first, *rest = path
+    name = names[first.idx] if head.idx == 0 else first.key
+    return f"{name}{pytree.keystr(tuple(rest))}"
+
+
+def _check_tensor(expected: Tensor, leaf: Any) -> None:
+    if not isinstance(leaf, torch.Tensor):
+        raise InvalidArgument(f"{expected.path} must be a tensor, not {type(leaf).__name__}")
+    if leaf.dtype != expected.dtype:
+        raise InvalidArgument(f"{expected.path} is {leaf.dtype}; the program is exported for {expected.dtype}")
+    if leaf.layout != torch.strided:
+        raise InvalidArgument(f"{expected.path} is laid out as {leaf.layout}; the program takes torch.strided alone")
+    if leaf.dim() != len(expected.sizes):
+        raise InvalidArgument(
+            f"{expected.path} has {leaf.dim()} dimensions; the program is exported for {len(expected.sizes)}"
+        )

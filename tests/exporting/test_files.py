@@ -1,0 +1,155 @@
+"""Exported programs in files, in other processes, and modules that are copied, pickled, moved and trained."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import torch
+from torch import nn
+
+import dovetail
+from dovetail.errors import InvalidArgument
+from dovetail.exporting.files import PROGRAM
+
+from .checking import assert_same, check
+from .test_programs import MODELS, Tied
+
+X = torch.randn(3, 4)
+
+
+def branches(x):
+    y = torch.cond(x.sum() > 0, lambda x: torch.cond(x[0, 0] > 0, torch.sin, torch.cos, (x,)), lambda x: x - 1, (x,))
+    rows = torch.vmap(lambda row: row.sum() * SHIFT)(y)
+    gradient = torch.func.grad(lambda x: (x**2).sum())(x)
+    return y, rows, gradient, torch.utils.checkpoint.checkpoint(torch.tanh, x, use_reentrant=False)
+
+
+SHIFT = torch.tensor(2.0)
+
+
+def repeats(x):
+    return torch.while_loop(lambda k, x: k < 3, lambda k, x: (k + 1, x * 2), (torch.tensor(0), x))
+
+
+@pytest.mark.parametrize("function", [branches, repeats])
+def test_functions_that_take_functions(function, tmp_path):
+    program = check(function, (X,), others=[(-X.abs(),), (X.abs(),)], path=tmp_path / "p")
+    compiled = dovetail.compile(program.module(), fullgraph=True)
+    for x in (X, -X.abs(), X.abs()):
+        assert_same(compiled(x), function(x), atol=1e-5, rtol=1e-5)
+
+
+WITHOUT_THE_MODEL = """
+import sys, torch, dovetail
+module = dovetail.ExportedProgram.load(sys.argv[1]).module()
+x, expected = torch.load(sys.argv[2])
+assert torch.allclose(module(x), expected)
+heavy = [m for m in sys.modules if m.startswith(("torch._dynamo", "sympy", "dovetail.capture", "tests"))]
+assert not heavy, heavy[:5]
+"""
+
+
+def test_another_process_needs_neither_the_model_nor_capture(tmp_path):
+    model, args = MODELS["attention for inference"]
+    dovetail.export(model, args).save(tmp_path / "p")
+    torch.save((args[0], model(*args)), tmp_path / "data")
+    command = [sys.executable, "-c", WITHOUT_THE_MODEL, str(tmp_path / "p"), str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_tied_weights_stay_tied(tmp_path):
+    dovetail.export(Tied(), (torch.tensor([1, 2]),)).save(tmp_path / "p")
+    module = dovetail.ExportedProgram.load(tmp_path / "p", map_location="cpu").module()
+    assert module.head.weight is module.embedding.weight
+    assert [*module.state_dict()] == [*Tied().state_dict()]
+
+
+def test_modules_share_the_models_weights():
+    model = nn.Linear(4, 4)
+    module = dovetail.export(model, (X,)).module()
+    assert module.weight is model.weight
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    module(X).sum().backward()
+    optimizer.step()
+    assert module(X).equal(model(X))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "pickle"])
+def test_modules_are_copied(copied):
+    model = Tied()
+    module = dovetail.export(model, (torch.tensor([1, 2]),)).module()
+    with torch.no_grad():
+        model.embedding.weight.mul_(2)
+    other = copied(module)
+    assert other(torch.tensor([1, 2])).equal(module(torch.tensor([1, 2])))
+    assert other.head.weight is other.embedding.weight is not model.head.weight
+    with pytest.raises(InvalidArgument):
+        other(torch.tensor([1]))
+
+
+def test_modules_are_moved():
+    module = dovetail.export(Tied(), (torch.tensor([1, 2]),)).module().to(torch.float64)
+    assert module(torch.tensor([1, 2])).dtype == torch.float64
+
+
+def damaged(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def newer(path):
+    rewritten(path, lambda program: program | {"format": 99})
+
+
+def of_another_library(path):
+    text = {"name": "x_1", "op": "call_function", "target": "torch.ops.nowhere.op.default", "args": []}
+    rewritten(path, lambda program: program | {"graph": [text]})
+
+
+def with_code(path):
+    text = {"name": "x_1", "op": "call_function", "target": "os.system", "args": ["true"]}
+    rewritten(path, lambda program: program | {"graph": [text]})
+
+
+def rewritten(path, change):
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts[PROGRAM] = json.dumps(change(json.loads(parts[PROGRAM])))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+
+
+WRONG = [
+    (damaged, "is no exported program, or is damaged"), (newer, "has the format 99, but this version reads 1"),
+    (of_another_library, "import the library that has it"), (with_code, "there is no os.system here"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "words"), WRONG, ids=lambda v: getattr(v, "__name__", ""))
+def test_files_that_cannot_be_read(change, words, tmp_path):
+    path = tmp_path / "program.dt"
+    dovetail.export(lambda x: x * 2, (X,)).save(path)
+    change(path)
+    with pytest.raises(InvalidArgument, match=words) as raised:
+        dovetail.ExportedProgram.load(path)
+    assert str(path) in str(raised.value)
+
+
+def test_classes_without_a_name_for_files(tmp_path):
+    program = dovetail.export(lambda x: x.max(1), (X,))
+    assert program.module()(X).indices.equal(X.argmax(1))
+    with pytest.raises(InvalidArgument, match="a class in the result has no name that files could have"):
+        program.save(tmp_path / "p")
+
+
+def test_the_program_in_words():
+    n = torch.export.Dim("n", max=8)
+    text = str(dovetail.export(nn.Linear(4, 2), (X,), None, ({0: n},)))
+    assert "takes\n  input: float32[n, 4]\nsizes\n  n: 0 to 8\n" in text and "torch.nn.functional.linear(" in text
