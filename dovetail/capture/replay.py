@@ -53,7 +53,7 @@ def _changes_of(value: Any) -> list[Change]:
 def _as_before(value: ObjectValue, attribute: str) -> bool:
     """Has it the constant again that it had when the program began?"""
     new, old = value.attrs[attribute], real_dict(value.real).get(attribute, MISSING)
-    if not isinstance(new, Const):
+    if type(new) is not Const:  # the value of one that is late would be decided, and guarded, by asking
         return False
     return new.value is old or type(new.value) is type(old) and has_literal(old) and bool(new.value == old)
 
