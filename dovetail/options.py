@@ -46,6 +46,7 @@ class Options:
     check_kernels: bool = False  # every access against its buffer's extent, every library call against its promise
     debug_dir: str | None = None
     reorderable_logging_functions: frozenset[Any] = REORDERABLE
+    standalone: bool = False  # the graph is kept without its guards: it runs in any grad mode
 
     @property
     def without_graphs(self) -> str:

@@ -16,7 +16,8 @@ import torch
 import torch.amp.autocast_mode as autocast_mode
 
 from dovetail.capture.switched import leave, put_back
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import FALSE, Const, Value, boolean
+from dovetail.ir.guard import GuardKind
 from dovetail.ir.marks import STRICT
 
 
@@ -58,17 +59,52 @@ def preserved(session: Any) -> Iterator[None]:
         torch._C._set_grad_enabled(mode)
 
 
-def set_grad_mode(s: Any, mode: bool) -> None:
-    if mode != torch.is_grad_enabled():
+class GradMode(Const):
+    """The mode that a graph which runs in any is in where the program asks: what the program sets by it, the graph
+    does. It is a constant once something looks at it."""
+
+    __slots__ = ("s", "real", "node")
+
+    def __init__(self, s: Any) -> None:
+        self.s, self.real, self.source = s, torch.is_grad_enabled(), None
+        self.node = s.graph.call_function(torch.is_grad_enabled)
+
+    @property
+    def value(self) -> bool:  # type: ignore[override]
+        _rely_on_grad_mode(self.s, self.real)
+        return self.real
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return bool
+
+
+def grad_mode(s: Any) -> Const:
+    """What the program is told of it."""
+    if s.options.standalone:
+        return GradMode(s)
+    _rely_on_grad_mode(s, torch.is_grad_enabled())
+    return boolean(torch.is_grad_enabled())
+
+
+def _rely_on_grad_mode(s: Any, mode: bool) -> None:
+    if "grad_mode" not in s.changed_state:
+        s.guard(None, GuardKind.STATE, ("grad_mode", mode))
+
+
+def set_grad_mode(s: Any, mode: Value) -> None:
+    """A graph that runs in any mode sets it even where it is this one while it is captured."""
+    real = mode.real if isinstance(mode, GradMode) else mode.native()
+    if s.options.standalone or real != torch.is_grad_enabled():
         s.changed_state.add("grad_mode")
-        torch._C._set_grad_enabled(mode)
-        s.state_node(torch._C._set_grad_enabled, mode)
+        torch._C._set_grad_enabled(real)
+        s.state_node(torch._C._set_grad_enabled, mode.node if isinstance(mode, GradMode) else real)
 
 
 @contextmanager
 def without_gradients(s: Any) -> Iterator[None]:
-    mode = torch.is_grad_enabled()
-    set_grad_mode(s, False)
+    mode = grad_mode(s)
+    set_grad_mode(s, FALSE)
     try:
         yield
     finally:

@@ -46,7 +46,7 @@ from dovetail.capture.watching import Watch
 from dovetail.capture.wrap import function_parts
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir import marks
-from dovetail.ir.captured import Break, Captured, Change, GraphInput
+from dovetail.ir.captured import MODES_LEFT, Break, Captured, Change, GraphInput
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.late import LateGraphModule
 from dovetail.ir.literals import in_words
@@ -383,7 +383,7 @@ def _returning(s: Session, result: Value) -> Ending:
     replay += rebuilder.after_effects(replay)
     left = leave_changed(s, rebuilder)
     if left or s.variables_set:
-        rebuilder.changes.append(Change("state", "modes or context variables that are left changed"))
+        rebuilder.changes.append(MODES_LEFT)
     return Ending(rebuilder, [*replay, *left, f"return {text}"], {})
 
 

@@ -43,6 +43,7 @@ SINGLE: dict[str, Any] = {
     "torch.Size": torch.Size,
     "torch.sym_min": torch.sym_min,
     "torch.sym_max": torch.sym_max,
+    "torch.is_grad_enabled": torch.is_grad_enabled,
     "torch._C._set_grad_enabled": torch._C._set_grad_enabled,
     "torch.amp.autocast_mode._enter_autocast": torch.amp.autocast_mode._enter_autocast,
     "torch.amp.autocast_mode._exit_autocast": torch.amp.autocast_mode._exit_autocast,
@@ -100,7 +101,6 @@ class Encoder:
         found |= {"args": [self.value(a) for a in node.args]} if node.args else {}
         found |= {"kwargs": {k: self.value(v) for k, v in node.kwargs.items()}} if node.kwargs else {}
         return found | ({"line": node.stack_trace} if node.stack_trace else {})
-
 
     def value(self, value: Any) -> Any:
         """One argument of a node, or a constant."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -59,11 +60,11 @@ def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, 
 
 def _captured(fn: Callable[..., Any], given: Arguments) -> Captured:
     """The program as one graph, in which sizes that are declared vary, each on its own."""
-    request = Request(fullgraph=True, backend="eager")
+    options = replace(Request(fullgraph=True, backend="eager").options(), standalone=True)
     events = Events(RECORDS.start(*describe(fn), 0, []), [])
     pipeline = importlib.import_module("dovetail.pipeline")
     try:
-        captured = pipeline.trace(fn, given.args, given.kwargs, request.options(), events, Varying(apart=True))
+        captured = pipeline.trace(fn, given.args, given.kwargs, options, events, Varying(apart=True))
     except Unsupported as error:
         raise _as_graph_break(error) from error.__cause__
     return captured

@@ -8,7 +8,7 @@ buffers, and those are put back.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch.utils._pytree as pytree
 from dovetail import guards
 from dovetail.errors import Unsupported
 from dovetail.exporting.arguments import Arguments
-from dovetail.ir.captured import Captured, Change
+from dovetail.ir.captured import MODES_LEFT, Captured, Change
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def find(captured: Captured, fn: Callable[..., Any], given: Arguments, shown: Se
 
     Raises Unsupported for programs whose result, or whose effects, no graph has.
     """
-    _refuse_changes(captured.changes)
+    _refuse_changes([*captured.changes, *_modes_left(captured.graph)])
     end = next(n for n in reversed(captured.graph.graph.nodes) if n.op == "output")
     nodes: Any = end.args[0]
     stand_ins = [_stand_in(node) for node in nodes]
@@ -75,7 +75,7 @@ def _stand_in(node: torch.fx.Node) -> Any:
 
 
 def _refuse_changes(changes: Sequence[Change]) -> None:
-    refused = [c.what for c in changes if c.kind in ("object", "state")]
+    refused = dict.fromkeys(c.what for c in changes if c.kind in ("object", "state"))
     if refused:
         raise Unsupported(
             CODE, f"the program changes what is outside of it: {'; '.join(refused)}",
@@ -84,6 +84,19 @@ def _refuse_changes(changes: Sequence[Change]) -> None:
     calls = dict.fromkeys(c.what for c in changes if c.kind == "call")
     if calls:
         warnings.warn(f"dovetail.export: the exported program does not call {', '.join(calls)}", stacklevel=5)
+
+
+def _modes_left(module: torch.fx.GraphModule) -> Iterator[Change]:
+    """Does one of the graphs end in another grad mode than it began in, whichever that was?"""
+    for graph in (m.graph for m in module.modules() if isinstance(m, torch.fx.GraphModule)):
+        mode, asked = None, dict[Any, Any]()  # None: the one that it began in
+        for node in graph.nodes:
+            if node.target is torch.is_grad_enabled:
+                asked[node] = mode
+            elif node.target is torch._C._set_grad_enabled:
+                mode = asked.get(node.args[0], node.args[0])
+        if mode is not None:
+            yield MODES_LEFT
 
 
 def _modules(fn: Any, captured: Captured) -> list[torch.nn.Module]:

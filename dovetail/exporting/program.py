@@ -15,6 +15,7 @@ from dovetail.errors import InvalidArgument
 from dovetail.exporting.signature import Signature
 from dovetail.exporting.state import State
 from dovetail.ir.graphtext import graph_text
+from dovetail.runtime.undisturbed import put_back, surroundings
 
 
 def _files() -> Any:
@@ -29,7 +30,14 @@ class ExportedModule(torch.fx.GraphModule):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._exported.signature.check(args, kwargs)
-        return super().__call__(*args, **kwargs)
+        if torch.compiler.is_compiling():  # a compiler sees to the modes itself
+            return super().__call__(*args, **kwargs)
+        before = surroundings()
+        try:
+            return super().__call__(*args, **kwargs)
+        except BaseException:  # the graph enters and leaves modes by nodes
+            put_back(before)
+            raise
 
     def train(self, mode: bool = True) -> ExportedModule:
         """The graph is what it is: raises InvalidArgument for a mode that the program was not exported in."""

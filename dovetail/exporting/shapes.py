@@ -212,5 +212,3 @@ def _shown(said: Any) -> str:
 
 def _error(words: str) -> InvalidArgument:
     return InvalidArgument(f"export: dynamic_shapes: {words}")
-
-

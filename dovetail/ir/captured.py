@@ -153,6 +153,9 @@ class Change:
     what: str
 
 
+MODES_LEFT = Change("state", "modes or context variables that are left changed")
+
+
 @dataclass(frozen=True)
 class Captured:
     """One traced region.

@@ -16,8 +16,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "": {"api", "errors", "marking"},
     "api": ANYTHING,
     "commands": ANYTHING,
-    # Like a compilation it runs the stages, but only as far as a graph.
-    "exporting": SHARED | {"diagnostics", "guards", "interop", "request"},
+    # Like a compilation it runs the stages, but only as far as a graph, which it then runs.
+    "exporting": SHARED | {"diagnostics", "guards", "interop", "request", "runtime"},
     "minify": {"diagnostics", "errors", "ir"},
     "__main__": {"commands"},
     "request": ANYTHING,

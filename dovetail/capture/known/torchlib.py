@@ -13,7 +13,7 @@ import torch.overrides
 
 from dovetail.capture import late, state
 from dovetail.capture.calls import fold
-from dovetail.capture.contexts import enter_autocast, exit_autocast, set_grad_mode
+from dovetail.capture.contexts import enter_autocast, exit_autocast, grad_mode, set_grad_mode
 from dovetail.capture.known.constructors import element_type
 from dovetail.capture.known.table import INLINE, KNOWN, known
 from dovetail.capture.scalars import varies
@@ -70,7 +70,7 @@ def _state(name: str, pick: Callable[[Any], Any] = lambda value: value) -> Calla
     return handler
 
 
-KNOWN[torch.is_grad_enabled] = _state("grad_mode")
+KNOWN[torch.is_grad_enabled] = lambda s, args, kwargs: grad_mode(s)
 KNOWN[torch.is_inference_mode_enabled] = _state("inference_mode")
 KNOWN[torch.get_default_dtype] = _state("default_dtype")
 KNOWN[torch.are_deterministic_algorithms_enabled] = _state("deterministic")
@@ -167,10 +167,10 @@ def _seed(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(torch._C._set_grad_enabled)
 def _set_grad_enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    mode = args[0].native()
-    if not isinstance(mode, bool):
+    mode = args[0]
+    if mode.cls is not bool:
         try:
-            torch._C._set_grad_enabled(mode)
+            torch._C._set_grad_enabled(mode.native())
         except TypeError as error:
             return s.throw_native(error)
     set_grad_mode(s, mode)
@@ -196,9 +196,9 @@ def _enter_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
             "Use torch.no_grad there, or call the compiled function under torch.inference_mode.",
         )
     context = ObjectValue(torch.autograd.grad_mode.set_grad_enabled)  # the program is in this mode, but for gradients
-    s.set_attr(context, "prev", boolean(torch.is_grad_enabled()))
+    s.set_attr(context, "prev", grad_mode(s))
     s.set_attr(manager, "_inference_mode_context", context)
-    set_grad_mode(s, not mode)
+    set_grad_mode(s, boolean(not mode))
     return NONE
 
 
@@ -207,7 +207,7 @@ def _exit_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if args[0].source is not None:
         s.unsupported("inference-mode-inside", "the code leaves an inference mode that was entered before this graph")
     context = s.get_attr(args[0], "_inference_mode_context")
-    set_grad_mode(s, s.get_attr(context, "prev").native())
+    set_grad_mode(s, s.get_attr(context, "prev"))
     return NONE
 
 

@@ -1,0 +1,138 @@
+"""Exported programs in the caller's modes: gradients on and off, inference, blocks that change them, errors inside."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import dovetail
+from dovetail.errors import GraphBreakError
+
+X = torch.randn(3, 4, requires_grad=True)
+MODES = [torch.enable_grad, torch.no_grad, torch.inference_mode]
+
+
+def off(x):
+    with torch.no_grad():
+        y = x * 2
+    return y, x + y
+
+
+def on(x):
+    with torch.enable_grad():
+        y = x * 2
+    return y, x + y
+
+
+def nested(x):
+    with torch.no_grad():
+        y = x * 2
+        with torch.set_grad_enabled(True):
+            z = x * 3
+        w = x * 4
+    return y, z, w, x * 5
+
+
+@torch.no_grad()
+def decorated(x):
+    return x * 2, torch.enable_grad()(torch.sin)(x)
+
+
+def by_hand(x):
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    y = x * 2
+    torch.set_grad_enabled(before)
+    return y, x * 3
+
+
+def in_a_function(x):
+    return (*torch.vmap(off)(x), x * 3, torch.utils.checkpoint.checkpoint(lambda x: off(x)[1], x, use_reentrant=False))
+
+
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x / 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient / 2
+
+
+def without_gradients_of_its_own(x):
+    return Halved.apply(x.detach()), x * 2
+
+
+PROGRAMS = [off, on, nested, decorated, by_hand, in_a_function, without_gradients_of_its_own]
+
+
+def facts(function, mode):
+    with mode():
+        found = [(t.requires_grad, t.is_inference()) for t in function(X)]
+        return found, torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("exported_in", [torch.enable_grad, torch.no_grad])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_run_in_the_callers_mode(program, exported_in, tmp_path):
+    with exported_in():
+        made = dovetail.export(program, (X,))
+    made.save(tmp_path / "p")
+    ways = [made.module(), dovetail.ExportedProgram.load(tmp_path / "p").module(), dovetail.compile(made.module())]
+    for mode in MODES:
+        for way in ways:
+            assert facts(way, mode) == facts(program, mode)
+
+
+def test_programs_that_leave_a_mode_are_refused():
+    def leaves(x):
+        torch.set_grad_enabled(True)
+        return x * 2
+
+    with pytest.raises(GraphBreakError, match="modes or context variables that are left changed"):
+        dovetail.export(leaves, (X,))
+
+
+def fails_without_gradients(x, index):
+    with torch.no_grad():
+        y = x[index]
+    return y
+
+
+def fails_in_half(x, index):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = (x @ x.t())[index]
+    return y
+
+
+@pytest.mark.parametrize("program", [fails_without_gradients, fails_in_half])
+def test_modes_are_as_they_were_after_an_error(program):
+    module = dovetail.export(program, (X, torch.tensor([0]))).module()
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            with pytest.raises(IndexError):
+                module(X, torch.tensor([7]))
+            assert torch.is_grad_enabled() == grad and not torch.is_autocast_enabled("cpu")
+    torch.autocast_increment_nesting()
+    assert torch.autocast_decrement_nesting() == 0
+
+
+def test_training_goes_on_where_a_block_has_no_gradients():
+    class Target(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            with torch.no_grad():
+                target = self.layer(x)
+            return (self.layer(x * 2) - target).pow(2).mean()
+
+    model = Target()
+    with torch.no_grad():
+        module = dovetail.export(model, (X,)).module()
+    found = torch.autograd.grad(module(X), [*module.parameters()])
+    expected = torch.autograd.grad(model(X), [*model.parameters()])
+    assert all(map(torch.equal, found, expected))
