@@ -155,6 +155,8 @@ def view(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) -> An
         return self.remapped(out.sizes, out.strides, lambda i: (0,) * self.rank, self.offset)
     runs = chunks(self.sizes, out.sizes)
     strides = _reshaped_strides(self, out, runs)
+    if strides is None and self.dtype not in build.SUPPORTED:
+        return NotImplemented
     old = self.sizes
     return self.remapped(
         out.sizes, strides or out.strides, lambda i: reshaped_index(old, out.sizes, runs, i),

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 import dovetail
 
 X = torch.ones(2, 3, 4, 5)
+YES = torch.ones(3, 3, dtype=torch.bool)
 CASES = {
     "no images, made larger": lambda: F.interpolate(X[:0], scale_factor=2),
     "no images, exactly": lambda: F.interpolate(X[:0], size=(3, 3), mode="nearest-exact"),
@@ -27,6 +28,10 @@ CASES = {
     "images of other sizes than their labels": lambda: F.nll_loss(X, torch.zeros(2, 0, 5, dtype=torch.int64)),
     "no images to compare": lambda: F.nll_loss(X[:0], torch.zeros(0, 4, 5, dtype=torch.int64), reduction="none"),
     "no numbers by zero": lambda: (torch.ones(2, 0, dtype=torch.int64) % 0, torch.ones(0, dtype=torch.int64) // 0),
+    "products of truths": lambda: (YES[:0] @ YES, YES[:, :0] @ YES[:0], YES.inner(YES[:0]), YES[:0] @ YES[0]),
+    "products of truths, added up": lambda: torch.addmm(YES, YES[:, :0], YES[:0], beta=0),
+    "products of truths, added to others": lambda: torch.addmm(YES, YES[:, :0], YES[:0]),
+    "batches of two types": lambda: YES[None, :, :0].bmm(YES[None, :0].half()),
     "places along nothing": lambda: X[0, 0, :, :0].take_along_dim(torch.zeros(4, 0, dtype=torch.int64), 1),
 }
 
@@ -41,3 +46,13 @@ def test_like_eager(name: str) -> None:
         except (RuntimeError, IndexError) as error:
             found.append((type(error), str(error)))
     assert found[0] == found[1]
+
+
+def test_products_of_sizes_that_come_to_be_none() -> None:
+    @dovetail.compile
+    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bij,bjk->ki", a, b)
+
+    for rows, inner, columns in ((0, 0, 0), (0, 0, 3), (0, 3, 0)):
+        a, b = torch.ones(2, rows, inner), torch.ones(2, inner, columns, dtype=torch.complex64)
+        assert product(a, b).shape == (columns, rows)

@@ -262,7 +262,10 @@ def _addmm(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, 
 def _bmm(a: torch.Tensor, b: torch.Tensor) -> Any:
     if a.dim() != 3 or b.dim() != 3 or not all_same((a.shape[0], a.shape[2]), b.shape[:2]):
         return NotImplemented
-    return _matrix(a, b, (a.shape[0], a.shape[1], b.shape[2]))
+    sizes = a.shape[0], a.shape[1], b.shape[2]
+    if a.dtype != b.dtype and empty((*sizes, a.shape[2])):  # eager has taken it by now (`trials.py`)
+        return fresh(sizes, contiguous(sizes), b)
+    return _matrix(a, b, sizes)
 
 
 def _uniform(x: torch.Tensor, *_: Any, **__: Any) -> Any:

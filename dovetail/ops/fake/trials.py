@@ -88,11 +88,30 @@ def _backward(gradient: Any, output: Any, dim: int, dtype: Any) -> tuple[Any, ..
 
 
 def _mixed(*args: Any, **_: Any) -> Any:
-    """All of it with sizes of 1; nothing where all types are one floating-point type, which every kernel takes."""
+    """All of it with sizes of 1, or of 0, for which kernels take more types; nothing where all types are one
+    floating-point type, which every kernel takes.
+    """
     types = {a.dtype for a in args if isinstance(a, torch.Tensor)}
     if len(types) == 1 and all(dtype.is_floating_point for dtype in types):
         return None
-    return tuple(_ones(a, *[1] * a.dim()) if isinstance(a, torch.Tensor) else a for a in args)
+    return tuple(_ones(a, *map(_least, a.shape)) if isinstance(a, torch.Tensor) else a for a in args)
+
+
+def _least(size: Any) -> int:
+    return 0 if empty((size,)) else 1
+
+
+def _product(operator: Any) -> tuple[Any, Callable[..., Any]]:
+    """Without elements to sum, a factor of 0 decides whether what is added to is read."""
+
+    def run(beta: Any, *args: Any) -> None:
+        operator(*args, beta=beta)
+
+    def sample(*args: Any, beta: Any = 1, **_: Any) -> Any:
+        given = _mixed(*args)
+        return given and (beta if type(beta) in (int, float, complex) else 1, *given)
+
+    return run, sample
 
 
 def _convolved(
@@ -174,9 +193,13 @@ SAMPLES: dict[Any, tuple[Any, Callable[..., Any]]] = {
     },
     **{
         operator: (operator, _mixed) for operator in (
-            aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.addbmm.default,
-            aten.mv.default, aten.addmv.default, aten.dot.default, aten.vdot.default, aten.sub_.Tensor,
+            aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default, aten.sub_.Tensor,
             aten.div_.Tensor, aten.addcmul_.default, aten.addcdiv_.default, aten.lerp_.Scalar, aten.lerp_.Tensor,
+        )
+    },
+    **{
+        operator: _product(operator) for operator in (
+            aten.addmm.default, aten.baddbmm.default, aten.addbmm.default, aten.addmv.default,
         )
     },
     **{operator: (operator, _without_elements) for operator in _REFUSING_EMPTY},
