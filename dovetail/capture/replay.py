@@ -47,7 +47,9 @@ def _changes_of(value: Any) -> list[Change]:
     if written := getattr(value, "written", ()):
         changed = [attribute for attribute in written if not _as_before(value, attribute)]
         return [Change("object", f"{name}.{attribute}") for attribute in changed]
-    return [Change("buffers" if getattr(value.source, "field", "") == "_buffers" else "object", name)]
+    if getattr(value.source, "field", "") == "_buffers":
+        return [Change("buffers", name, value.real)]
+    return [Change("object", name)]
 
 
 def _as_before(value: ObjectValue, attribute: str) -> bool:

@@ -58,6 +58,7 @@ def convert(graph: torch.fx.Graph, signature: Signature, state: State) -> Any:
         if node.target in DERIVATIVES:
             raise InvalidArgument(f"to_torch: PyTorch's exporter cannot express torch.func.{node.target.__name__}")
         node.target = BLOCKS.get(node.target, node.target)
+    _write_exchanged(checked, signature)
     checked.set_codegen(_PyTreeCodeGen(_PyTreeInfo([*signature.names], signature.takes, signature.gives)))
     module = state.module_of(torch.fx.GraphModule, checked)
     module.train(bool(signature.training))
@@ -67,6 +68,22 @@ def convert(graph: torch.fx.Graph, signature: Signature, state: State) -> Any:
     made = torchexport.exported(module, args, kwargs, shapes)
     _refuse_constants(made, signature)
     return made
+
+
+def _write_exchanged(graph: torch.fx.Graph, signature: Signature) -> None:
+    """Buffers that get other tensors are written to instead, which is what the exporter knows of; the graph computes
+    with copies of what they were, so that nothing else sees it."""
+    exchanged = {name for names in signature.exchanged for name in names}
+    for node in [n for n in graph.nodes if n.op == "get_attr" and n.target in exchanged]:
+        with graph.inserting_after(node):
+            copied = graph.call_method("clone", (node,))
+        node.replace_all_uses_with(copied, lambda user, own=copied: user is not own)
+    end = next(n for n in reversed(graph.nodes) if n.op == "output")
+    results = len(end.args[0]) - len(signature.exchanged)
+    with graph.inserting_before(end):
+        for names, value in zip(signature.exchanged, end.args[0][results:], strict=True):
+            graph.call_method("copy_", (graph.get_attr(names[0]), graph.call_method("detach", (value,))))
+    end.args = (end.args[0][:results],)
 
 
 def _examples(signature: Signature, state: State) -> Iterator[Any]:

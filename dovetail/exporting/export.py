@@ -53,7 +53,8 @@ def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, 
     inputs = tuple(_input(given, k, found) for k in range(len(given.leaves)))
     training = fn.training if isinstance(fn, torch.nn.Module) else None
     signature = Signature(
-        given.names, given.positional, inputs, found.sizes, found.conditions, given.spec, result.spec, training
+        given.names, given.positional, inputs, found.sizes, found.conditions, given.spec, result.spec, training,
+        tuple(exchange.names for exchange in result.exchanges),
     )  # fmt: skip
     return ExportedProgram(made, signature, tensors)
 

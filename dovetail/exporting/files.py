@@ -76,6 +76,7 @@ def _signature(signature: Signature) -> dict[str, Any]:
         "names": signature.names,
         "positional": signature.positional,
         "training": signature.training,
+        "exchanged": signature.exchanged,
         "inputs": [_input(each) for each in signature.inputs],
         "sizes": [vars(size) for size in signature.sizes],
         "conditions": [vars(condition) for condition in signature.conditions],
@@ -116,6 +117,7 @@ def _read_signature(written: dict[str, Any], what: str) -> Signature:
         tuple(written["names"]), written["positional"], tuple(inputs),
         tuple(Size(**size) for size in written["sizes"]), tuple(Condition(**each) for each in conditions),
         _read_tree(written["takes"], what), _read_tree(written["gives"], what), written["training"],
+        tuple(map(tuple, written["exchanged"])),
     )  # fmt: skip
 
 

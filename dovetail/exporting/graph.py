@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ import torch.fx
 
 from dovetail import guards
 from dovetail.errors import Unsupported
-from dovetail.exporting import expressions
+from dovetail.exporting import buffers, expressions
 from dovetail.exporting.arguments import CONSTANTS, TENSORS, Arguments
+from dovetail.exporting.buffers import Exchange
 from dovetail.exporting.encoding import CHECKPOINT, function_name
 from dovetail.exporting.expressions import Expression
 from dovetail.exporting.outcome import CODE, REMEDY, Outcome
@@ -59,12 +61,16 @@ class Builder:
                 known[node] = self._input(*next(inputs))
             elif node.op != "output":
                 known[node] = self._copy(node, known)
-        for module, name, value in outcome.buffers:
-            target = self._tensor(getattr(module, name), name)
-            self.graph.call_method("copy_", (target, self._result(value, outcome, known)))
-        self.graph.output(tuple(self._result(leaf, outcome, known) for leaf in outcome.leaves))
+        buffers.refuse_other_names(outcome.exchanges, self.state, captured, partial(self._load, fn))
+        for exchange in outcome.exchanges:
+            self._refuse_another_kind(exchange, outcome)
+        leaves = [*outcome.leaves, *(exchange.new for exchange in outcome.exchanges)]
+        self.graph.output(tuple(self._result(leaf, outcome, known) for leaf in leaves))
         self._remove_unused()
         return self.graph
+
+    def _load(self, fn: Callable[..., Any], sources: Sequence[Any]) -> list[Any]:
+        return guards.load(self.captured, fn, sources, self.given.args, self.given.kwargs)
 
     def _copy(self, node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> torch.fx.Node:
         _refuse_code(node)
@@ -128,6 +134,21 @@ class Builder:
             return leaf
         what = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
         raise Unsupported(CODE, f"the result has a {what} in it", REMEDY)
+
+    def _refuse_another_kind(self, exchange: Exchange, outcome: Outcome) -> None:
+        """The graph was made for the buffer as it is."""
+        shown = {id(s): node.meta["fake"] for s, node in zip(outcome.stand_ins, outcome.nodes, strict=True)}
+        old, new = (self._described(t) for t in (exchange.old, shown.get(id(exchange.new), exchange.new)))
+        if old != new:
+            said = f"the buffer {exchange.names[0]}, {old}, gets a tensor that is {new}"
+            raise Unsupported(CODE, said, "Give the buffer the shape, dtype and device that it will have.")
+
+    def _described(self, tensor: torch.Tensor) -> str:
+        sizes = (self.captured.sizes.resolve(dim_of(n)) for n in tensor.shape)
+        shown = [self.found.names.get(str(n)) or str(n) for n in sizes]
+        kind = "" if tensor.layout is torch.strided else f", {tensor.layout}"
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return f"{dtype}[{', '.join(shown)}] on {tensor.device}{kind}"
 
     def _remove_unused(self) -> None:
         """Sizes that nobody needs after all."""

@@ -18,20 +18,22 @@ import torch.utils._pytree as pytree
 
 from dovetail import guards
 from dovetail.errors import Unsupported
+from dovetail.exporting import buffers
 from dovetail.exporting.arguments import Arguments
+from dovetail.exporting.buffers import CODE, Exchange, Tables
+from dovetail.exporting.state import owner_of
 from dovetail.ir.captured import MODES_LEFT, Captured, Change
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`leaves` of the result and its tree. `stand_ins` stand for the graph's outputs `nodes`. `buffers` are what
-    modules have for other buffers in the end: `(module, name, stand-in or tensor)`."""
+    """`leaves` of the result and its tree. `stand_ins` stand for the graph's outputs `nodes`."""
 
     leaves: list[Any]
     spec: pytree.TreeSpec
     nodes: Sequence[torch.fx.Node]
     stand_ins: list[Any]
-    buffers: list[tuple[torch.nn.Module, str, Any]]
+    exchanges: list[Exchange]
 
 
 class Number:
@@ -46,36 +48,31 @@ def find(captured: Captured, fn: Callable[..., Any], given: Arguments, shown: Se
 
     Raises Unsupported for programs whose result, or whose effects, no graph has.
     """
-    _refuse_changes([*captured.changes, *_modes_left(captured.graph)])
+    owned = buffers.tables(owner_of(fn))
+    _refuse_changes([*captured.changes, *_modes_left(captured.graph)], owned)
     end = next(n for n in reversed(captured.graph.graph.nodes) if n.op == "output")
     nodes: Any = end.args[0]
     stand_ins = [_stand_in(node) for node in nodes]
     args, kwargs = pytree.tree_unflatten(shown, given.spec)
-    modules = _modules(fn, captured)
-    before = [dict(m._buffers) for m in modules]
     try:
         result = guards.run_residual(captured, fn, lambda *_: stand_ins, args, kwargs)
-        pairs = list(zip(modules, before, strict=True))
-        buffers = [(m, n, b) for m, old in pairs for n, b in m._buffers.items() if old.get(n) is not b]
+        exchanges = owned.exchanged()
     except (RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
         raise Unsupported(CODE, f"the result cannot be told without running the program: {error}", REMEDY) from error
     finally:
-        for module, old in zip(modules, before, strict=True):
-            module._buffers.clear()
-            module._buffers.update(old)
+        owned.put_back()
     leaves, spec = pytree.tree_flatten(result, is_leaf=lambda v: type(v) is torch.Size)  # unflattened, it is a tuple
-    return Outcome(leaves, spec, nodes, stand_ins, buffers)
-
-
-CODE = "not-exportable"
+    return Outcome(leaves, spec, nodes, stand_ins, exchanges)
 
 
 def _stand_in(node: torch.fx.Node) -> Any:
     return torch.empty(0, device="meta") if isinstance(node.meta.get("fake"), torch.Tensor) else Number()
 
 
-def _refuse_changes(changes: Sequence[Change]) -> None:
-    refused = dict.fromkeys(c.what for c in changes if c.kind in ("object", "state"))
+def _refuse_changes(changes: Sequence[Change], owned: Tables) -> None:
+    refused = dict.fromkeys(
+        c.what for c in changes if c.kind in ("object", "state") or c.kind == "buffers" and c.real not in owned
+    )
     if refused:
         raise Unsupported(
             CODE, f"the program changes what is outside of it: {'; '.join(refused)}",
@@ -98,7 +95,3 @@ def _modes_left(module: torch.fx.GraphModule) -> Iterator[Change]:
         if mode is not None:
             yield MODES_LEFT
 
-
-def _modules(fn: Any, captured: Captured) -> list[torch.nn.Module]:
-    roots = [m for m in (fn, getattr(fn, "__self__", None), *captured.bound) if isinstance(m, torch.nn.Module)]
-    return list({id(m): m for root in roots for m in root.modules()}.values())

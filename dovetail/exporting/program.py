@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from dovetail.errors import InvalidArgument
+from dovetail.exporting.code import Code
 from dovetail.exporting.signature import Signature
 from dovetail.exporting.state import State
 from dovetail.ir.graphtext import graph_text
@@ -81,11 +81,10 @@ class ExportedProgram:
         It can be trained, moved, copied, pickled and compiled. Calls that do not fit raise InvalidArgument.
         """
         graph = copy.deepcopy(self.graph)
-        signature = self.signature
-        graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo([*signature.names], signature.takes, signature.gives)))
+        graph.set_codegen(Code(self.signature))
         made = self.state.module_of(ExportedModule, graph)
         made._exported = self
-        made.training = bool(signature.training)
+        made.training = bool(self.signature.training)
         return made
 
     @property
@@ -131,4 +130,5 @@ class ExportedProgram:
         sizes = "".join(f"\n  {s.name}: {s.low} to {s.high or 'any'}" for s in self.signature.sizes)
         where = "".join(f"\n  {c}" + (f"  # {c.where}" if c.where else "") for c in self.signature.conditions)
         parts = [f"takes\n{takes}", f"sizes{sizes}" if sizes else "", f"where{where}" if where else ""]
+        parts += [f"exchanges\n  {', '.join(names)}" for names in self.signature.exchanged]
         return "\n".join([*filter(None, parts), graph_text(self.graph)])

@@ -77,7 +77,8 @@ SIGNS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator
 @dataclass(frozen=True)
 class Signature:
     """`names` are the arguments, `positional` of them by position. `inputs` are the leaves of the tree `takes` of
-    `(args, kwargs)`; `gives` is the tree of results. `training` is the mode of a module that was exported."""
+    `(args, kwargs)`; `gives` is the tree of results. `training` is the mode of a module that was exported. `exchanged`
+    are the names of each buffer for which the graph gives another tensor, after the leaves of the result."""
 
     names: tuple[str, ...]
     positional: int
@@ -87,6 +88,7 @@ class Signature:
     takes: pytree.TreeSpec
     gives: pytree.TreeSpec
     training: bool | None = None
+    exchanged: tuple[tuple[str, ...], ...] = ()
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raises InvalidArgument for a call that the program was not exported for."""

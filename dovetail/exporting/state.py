@@ -77,9 +77,8 @@ class State:
 
 def of_program(fn: Callable[..., Any]) -> State:
     """The parameters and buffers of a module, or of the module that a method belongs to."""
-    owner: Any = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
-    state = State()
-    if not isinstance(owner, torch.nn.Module):
+    owner, state = owner_of(fn), State()
+    if owner is None:
         return state
     kept = owner.state_dict(keep_vars=True).keys()
     for path, module in owner.named_modules(remove_duplicate=False):
@@ -88,3 +87,9 @@ def of_program(fn: Callable[..., Any]) -> State:
                 full = f"{path}.{name}" if path else name
                 state.add(full, tensor, full not in kept)
     return state
+
+
+def owner_of(fn: Any) -> torch.nn.Module | None:
+    """The module that is exported itself, or by a method of its."""
+    owner = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
+    return owner if isinstance(owner, torch.nn.Module) else None

@@ -147,10 +147,14 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a residual does beside running the graph and making its result: the kind of it, and what, for the reader."""
+    """What a residual does beside running the graph and making its result: the kind of it, and what, for the reader.
 
-    kind: Literal["object", "buffers", "call", "state"]  # "buffers": the dictionary of a module's buffers gets others
+    "buffers": `real`, the dictionary of a module's buffers, gets others.
+    """
+
+    kind: Literal["object", "buffers", "call", "state"]
     what: str
+    real: Any = None
 
 
 MODES_LEFT = Change("state", "modes or context variables that are left changed")
