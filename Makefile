@@ -17,7 +17,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history growth minify lint format types clean
+.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -70,6 +70,10 @@ bench-dynamic: $(READY)
 # Training runs beside eager's: their drift against that of float noise, and the plot in docs/numerics.md.
 curves: $(READY)
 	$(BIN)/python -m benchmarks.curves --svg docs/curves.svg $(ARGS)
+
+# How long the report of a 12-layer model's training takes to open in Chromium, and the pictures of it in docs/seeing.md.
+page: $(READY)
+	$(BIN)/python -m benchmarks.page --pictures docs $(ARGS)
 
 # Every module of PyTorch's own database, forward and backward; `make test` takes two configurations of each.
 modules: $(READY)

@@ -60,6 +60,7 @@ from dovetail.runtime.undisturbed import undisturbed, without_overrides
 
 LISTENERS.append(warned)
 
+ONCE = "runs operator by operator, once: it changes what it relies on, as an optimizer's first step does"
 SETTINGS_OF_A_COMPILATION = (
     "numerics", "fallback_random", "recompile_limit", "strict", "suppress_errors", "capture_scalar_outputs",
     "trace_numpy", "check_kernels", "cudagraphs",
@@ -290,7 +291,7 @@ def _compile_entry(
         entry = guards.build(captured, fn, graph, taken)
     events.artifact("guards", lambda: entry.text)
     if once:
-        events.artifact("perf_hints", lambda: "runs operator by operator: what it stores keeps it from running again")
+        events.artifact("perf_hints", lambda: ONCE)
     return replace(entry, once=once, needs=(*entry.needs, weakref.ref(after.needed)))
 
 

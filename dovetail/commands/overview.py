@@ -17,11 +17,12 @@ NO_CAUSES = ("user-exception", "skipped-frame", "disabled-function")
 
 @dataclass
 class Place:
-    """A line of the program. `text` has the source, and carets under the columns."""
+    """A line of the program. `text` has the source, and carets under the columns; `inner` the line of a library."""
 
     where: str
     text: str
     count: int = 0
+    inner: tuple[str, str] | None = None
 
 
 @dataclass
@@ -37,9 +38,16 @@ class Cause:
     places: dict[str, Place] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
 
-    def at(self, where: str, text: str = "") -> None:
+    @property
+    def idle(self) -> bool:
+        """Is there nothing to do about it?"""
+        return self.remedy.startswith("Nothing to do")
+
+    def at(self, where: str, text: str = "") -> Place:
         self.count += 1
-        self.places.setdefault(where, Place(where, text)).count += 1
+        place = self.places.setdefault(where, Place(where, text))
+        place.count += 1
+        return place
 
 
 def where(place: Event) -> str:
@@ -48,10 +56,19 @@ def where(place: Event) -> str:
 
 def own_line(stack: Sequence[Event]) -> Event:
     """The innermost line that no installed library has; the innermost, if the whole program is one."""
-    return next((p for p in reversed(stack) if not _INSTALLED.search(p["file"])), stack[-1])
+    return next((p for p in reversed(stack) if not INSTALLED.match(p["file"])), stack[-1])
 
 
-_INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
+def model_line(stack: Sequence[Event]) -> Event:
+    """The innermost line that neither PyTorch nor Python has: that of the model, if a library has that."""
+    return next((p for p in reversed(stack) if not _BELOW_MODELS.match(p["file"])), stack[-1])
+
+
+#: What comes before a file's name within a library; Python's own files keep `python3.11/`.
+INSTALLED = re.compile(r".*[\\/](?:(?:site|dist)-packages[\\/]|lib[\\/](?=python3\.\d+[\\/]))")
+_BELOW_MODELS = re.compile(
+    r".*[\\/](?:(?:site|dist)-packages[\\/]torch[\\/]|lib[\\/]python3\.\d+[\\/](?!(?:site|dist)-packages[\\/]))"
+)
 
 
 def breaks(compilations: Iterable[Compilation]) -> list[Cause]:
@@ -61,13 +78,22 @@ def breaks(compilations: Iterable[Compilation]) -> list[Cause]:
         for event in compilation.breaks:
             if event["code"] not in NO_CAUSES:
                 cause = _cause(found, event)
-                stack = [where(place) for place in event["stack"]] or [compilation.place]
-                cause.at(stack[-1], _excerpt(event["stack"][-1]) if event["stack"] else "")
+                _locate(cause, event["stack"], compilation)
                 cause.notes |= dict.fromkeys(event["refusals"])
                 cause.seconds += compilation.seconds if event["whole"] else 0.0
         if compilation.after is not None and compilation.after["code"] not in NO_CAUSES:
             _cause(found, compilation.after).seconds += compilation.seconds
     return sorted(found.values(), key=lambda c: (not c.whole, -c.seconds, -c.count))
+
+
+def _locate(cause: Cause, stack: Sequence[Event], compilation: Compilation) -> None:
+    if not stack:
+        cause.at(compilation.place)
+        return
+    own, inner = own_line(stack), stack[-1]
+    place = cause.at(where(own), _excerpt(own))
+    if inner is not own:
+        place.inner = where(inner), _excerpt(inner)
 
 
 def _excerpt(place: Event) -> str:
@@ -87,24 +113,35 @@ VALUES = (
     "The compiled code relies on this. Keep what changes from call to call out of conditions, or pass it as a tensor; "
     "numbers become inputs by themselves after one recompilation."
 )
+STATE = "Nothing to do: the first step of a training makes gradients and an optimizer's state, which the second finds."
+_OPTIMIZERS = re.compile(r"[\\/]torch[\\/]optim[\\/]")
 
 
-def recompilations(compilations: Iterable[Compilation]) -> list[Cause]:
+def recompilations(compilations: Sequence[Compilation]) -> list[Cause]:
     """By function and the line that relies on what has changed; the most expensive first."""
     found: dict[Any, Cause] = {}
+    processes = {id(compilation.process) for compilation in compilations}
     for compilation in compilations:
         if not compilation.reasons or not compilation.reasons[0]:
             continue
         guard, _, line = compilation.reasons[0][0].partition("  # ")
-        head = re.sub(r" \(actual .*\)$|, actual .*$", "", guard, flags=re.DOTALL)
-        kind = re.sub(r"(==|expected) \S+$", r"\1 ...", head)
+        kind = _without_values(guard)
         title = f"{compilation.function}: {kind}"
         remedy = SIZES if "size mismatch" in guard or ".shape" in guard else VALUES
         cause = found.setdefault((compilation.function, compilation.place, line or kind), Cause(title, remedy))
-        cause.at(line or compilation.place, guard)
-        cause.notes[guard] = None
+        place = cause.at(line or compilation.place, guard)
+        if place.text != guard:
+            cause.notes[guard] = None
         cause.seconds += compilation.seconds
+        if _OPTIMIZERS.search(line) and cause.remedy in (VALUES, STATE):
+            cause.remedy = STATE if cause.count <= len(processes) else VALUES
     return sorted(found.values(), key=lambda c: (-c.seconds, -c.count))
+
+
+def _without_values(guard: str) -> str:
+    """Guards that differ only in values, or in where objects are, have one cause."""
+    head = re.sub(r" \((actual|now another object)\b.*\)$|, actual .*$", "", guard, flags=re.DOTALL)
+    return re.sub(r"(==|expected) \S+$", r"\1 ...", re.sub(r" at 0x[0-9a-f]+", "", head))
 
 
 def eager(processes: Sequence[Process]) -> list[Cause]:
@@ -140,6 +177,11 @@ class KernelUse:
     loops: str = ""
     text: str = ""  # what was generated
 
+    @property
+    def title(self) -> str:
+        """Its operators; a kernel that checks indices has none."""
+        return " + ".join(self.operators) or re.sub(r"^k_|_[0-9a-f]{16}$", "", self.name)
+
 
 @dataclass
 class Line:
@@ -160,8 +202,9 @@ def kernels(compilations: Iterable[Compilation]) -> tuple[list[KernelUse], list[
             for step in told["steps"]:
                 use = _use(found, step, told, code)
                 for k in step["lines"]:
-                    place = own_line(told["stacks"][k])
-                    use.places |= {where(p): p["source"].strip() for p in (place, told["stacks"][k][-1])}
+                    stack = told["stacks"][k]
+                    place = model_line(stack)
+                    use.places |= {where(p): p["source"].strip() for p in (place, own_line(stack), stack[-1])}
                     key = place["file"], place["line"]
                     line = lines.setdefault(key, Line(where(place), place["source"].strip()))
                     line.launches += 1

@@ -17,10 +17,11 @@ import jinja2
 
 from dovetail.commands import overview
 from dovetail.commands.chrome import chrome_trace
+from dovetail.commands.paths import Paths, named
 from dovetail.commands.recorded import Compilation, Process, read
 
-#: Characters of one text, and of all texts together, that a page shows.
-LONGEST, MOST = 24_000, 1_200_000
+#: Characters of one line, of one text, and of all texts together, that a page shows.
+WIDEST, LONGEST, MOST = 500, 24_000, 1_200_000
 #: So many rows of each table, and boxes of the chart.
 ROWS, BOXES = 150, 2_500
 
@@ -51,8 +52,9 @@ def report(folder: Path, out: Path) -> None:
     processes = read(folder)
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(bytes=in_bytes, seconds=in_seconds)
-    page = environment.get_template("report.html").render(**contents(processes, folder))
+    shown = contents(processes, folder)
+    environment.filters.update(bytes=in_bytes, seconds=in_seconds, short=shown["paths"].short)
+    page = environment.get_template("report.html").render(**shown)
     out.write_text(page, encoding="utf-8")
     out.with_suffix(".json").write_text(json.dumps(chrome_trace(processes)), encoding="utf-8")
 
@@ -69,7 +71,7 @@ def contents(processes: Sequence[Process], folder: Path) -> dict[str, Any]:
         "unfinished": [c for c in found if c.outcome == "unfinished"],
         "failed": sum(c.outcome.startswith("failed") for c in found),
         "shared": overview.side_by_side(processes) if len(processes) > 1 else [],
-        "chart": Chart(processes), "texts": Texts(), "titles": TITLES, "rows": ROWS,
+        "chart": Chart(processes), "paths": Paths(named(found)), "texts": Texts(), "titles": TITLES, "rows": ROWS,
         "damaged": sum(process.damaged for process in processes),
     }  # fmt: skip
 
@@ -77,7 +79,8 @@ def contents(processes: Sequence[Process], folder: Path) -> dict[str, Any]:
 def _first(causes: Sequence[overview.Cause], again: Sequence[overview.Cause]) -> list[tuple[str, overview.Cause]]:
     """What to mend first: functions that run eagerly, then what has cost most."""
     both = [(f"break{k}", cause) for k, cause in enumerate(causes)] + [(f"again{k}", c) for k, c in enumerate(again)]
-    return sorted(both, key=lambda item: (not item[1].whole, -item[1].seconds))[:8]
+    found = [item for item in both if not item[1].idle]
+    return sorted(found, key=lambda item: (not item[1].whole, -item[1].seconds))[:8]
 
 
 @dataclass
@@ -99,21 +102,22 @@ class Texts:
         return new
 
     def cut(self, text: str) -> str:
-        """As much of it as there is room for."""
-        part = text[: max(min(LONGEST, self.left), 0)]
+        """As much of it as there is room for. A graph of a whole model begins with a line of all its parameters."""
+        lines = (line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in text.split("\n"))
+        part = "\n".join(lines)[: max(min(LONGEST, self.left), 0)]
         self.left -= len(part)
         return part
 
 
 @dataclass(frozen=True)
 class Box:
-    """A slice of the chart: milliseconds since its begin."""
+    """A slice of the chart: milliseconds since its begin. `target` is the compilation that it is, or is part of."""
 
     name: str
     start: float
     length: float
     depth: int
-    target: str = ""
+    target: str
 
 
 class Chart:
@@ -127,15 +131,20 @@ class Chart:
         self.left_out = len(found) - len(kept)
         self.length = max((box.start + box.length for _, box in kept), default=1.0) or 1.0
         self.lanes = [(p, [box for lane, box in kept if lane == k]) for k, p in enumerate(processes)]
+        self._hues: dict[str, int] = {}
+
+    def hue(self, stage: str) -> int:
+        """Of a color: the same for a stage forward and backward, far from that of other stages."""
+        return self._hues.setdefault(stage.rpartition(" ")[2], round(len(self._hues) * 137.5) % 360)
 
     def _boxes(self, number: int, process: Process) -> Iterator[Box]:
         for compilation in process.compilations.values():
             target = f"c{number}-{compilation.number}"
             yield self._box(compilation.function, compilation.began, compilation.length, 0, target)
             for stage in compilation.stages:
-                yield self._box(stage.name, stage.began, stage.seconds, stage.depth + 1)
+                yield self._box(stage.name, stage.began, stage.seconds, stage.depth + 1, target)
 
-    def _box(self, name: str, began: float, seconds: float, depth: int, target: str = "") -> Box:
+    def _box(self, name: str, began: float, seconds: float, depth: int, target: str) -> Box:
         return Box(name, round((began - self.origin) * 1e3, 3), round(seconds * 1e3, 3), depth, target)
 
 

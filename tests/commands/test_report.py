@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import torch
 from click.testing import CliRunner
 
 import dovetail
-from dovetail.commands import main
+from dovetail.commands import main, overview
 from dovetail.commands import report as reporting
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +81,7 @@ def test_a_break_is_shown_once_with_its_line_caret_and_remedy(folder) -> None:
         dovetail.reset()
         dovetail.compile(broken)(torch.ones(size))
     shown = page(folder)
-    assert re.search(r"dovetail\.graph_break\(\)\n\^{22}\s+Remove the call", shown.text)
+    assert re.search(r"dovetail\.graph_break\(\)\n\^{22}\s+What to do:\s+Remove the call", shown.text)
     assert shown.text.count("[explicit-break]  · 2 times · ") == 1
     assert "2 graph breaks, 1 cause" in shown.text and "#break0" in shown.links
 
@@ -94,6 +95,23 @@ def test_recompilations_are_one_cause_for_all_values(folder) -> None:
     assert "<lambda>: flag == ..." in shown.text
     raw = (folder.parent / "out.html").read_text()
     assert "&lt;lambda&gt;" in raw and "<lambda>" not in raw
+
+
+def test_the_first_step_of_an_optimizer_is_nothing_to_mend(folder) -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    compiled = dovetail.compile(step)
+    for _ in range(3):
+        compiled(torch.ones(2, 2))
+    shown = page(folder)
+    assert "1 recompilation" in shown.text and "Nothing to do: the first step of a training" in shown.text
+    assert "Nothing: what is below needs no change" in shown.text
 
 
 def test_text_of_the_program_is_never_markup(folder) -> None:
@@ -120,7 +138,7 @@ def test_kernels_stand_beside_their_lines(folder) -> None:
 
     dovetail.compile(function)(torch.ones(250, 1000))
     shown = page(folder)
-    assert "sin + mul" in shown.text and "reads 1.0 MB, writes 1.0 MB" in shown.text
+    assert re.search(r"sin \+ mul\s+y = torch.sin\(x\)\s+1\s+1.0 MB\s+1.0 MB", shown.text)
     assert "y = torch.sin(x)" in shown.text and "return y * 2" in shown.text
     assert re.search(r"b\d\[x0, x1\] = sin\(a0\[x0, x1\]\) \* 2.0", shown.text) and "define internal void" in shown.text
     assert {link[1:] for link in shown.links if link.startswith("#")} <= shown.ids
@@ -151,7 +169,7 @@ def test_what_keeps_a_whole_function_from_being_compiled_comes_first(folder) -> 
         dovetail.compile(whole, fullgraph=True)(torch.ones(2))
     shown = page(folder)
     assert "the whole function is not compiled" in shown.text
-    first = shown.text.partition("what to do")[2].partition("Graph breaks")[0]
+    first = shown.text.partition("What to fix first\n")[2].partition("Graph breaks")[0]
     assert 0 < first.index("whole function") < first.index("open is code that capture cannot look into")
 
 
@@ -204,7 +222,78 @@ def test_long_texts_are_cut_and_say_where_the_whole_is(folder, monkeypatch) -> N
     monkeypatch.setattr(reporting, "LONGEST", 40)
     shown = page(folder)
     (file,) = folder.iterdir()
-    assert re.search(rf"cut after 40 of \d+ characters; the whole is in {re.escape(file.name)}", shown.text)
+    assert re.search(rf"shown in part, 40 of \d+ characters; the whole is in {re.escape(file.name)}", shown.text)
+
+
+def test_a_long_line_leaves_room_for_those_below(folder, monkeypatch) -> None:
+    dovetail.compile(lambda x: x.sum(-1))(torch.ones(2, 3))
+    monkeypatch.setattr(reporting, "WIDEST", 20)
+    shown = page(folder)
+    assert re.search(r"define internal \w*…\n", shown.text) and "shown in part" in shown.text
+
+
+class Block(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 1e9:
+            print("large")
+        return x + 1
+
+
+def test_objects_that_differ_are_one_cause(folder) -> None:
+    blocks = torch.nn.ModuleList(Block() for _ in range(5))
+
+    def function(x):
+        for block in blocks:
+            x = block(x)
+        return x
+
+    dovetail.compile(function)(torch.ones(2))
+    page(folder)
+    titles = re.findall(r"<h3>(.*?)</h3>", (folder.parent / "out.html").read_text())
+    assert any("Block object&gt;" in title for title in titles) and len(titles) == len(set(titles))
+
+
+def test_a_break_within_a_library_shows_the_line_that_calls_it(folder) -> None:
+    def function(x):
+        return x + random.SystemRandom().random()
+
+    dovetail.compile(function)(torch.ones(2))
+    shown = page(folder)
+    own = r"in function\s+return x \+ random.SystemRandom\(\).random\(\)\n +\^+"
+    assert re.search(own + r"\s+python3.\d+/random.py:", shown.text)
+
+
+def test_paths_are_short_and_whole_where_one_points_at_them(folder) -> None:
+    def function(x):
+        return torch.nn.functional.gelu(x)
+
+    dovetail.compile(function)(torch.ones(2))
+    shown, raw = page(folder), (folder.parent / "out.html").read_text()
+    line = function.__code__.co_firstlineno
+    assert re.search(rf"(?<!/)test_report.py:{line + 1} in function", shown.text)
+    assert f"files are below {Path(__file__).parent}" in shown.text
+    assert f'title="{__file__}:{line + 1} in function"' in raw
+
+
+@pytest.mark.parametrize(
+    "files, own, model",
+    [
+        (["/me/train.py", "/me/model.py", "/v/lib/python3.11/site-packages/torch/nn/linear.py"], 1, 1),
+        (["/me/train.py", "/v/site-packages/timm/net.py", "/v/site-packages/torch/nn/linear.py"], 0, 1),
+        (["/me/train.py", "/v/lib/python3.11/site-packages/timm/net.py"], 0, 1),
+        (["/me/train.py", "/usr/lib/python3.11/random.py"], 0, 0),
+        (["/v/lib/python3/dist-packages/torch/optim/adam.py"], 0, 0),
+    ],
+)
+def test_lines_of_the_program_and_of_the_model(files, own, model) -> None:
+    stack = [{"file": file} for file in files]
+    assert overview.own_line(stack) is stack[own] and overview.model_line(stack) is stack[model]
+
+
+def test_kernels_without_operators_have_a_name(folder) -> None:
+    dovetail.compile(torch.nn.functional.embedding)(torch.tensor([1, 2]), torch.ones(3, 4))
+    page(folder)
+    assert "<code>check</code>" in (folder.parent / "out.html").read_text()
 
 
 @pytest.mark.parametrize("made", [True, False])
