@@ -12,9 +12,11 @@ from dovetail.capture.values.base import MISSING, Value
 
 
 class Effects:
-    """`touched` lists changed values in the order of their first change."""
+    """`touched` lists changed values in the order of their first change. `shows`: are calls that only show something
+    made? Otherwise `left_out` has their names."""
 
-    def __init__(self) -> None:
+    def __init__(self, shows: bool = True) -> None:
+        self.shows, self.left_out = shows, dict[str, None]()
         self.touched: dict[int, Value] = {}
         self.globals: dict[tuple[int, str], tuple[Any, Any]] = {}
         self.calls: list[tuple[Value, list[Value], dict[str, Value]]] = []
@@ -34,8 +36,11 @@ class Effects:
         self.globals[(id(scope), name)] = (scope, value)
         self._watch()
 
-    def call(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
-        """A call whose result nobody uses (print, a log record), made after the graph."""
+    def call(self, function: Value, args: list[Value], kwargs: dict[str, Value], name: str = "") -> None:
+        """A call whose result nobody uses (print, a log record), made after the graph. `name` is for the reader."""
+        if not self.shows:
+            self.left_out[name or function.describe()] = None
+            return
         self.calls.append((function, args, kwargs))
         self._watch()
 

@@ -35,8 +35,8 @@ def effects(rebuilder: Rebuilder) -> list[str]:
         source = source if source is not None else rebuilder.s.bind(scope.table, "globals").item(name)
         replay.append(f"del {source.expr()}" if value is MISSING else f"{source.expr()} = {rebuilder.expr(value)}")
         rebuilder.changes.append(Change("object", f"the global variable {name}"))
+    rebuilder.changes += [Change("call", name) for name in recorded.left_out]
     for function, args, kwargs in recorded.calls:
-        rebuilder.changes.append(Change("call", function.describe()))
         values = [rebuilder.expr(a) for a in args] + [f"{k}={rebuilder.expr(v)}" for k, v in kwargs.items()]
         replay.append(f"{rebuilder.expr(function)}({', '.join(values)})")
     return replay

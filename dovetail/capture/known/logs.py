@@ -48,7 +48,7 @@ def _call_later(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 def settled(s: Any, function: Value, value: Value) -> Value:
     """The value in a form that looks the same after the graph has run."""
-    if isinstance(value, (Const, KnownValue, LateText, GraphNumber)):
+    if not s.effects.shows or isinstance(value, (Const, KnownValue, LateText, GraphNumber)):
         return value
     if isinstance(value, TensorValue):
         return Snapshot(s, value)
@@ -107,7 +107,7 @@ def _stream_call(cls: Any, name: str, result: Any) -> Any:
         if not isinstance(stream.source, Global) or not all(isinstance(a, (Const, LateText)) for a in rest):
             s.unsupported("stream", f"{stream.describe()}.{name} changes a stream", "Use print.")
         require(s, print)
-        s.effects.call(MethodValue(KnownValue(getattr(cls, name)), stream), rest, kwargs)
+        s.effects.call(MethodValue(KnownValue(getattr(cls, name)), stream), rest, kwargs, f"{cls.__name__}.{name}")
         return result(rest)  # type: ignore[no-any-return]
 
     return handler
@@ -130,7 +130,7 @@ def _log(name: str) -> Any:
             require(s, method)
             function = MethodValue(KnownValue(method), args[0])
             values = [settled(s, function, a) for a in args[1:]]
-            s.effects.call(function, values, _settled_all(s, function, kwargs))
+            s.effects.call(function, values, _settled_all(s, function, kwargs), method.__qualname__)
         return NONE
 
     return handler
@@ -183,7 +183,7 @@ def _warn(s: Any, args: Args, kwargs: Kwargs) -> Value:
     registry = table.setdefault("__warningregistry__", {})
     values = [message, KnownValue(category), Const(code.co_filename), Const(frame.line())]
     named: Kwargs = {"module": Const(table.get("__name__") or "<unknown>"), "registry": KnownValue(registry)}
-    s.effects.call(KnownValue(warnings.warn_explicit), values, named)
+    s.effects.call(KnownValue(warnings.warn_explicit), values, named, "warnings.warn")
     return NONE
 
 
