@@ -185,10 +185,14 @@ def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Valu
     method = getattr(pairs[0][1], name)
     with late.found_by(s):
         result = run_native(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
+    if s.options.standalone and result is receiver.fake and (name in BY_LAYOUT or "memory_format" in kwargs):
+        result = run_native(s, receiver.fake.view_as, [receiver.fake], {})
     node = s.graph.create_node("call_method", name, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
     return _record(s, node, result, versions)
 
 
+#: Methods that copy a tensor or give it back, which depends on more than its type and sizes.
+BY_LAYOUT = frozenset(("contiguous", "resolve_conj", "resolve_neg"))
 #: Methods after which a tensor has other sizes, strides or memory. Graphs know inputs as they are at the beginning.
 NO_VARIANT = frozenset(("resize_", "resize_as_", "set_"))
 RESHAPING = NO_VARIANT | frozenset(

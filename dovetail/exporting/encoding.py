@@ -4,7 +4,8 @@
     {"name": "add", "op": "call_function", "target": "torch.add", "args": [{"node": "x"}, 2], "kwargs": {"alpha": 1.0}}
 
 What JSON has no form for is an object with one key: {"dtype": "float32"}. A function is written by the name under which
-one of `SPACES` has it. Reading takes nothing else, so no file can name what loads or runs code.
+one of `SPACES` has it. Reading takes nothing else, and of methods and attributes those of tensors that are no internals
+of Python's, so no file can name what loads or runs code.
 """
 
 from __future__ import annotations
@@ -63,20 +64,36 @@ NAMED: dict[str, tuple[type, Callable[[str], Any]]] = {
 }
 
 
+#: Functions that are found there, but lead out of a graph.
+OUTSIDE = (operator.call, torch.from_file)
+
+
 @cache
 def _names() -> dict[int, str]:
     """The names of functions by their identities."""
     found = {id(function): name for name, function in SINGLE.items()}
     for space, module in SPACES.items():
         for name in dir(module):
-            found.setdefault(id(getattr(module, name)), f"{space}.{name}")
+            if is_function(getattr(module, name)):
+                found.setdefault(id(getattr(module, name)), f"{space}.{name}")
     return found
+
+
+def is_function(value: Any) -> bool:
+    """Is it one that a graph can call?"""
+    return callable(value) and not isinstance(value, type) and not any(value is other for other in OUTSIDE)
+
+
+def is_member(name: str) -> bool:
+    """Is it a method or an attribute of tensors, and none that leads to their class, or to code?"""
+    sign = name != "__call__" and any(each in vars(operator) for each in (name, name.replace("__r", "__", 1)))
+    return hasattr(torch.Tensor, name) and (sign or not name.startswith("_"))
 
 
 def function_name(target: Any) -> str | None:
     """The name under which files have the function; None for one that they cannot hold."""
-    if isinstance(target, torch._ops.OpOverload):
-        return f"{OPERATORS}{target}"
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return f"{OPERATORS}{target}"  # without an overload: whichever fits
     return _names().get(id(target))
 
 
@@ -146,6 +163,9 @@ class Decoder:
         for each in written:
             target = each["target"] if each["op"] != "call_function" else self._function(each["target"])
             args = tuple(self.value(a) for a in each.get("args", ()))
+            member = target if each["op"] == "call_method" else args[1] if target is getattr else "T"
+            if not is_member(member):
+                raise InvalidArgument(f"{self.what}: tensors have no {member} that a graph may use")
             kwargs = {k: self.value(v) for k, v in each.get("kwargs", {}).items()}
             node = graph.create_node(each["op"], target, args, kwargs, each["name"])
             node.stack_trace = each.get("line")
@@ -160,17 +180,20 @@ class Decoder:
             return self._operator(name)
         space, _, last = name.rpartition(".")
         found = getattr(SPACES.get(space), last, None)
-        if found is None:
+        if not is_function(found):
             raise InvalidArgument(f"{self.what}: there is no {name} here")
         return found
 
     def _operator(self, name: str) -> Any:
         try:
-            namespace, operation, overload = name.removeprefix(OPERATORS).split(".")
-            return getattr(getattr(getattr(torch.ops, namespace), operation), overload)
-        except (AttributeError, ValueError) as error:
-            words = f"{self.what}: there is no operator {name}; import the library that has it"
-            raise InvalidArgument(words) from error
+            namespace, operation, *overload = name.removeprefix(OPERATORS).split(".")
+            found = getattr(getattr(torch.ops, namespace), operation)
+            found = getattr(found, *overload) if overload else found
+        except (AttributeError, ValueError, TypeError):
+            found = None
+        if function_name(found) != name or operation == "from_file":
+            raise InvalidArgument(f"{self.what}: there is no operator {name}; import the library that has it")
+        return found
 
     def value(self, written: Any) -> Any:
         if isinstance(written, list):

@@ -95,8 +95,10 @@ def _input(each: Tensor | Constant) -> dict[str, Any]:
 
 def _tree(spec: pytree.TreeSpec, what: str) -> str:
     try:
-        return pytree.treespec_dumps(spec)
-    except (NotImplementedError, TypeError) as error:
+        written = pytree.treespec_dumps(spec)
+        _refuse_factories(written)
+        return written
+    except (NotImplementedError, TypeError, AttributeError) as error:
         raise InvalidArgument(
             f"save: a class in {what} has no name that files could have: {error}. Register it with "
             "torch.utils._pytree under a serialized_type_name, or use tuples, lists and dictionaries."
@@ -121,8 +123,24 @@ def _read_signature(written: dict[str, Any], what: str) -> Signature:
     )  # fmt: skip
 
 
+FACTORIES = ("list", "dict", "set", "tuple", "int", "float", "bool", "str")
+
+
+def _refuse_factories(written: str) -> None:
+    """What makes the items of a `defaultdict` is called later, and must be no code of the file's choice."""
+
+    def refuse(found: dict[str, Any]) -> dict[str, Any]:
+        module, name = found.get("default_factory_module"), found.get("default_factory_name")
+        if module is not None and (module != "builtins" or name not in FACTORIES):
+            raise NotImplementedError(f"a defaultdict of {module}.{name}")
+        return found
+
+    json.loads(written, object_hook=refuse)
+
+
 def _read_tree(written: str, what: str) -> pytree.TreeSpec:
     try:
+        _refuse_factories(written)
         return pytree.treespec_loads(written)
     except NotImplementedError as error:
         raise InvalidArgument(f"{what}: {error}. Import the module that registers the class first.") from error

@@ -22,7 +22,7 @@ from dovetail.errors import Unsupported
 from dovetail.exporting import buffers, expressions
 from dovetail.exporting.arguments import CONSTANTS, TENSORS, Arguments
 from dovetail.exporting.buffers import Exchange
-from dovetail.exporting.encoding import CHECKPOINT, function_name
+from dovetail.exporting.encoding import CHECKPOINT, function_name, is_member
 from dovetail.exporting.expressions import Expression
 from dovetail.exporting.outcome import CODE, REMEDY, Outcome
 from dovetail.exporting.ranges import Found
@@ -161,8 +161,8 @@ def _refuse_code(node: torch.fx.Node) -> None:
     """A node that calls the program's own code, or steers PyTorch's engine, is nothing that runs without it."""
     if isinstance(node.target, higher.Checkpoint):
         node.target = CHECKPOINT
-    engine = node.op == "call_method" and node.target in METHODS
-    if node.op == "call_module" or engine or node.op == "call_function" and function_name(node.target) is None:
+    method = node.op == "call_method" and (node.target in METHODS or not is_member(str(node.target)))
+    if node.op == "call_module" or method or node.op == "call_function" and function_name(node.target) is None:
         name = getattr(node.target, "__qualname__", node.target)
         raise Unsupported(CODE, f"the program's graph calls {name}, which is no computation of PyTorch's", "",
                           node.meta.get("stack", ()))  # fmt: skip

@@ -149,7 +149,7 @@ class Break:
 class Change:
     """What a residual does beside running the graph and making its result: the kind of it, and what, for the reader.
 
-    "buffers": `real`, the dictionary of a module's buffers, gets others. "call": it does not call what the program does.
+    "buffers": `real`, the dictionary of a module's buffers, gets others. "call": it leaves a call of the program's out.
     """
 
     kind: Literal["object", "buffers", "call", "state"]

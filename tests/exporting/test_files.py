@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from collections import defaultdict
 
 import pytest
 import torch
@@ -112,8 +113,8 @@ def of_another_library(path):
     rewritten(path, lambda program: program | {"graph": [text]})
 
 
-def with_code(path):
-    text = {"name": "x_1", "op": "call_function", "target": "os.system", "args": ["true"]}
+def with_code(path, op="call_function", target="os.system", args=("true",)):
+    text = {"name": "x_1", "op": op, "target": target, "args": [*args]}
     rewritten(path, lambda program: program | {"graph": [text]})
 
 
@@ -140,6 +141,36 @@ def test_files_that_cannot_be_read(change, words, tmp_path):
     with pytest.raises(InvalidArgument, match=words) as raised:
         dovetail.ExportedProgram.load(path)
     assert str(path) in str(raised.value)
+
+
+CODE = [
+    ("call_function", "operator.call", ()), ("call_function", "torch.from_file", ("name", True, 9)),
+    ("call_function", "torch.ops.load_library.__call__", ("name.so",)), ("call_function", "torch.functional.torch", ()),
+    ("call_function", "torch.masked.MaskedTensor", ()), ("call_function", "getattr", ("x", "__class__")),
+    ("call_method", "__reduce_ex__", ("x", 2)), ("call_method", "__subclasses__", ("x",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "target", "args"), CODE, ids=lambda v: v if "." in v or "__" in v else "")
+def test_files_bring_no_code(op, target, args, tmp_path):
+    dovetail.export(lambda x: x * 2, (X,)).save(tmp_path / "p")
+    with_code(tmp_path / "p", op, target, args)
+    with pytest.raises(InvalidArgument, match=r"there is no|tensors have no"):
+        dovetail.ExportedProgram.load(tmp_path / "p")
+
+
+def test_dictionaries_that_make_their_items(tmp_path):
+    program = dovetail.export(lambda x: defaultdict(list, a=x), (X,))
+    program.save(tmp_path / "p")
+    assert dovetail.ExportedProgram.load(tmp_path / "p").module()(X)["b"] == []
+
+    def otherwise(found):
+        found["signature"]["gives"] = found["signature"]["gives"].replace('"list"', '"exec"')
+        return found
+
+    rewritten(tmp_path / "p", otherwise)
+    with pytest.raises(InvalidArgument, match=r"a defaultdict of builtins\.exec"):
+        dovetail.ExportedProgram.load(tmp_path / "p")
 
 
 def test_classes_without_a_name_for_files(tmp_path):

@@ -64,7 +64,22 @@ def counts(x, *more, scale=1, **named):
     return total
 
 
+@torch.library.custom_op("export_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def of_operators(x):
+    return twice(x), torch.ops.export_tests.twice(x), torch.ops.aten.add.Tensor(x, x), torch.ops.aten.sin(x)
+
+
 PROGRAMS = {
+    "operators": (of_operators, (X,)),
     "pointwise": (lambda x, y: torch.sin(x) * y + x.relu(), (X, Y)),
     "methods and operators": (lambda x, y: (x @ y.t()).softmax(-1)[1:, ::2].abs() ** 2 // 1, (X, Y)),
     "functions of nn.functional": (lambda x: F.layer_norm(F.gelu(x), (4,)) + F.pad(x, (1, -1)), (X,)),
