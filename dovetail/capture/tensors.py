@@ -40,7 +40,7 @@ from dovetail.capture.offsets import refuse_outside
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
 from dovetail.capture.switched import refuse_operators
-from dovetail.capture.torchtable import NO_PLACE, number_places, tensor_methods
+from dovetail.capture.torchtable import BY_LAYOUT, NO_PLACE, number_places, tensor_methods
 from dovetail.capture.trust import intact, replaced_operator
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, NotNative, Value, boolean
 from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue
@@ -191,8 +191,6 @@ def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Valu
     return _record(s, node, result, versions)
 
 
-#: Methods that copy a tensor or give it back, which depends on more than its type and sizes.
-BY_LAYOUT = frozenset(("contiguous", "resolve_conj", "resolve_neg"))
 #: Methods after which a tensor has other sizes, strides or memory. Graphs know inputs as they are at the beginning.
 NO_VARIANT = frozenset(("resize_", "resize_as_", "set_"))
 RESHAPING = NO_VARIANT | frozenset(
@@ -459,6 +457,7 @@ def _shape(s: Any, value: TensorValue) -> Value:
 
 ATTRIBUTES: dict[str, Callable[[Any, TensorValue], Value]] = {
     "shape": _shape,
+    "nbytes": lambda s, v: s.binary("mul", s.call_method(v, "numel"), Const(v.fake.itemsize)),
     "grad": grads.grad,
     "is_leaf": grads.is_leaf,
     "grad_fn": grads.grad_fn,
@@ -467,7 +466,7 @@ ATTRIBUTES: dict[str, Callable[[Any, TensorValue], Value]] = {
         n: _metadata(n)
         for n in (
             "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "is_cpu", "is_mps", "is_meta",
-            "is_sparse", "is_quantized", "is_nested", "itemsize", "nbytes", "is_xpu", "is_mkldnn", "is_xla",
+            "is_sparse", "is_quantized", "is_nested", "itemsize", "is_xpu", "is_mkldnn", "is_xla",
             "is_sparse_csr", "names", "output_nr",
         )
     },

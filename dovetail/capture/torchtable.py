@@ -106,6 +106,10 @@ def remove_dead(graph: Any) -> None:
             graph.erase_node(node)
 
 
+#: Methods that copy a tensor or give it back, which depends on more than its type and sizes.
+BY_LAYOUT = frozenset(("contiguous", "resolve_conj", "resolve_neg"))
+
+
 class _Everywhere:
     def __contains__(self, place: object) -> bool:
         return True

@@ -112,7 +112,7 @@ def _example_sizes(signature: Signature) -> dict[str, int]:
 
 def _shapes(signature: Signature) -> Iterator[Any]:
     """What `torch.export` is told about the sizes of each leaf."""
-    related = {name for c in signature.conditions for side in (c.left, c.right) for name in expressions.names(side)}
+    related = {name for condition in signature.conditions for name in condition.names}
     dims: dict[str, Any] = {}
     for size in signature.sizes:
         low = max(size.low, LEAST)

@@ -29,6 +29,7 @@ from dovetail.ops import higher
 #: Where the functions of graphs are found. The first that has one names it.
 SPACES: dict[str, Any] = {
     "operator": operator,
+    "math": math,
     "torch.nn.functional": torch.nn.functional,
     "torch": torch._C._VariableFunctions,
     "torch.functional": torch.functional,
@@ -44,6 +45,9 @@ SINGLE: dict[str, Any] = {
     "torch.Size": torch.Size,
     "torch.sym_min": torch.sym_min,
     "torch.sym_max": torch.sym_max,
+    "torch.sym_int": torch.sym_int,
+    "torch.sym_float": torch.sym_float,
+    "round": round,
     "torch.is_grad_enabled": torch.is_grad_enabled,
     "torch._C._set_grad_enabled": torch._C._set_grad_enabled,
     "torch.amp.autocast_mode._enter_autocast": torch.amp.autocast_mode._enter_autocast,

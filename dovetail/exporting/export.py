@@ -15,7 +15,7 @@ from dovetail import guards
 from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import GraphBreakError, InvalidArgument, Unsupported
-from dovetail.exporting import arguments, expressions, graph, outcome, ranges, shapes, state
+from dovetail.exporting import arguments, graph, outcome, ranges, shapes, state
 from dovetail.exporting.arguments import Arguments
 from dovetail.exporting.program import ExportedProgram
 from dovetail.exporting.ranges import Found
@@ -25,7 +25,7 @@ from dovetail.ir import dims
 from dovetail.ir.captured import Captured
 from dovetail.ir.dims import Symbol
 from dovetail.ir.settings import AUTOCAST_DEVICES
-from dovetail.ir.source import Attr, Item
+from dovetail.ir.source import Attr, Computed, Item
 from dovetail.ir.varying import ATTRIBUTE, Marks, Varying
 from dovetail.ops.fake.symint import symint
 from dovetail.ops.fake.tensor import FakeTensor
@@ -42,9 +42,9 @@ def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, 
     with _marked(given, wanted):
         captured = _captured(fn, given)
         symbols = _symbols(captured, fn, given, wanted)
-    found = ranges.settle(captured, wanted, symbols, given.paths)
-    stand_ins = _stand_ins(captured, given, found)
     try:
+        found = ranges.settle(captured, wanted, symbols, given.paths)
+        stand_ins = _stand_ins(captured, given, found)
         result = outcome.find(captured, fn, given, stand_ins)
         tensors = state.of_program(fn)
         made = graph.build(captured, fn, given, stand_ins, found, result, tensors)
@@ -111,6 +111,8 @@ def _symbols(
             if id(tensor) in positions:
                 found[positions[id(tensor)], source.key] = symbol
                 continue
+        if isinstance(source, Computed):
+            continue
         raise InvalidArgument(f"export: {origin.source.name()} is marked dynamic, but is no size of an argument")
     for leaf, dim in wanted.keys() - found.keys():
         made = captured.sizes.symbol(f"s{len(found)}", given.leaves[leaf].shape[dim])
@@ -142,5 +144,5 @@ def _input(given: Arguments, k: int, found: Found) -> Tensor | Constant:
     leaf, name, path = given.leaves[k], given.identifiers[k], given.paths[k]
     if not _is_tensor(leaf):
         return Constant(name, path, leaf)
-    sizes = tuple(expressions.of_dim(size, found.names) for size in _sizes(leaf, k, found))
+    sizes = tuple(found.formulas.of_dim(size) for size in _sizes(leaf, k, found))
     return Tensor(name, path, leaf.dtype, sizes)

@@ -26,7 +26,7 @@ from dovetail.exporting.encoding import CHECKPOINT, function_name, is_member
 from dovetail.exporting.expressions import Expression
 from dovetail.exporting.outcome import CODE, REMEDY, Outcome
 from dovetail.exporting.ranges import Found
-from dovetail.exporting.signature import SIGNS, Signature, Size
+from dovetail.exporting.signature import Signature, Size
 from dovetail.exporting.state import State
 from dovetail.ir.captured import Captured, GraphInput
 from dovetail.ir.dims import Dim
@@ -34,7 +34,8 @@ from dovetail.ops import higher
 from dovetail.ops.engine import METHODS
 from dovetail.ops.fake.symint import dim_of, is_size
 
-SYMBOLIC = {"min": torch.sym_min, "max": torch.sym_max}
+#: What takes symbolic numbers as well, of those who trace the graph.
+SYMBOLIC: dict[str, Any] = {"min": torch.sym_min, "max": torch.sym_max, "int": torch.sym_int, "float": torch.sym_float}
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Builder:
             return self.size(dim_of(given.fake))
         if isinstance(real, torch.Tensor):
             return self._tensor(real, given.source.name())
-        raise Unsupported(CODE, f"the program computes with {given.source.name()}, a number that changes", REMEDY)
+        return self._computed(self.found.formulas.of(given.source))
 
     def _tensor(self, real: torch.Tensor, name: str) -> torch.fx.Node:
         position = self.leaves.get(id(real))
@@ -105,11 +106,10 @@ class Builder:
 
     def size(self, dim: Dim) -> Any:
         """A size as a node, or a number."""
-        resolved = self.captured.sizes.resolve(dim)
-        return self._computed(expressions.of_dim(resolved, self.found.names))
+        return self._computed(self.found.formulas.of_dim(dim))
 
     def _computed(self, expression: Expression) -> Any:
-        if isinstance(expression, int):
+        if isinstance(expression, (int, float)):
             return expression
         if expression not in self.made:
             self.made[expression] = size_node(self.graph, expression, self.found.sizes, self._computed)
@@ -177,7 +177,7 @@ def size_node(
         placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         return graph.call_method("size", (placeholders[size.input], size.dim))
     sign, *sides = of
-    return graph.call_function(SYMBOLIC.get(sign, expressions.OPERATORS[sign]), tuple(map(computed, sides)))
+    return graph.call_function(SYMBOLIC.get(sign, expressions.OPERATIONS[sign]), tuple(map(computed, sides)))
 
 
 def with_checks(graph: torch.fx.Graph, signature: Signature) -> torch.fx.Graph:
@@ -185,12 +185,13 @@ def with_checks(graph: torch.fx.Graph, signature: Signature) -> torch.fx.Graph:
     graph = copy.deepcopy(graph)
 
     def computed(of: Expression) -> Any:
-        return of if isinstance(of, int) else size_node(graph, of, signature.sizes, computed)
+        return of if isinstance(of, (int, float)) else size_node(graph, of, signature.sizes, computed)
 
     first = next(n for n in graph.nodes if n.op != "placeholder")
     with graph.inserting_before(first):
         for condition in signature.conditions:
-            holds = graph.call_function(SIGNS[condition.sign], (computed(condition.left), computed(condition.right)))
+            sides = computed(condition.left), computed(condition.right)
+            holds = graph.call_function(expressions.COMPARISONS[condition.sign], sides)
             graph.call_function(torch._check, (holds,))
     return graph
 

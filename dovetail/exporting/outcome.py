@@ -23,6 +23,7 @@ from dovetail.exporting.arguments import Arguments
 from dovetail.exporting.buffers import CODE, Exchange, Tables
 from dovetail.exporting.state import owner_of
 from dovetail.ir.captured import MODES_LEFT, Captured, Change
+from dovetail.ops.fake.number import NumberNeeded
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,17 @@ def find(captured: Captured, fn: Callable[..., Any], given: Arguments, shown: Se
     nodes: Any = end.args[0]
     stand_ins = [_stand_in(node) for node in nodes]
     args, kwargs = pytree.tree_unflatten(shown, given.spec)
+    captured.sizes.unnamed = True
     try:
-        result = guards.run_residual(captured, fn, lambda *_: stand_ins, args, kwargs)
+        result = guards.run_residual(captured, fn, stand_ins, args, kwargs)
         exchanges = owned.exchanged()
     except (RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
         raise Unsupported(CODE, f"the result cannot be told without running the program: {error}", REMEDY) from error
+    except NumberNeeded as error:
+        words = "the result has a text or a float made of a size that varies"
+        raise Unsupported(CODE, words, "Return the size itself.") from error
     finally:
+        captured.sizes.unnamed = False
         owned.put_back()
     leaves, spec = pytree.tree_flatten(result, is_leaf=lambda v: type(v) is torch.Size)  # unflattened, it is a tuple
     return Outcome(leaves, spec, nodes, stand_ins, exchanges)

@@ -6,13 +6,12 @@ one follow from others, are in how sizes are written; what bounds a size is its 
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dovetail import guards
 from dovetail.errors import InvalidArgument
-from dovetail.exporting import expressions
+from dovetail.exporting.formulas import Formulas, behind
 from dovetail.exporting.shapes import Place, Wanted
 from dovetail.exporting.signature import Condition, Size
 from dovetail.ir import dims
@@ -27,6 +26,7 @@ class Found:
 
     dims: dict[Place, Dim]
     names: dict[str, str]
+    formulas: Formulas
     sizes: tuple[Size, ...]
     conditions: tuple[Condition, ...]
 
@@ -72,7 +72,7 @@ def settle(
     """
     guards.refuse_specialized(captured)
     sizes: Sizes = captured.sizes
-    _refuse_relations(sizes, wanted, symbols, paths)
+    _refuse_relations(captured, wanted, symbols, paths)
     for place, said in wanted.items():
         if said.name is not None:
             sizes.declare(dims.of_symbol(symbols[place]), said.name, said.scale, said.offset)
@@ -87,8 +87,10 @@ def settle(
         for place in (p for p, dim in known.items() if dim is dims.of_symbol(symbol)):
             _refuse_bounds(found, wanted[place], _path(place, paths))
     names = _names(free, wanted, known)
+    formulas = Formulas(captured, names)
     made = (Size(names[s.name], *free[s], sizes.hints[s], r.low, r.high) for s, r in ranges.items())
-    return Found(known, names, tuple(made), tuple(_condition(fact, names) for fact in left))
+    conditions = (*(_condition(fact, formulas) for fact in left), *formulas.conditions())
+    return Found(known, names, formulas, tuple(made), tuple(dict.fromkeys(conditions)))
 
 
 def _path(place: Place, paths: Sequence[str]) -> str:
@@ -96,17 +98,13 @@ def _path(place: Place, paths: Sequence[str]) -> str:
 
 
 def _narrows(fact: Fact, ranges: Mapping[Symbol, Range]) -> bool:
-    return ranges[next(iter(dims.symbols(fact.dim)))].narrow(fact)
+    symbol = next(iter(dims.symbols(fact.dim)))
+    return symbol in ranges and ranges[symbol].narrow(fact)
 
 
-def _condition(fact: Fact, names: Mapping[str, str]) -> Condition:
-    compared = ast.parse(str(fact), mode="eval").body
-    assert isinstance(compared, ast.Compare)
-    left, right = (expressions.of_node(side, names) for side in (compared.left, compared.comparators[0]))
-    return Condition(left, _SIGNS[type(compared.ops[0])], right, _told(fact.where))
-
-
-_SIGNS = {ast.Eq: "==", ast.NotEq: "!=", ast.GtE: ">=", ast.LtE: "<="}
+def _condition(fact: Fact, formulas: Formulas) -> Condition:
+    sign, left, right = formulas.of_text(str(fact), dims.symbols(fact.dim))
+    return Condition(left, sign, right, _told(fact.where))
 
 
 def _told(where: str) -> str:
@@ -118,9 +116,10 @@ def _is_derived(wanted: Wanted) -> bool:
 
 
 def _refuse_relations(
-    sizes: Sizes, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], paths: Sequence[str]
+    captured: Captured, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], paths: Sequence[str]
 ) -> None:
     """Sizes with different names are declared to have nothing to do with each other."""
+    sizes = captured.sizes
     named = {s: (p, wanted[p]) for p, s in symbols.items() if wanted[p].name is not None}
     roots = {s: dims.symbol(f"{w.name}'") * w.scale + w.offset for s, (_, w) in named.items()}
     for fact in sizes.facts:
@@ -128,7 +127,7 @@ def _refuse_relations(
             continue
         if dims.substitute(fact.dim, roots) == 0:
             continue
-        involved = [named[s] for s in sorted(dims.symbols(fact.dim)) if s in named]
+        involved = [named[s] for s in sorted(behind(dims.symbols(fact.dim), captured)) if s in named]
         if len({w.name for _, w in involved}) > 1:
             words = " and ".join(f"{_path(p, paths)} ({w.name})" for p, w in involved)
             raise _contradiction(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,15 +62,21 @@ class Condition:
     right: Expression
     where: str = ""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The sizes that it is about."""
+        return expressions.names(self.left) | expressions.names(self.right)
+
     def holds(self, sizes: Mapping[str, Any]) -> Any:
-        """Does it, for these values of sizes?"""
-        return SIGNS[self.sign](expressions.value(self.left, sizes), expressions.value(self.right, sizes))
+        """Does it, for these values of sizes? Not where it is no number."""
+        try:
+            left, right = (expressions.value(side, sizes) for side in (self.left, self.right))
+        except (ArithmeticError, ValueError):
+            return False
+        return expressions.COMPARISONS[self.sign](left, right)
 
     def __str__(self) -> str:
-        return f"{expressions.text(self.left)} {self.sign} {expressions.text(self.right)}"
-
-
-SIGNS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le}
+        return expressions.text((self.sign, self.left, self.right))
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,8 @@ class Signature:
                         raise InvalidArgument(self._wrong(expected, k, leaf.shape[k], number))
         for condition in self.conditions:
             if not condition.holds(found):
-                known = ", ".join(f"{self._place(s)} = {found[s.name]}" for s in self.sizes if s.name in str(condition))
+                sizes = [s for s in self.sizes if s.name in condition.names]
+                known = ", ".join(f"{self._place(s)} = {found[s.name]}" for s in sizes)
                 line = f", as {condition.where} relies on" if condition.where else ""
                 raise InvalidArgument(f"the program is exported for {condition}{line}; here {known}")
 

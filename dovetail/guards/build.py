@@ -30,7 +30,7 @@ from dovetail.guards.bulk import SAME, Anchored
 from dovetail.guards.conditions import Writer, write
 from dovetail.guards.explain import Failure, failures, state_failures
 from dovetail.guards.holding import Held, let_go
-from dovetail.guards.signature import Residual, root_function, take_apart
+from dovetail.guards.signature import Residual, root_function, take_apart, without_inputs
 from dovetail.guards.sizes import with_size_guards
 from dovetail.guards.slots import Resolver
 from dovetail.ir.captured import Captured
@@ -130,11 +130,13 @@ def load(
 
 
 def run_residual(
-    captured: Captured, fn: Any, graph: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    captured: Captured, fn: Any, results: Sequence[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    """What the residual program returns for these arguments, with `graph` as its graph. It does what it changes."""
+    """What the residual program returns for these arguments where its graph gives `results`. It does what it changes,
+    but does not compute what only the graph takes."""
     residual = take_apart(captured.residual)
-    return residual.function([*residual.body], "residual", _namespace(captured, fn, graph))[0](*args, **kwargs)
+    namespace = _namespace(captured, fn, lambda: results)
+    return residual.function(without_inputs(residual.body), "residual", namespace)[0](*args, **kwargs)
 
 
 def _shown(fake: Any, value: Any) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,3 +54,26 @@ def take_apart(text: str) -> Residual:
     body = tuple(line.removeprefix("    ") for line in lines)
     prelude = "\n".join(ast.unparse(node) for node in tree.body if node is not found[0])
     return Residual(ast.unparse(arguments), frozenset(used), body, prelude)
+
+
+def without_inputs(body: Sequence[str]) -> list[str]:
+    """The lines of a residual that calls its graph without arguments, and computes no numbers for these."""
+    tree = ast.parse("\n".join(body))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "graph":
+            node.args.clear()
+    before = 0
+    while before != len(tree.body):
+        before = len(tree.body)
+        used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        tree.body = [line for line in tree.body if not _NUMBER.match(_assigned(line)) or _assigned(line) in used]
+    return ast.unparse(tree).split("\n")
+
+
+_NUMBER = re.compile(r"_n\d+$")
+
+
+def _assigned(line: ast.stmt) -> str:
+    """The variable that is assigned, if the line does nothing else."""
+    target = line.targets[0] if isinstance(line, ast.Assign) else None
+    return target.id if isinstance(target, ast.Name) else ""

@@ -67,6 +67,7 @@ class Sizes:
         self.late: dict[Symbol, str] = {}  # with the operators that they come from
         self.places: dict[Symbol, str] = {}  # the user's lines that those are at
         self.named: dict[str, tuple[Dim, int]] = {}  # by the user: the first size, and how many times it
+        self.unnamed = False  # is a text with what a symbol is called in it a mistake?
         self.counts: dict[Any, tuple[Any, int, Dim]] = {}  # of tensors, with their versions: what was found out of them
 
     def symbol(self, name: str, hint: int, lo: int = 0) -> Dim:

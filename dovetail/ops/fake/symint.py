@@ -71,10 +71,11 @@ class _Node:
         return NumberNode(number, number)
 
     def str(self) -> str:
+        if self.sizes.unnamed:
+            raise needed()
         return str(self)
 
-    def _graph_repr(self) -> str:
-        return str(self)
+    _graph_repr = str
 
 
 class SizeNode(_Node):
