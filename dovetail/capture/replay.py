@@ -19,6 +19,7 @@ from dovetail.capture.values.objects import Lazy, ObjectValue, real_dict
 from dovetail.capture.values.span import Span
 from dovetail.ir.captured import Change
 from dovetail.ir.literals import has_literal
+from dovetail.ir.source import Arg
 
 
 def effects(rebuilder: Rebuilder) -> list[str]:
@@ -28,7 +29,7 @@ def effects(rebuilder: Rebuilder) -> list[str]:
     for value in recorded.touched.values():
         for kind, writer in WRITERS.items():
             lines = writer(rebuilder, value) if isinstance(value, kind) else []
-            rebuilder.changes += _changes_of(value) if lines else []
+            rebuilder.changes += _changes_of(rebuilder, value) if lines else []
             replay += lines
     for (_, name), (scope, value) in recorded.globals.items():
         source = scope.source(rebuilder.s, name)
@@ -42,7 +43,9 @@ def effects(rebuilder: Rebuilder) -> list[str]:
     return replay
 
 
-def _changes_of(value: Any) -> list[Change]:
+def _changes_of(rebuilder: Rebuilder, value: Any) -> list[Change]:
+    if isinstance(value.source, Arg) and f"**{value.source.param}" in rebuilder.s.header:
+        return []  # a dictionary that each call makes anew
     name = value.source.name() if value.source is not None else value.describe()
     if written := getattr(value, "written", ()):
         changed = [attribute for attribute in written if not _as_before(value, attribute)]

@@ -63,9 +63,9 @@ def convert(graph: torch.fx.Graph, signature: Signature, state: State) -> Any:
     module = state.module_of(torch.fx.GraphModule, checked)
     module.train(bool(signature.training))
     args, kwargs = pytree.tree_unflatten(list(_examples(signature, state)), signature.takes)
-    specs = _shapes(signature)
-    shapes = {name: _like(value, specs) for name, value in zip(signature.names, [*args, *kwargs.values()], strict=True)}
-    made = torchexport.exported(module, args, kwargs, shapes)
+    values = dict(zip(signature.names, [*args, *kwargs.values()], strict=True))
+    said = [{n: _like(v, specs) for n, v in values.items()} for specs in (_shapes(signature), _hints(signature))]
+    made = torchexport.exported(module, args, kwargs, *said)
     _refuse_constants(made, signature)
     return made
 
@@ -113,6 +113,15 @@ def _example_sizes(signature: Signature) -> dict[str, int]:
 def _shapes(signature: Signature) -> Iterator[Any]:
     """What `torch.export` is told about the sizes of each leaf."""
     related = {name for condition in signature.conditions for name in condition.names}
+    yield from _by_dimension(signature, related)
+
+
+def _hints(signature: Signature) -> Iterator[Any]:
+    """The same where the exporter finds out by itself how sizes are related."""
+    yield from _by_dimension(signature, {size.name for size in signature.sizes})
+
+
+def _by_dimension(signature: Signature, related: set[str]) -> Iterator[Any]:
     dims: dict[str, Any] = {}
     for size in signature.sizes:
         low = max(size.low, LEAST)

@@ -48,6 +48,7 @@ SINGLE: dict[str, Any] = {
     "torch.sym_int": torch.sym_int,
     "torch.sym_float": torch.sym_float,
     "round": round,
+    "torch._check": torch._check,
     "torch.is_grad_enabled": torch.is_grad_enabled,
     "torch._C._set_grad_enabled": torch._C._set_grad_enabled,
     "torch.amp.autocast_mode._enter_autocast": torch.amp.autocast_mode._enter_autocast,

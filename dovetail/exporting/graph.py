@@ -29,6 +29,7 @@ from dovetail.exporting.ranges import Found
 from dovetail.exporting.signature import Signature, Size
 from dovetail.exporting.state import State
 from dovetail.ir.captured import Captured, GraphInput
+from dovetail.ir.checks import assumed
 from dovetail.ir.dims import Dim
 from dovetail.ops import higher
 from dovetail.ops.engine import METHODS
@@ -74,13 +75,17 @@ class Builder:
         return guards.load(self.captured, fn, sources, self.given.args, self.given.kwargs)
 
     def _copy(self, node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> torch.fx.Node:
+        if node.target is assumed:  # where capture goes on, this is an error
+            return self.graph.call_function(torch._check, (known[node.all_input_nodes[0]],))
         _refuse_code(node)
         made = self.graph.node_copy(node, lambda n: known[n])
         made.meta = {}
         if stack := node.meta.get("stack"):
             made.stack_trace = "\n".join(place.entry() for place in stack)
         if node.op == "get_attr":
-            self.state.graphs[str(node.target)] = getattr(self.captured.graph, str(node.target))
+            self.state.graphs[str(node.target)] = inner = getattr(self.captured.graph, str(node.target))
+            for each in (n for module in inner.modules() for n in module.graph.nodes):
+                _refuse_code(each)
         return made
 
     # ------------------------------------------------------------ what the graph takes
@@ -161,11 +166,14 @@ def _refuse_code(node: torch.fx.Node) -> None:
     """A node that calls the program's own code, or steers PyTorch's engine, is nothing that runs without it."""
     if isinstance(node.target, higher.Checkpoint):
         node.target = CHECKPOINT
+    stack = node.meta.get("stack", ())
+    if isinstance(node.target, higher.Apply):
+        what = f"the program has code of its own for the gradients of {node.target.cls.__name__}"
+        raise Unsupported(CODE, what, "Export under torch.no_grad() what is to run without.", stack)
     method = node.op == "call_method" and (node.target in METHODS or not is_member(str(node.target)))
     if node.op == "call_module" or method or node.op == "call_function" and function_name(node.target) is None:
         name = getattr(node.target, "__qualname__", node.target)
-        raise Unsupported(CODE, f"the program's graph calls {name}, which is no computation of PyTorch's", "",
-                          node.meta.get("stack", ()))  # fmt: skip
+        raise Unsupported(CODE, f"the program's graph calls {name}, which is no computation of PyTorch's", "", stack)
 
 
 def size_node(

@@ -31,6 +31,9 @@ class Found:
     conditions: tuple[Condition, ...]
 
 
+MOST = 2**31  # a limit above is one of PyTorch's bookkeeping
+
+
 @dataclass
 class Range:
     """What one size may be, and the lines that rely on its bounds."""
@@ -57,7 +60,7 @@ class Range:
             return False
         if low and value > self.low:
             self.low, self.low_from = value, fact.where
-        if not low and (self.high is None or value < self.high):
+        if not low and value < MOST and (self.high is None or value < self.high):
             self.high, self.high_from = value, fact.where
         return True
 
@@ -127,6 +130,8 @@ def _refuse_relations(
             continue
         if dims.substitute(fact.dim, roots) == 0:
             continue
+        if not any(dims.coefficient(fact.dim, s) for s in dims.symbols(fact.dim)):
+            continue  # no size follows from the others: it is a condition
         involved = [named[s] for s in sorted(behind(dims.symbols(fact.dim), captured)) if s in named]
         if len({w.name for _, w in involved}) > 1:
             words = " and ".join(f"{_path(p, paths)} ({w.name})" for p, w in involved)

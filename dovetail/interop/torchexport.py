@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,9 +19,16 @@ def hint(low: int, high: int | None) -> Any:
     return _exporter().Dim.AUTO(min=low, max=high)
 
 
-def exported(module: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any) -> Any:
-    """Its ExportedProgram of a module whose code is a graph's."""
-    return _exporter().export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+def exported(module: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any, hints: Any) -> Any:
+    """Its ExportedProgram of a module whose code is a graph's. Where it relies on more than `dynamic_shapes` say, it is
+    given `hints` instead."""
+    made = partial(_exporter().export, module, args, kwargs, strict=False)
+    try:
+        return made(dynamic_shapes=dynamic_shapes)
+    except RuntimeError as error:
+        if "Constraints violated" not in str(error):
+            raise
+        return made(dynamic_shapes=hints)
 
 
 def _exporter() -> Any:

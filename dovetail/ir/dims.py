@@ -357,7 +357,8 @@ def _divide_terms(a: Dim, b: Dim) -> tuple[Dim, Dim]:
     A term whose coefficient is larger than b is split: 7*i // 3 gives q = 2*i, r = i.
     """
     if isinstance(b, Poly) and len(b.terms) != 1:
-        return (1, 0) if a is b else (0, a)
+        times = dict(_terms(a)).get(b.terms[0][0], 0) // b.terms[0][1]
+        return (times, 0) if a - b * times == 0 else (0, a)
     ((mb, cb),) = _terms(b)
     quotient: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils import _pytree as pytree
 
+import dovetail
+
 from .checking import check
 
 Pair = namedtuple("Pair", "first second")
@@ -78,7 +80,24 @@ def of_operators(x):
     return twice(x), torch.ops.export_tests.twice(x), torch.ops.aten.add.Tensor(x, x), torch.ops.aten.sin(x)
 
 
+def takes_its_own(x, **settings):
+    scale = settings.pop("scale")
+    settings["rest"] = 1
+    return x * scale + len(settings)
+
+
+def says_that_it_exports(x):
+    return x + 1 if torch.compiler.is_exporting() else x
+
+
+def of_values(x):
+    found = x[x > 0]
+    torch._check(found.shape[0] <= 12)
+    return found * 2, found.shape[0], torch.zeros(4)[:3] + x.nonzero()[0, 0]
+
+
 PROGRAMS = {
+    "sizes that values have": (of_values, (X,)),
     "operators": (of_operators, (X,)),
     "pointwise": (lambda x, y: torch.sin(x) * y + x.relu(), (X, Y)),
     "methods and operators": (lambda x, y: (x @ y.t()).softmax(-1)[1:, ::2].abs() ** 2 // 1, (X, Y)),
@@ -120,6 +139,14 @@ def test_arguments_by_name(tmp_path):
     program = check(counts, (X,), {"scale": 2, "b": Y, "a": X}, path=tmp_path / "program.dt")
     expected = counts(X, scale=2, a=X, b=Y)
     torch.testing.assert_close(program.module()(scale=2, a=X, x=X, b=Y), expected)
+
+
+def test_a_dictionary_of_keywords_is_the_programs_own():
+    check(takes_its_own, (X,), {"scale": 2, "more": 3})
+
+
+def test_programs_may_ask_whether_they_are_exported():
+    assert dovetail.export(says_that_it_exports, (X,)).module()(X).equal(X + 1)
 
 
 class Tied(nn.Module):

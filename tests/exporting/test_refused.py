@@ -54,6 +54,10 @@ def leaves_gradients_off(x):
     return x * 2
 
 
+def checkpointed(x):
+    return torch.utils.checkpoint.checkpoint(Doubled.apply, x * WITH_GRADIENT, use_reentrant=False)
+
+
 CHANGES = {
     "attributes": (Keeps(), "the program changes what is outside of it: self.calls; self.state"),
     "lists": (lambda x: KEPT.append(x), "the program changes what is outside of it: KEPT"),
@@ -62,7 +66,8 @@ CHANGES = {
     "Python's random numbers": (lambda x: x * random.random(), "random numbers that Python or NumPy draws"),
     "hooks": (lambda x: (x * WITH_GRADIENT).register_hook(print), "hooks"),
     "another memory": (sets_data, "the program's graph calls set_data"),
-    "code of its own": (lambda x: Doubled.apply(x * WITH_GRADIENT), "the program's graph calls Doubled_apply"),
+    "code of its own": (lambda x: Doubled.apply(x * WITH_GRADIENT), "code of its own for the gradients of Doubled"),
+    "code inside of functions": (checkpointed, "code of its own for the gradients of Doubled"),
     "objects": (lambda x: object(), "the result has a builtins.object in it"),
     "arrays": (lambda x: x.numpy(), "the result has a numpy.ndarray in it"),
     "branches on values": (lambda x: x if x.sum() > 0 else -x, "branches on the value of a tensor"),

@@ -112,6 +112,14 @@ def test_conditions(tmp_path):
         program.module()(Z)
 
 
+def test_a_relation_from_which_no_size_follows_is_a_condition():
+    def program(x, y):
+        return x if (x.shape[0] * y.shape[0]) % 9 == 0 else y
+
+    made = dovetail.export(program, (X, Z), None, ({0: "n"}, {0: "m"}))
+    assert [str(c) for c in made.signature.conditions] == ["(n * m) % 9 == 0"]
+
+
 def test_a_size_that_the_program_never_looks_at():
     program = dovetail.export(lambda x, y: x + 1, (X, Y), dynamic_shapes=(None, {0: "n"}))
     assert program.module()(X, Z).shape == (6, 4)

@@ -105,6 +105,7 @@ def test_text_parses_back_to_the_same_object():
     (dims.mod(I * 4 + J, 24), I * 4 + J),
     (dims.floordiv(M * 64, M * 8), 8),
     (dims.mod(M * 64, M * 8), 0),
+    (dims.mod(N * M * 6 + M * 3 - 9, N * M * 2 + M - 3), 0),
     (dims.minimum(dims.floordiv(M, 2), M), dims.floordiv(M, 2)),
     (dims.maximum(M, dims.minimum(M, 1)), M),
     (dims.minimum(dims.minimum(M, N), N), dims.minimum(M, N)),

@@ -43,7 +43,7 @@ def _is_compiling(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 for _name in ("is_compiling", "is_dynamo_compiling"):
     KNOWN[getattr(torch.compiler, _name)] = _is_compiling
-KNOWN[torch.compiler.is_exporting] = constant(False)
+KNOWN[torch.compiler.is_exporting] = lambda s, args, kwargs: boolean(s.options.standalone)
 KNOWN[torch._jit_internal.is_scripting] = constant(False)
 KNOWN[torch.jit.is_scripting] = constant(False)
 KNOWN[torch.jit.is_tracing] = constant(False)
