@@ -56,7 +56,7 @@ def test_models_with_sizes_that_vary(name, tmp_path):
     assert [low for low, _ in program.ranges.values()] == [1, 2][: len(program.ranges)]
     program.save(tmp_path / "p")
     module = dovetail.ExportedProgram.load(tmp_path / "p").module()
-    assert [*module.state_dict()] == [*model.state_dict()] and module(**given(2, 9)).keys() == model(**given(2, 9)).keys()
+    assert [*module.state_dict()] == [*model.state_dict()]
     for sizes in SIZES:
         kwargs = given(*sizes)
         with torch.no_grad():
