@@ -108,6 +108,7 @@ SETTINGS: dict[str, Setting] = {
             "repro_dir", None, (str, type(None)),
             "The folder that repro files get folders of their own in; else that for temporary files.",
         ),
+        Setting("warm_start", True, (bool,), "Take whole compilations that other processes have left on disk."),
         Setting("trace_numpy", True, (bool,), "Take NumPy's functions into graphs."),
         Setting(
             "reorderable_logging_functions", REORDERABLE, (set, frozenset),

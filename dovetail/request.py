@@ -19,6 +19,7 @@ import torch
 import torch.fx
 
 from dovetail import guards
+from dovetail.assembly import assemble
 from dovetail.config import config
 from dovetail.diagnostics import logs
 from dovetail.diagnostics.breaks import BREAKS
@@ -48,6 +49,7 @@ from dovetail.ir.captured import (
 from dovetail.ir.literals import error_in_words, in_words, steady
 from dovetail.ir.profiled import titled
 from dovetail.ir.varying import CONSTANT, Varying
+from dovetail.kept.keeping import Keeping
 from dovetail.ops.fake.late import discovering
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
@@ -163,6 +165,7 @@ class Request:
             records.append(record)
         dump = DumpSink(options.debug_dir) if options.debug_dir else None
         events = Events(record, [sink for sink in (logs.LogSink(), *self.sinks, dump, trace()) if sink is not None])
+        events.listed = bool(kept)
         events.tell("begin")
         _log_recompile(record)
         try:
@@ -243,8 +246,12 @@ def _compile_entry(
     if options.backend == "dovetail" and torch.cuda.is_initialized():
         WORKERS.start()  # they import Triton meanwhile
     # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
-    pipeline = importlib.import_module("dovetail.pipeline")
     taken = guards.snapshot()
+    keeping = _keeping(fn, args, kwargs, options, events, varying, taken)
+    entry = None if keeping is None else _kept_entry(keeping, fn, callables, taken)
+    if entry is not None:
+        return entry
+    pipeline = importlib.import_module("dovetail.pipeline")
     captured = pipeline.trace(fn, args, kwargs, options, events, varying)
     events.captured = captured
     rests = {name: rest(found) for name, found in captured.continuations.items()}
@@ -276,23 +283,60 @@ def _compile_entry(
         except (BackendError, Unsupported) as error:
             options = _with_constants(captured, options, events, error)
             return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs)
-    if graph is captured.graph and not any(vars(graph)[name] for name in HOOKS):
-        graph = graph.forward  # a graph is no module of the program's: hooks on every module are not for it
-    graph = undisturbed(graph, captured.graph.graph)
-    graph = without_overrides(graph) if NO_OVERRIDES in captured.names else graph
+    graph = _as_called(graph, captured)
     if config.repro_level >= 4 and not once:
         graph = compared(graph, _reference(captured, options, events), after.wrong)
     guards.refuse_specialized(captured)
+    if keeping is not None and not once:
+        keeping.keep(captured, events.plan)
     events.artifact("dynamic", lambda: guards.sizes_report(captured))
     events.artifact("graph", lambda: _table(captured.graph))
     events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
     events.artifact("bytecode", lambda: _bytecode(fn, captured))
     with events.stage("guards"):
-        entry = guards.build(captured, fn, graph, taken)
-    events.artifact("guards", lambda: entry.text)
+        built = guards.build(captured, fn, graph, taken)
+    events.artifact("guards", lambda: built.text)
     if once:
         events.artifact("perf_hints", lambda: ONCE)
-    return replace(entry, once=once, needs=(*entry.needs, weakref.ref(after.needed)))
+    return replace(built, once=once, needs=(*built.needs, weakref.ref(after.needed)))
+
+
+def _as_called(graph: Any, captured: Captured) -> Callable[..., Any]:
+    """What the entry calls: a graph is no module of the program's, so hooks on every module are not for it."""
+    if graph is captured.graph and not any(vars(graph)[name] for name in HOOKS):
+        graph = graph.forward
+    graph = undisturbed(graph, captured.graph.graph)
+    return without_overrides(graph) if NO_OVERRIDES in captured.names else graph
+
+
+def _keeping(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events, varying: Varying,
+    taken: guards.Snapshot,
+) -> Keeping | None:  # fmt: skip
+    """What leaves this compilation to other processes, or takes theirs; None where somebody watches the stages."""
+    if not config.warm_start or options.backend != "dovetail" or events.watched or config.repro_level >= 4:
+        return None
+    return Keeping.of(fn, args, kwargs, options, events, varying, taken)
+
+
+def _kept_entry(
+    keeping: Keeping, fn: Any, callables: Mapping[str, Any], taken: guards.Snapshot
+) -> guards.Entry | None:
+    """What an earlier process has left for this call."""
+    events, after = keeping.events, callables[AGAIN]
+    with events.stage("restore"):
+        for name, kept in keeping.candidates({**callables, UNDONE: undone}):
+            captured = kept.captured
+            captured.graph.meta |= {REPEATED: AGAIN in captured.names, FAILED: after.failed}
+            captured = replace(captured, names={**captured.names, AGAIN: after})
+            fakes = [given.fake for given in captured.inputs]
+            graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))
+            graph = graph if kept.steady else undisturbed(graph, captured.graph.graph)
+            graph = without_overrides(graph) if NO_OVERRIDES in captured.names else graph
+            entry = guards.build(captured, fn, graph, taken)
+            events.captured = captured
+            return replace(entry, needs=(*entry.needs, weakref.ref(after.needed)))
+    return None
 
 
 def _reference(captured: Captured, options: Options, events: Events) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 os.environ.setdefault("DOVETAIL_STRICT", "1")  # read when dovetail is imported: what fails inside must not go unnoticed
+os.environ.setdefault("DOVETAIL_WARM_START", "0")  # each test compiles; tests/kept turns it on
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 

@@ -31,8 +31,5 @@ HAS_OUT = frozenset(OUT_VARIANTS)
 
 
 def callee(operator: Any) -> Any:
-    """What to call for `operator`; an overload's own C function skips a Python frame."""
-    direct = DIRECT.get(operator) or CALLEES.get(operator)
-    if direct is not None:
-        return direct
-    return getattr(operator, "_op", operator)
+    """What to call for `operator`."""
+    return DIRECT.get(operator) or CALLEES.get(operator) or operator

@@ -14,6 +14,12 @@ from typing import Any, Protocol
 
 from dovetail.ir import profiled
 
+#: The kinds of texts that stages make.
+STAGES = (
+    "graph", "graph_code", "graph_sizes", "trace_source", "trace_bytecode", "bytecode", "guards", "dynamic",
+    "aot_graphs", "aot_joint_graphs", "lowered", "schedule", "fusion", "output_code", "kernel_code",
+)  # fmt: skip
+
 
 class Sink(Protocol):
     """Somewhere that artifacts go. One may have methods for what `Events.tell` tells, too."""
@@ -59,8 +65,11 @@ class Events:
     def __init__(self, record: CompileRecord | None = None, sinks: Sequence[Sink] = ()) -> None:
         self.record = record if record is not None else CompileRecord("")
         self.sinks = tuple(sinks)
+        self.listed = False  # is the compilation shown to somebody, with everything that was captured?
         self.open: list[Stage] = []
         self.captured: Any = None  # as soon as there is a graph
+        self.plan: Any = None  # what the default backend made of it
+        self.on_partial: Callable[..., None] | None = None  # told of backward programs that are made later
 
     def stage(self, name: str) -> _Timer:
         """`with events.stage("lower"): ...` times the block under that name."""
@@ -73,6 +82,11 @@ class Events:
             made = text()
             for sink in wanting:
                 sink.write(self.record, kind, made)
+
+    @property
+    def watched(self) -> bool:
+        """Does somebody want to see what the stages make?"""
+        return self.listed or any(sink.wants(kind) for sink in self.sinks for kind in STAGES)
 
     def tell(self, happening: str, *what: Any) -> None:
         """Call the method of this name of each sink that has it: `begin`, `stage`, `broke` or `finish`."""

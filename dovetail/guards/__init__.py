@@ -1,7 +1,18 @@
 """Guards: when may a compiled entry be used again."""
 
-from dovetail.guards.build import Entry, build, for_one_call, inputs_shown, load, real_inputs, run_residual
+from dovetail.guards.build import (
+    Entry,
+    build,
+    failing,
+    for_one_call,
+    inputs_shown,
+    load,
+    parameters,
+    real_inputs,
+    run_residual,
+)
 from dovetail.guards.explain import Failure
+from dovetail.guards.signature import root_function
 from dovetail.guards.sizes import line_text, refuse_specialized
 from dovetail.guards.sizes import needed as sizes_needed
 from dovetail.guards.sizes import report as sizes_report
@@ -12,13 +23,16 @@ __all__ = [
            "Failure",
            "Snapshot",
            "build",
+           "failing",
            "for_one_call",
            "inputs_shown",
            "line_text",
            "load",
            "outside_reason",
+           "parameters",
            "real_inputs",
            "refuse_specialized",
+           "root_function",
            "run_residual",
            "sizes_needed",
            "sizes_report",

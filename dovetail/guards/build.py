@@ -129,6 +129,22 @@ def load(
     return take_apart(captured.residual).function([f"return [{values}]"], "inputs", namespace)[0](*args, **kwargs)
 
 
+def failing(
+    captured: Captured, fn: Any, looked_at: Sequence[Guard], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[Failure]:
+    """Which of these guards, and of those about sizes, fail in this call."""
+    facts = with_size_guards(replace(captured, guards=())).guards
+    residual, namespace = take_apart(captured.residual), _namespace(captured, fn, None)
+    return failures([*looked_at, *facts], residual, namespace, args, kwargs)
+
+
+def parameters(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The callable's parameters in this call, by name."""
+    residual, namespace = take_apart(captured.residual), _namespace(captured, fn, None)
+    found: dict[str, Any] = residual.function(["return locals()"], "parameters", namespace)[0](*args, **kwargs)
+    return found
+
+
 def run_residual(
     captured: Captured, fn: Any, results: Sequence[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:

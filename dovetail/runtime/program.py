@@ -49,6 +49,11 @@ def undone(error: BaseException) -> bool:
     return bool(states)
 
 
+def native(value: Any) -> Any:
+    """An overload's own C function, which skips a Python frame; anything else as it is."""
+    return value._op if isinstance(value, torch._ops.OpOverload) else value
+
+
 def execute(text: str, filename: str, namespace: dict[str, Any]) -> None:
     """Run text that defines `run`. Tracebacks show its lines for as long as that lives."""
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
@@ -68,7 +73,8 @@ def load(
     """
     filename = f"<dovetail host program {next(_numbers)}>"
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
-    namespace = {**host.names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout,
+    names = {name: native(value) for name, value in host.names.items()}
+    namespace = {**names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout,
                  "on_device": on_device, "cut": cut, **checked.NAMES}
     namespace |= {LASTING: host.lasting, "profiler": profiler}
     namespace["shown"] = Watched(title, namespace, functions, host.launches)

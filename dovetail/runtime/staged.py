@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.host import HostProgram
-from dovetail.runtime.program import LASTING, LEFT, execute, expect_layout
+from dovetail.runtime.program import LASTING, LEFT, execute, expect_layout, native
 
 _numbers = count()
 
@@ -19,7 +19,8 @@ def load(
     """`eager` runs in its place where a size turns out to be other than what the code relies on; nothing has been
     written to by then."""
     filename = f"<dovetail stages {next(_numbers)}>"
-    namespace = {**host.names, "OtherSizes": OtherSizes, "expect_layout": expect_layout, LASTING: host.lasting}
+    names = {name: native(value) for name, value in host.names.items()}
+    namespace = {**names, "OtherSizes": OtherSizes, "expect_layout": expect_layout, LASTING: host.lasting}
     namespace |= {f"part{k}": part for k, part in enumerate(parts)}
     execute(host.text, filename, namespace)
     run = namespace["run"]

@@ -63,10 +63,15 @@ def _put_back(before: Surroundings) -> None:
     _C._set_grad_enabled(before.grad)
 
 
+def changes_modes(graph: torch.fx.Graph) -> bool:
+    """Does the graph enter modes, or change settings?"""
+    return any(node.target in SETTERS or node.target in _ENTERING for node in graph.nodes)
+
+
 def undisturbed(call: Callable[..., Any], graph: torch.fx.Graph) -> Callable[..., Any]:
     """`call`, which runs the graph; where that raises halfway, the modes are again as they were."""
     setters = {node.target: SETTINGS[SETTERS[node.target]] for node in graph.nodes if node.target in SETTERS}
-    if not setters and not any(node.target in _ENTERING for node in graph.nodes):
+    if not changes_modes(graph):
         return call
 
     def calling(*inputs: Any) -> Any:

@@ -26,6 +26,9 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "control": ANYTHING,
     "comptime": {"ir"},
     "pipeline": ANYTHING,
+    # Between request, which asks for what is kept, and what a compilation is made of.
+    "kept": SHARED | {"assembly", "diagnostics", "exporting", "guards", "runtime"},
+    "assembly": SHARED | {"diagnostics", "runtime"},
     "codes": set(),
     "errors": {"codes"},
     "marking": {"errors", "ir"},

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 import dovetail
-from dovetail import pipeline
+from dovetail import assembly, pipeline
 from dovetail.codegen import checked as checked_host
 from dovetail.codegen import cpu, gpu
 from dovetail.codegen.host import Host
@@ -46,7 +46,7 @@ def target(request, monkeypatch) -> str:
     """Compiled programs use the target's kernels, checked."""
     monkeypatch.setattr(pipeline, "_generate", lambda group, options, many=False: GENERATE[request.param](
         group, options, many=many))
-    monkeypatch.setattr(pipeline, "cpu_runtime", SimpleNamespace(load=LOAD[request.param]))
+    monkeypatch.setattr(assembly, "cpu_runtime", SimpleNamespace(load=LOAD[request.param]))
     with dovetail.config.patch(check_kernels=True):
         yield request.param
     dovetail.reset()

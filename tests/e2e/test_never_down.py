@@ -14,7 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import dovetail
-from dovetail import pipeline, request
+from dovetail import assembly, pipeline, request
 from dovetail.capture import calls
 from dovetail.capture import entry as capture_entry
 from dovetail.capture.session import Session
@@ -56,10 +56,10 @@ STAGES: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "schedule": (pipeline, "schedule", lambda _: fail),
     "codegen": (pipeline.cpu, "generate", lambda _: fail),
     "host: codegen": (pipeline.host, "generate", lambda _: fail),
-    "kernels: load": (pipeline.cpu_runtime, "load", lambda _: fail),
-    "program: load": (pipeline.program_runtime, "load", lambda _: fail),
-    "run": (pipeline.program_runtime, "load", fail_when_run),
-    "backward": (pipeline.program_runtime, "load", fail_backwards),
+    "kernels: load": (assembly.cpu_runtime, "load", lambda _: fail),
+    "program: load": (assembly.program_runtime, "load", lambda _: fail),
+    "run": (assembly.program_runtime, "load", fail_when_run),
+    "backward": (assembly.program_runtime, "load", fail_backwards),
     "guards": (request.guards, "build", lambda _: fail),
 }
 if dovetail.config.check_kernels:  # whose host programs are made elsewhere

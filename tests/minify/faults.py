@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from dovetail import pipeline, request
+from dovetail import assembly, pipeline, request
 from dovetail.commands.minify import minified
 from dovetail.ops.table import LOWERINGS
 
@@ -129,7 +129,7 @@ FAULTS: dict[str, tuple[Patch, bool]] = {
         stage(pipeline.host, "generate", mentions("(128, 16, 1, )"), rewritten("(128, 16, 1, )", "(128, 1, 8, )")),
         False,
     ),
-    "loading crashes": (stage(pipeline.cpu_runtime, "load", reads("fcmp"), crashing), False),
+    "loading crashes": (stage(assembly.cpu_runtime, "load", reads("fcmp"), crashing), False),
     "guards fail": (stage(request.guards, "build", lambda entry, captured, *_: len(captured.inputs) > 1), False),
 }  # fmt: skip
 

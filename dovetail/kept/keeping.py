@@ -1,0 +1,122 @@
+"""Warm starts: a compilation that an earlier process has left takes the place of all stages.
+
+    keeping = Keeping.of(fn, args, kwargs, options, varying, taken)
+    for kept in keeping.candidates(own): ...            # what may fit the call, restored
+    keeping.keep(captured, plan)                        # after a compilation
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dovetail import guards
+from dovetail.assembly import Built, Partial, Plan, Training
+from dovetail.diagnostics.events import Events
+from dovetail.ir.captured import Captured
+from dovetail.ir.varying import Varying
+from dovetail.kept import shelf
+from dovetail.kept.entry import Kept, Mismatch, pack_entry, restore
+from dovetail.kept.objects import Unkept
+from dovetail.kept.packing import pack, unpack
+from dovetail.options import Options
+from dovetail.runtime.cpu.store import Store, default_folder
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Of one call. `key`: its shelf's."""
+
+    store: Store
+    key: str
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    options: Options
+    events: Events
+
+    @classmethod
+    def of(
+        cls, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
+        varying: Varying, taken: guards.Snapshot,
+    ) -> Keeping | None:  # fmt: skip
+        """None where nothing can be kept."""
+        folder = default_folder()
+        if folder is None:
+            return None
+        try:
+            return cls(Store(folder), shelf.key_of(fn, options, varying, taken), fn, args, kwargs, options, events)
+        except Unkept as error:
+            _told(events, NOT_KEPT.format(error.reason))
+            return None
+
+    def candidates(self, own: Mapping[str, Any]) -> Iterator[tuple[str, Kept]]:
+        """What may fit the call, each with its key. `own`: see `entry.restore`."""
+        for name, data in shelf.on_shelf(self.store, self.key, self.args, self.kwargs):
+            try:
+                yield name, restore(data, self.fn, self.args, self.kwargs, own)
+            except Mismatch as error:
+                _told(self.events, f"an earlier compilation is not used: {error}")
+
+    def keep(self, captured: Captured, plan: Plan | None) -> None:
+        """Leave a compilation for other processes."""
+        with self.events.stage("keep"):
+            try:
+                self._keep(captured, plan)
+            except Unkept as error:
+                _told(self.events, NOT_KEPT.format(error.reason))
+
+    def _keep(self, captured: Captured, plan: Plan | None) -> None:
+        if plan is None:
+            raise Unkept("its graph is not compiled as one")
+        data = pack_entry(captured, plan, self.fn, self.args, self.kwargs)
+        sizes = shelf.outline(self.args, self.kwargs)
+        made_for = [[size[0], *[None] * (len(size) - 1)] if captured.symbols and type(size) is list else size
+                    for size in sizes]  # fmt: skip
+        name = shelf.put(self.store, self.key, data, made_for)
+        self.events.on_partial = self._keep_partial(name)
+
+    def _keep_partial(self, name: str) -> Callable[[int, Built, bool], None]:
+        store, events = self.store, self.events
+
+        def keep(there: int, program: Built, takes_all: bool) -> None:
+            try:
+                store.put(_partial_key(name, there), pack((program, takes_all)))
+            except Unkept as error:
+                _told(events, NOT_KEPT.format(error.reason))
+
+        return keep
+
+    def partial(self, name: str, kept: Kept) -> Partial | None:
+        """Makes backward programs for some results, or takes those that are kept."""
+        if not isinstance(kept.plan, Training):
+            return None
+        graph, fakes = kept.captured.graph, [given.fake for given in kept.captured.inputs]
+        store, options, events = self.store, self.options, self.events
+        events.on_partial = self._keep_partial(name)
+        remade: list[Partial] = []
+
+        def made(there: int) -> tuple[Built, bool]:
+            data = store.get(_partial_key(name, there))
+            if data is not None:
+                program, takes_all = unpack(data)
+                return program, takes_all
+            if not remade:  # the stages are needed after all
+                pipeline = importlib.import_module("dovetail.pipeline")
+                remade.append(pipeline.partials(graph.module, fakes, options, events))
+            return remade[0](there)
+
+        return made
+
+
+def _partial_key(name: str, there: int) -> str:
+    return shelf.digest(["partial", name, there])
+
+
+NOT_KEPT = "the compilation is not kept for other processes: {}"
+
+
+def _told(events: Events, text: str) -> None:
+    events.artifact("perf_hints", lambda: text)

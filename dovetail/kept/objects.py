@@ -1,0 +1,340 @@
+"""The program's own objects, as another process finds them again.
+
+A compiled entry relies on objects by their identity: modules, functions, classes, parameters. In another process they
+are others. Each is found by a way there (a path that a guard follows, or a name in a module), and has to be of the same
+making: a function has the same code and defaults, a class the same bases. What it holds is for the entry's guards to
+compare.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import hashlib
+import marshal
+import pathlib
+import sys
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from dovetail.errors import Unsupported
+from dovetail.ir.guard import ABSENT, Guard, GuardKind
+from dovetail.ir.source import Arg, Attr, Bound, Cell, Global, Globals, Item, Member, Own, OwnDict, Source, TypeOf
+
+
+class Unkept(Unsupported):
+    """A compilation that no other process could use: it depends on what cannot be recognized there."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("not-kept", reason)
+
+
+# ---------------------------------------------------------------- of the same making
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
+PRINTED = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range, slice)
+#: Which are known by their class alone: what is in them is read by guards.
+HOLDERS = (dict, list, set, deque, OrderedDict, defaultdict, torch.nn.Module, torch.Tensor, torch.optim.Optimizer,
+           types.MappingProxyType, types.SimpleNamespace)  # fmt: skip
+NATIVE = (BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
+          types.MemberDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType)  # fmt: skip
+_HEAP = 1 << 9
+
+
+def making(obj: Any) -> Any:
+    """What must be the same for an object to stand in another's place, as plain data. Raises Unkept for what cannot be
+    told."""
+    kind = type(obj)
+    if kind in PLAIN:
+        return kind.__name__, repr(obj)
+    if kind in PRINTED:
+        return kind.__name__, str(obj)
+    if isinstance(obj, tuple):
+        return "tuple", name_of(kind), tuple(map(making, obj))
+    if kind is frozenset:
+        return "frozenset", tuple(sorted(map(repr, map(making, obj))))
+    for known, described in _MAKINGS.items():
+        if isinstance(obj, known):
+            return described(obj)
+    if isinstance(obj, HOLDERS) or kind.__flags__ & _HEAP and kind.__module__ not in ("functools", "re"):
+        return "an object", name_of(kind)
+    if obj is ABSENT:
+        return ("absent",)
+    raise Unkept(f"nobody can tell whether a {kind.__module__}.{kind.__qualname__} is the same in another process")
+
+
+def _of_function(function: FunctionType) -> Any:
+    rest = function.__defaults__, function.__kwdefaults__
+    return "function", *name_of(function), code_digest(function.__code__), *map(_loosely, rest)
+
+
+def _loosely(value: Any) -> Any:
+    """Defaults: plain ones count, of others their kind; guards compare what is used."""
+    if isinstance(value, Mapping):
+        return tuple((key, _loosely(v)) for key, v in value.items())
+    if type(value) is tuple:
+        return tuple(map(_loosely, value))
+    try:
+        return making(value)
+    except Unkept:
+        return "an object", name_of(type(value))
+
+
+def _of_class(cls: type) -> Any:
+    return "class", tuple(map(name_of, cls.__mro__)), name_of(type(cls))
+
+
+def _of_native(found: Any) -> Any:
+    owner = getattr(found, "__objclass__", None) or getattr(found, "__self__", None)
+    where = name_of(owner) if isinstance(owner, type) else getattr(owner, "__name__", name_of(type(owner)))
+    return type(found).__name__, found.__name__, where
+
+
+_MAKINGS: dict[Any, Callable[[Any], Any]] = {
+    type: _of_class,
+    FunctionType: _of_function,
+    NATIVE: _of_native,
+    ModuleType: lambda found: ("module", found.__name__),
+    MethodType: lambda found: ("method", making(found.__func__), name_of(type(found.__self__))),
+    (classmethod, staticmethod): lambda found: (type(found).__name__, making(found.__func__)),
+    property: lambda found: ("property", *(making(part) for part in (found.fget, found.fset, found.fdel))),
+    functools.cached_property: lambda found: ("cached property", making(found.func)),
+    functools.partial: lambda found: ("partial", making(found.func), making(found.args), _loosely(found.keywords)),
+    functools._lru_cache_wrapper: lambda found: ("cached", making(found.__wrapped__)),
+    enum.Enum: lambda found: ("enum", name_of(type(found)), found.name, repr(found.value)),
+    pathlib.PurePath: lambda found: ("path", type(found).__name__, str(found)),
+    CodeType: lambda found: ("code", code_digest(found)),
+}
+
+
+def name_of(found: Any) -> tuple[str, str]:
+    return str(getattr(found, "__module__", "")), str(getattr(found, "__qualname__", ""))
+
+
+_digests: dict[CodeType, str] = {}
+
+
+def code_digest(code: CodeType) -> str:
+    """Of everything in it but the file's name: lines are part of it, since messages name them."""
+    found = _digests.get(code)
+    if found is None:
+        digest = hashlib.sha256(marshal.dumps(_without_file(code)))
+        found = _digests[code] = digest.hexdigest()
+        if len(_digests) > 5000:
+            _digests.clear()
+    return found
+
+
+def _without_file(code: CodeType) -> CodeType:
+    constants = tuple(_without_file(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_filename="", co_consts=constants)
+
+
+# ---------------------------------------------------------------- ways there
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an object is found: `kind` says by what.
+
+    "root", "self", "function": the callable, what its method belongs to, its function. "module", "namespace", "name":
+    by `steps`, names. "value": it is in `steps`. "path": what `source` leads to. "part": from object number `of`, by
+    `steps`.
+    """
+
+    kind: str
+    source: Source | None = None
+    of: int = -1
+    steps: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Known:
+    """An object that the entry relies on."""
+
+    way: Way
+    made: Any
+
+
+def ways(guards: Sequence[Guard], fn: Any, function: Any) -> dict[int, list[Way]]:
+    """By the identities of objects, the ways that guards show, and those from the callable itself."""
+    found: dict[int, list[Way]] = {id(fn): [Way("root")]}
+    found.setdefault(id(function), []).append(Way("function"))
+    owner = getattr(fn, "__self__", None)
+    if owner is not None:
+        found.setdefault(id(owner), []).append(Way("self"))
+    for guard in guards:
+        if guard.kind is GuardKind.ID:
+            found.setdefault(id(guard.payload), []).append(Way("path", guard.source))
+        elif guard.kind is GuardKind.TYPE:
+            found.setdefault(id(guard.payload), []).append(Way("path", TypeOf(guard.source)))  # type: ignore[arg-type]
+    return found
+
+
+def parts(obj: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """What belongs to an object whatever it holds, and the steps there: a function's cells, a class's members."""
+    if isinstance(obj, FunctionType):
+        for k, cell in enumerate(obj.__closure__ or ()):
+            with contextlib.suppress(ValueError):  # an empty one
+                yield ("closure", k), cell.cell_contents
+        for k, default in enumerate(obj.__defaults__ or ()):
+            yield ("default", k), default
+        for name, default in (obj.__kwdefaults__ or {}).items():
+            yield ("keyword", name), default
+        if "__wrapped__" in obj.__dict__:
+            yield ("attribute", "__wrapped__"), obj.__wrapped__  # type: ignore[attr-defined]
+    elif isinstance(obj, type):
+        for k, base in enumerate(obj.__mro__[1:], 1):
+            yield ("mro", k), base
+        for name, member in obj.__dict__.items():
+            yield ("member", name), member
+            yield from ((("member", name, *steps), part) for steps, part in parts(member) if _is_wrapper(member))
+    elif _is_wrapper(obj):
+        for name in ("__func__", "fget", "fset", "fdel", "func", "__wrapped__"):
+            inner = getattr(obj, name, None)
+            if isinstance(inner, FunctionType):
+                yield ("attribute", name), inner
+    else:
+        yield ("type",), type(obj)
+
+
+def _is_wrapper(obj: Any) -> bool:
+    return isinstance(obj, (classmethod, staticmethod, property, functools.partial, MethodType, *_CACHES))
+
+
+_CACHES = functools.cached_property, functools._lru_cache_wrapper
+_FOLLOWED: dict[str, Callable[[Any, Any], Any]] = {
+    "closure": lambda obj, k: obj.__closure__[k].cell_contents,
+    "default": lambda obj, k: obj.__defaults__[k],
+    "keyword": lambda obj, name: obj.__kwdefaults__[name],
+    "attribute": getattr,
+    "mro": lambda obj, k: obj.__mro__[k],
+    "member": lambda obj, name: obj.__dict__[name],
+}
+
+
+def followed(obj: Any, steps: tuple[Any, ...]) -> Any:
+    """What `parts` found there, in another process."""
+    if steps == ("type",):
+        return type(obj)
+    for kind, which in zip(steps[::2], steps[1::2], strict=True):
+        obj = _FOLLOWED[kind](obj, which)
+    return obj
+
+
+#: Classes that Python has no other name for.
+NAMED_IN_TYPES = {
+    cls: name for name, cls in vars(types).items() if isinstance(cls, type) and cls.__module__ == "builtins"
+}
+
+
+def by_name(obj: Any) -> Way | None:
+    """A way to what any process finds in a module, or can write down."""
+    if isinstance(obj, (*PLAIN, *PRINTED, *NATIVE)):
+        return Way("value", steps=(obj,))
+    if isinstance(obj, ModuleType):
+        return _module_way("module", vars(obj))
+    if isinstance(obj, dict):
+        return _module_way("namespace", obj)
+    module, path = name_of(obj)
+    if isinstance(obj, type) and obj in NAMED_IN_TYPES:
+        module, path = "types", NAMED_IN_TYPES[obj]
+    if not isinstance(obj, (type, FunctionType, BuiltinFunctionType)) or not path or "<" in path:
+        return None
+    module = module or "builtins"
+    way = Way("name", steps=(module, *path.split(".")))
+    return way if _named(way.steps) is obj else None
+
+
+def _module_way(kind: str, table: dict[str, Any]) -> Way | None:
+    """To the module that has this table, which may be registered under another name than it says."""
+    names = table.get("__name__"), getattr(table.get("__spec__"), "name", None)
+    for name in names:
+        if isinstance(name, str) and vars(sys.modules.get(name, _NOTHING)) is table:
+            return Way(kind, steps=(name,))
+    return None
+
+
+_NOTHING = types.SimpleNamespace()
+
+
+def _named(names: Sequence[str]) -> Any:
+    found: Any = sys.modules.get(names[0])
+    for name in names[1:]:
+        found = getattr(found, name, None)
+    return found
+
+
+class Finder:
+    """Follows ways in this process. `parameters` are the callable's, by name; `known` what K holds."""
+
+    def __init__(self, fn: Any, function: Any, parameters: Mapping[str, Any], bound: Sequence[int]) -> None:
+        self.fn, self.function, self.parameters, self.bound = fn, function, parameters, bound
+        self.globals = getattr(function, "__globals__", {})
+        self.known: Sequence[Known] = ()
+        self.found: dict[int, Any] = {}
+        self.values: dict[Source, Any] = {}
+        self.checked: set[int] = set()  # of the same making
+
+    def obj(self, number: int) -> Any:
+        """The object number `number` of those that the entry relies on."""
+        if number not in self.found:
+            self.found[number] = self.follow(self.known[number].way)
+        return self.found[number]
+
+    def follow(self, way: Way) -> Any:
+        if way.source is not None:
+            return self.value(way.source)
+        if way.kind == "part":
+            return followed(self.obj(way.of), way.steps)
+        if way.kind == "value":
+            return way.steps[0]
+        if way.kind == "name":
+            return _named(way.steps)
+        if way.kind in ("module", "namespace"):
+            module = sys.modules[way.steps[0]]
+            return module if way.kind == "module" else vars(module)
+        return {"root": self.fn, "function": self.function}.get(way.kind) or self.fn.__self__
+
+    def value(self, source: Source) -> Any:
+        """What the source leads to. Raises whatever reading it raises."""
+        if source in self.values:
+            return self.values[source]
+        step = _STEPS.get(type(source))
+        found = step(self, source) if step is not None else self.evaluated(source)
+        self.values[source] = found
+        return found
+
+    def evaluated(self, source: Source) -> Any:
+        names = {"G": self.globals, "F": self.function, "K": _Bound(self), "M": sys.modules, **self.parameters}
+        return eval(source.expr(), names)
+
+
+class _Bound:
+    def __init__(self, finder: Finder) -> None:
+        self.finder = finder
+
+    def __getitem__(self, index: int) -> Any:
+        return self.finder.obj(self.finder.bound[index])
+
+
+_STEPS: dict[type, Callable[[Finder, Any], Any]] = {
+    Arg: lambda finder, source: finder.parameters[source.param],
+    Global: lambda finder, s: (sys.modules[s.module].__dict__ if s.module else finder.globals)[s.key],
+    Globals: lambda finder, s: sys.modules[s.module].__dict__ if s.module else finder.globals,
+    Cell: lambda finder, source: finder.function.__closure__[source.index].cell_contents,
+    Bound: lambda finder, source: finder.obj(finder.bound[source.index]),
+    Attr: lambda finder, source: getattr(finder.value(source.base), source.field),
+    Item: lambda finder, source: finder.value(source.base)[source.key],
+    TypeOf: lambda finder, source: type(finder.value(source.base)),
+    Member: lambda finder, source: getattr(finder.value(source.base), source.table)[source.field],
+    Own: lambda finder, source: object.__getattribute__(finder.value(source.base), "__dict__")[source.field],
+    OwnDict: lambda finder, source: object.__getattribute__(finder.value(source.base), "__dict__"),
+}

@@ -1,0 +1,116 @@
+"""Which compilations another process has left for a call, and leaving some.
+
+A shelf is a list under the key of a function, its code, the options, the versions and the machine: newest first, each
+compilation with the sizes that it takes. Whatever else it relies on is checked when it is taken (`entry.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from dovetail import guards
+from dovetail.ir.varying import Varying
+from dovetail.kept.objects import Unkept, making
+from dovetail.options import Options
+from dovetail.runtime.cpu.store import Store
+
+MOST = 16  # compilations on one shelf
+FORMAT = "entry 1"
+#: Variables that PyTorch and its libraries read when they are imported, or later.
+READ = ("TORCH", "PYTORCH", "ATEN", "CUDA", "CUBLAS", "NVIDIA", "OMP", "MKL", "KMP", "ONEDNN", "DNNL")
+
+
+def key_of(fn: Any, options: Options, varying: Varying, taken: guards.Snapshot) -> str:
+    """Of the shelf for calls of `fn`. Raises Unkept for a function that no other process has."""
+    function = guards.root_function(fn)
+    if function is None:
+        raise Unkept("it is no function of Python's")
+    parts = [
+        FORMAT, machine(), torch.get_num_threads(), making(function), making(type(fn)),
+        options.cache_key(), options.fullgraph,
+        sorted(str(making(f)) for f in options.reorderable_logging_functions), _varies(varying),
+        sorted((name, str(value)) for name, value in taken.values.items()),
+    ]  # fmt: skip
+    return digest(parts)
+
+
+def digest(parts: list[Any]) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _varies(varying: Varying) -> Any:
+    rest = varying.everything, varying.apart, sorted(map(repr, varying.constant.items()))
+    seen = [sorted(sizes.items()) for sizes in varying.seen]
+    return sorted(varying.names), sorted(map(repr, varying.unstable)), seen, *rest
+
+
+@cache
+def machine() -> str:
+    """Versions, the processor's kind, devices, and what they are told by the environment."""
+    devices = torch.cuda.is_available() and [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    told = sorted((k, v) for k, v in os.environ.items() if k.startswith(READ))
+    versions = sys.version, torch.__version__, torch.version.git_version, numpy.__version__, _own_code()
+    return repr((versions, platform.machine(), torch.backends.cpu.get_cpu_capability(),
+                 torch.backends.mkldnn.is_available(), devices, told, sys.flags.optimize))  # fmt: skip
+
+
+def _own_code() -> str:
+    """A digest of this package's files."""
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def outline(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The types and sizes of tensors among the arguments."""
+    values = [*args, *(v for _, v in sorted(kwargs.items()))]
+    return [[str(v.dtype), *v.shape] if isinstance(v, torch.Tensor) else type(v).__name__ for v in values]
+
+
+def on_shelf(store: Store, key: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The compilations that may fit the call, newest first, each with its own key."""
+    now = outline(args, kwargs)
+    for name, made_for in _listed(store, key):
+        data = store.get(name) if _may_fit(made_for, now) else None
+        if data is not None:
+            yield name, data
+
+
+def put(store: Store, key: str, data: bytes, made_for: list[Any]) -> str:
+    """Lay a compilation on the shelf; its own key."""
+    name = hashlib.sha256(data).hexdigest()
+    store.put(name, data)
+    listed = [[name, made_for], *([n, m] for n, m in _listed(store, key) if n != name)]
+    store.put(key, json.dumps(listed[:MOST]).encode())
+    return name
+
+
+def _listed(store: Store, key: str) -> list[tuple[str, list[Any]]]:
+    data = store.get(key)
+    return [] if data is None else [(name, made_for) for name, made_for in json.loads(data)]
+
+
+def _may_fit(made_for: list[Any], now: list[Any]) -> bool:
+    """None stands for any size."""
+    if len(made_for) != len(now):
+        return False
+    for made, given in zip(made_for, now, strict=True):
+        if isinstance(made, str) or isinstance(given, str):
+            if made != given:
+                return False
+        elif len(made) != len(given) or any(m is not None and m != g for m, g in zip(made, given, strict=True)):
+            return False
+    return True
