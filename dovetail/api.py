@@ -10,6 +10,7 @@ import atexit
 import functools
 import importlib
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
@@ -191,6 +192,57 @@ def export(
     return exporting.export(model, args, kwargs, dynamic_shapes)
 
 
+def save(compiled: Callable[..., Any], path: str | os.PathLike[str], weights: bool = True) -> None:
+    """Write a compiled function or module to a file that another process runs without compiling.
+
+    compiled: what `dovetail.compile` gave, called before: each of its compilations is written, with machine code.
+    weights: with a module and its parameters inside, by pickle; `load` needs the module's classes then, but for what
+        `ExportedProgram.module()` gives. False: `load` is given the model. A function is found by its name.
+
+    Raises InvalidArgument where nothing was compiled yet, and for compilations that only this process can use; the
+    reason is in the message.
+    """
+    dispatcher = getattr(compiled, "_dovetail_dispatcher", None)
+    if dispatcher is None:
+        raise InvalidArgument(f"save takes what dovetail.compile gave, not {compiled!r}")
+    request = dispatcher.compiler
+    given = {name: getattr(request, name) for name in ("fullgraph", "dynamic", "mode", "user_options")}
+    _files().write(os.fspath(path), dispatcher.fn, given, dispatcher.entries, weights)
+
+
+def load(path: str | os.PathLike[str], model: Any = None, map_location: Any = None) -> Any:
+    """What `save` wrote, compiled: a call that fits one of the compilations runs it, any other one compiles.
+
+    model: what was compiled, where the file does not hold it.
+    map_location: the devices of a module's parameters, as `torch.load` has it.
+
+    Loading a module runs pickled code, and machine code is in the file: load files of people you trust. Raises
+    InvalidArgument for a file that is damaged or of another format. Under other versions, or on another machine, it
+    warns and compiles anew.
+    """
+    read = _files().read(os.fspath(path), model, map_location)
+    if read.differs:
+        warnings.warn(f"dovetail compiles {path} anew, since {read.differs}", stacklevel=2)
+    return _compile(read.model, Request(**read.request, given=read.given))
+
+
+def save_cache_artifacts() -> tuple[bytes, Any] | None:
+    """What this process has of the cache on disk as bytes, for `load_cache_artifacts` on other machines of the kind,
+    and a `CacheInfo` with the number of `files` and their `size`; None if it has nothing."""
+    found: tuple[bytes, Any] | None = _files().artifacts()
+    return found
+
+
+def load_cache_artifacts(data: bytes) -> Any:
+    """Put what `save_cache_artifacts` gave into the cache on disk; a `CacheInfo`. Raises InvalidArgument for others."""
+    return _files().put_back(data)
+
+
+def _files() -> Any:
+    # What reads and writes is loaded with the first file, not with the package.
+    return importlib.import_module("dovetail.kept.files")
+
+
 def set_logs(levels: Mapping[str, Any] | None = None, **named: Any) -> None:
     logs.set_logs(levels, **named)
 
@@ -218,10 +270,14 @@ __all__ = [
     "graph_break",
     "is_compiling",
     "list_backends",
+    "load",
+    "load_cache_artifacts",
     "nested_compile_region",
     "register_backend",
     "reset",
     "run",
+    "save",
+    "save_cache_artifacts",
     "set_default_backend",
     "set_logs",
     "set_stance",

@@ -108,7 +108,8 @@ SETTINGS: dict[str, Setting] = {
             "repro_dir", None, (str, type(None)),
             "The folder that repro files get folders of their own in; else that for temporary files.",
         ),
-        Setting("warm_start", True, (bool,), "Take whole compilations that other processes have left on disk."),
+        Setting("warm_start", True, (bool,), "Leave whole compilations on disk, and take those of other processes."),
+        Setting("cache_mib", 4096, (int,), "MiB that kernels and compilations on disk may take; the least used go."),
         Setting("trace_numpy", True, (bool,), "Take NumPy's functions into graphs."),
         Setting(
             "reorderable_logging_functions", REORDERABLE, (set, frozenset),

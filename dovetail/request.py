@@ -84,6 +84,7 @@ class Request:
     rests: dict[Any, Dispatcher] = field(default_factory=dict, compare=False, repr=False)  # what follows graph breaks
     unlike: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)  # by functions' ids:
     # other options, after what has failed with these
+    given: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)  # compilations out of a file
 
     @cached_property
     def frameless(self) -> Any:
@@ -172,7 +173,7 @@ class Request:
             after = self._after(fn, options)
             callables = {PLAIN: self.plain, ENTERED: self.entered, AGAIN: after}
             entry = self._plain_entry(fn) or _compile_entry(
-                fn, args, kwargs, options, events, self.rest, callables, varying, recurs,
+                fn, args, kwargs, options, events, self.rest, callables, varying, recurs, self.given,
             )  # fmt: skip
             for found in entry.captured.breaks:
                 message = f"graph break in {record.function}, {record.place}:\n{found.text()}"
@@ -242,12 +243,13 @@ def _repro() -> Any:
 def _compile_entry(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
     rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any], varying: Varying, recurs: bool,
+    given: Mapping[str, bytes],
 ) -> guards.Entry:  # fmt: skip
     if options.backend == "dovetail" and torch.cuda.is_initialized():
         WORKERS.start()  # they import Triton meanwhile
     # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
     taken = guards.snapshot()
-    keeping = _keeping(fn, args, kwargs, options, events, varying, taken)
+    keeping = _keeping(fn, args, kwargs, options, events, varying, taken, given)
     entry = None if keeping is None else _kept_entry(keeping, fn, callables, taken)
     if entry is not None:
         return entry
@@ -275,20 +277,19 @@ def _compile_entry(
                 raise Unsupported("data-dependent-size", "a graph that is not compiled would find out too late")
         except Exception as error:
             options = _with_fewer_sizes(fn, captured, options, events, error)
-            return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs)
+            return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs, given)
     else:
         try:
             with events.stage("backend"), allowed():
                 graph = call_backend(options.backend, captured.graph, guards.inputs_shown(captured, fn, args, kwargs))
         except (BackendError, Unsupported) as error:
             options = _with_constants(captured, options, events, error)
-            return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs)
+            return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs, given)
     graph = _as_called(graph, captured)
     if config.repro_level >= 4 and not once:
         graph = compared(graph, _reference(captured, options, events), after.wrong)
     guards.refuse_specialized(captured)
-    if keeping is not None and not once:
-        keeping.keep(captured, events.plan)
+    kept = {} if keeping is None or once else keeping.keep(captured, events.plan)
     events.artifact("dynamic", lambda: guards.sizes_report(captured))
     events.artifact("graph", lambda: _table(captured.graph))
     events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
@@ -298,7 +299,7 @@ def _compile_entry(
     events.artifact("guards", lambda: built.text)
     if once:
         events.artifact("perf_hints", lambda: ONCE)
-    return replace(built, once=once, needs=(*built.needs, weakref.ref(after.needed)))
+    return replace(built, once=once, needs=(*built.needs, weakref.ref(after.needed)), **kept)
 
 
 def _as_called(graph: Any, captured: Captured) -> Callable[..., Any]:
@@ -311,12 +312,14 @@ def _as_called(graph: Any, captured: Captured) -> Callable[..., Any]:
 
 def _keeping(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events, varying: Varying,
-    taken: guards.Snapshot,
+    taken: guards.Snapshot, given: Mapping[str, bytes],
 ) -> Keeping | None:  # fmt: skip
     """What leaves this compilation to other processes, or takes theirs; None where somebody watches the stages."""
-    if not config.warm_start or options.backend != "dovetail" or events.watched or config.repro_level >= 4:
+    if options.backend != "dovetail" or events.watched or config.repro_level >= 4:
         return None
-    return Keeping.of(fn, args, kwargs, options, events, varying, taken)
+    if not config.warm_start and not given:
+        return None
+    return Keeping.of(fn, args, kwargs, options, events, varying, taken, given)
 
 
 def _kept_entry(
@@ -324,18 +327,25 @@ def _kept_entry(
 ) -> guards.Entry | None:
     """What an earlier process has left for this call."""
     events, after = keeping.events, callables[AGAIN]
-    with events.stage("restore"):
-        for name, kept in keeping.candidates({**callables, UNDONE: undone}):
-            captured = kept.captured
-            captured.graph.meta |= {REPEATED: AGAIN in captured.names, FAILED: after.failed}
-            captured = replace(captured, names={**captured.names, AGAIN: after})
-            fakes = [given.fake for given in captured.inputs]
-            graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))
-            graph = graph if kept.steady else undisturbed(graph, captured.graph.graph)
-            graph = without_overrides(graph) if NO_OVERRIDES in captured.names else graph
-            entry = guards.build(captured, fn, graph, taken)
-            events.captured = captured
-            return replace(entry, needs=(*entry.needs, weakref.ref(after.needed)))
+    try:
+        with events.stage("restore"):
+            for name, kept in keeping.candidates({**callables, UNDONE: undone}):
+                captured = kept.captured
+                captured.graph.meta |= {REPEATED: AGAIN in captured.names, FAILED: after.failed}
+                captured = replace(captured, names={**captured.names, AGAIN: after})
+                fakes = [given.fake for given in captured.inputs]
+                graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))
+                graph = graph if kept.steady else undisturbed(graph, captured.graph.graph)
+                graph = without_overrides(graph) if NO_OVERRIDES in captured.names else graph
+                entry = guards.build(captured, fn, graph, taken)
+                events.captured = captured
+                return replace(entry, needs=(*entry.needs, weakref.ref(after.needed)), kept=name)
+    except Exception as error:
+        if keeping.options.strict:
+            raise
+        events.open.clear()
+        why = error_in_words(error)
+        events.artifact("perf_hints", lambda: f"an earlier compilation is not used: {why}")
     return None
 
 

@@ -51,6 +51,8 @@ class Entry:
     below: Anchored | None = None
     needs: tuple[weakref.ref[Any], ...] = ()  # objects without which the entry can never be used again
     once: bool = False  # is its graph not compiled, since it is made for one call?
+    kept: str = ""  # the key under which the compilation is on disk
+    unkept: str = "config.warm_start is off, or somebody watches the stages"  # why it is not
 
     @property
     def guards(self) -> tuple[Guard, ...]:

@@ -26,7 +26,7 @@ from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.source import Bound, Computed, Source
 from dovetail.kept.holds import failing
-from dovetail.kept.objects import HOLDERS, Finder, Known, Unkept, Way, by_name, making, parts, ways
+from dovetail.kept.objects import HOLDERS, Finder, Known, Unkept, Way, by_name, making, names_in, parts, ways
 from dovetail.kept.packing import OPERATORS, pack, unpack
 from dovetail.runtime.undisturbed import changes_modes
 
@@ -87,9 +87,9 @@ PARTS = tuple(f.name for f in fields(Captured) if f.name not in ("graph", "guard
 
 
 def pack_entry(
-    captured: Captured, plan: Plan, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    captured: Captured, plan: Plan, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: Any
 ) -> bytes:
-    """Raises Unkept for a compilation that only this process can use."""
+    """`state`: the modes it was captured under. Raises Unkept for a compilation that only this process can use."""
     if captured.continuations:
         raise Unkept("it ends in a graph break")
     if captured.passing:
@@ -111,13 +111,18 @@ def pack_entry(
         "graph": _graph(captured.graph),
         "steady": not changes_modes(captured.graph.graph),
         "plan": plan,
+        "state": state,
     })  # fmt: skip
 
 
-def restore(data: bytes, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], own: Mapping[str, Any]) -> Kept:
+def restore(
+    data: bytes, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], own: Mapping[str, Any], state: Any
+) -> Kept:
     """`own` are the names that each process makes for itself. Raises Mismatch."""
     try:
         found = unpack(data)
+        if found["state"] != state:
+            raise Mismatch("modes are others")
         captured = Captured(LaterGraph(found["graph"]), guards=(), names=found["names"], **found["parts"])  # type: ignore[arg-type]
         function = guards.root_function(fn)
         finder = Finder(fn, function, _parameters(captured, fn, args, kwargs), found["bound"])
@@ -168,6 +173,7 @@ def _known(
         if sure is not None:
             choose(k, sure)
     left = [k for k in range(len(objects)) if k not in chosen]
+    looked = False  # for what only has a name in a module
     while left:
         for k in left:
             way = next((w for w in possible.get(id(objects[k]), ()) if _leads(w, objects[k], finder, chosen)), None)
@@ -175,9 +181,22 @@ def _known(
                 choose(k, way)
         rest = [k for k in left if k not in chosen]
         if len(rest) == len(left):
-            raise Unkept(f"no way leads to {_described(objects[rest[0]])}")
+            if looked:
+                raise Unkept(f"no way leads to {_described(objects[rest[0]])}")
+            _look_in_modules(objects, chosen, {id(objects[k]) for k in rest}, possible)
+            looked = True
         left = rest
     return [Known(chosen[k], making(obj)) for k, obj in enumerate(objects)]
+
+
+def _look_in_modules(
+    objects: Sequence[Any], chosen: Mapping[int, Way], wanted: set[int], possible: dict[int, list[Way]]
+) -> None:
+    """Ways by the names that what is wanted has in modules which are known."""
+    for k in chosen:
+        for name, found in names_in(objects[k]).items():
+            if id(found) in wanted:
+                possible.setdefault(id(found), []).append(Way("part", of=k, steps=("in", name)))
 
 
 def _described(obj: Any) -> str:

@@ -15,7 +15,7 @@ import torch
 from dovetail import guards
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
-from dovetail.kept.objects import PLAIN, Finder
+from dovetail.kept.objects import PLAIN, Finder, written
 
 _CONTAINERS = (dict, list, tuple, set, frozenset, OrderedDict, deque, str)
 _KEYED = (dict, OrderedDict, set, frozenset)
@@ -39,7 +39,7 @@ def _shown(guard: Guard, finder: Finder) -> bool:
 
 
 def _equal(value: Any, payload: Any) -> bool:
-    return type(payload) in PLAIN and type(value) is type(payload) and repr(value) == repr(payload)
+    return type(payload) in PLAIN and type(value) is type(payload) and written(value) == written(payload)
 
 
 def _contains(value: Any, payload: Any) -> bool:

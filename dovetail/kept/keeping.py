@@ -7,15 +7,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from dovetail import guards
 from dovetail.assembly import Built, Partial, Plan, Training
+from dovetail.config import config
 from dovetail.diagnostics.events import Events
 from dovetail.ir.captured import Captured
+from dovetail.ir.literals import error_in_words
+from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.ir.varying import Varying
 from dovetail.kept import shelf
 from dovetail.kept.entry import Kept, Mismatch, pack_entry, restore
@@ -27,7 +34,7 @@ from dovetail.runtime.cpu.store import Store, default_folder
 
 @dataclass(frozen=True)
 class Keeping:
-    """Of one call. `key`: its shelf's."""
+    """Of one call. `key`: its shelf's. `given`: compilations out of a file, tried before those on disk."""
 
     store: Store
     key: str
@@ -36,54 +43,70 @@ class Keeping:
     kwargs: Mapping[str, Any]
     options: Options
     events: Events
+    taken: guards.Snapshot
+    given: Mapping[str, bytes]
 
     @classmethod
     def of(
         cls, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
-        varying: Varying, taken: guards.Snapshot,
+        varying: Varying, taken: guards.Snapshot, given: Mapping[str, bytes],
     ) -> Keeping | None:  # fmt: skip
         """None where nothing can be kept."""
         folder = default_folder()
-        if folder is None:
+        if folder is None and not given:
             return None
         try:
-            return cls(Store(folder), shelf.key_of(fn, options, varying, taken), fn, args, kwargs, options, events)
+            key = shelf.key_of(fn, options, varying, taken)
+            return cls(Store(folder), key, fn, args, kwargs, options, events, taken, given)
         except Unkept as error:
             _told(events, NOT_KEPT.format(error.reason))
             return None
 
     def candidates(self, own: Mapping[str, Any]) -> Iterator[tuple[str, Kept]]:
         """What may fit the call, each with its key. `own`: see `entry.restore`."""
-        for name, data in shelf.on_shelf(self.store, self.key, self.args, self.kwargs):
+        for name, data in self._found():
             try:
-                yield name, restore(data, self.fn, self.args, self.kwargs, own)
+                yield name, restore(data, self.fn, self.args, self.kwargs, own, shelf.state(self.taken))
             except Mismatch as error:
                 _told(self.events, f"an earlier compilation is not used: {error}")
 
-    def keep(self, captured: Captured, plan: Plan | None) -> None:
-        """Leave a compilation for other processes."""
+    def _found(self) -> Iterator[tuple[str, bytes]]:
+        yield from self.given.items()
+        if config.warm_start:
+            yield from shelf.on_shelf(self.store, self.key, self.args, self.kwargs)
+
+    def keep(self, captured: Captured, plan: Plan | None) -> dict[str, Any]:
+        """Leave a compilation for other processes: fields of the entry."""
         with self.events.stage("keep"):
             try:
-                self._keep(captured, plan)
+                return {"kept": self._keep(captured, plan)}
             except Unkept as error:
-                _told(self.events, NOT_KEPT.format(error.reason))
+                why = error.reason
+            except Exception as error:
+                if self.options.strict:
+                    raise
+                why = error_in_words(error)
+        _told(self.events, NOT_KEPT.format(why))
+        return {"unkept": why}
 
-    def _keep(self, captured: Captured, plan: Plan | None) -> None:
+    def _keep(self, captured: Captured, plan: Plan | None) -> str:
         if plan is None:
             raise Unkept("its graph is not compiled as one")
-        data = pack_entry(captured, plan, self.fn, self.args, self.kwargs)
+        data = pack_entry(captured, plan, self.fn, self.args, self.kwargs, shelf.state(self.taken))
         sizes = shelf.outline(self.args, self.kwargs)
         made_for = [[size[0], *[None] * (len(size) - 1)] if captured.symbols and type(size) is list else size
                     for size in sizes]  # fmt: skip
         name = shelf.put(self.store, self.key, data, made_for)
         self.events.on_partial = self._keep_partial(name)
+        _trim(self.store)
+        return name
 
     def _keep_partial(self, name: str) -> Callable[[int, Built, bool], None]:
         store, events = self.store, self.events
 
         def keep(there: int, program: Built, takes_all: bool) -> None:
             try:
-                store.put(_partial_key(name, there), pack((program, takes_all)))
+                store.put(partial_key(name, there), pack((program, takes_all)))
             except Unkept as error:
                 _told(events, NOT_KEPT.format(error.reason))
 
@@ -94,24 +117,45 @@ class Keeping:
         if not isinstance(kept.plan, Training):
             return None
         graph, fakes = kept.captured.graph, [given.fake for given in kept.captured.inputs]
-        store, options, events = self.store, self.options, self.events
+        store, options, events, given, taken = self.store, self.options, self.events, self.given, self.taken
         events.on_partial = self._keep_partial(name)
         remade: list[Partial] = []
 
         def made(there: int) -> tuple[Built, bool]:
-            data = store.get(_partial_key(name, there))
+            data = given.get(partial_key(name, there)) or store.get(partial_key(name, there))
             if data is not None:
                 program, takes_all = unpack(data)
                 return program, takes_all
             if not remade:  # the stages are needed after all
                 pipeline = importlib.import_module("dovetail.pipeline")
-                remade.append(pipeline.partials(graph.module, fakes, options, events))
+                with _as_captured(taken):
+                    remade.append(pipeline.partials(graph.module, fakes, options, events))
             return remade[0](there)
 
         return made
 
 
-def _partial_key(name: str, there: int) -> str:
+@contextlib.contextmanager
+def _as_captured(taken: guards.Snapshot) -> Iterator[None]:
+    """The modes that a graph's operators depend on."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.set_grad_enabled(True))
+        for device in AUTOCAST_DEVICES:
+            enabled, dtype = taken.values[f"autocast_{device}"]
+            stack.enter_context(torch.autocast(device, dtype or torch.get_autocast_dtype(device), enabled))
+        yield
+
+
+OFTEN = 50  # compilations between two looks at how much is on disk
+_kept = itertools.count()
+
+
+def _trim(store: Store) -> None:
+    if next(_kept) % OFTEN == 0:
+        store.trim(config.cache_mib << 20)
+
+
+def partial_key(name: str, there: int) -> str:
     return shelf.digest(["partial", name, there])
 
 

@@ -20,7 +20,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -39,7 +39,7 @@ class Unkept(Unsupported):
 # ---------------------------------------------------------------- of the same making
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
-PRINTED = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range, slice)
+PRINTED = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
 #: Which are known by their class alone: what is in them is read by guards.
 HOLDERS = (dict, list, set, deque, OrderedDict, defaultdict, torch.nn.Module, torch.Tensor, torch.optim.Optimizer,
            types.MappingProxyType, types.SimpleNamespace)  # fmt: skip
@@ -53,7 +53,7 @@ def making(obj: Any) -> Any:
     told."""
     kind = type(obj)
     if kind in PLAIN:
-        return kind.__name__, repr(obj)
+        return kind.__name__, written(obj)
     if kind in PRINTED:
         return kind.__name__, str(obj)
     if isinstance(obj, tuple):
@@ -68,6 +68,11 @@ def making(obj: Any) -> Any:
     if obj is ABSENT:
         return ("absent",)
     raise Unkept(f"nobody can tell whether a {kind.__module__}.{kind.__qualname__} is the same in another process")
+
+
+def written(obj: Any) -> str:
+    """A plain value as a text that no other has: Python refuses to write long integers in decimal digits."""
+    return hex(obj) if type(obj) is int else repr(obj)
 
 
 def _of_function(function: FunctionType) -> Any:
@@ -97,10 +102,17 @@ def _of_native(found: Any) -> Any:
     return type(found).__name__, found.__name__, where
 
 
+class NamedField(NamedTuple):
+    """Has a field, whose class Python names nowhere."""
+
+    first: int
+
+
 _MAKINGS: dict[Any, Callable[[Any], Any]] = {
     type: _of_class,
     FunctionType: _of_function,
     NATIVE: _of_native,
+    (range, slice): lambda found: (type(found).__name__, *map(making, (found.start, found.stop, found.step))),
     ModuleType: lambda found: ("module", found.__name__),
     MethodType: lambda found: ("method", making(found.__func__), name_of(type(found.__self__))),
     (classmethod, staticmethod): lambda found: (type(found).__name__, making(found.__func__)),
@@ -110,6 +122,7 @@ _MAKINGS: dict[Any, Callable[[Any], Any]] = {
     functools._lru_cache_wrapper: lambda found: ("cached", making(found.__wrapped__)),
     enum.Enum: lambda found: ("enum", name_of(type(found)), found.name, repr(found.value)),
     pathlib.PurePath: lambda found: ("path", type(found).__name__, str(found)),
+    type(NamedField.first): lambda found: ("field", repr(found.__reduce__()[1])),
     CodeType: lambda found: ("code", code_digest(found)),
 }
 
@@ -195,7 +208,8 @@ def parts(obj: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
             yield ("mro", k), base
         for name, member in obj.__dict__.items():
             yield ("member", name), member
-            yield from ((("member", name, *steps), part) for steps, part in parts(member) if _is_wrapper(member))
+            if _is_wrapper(member):
+                yield from ((("member", name, *steps), part) for steps, part in parts(member))
     elif _is_wrapper(obj):
         for name in ("__func__", "fget", "fset", "fdel", "func", "__wrapped__"):
             inner = getattr(obj, name, None)
@@ -203,6 +217,12 @@ def parts(obj: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
                 yield ("attribute", name), inner
     else:
         yield ("type",), type(obj)
+
+
+def names_in(obj: Any) -> dict[str, Any]:
+    """What is found by name in a module's table, or in that of a function."""
+    table = vars(obj) if isinstance(obj, ModuleType) else getattr(obj, "__globals__", obj)
+    return table if isinstance(table, dict) and "__name__" in table else {}
 
 
 def _is_wrapper(obj: Any) -> bool:
@@ -224,6 +244,8 @@ def followed(obj: Any, steps: tuple[Any, ...]) -> Any:
     """What `parts` found there, in another process."""
     if steps == ("type",):
         return type(obj)
+    if steps[0] == "in":
+        return names_in(obj)[steps[1]]
     for kind, which in zip(steps[::2], steps[1::2], strict=True):
         obj = _FOLLOWED[kind](obj, which)
     return obj
@@ -237,7 +259,7 @@ NAMED_IN_TYPES = {
 
 def by_name(obj: Any) -> Way | None:
     """A way to what any process finds in a module, or can write down."""
-    if isinstance(obj, (*PLAIN, *PRINTED, *NATIVE)):
+    if isinstance(obj, (*PLAIN, *PRINTED, *NATIVE, range, slice)):
         return Way("value", steps=(obj,))
     if isinstance(obj, ModuleType):
         return _module_way("module", vars(obj))
@@ -250,7 +272,7 @@ def by_name(obj: Any) -> Way | None:
         return None
     module = module or "builtins"
     way = Way("name", steps=(module, *path.split(".")))
-    return way if _named(way.steps) is obj else None
+    return way if named(way.steps) is obj else None
 
 
 def _module_way(kind: str, table: dict[str, Any]) -> Way | None:
@@ -265,7 +287,7 @@ def _module_way(kind: str, table: dict[str, Any]) -> Way | None:
 _NOTHING = types.SimpleNamespace()
 
 
-def _named(names: Sequence[str]) -> Any:
+def named(names: Sequence[str]) -> Any:
     found: Any = sys.modules.get(names[0])
     for name in names[1:]:
         found = getattr(found, name, None)
@@ -297,7 +319,7 @@ class Finder:
         if way.kind == "value":
             return way.steps[0]
         if way.kind == "name":
-            return _named(way.steps)
+            return named(way.steps)
         if way.kind in ("module", "namespace"):
             module = sys.modules[way.steps[0]]
             return module if way.kind == "module" else vars(module)

@@ -96,11 +96,13 @@ def _builtin(function: Any) -> Any:
     name = function_name(function)
     if name is not None:
         return _named_function, (name,)
-    owner = function.__self__
-    if type(owner) is ModuleType and getattr(owner, function.__name__, None) is function:
-        return _of_module, (vars(owner)["__name__"], function.__name__)
+    owner, own = function.__self__, str(function.__name__)
+    if type(owner) is ModuleType and getattr(owner, own, None) is function:
+        return _of_module, (vars(owner)["__name__"], own)
     if isinstance(owner, type) or owner is torch.default_generator:
-        return getattr, (owner, function.__name__)
+        return getattr, (owner, own)
+    if getattr(torch._C, own, None) is function:
+        return _of_module, (torch._C.__name__, own)
     raise Unkept(f"{function!r} is part of it")
 
 

@@ -27,6 +27,7 @@ from dovetail.runtime.cpu.store import Store
 
 MOST = 16  # compilations on one shelf
 FORMAT = "entry 1"
+LIST = b"shelf 1\n"
 #: Variables that PyTorch and its libraries read when they are imported, or later.
 READ = ("TORCH", "PYTORCH", "ATEN", "CUDA", "CUBLAS", "NVIDIA", "OMP", "MKL", "KMP", "ONEDNN", "DNNL")
 
@@ -40,9 +41,14 @@ def key_of(fn: Any, options: Options, varying: Varying, taken: guards.Snapshot) 
         FORMAT, machine(), torch.get_num_threads(), making(function), making(type(fn)),
         options.cache_key(), options.fullgraph,
         sorted(str(making(f)) for f in options.reorderable_logging_functions), _varies(varying),
-        sorted((name, str(value)) for name, value in taken.values.items()),
+        state(taken),
     ]  # fmt: skip
     return digest(parts)
+
+
+def state(taken: guards.Snapshot) -> list[tuple[str, str]]:
+    """Modes and settings, as plain data."""
+    return sorted((name, str(value)) for name, value in taken.values.items())
 
 
 def digest(parts: list[Any]) -> str:
@@ -57,12 +63,19 @@ def _varies(varying: Varying) -> Any:
 
 @cache
 def machine() -> str:
-    """Versions, the processor's kind, devices, and what they are told by the environment."""
+    """Versions, the processor's kind, devices, and what they are told by the environment, as JSON."""
     devices = torch.cuda.is_available() and [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
-    told = sorted((k, v) for k, v in os.environ.items() if k.startswith(READ))
-    versions = sys.version, torch.__version__, torch.version.git_version, numpy.__version__, _own_code()
-    return repr((versions, platform.machine(), torch.backends.cpu.get_cpu_capability(),
-                 torch.backends.mkldnn.is_available(), devices, told, sys.flags.optimize))  # fmt: skip
+    return json.dumps({
+        "Python": sys.version,
+        "PyTorch": f"{torch.__version__} {torch.version.git_version}",
+        "NumPy": numpy.__version__,
+        "dovetail": _own_code(),
+        "the processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "oneDNN": torch.backends.mkldnn.is_available(),
+        "the devices": devices or [],
+        "the environment": sorted((k, v) for k, v in os.environ.items() if k.startswith(READ)),
+        "-O": sys.flags.optimize,
+    })  # fmt: skip
 
 
 def _own_code() -> str:
@@ -77,13 +90,17 @@ def _own_code() -> str:
 def outline(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """The types and sizes of tensors among the arguments."""
     values = [*args, *(v for _, v in sorted(kwargs.items()))]
-    return [[str(v.dtype), *v.shape] if isinstance(v, torch.Tensor) else type(v).__name__ for v in values]
+    return [[str(v.dtype), *v.shape] if _has_sizes(v) else type(v).__name__ for v in values]
+
+
+def _has_sizes(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
 
 
 def on_shelf(store: Store, key: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
     """The compilations that may fit the call, newest first, each with its own key."""
     now = outline(args, kwargs)
-    for name, made_for in _listed(store, key):
+    for name, made_for in _listed(store.get(key)):
         data = store.get(name) if _may_fit(made_for, now) else None
         if data is not None:
             yield name, data
@@ -93,14 +110,27 @@ def put(store: Store, key: str, data: bytes, made_for: list[Any]) -> str:
     """Lay a compilation on the shelf; its own key."""
     name = hashlib.sha256(data).hexdigest()
     store.put(name, data)
-    listed = [[name, made_for], *([n, m] for n, m in _listed(store, key) if n != name)]
-    store.put(key, json.dumps(listed[:MOST]).encode())
+    _list(store, key, [(name, made_for), *_listed(store.get(key))])
     return name
 
 
-def _listed(store: Store, key: str) -> list[tuple[str, list[Any]]]:
-    data = store.get(key)
-    return [] if data is None else [(name, made_for) for name, made_for in json.loads(data)]
+def join(store: Store, key: str, payload: bytes) -> None:
+    """Put what another machine had; a shelf keeps what lies on it."""
+    if payload.startswith(LIST):
+        _list(store, key, [*_listed(payload), *_listed(store.get(key))])
+    else:
+        store.put(key, payload)
+
+
+def _list(store: Store, key: str, listed: list[tuple[str, list[Any]]]) -> None:
+    once = list({name: [name, made_for] for name, made_for in reversed(listed)}.values())[::-1]
+    store.put(key, LIST + json.dumps(once[:MOST]).encode())
+
+
+def _listed(data: bytes | None) -> list[tuple[str, list[Any]]]:
+    if data is None or not data.startswith(LIST):
+        return []
+    return [(name, made_for) for name, made_for in json.loads(data.removeprefix(LIST))]
 
 
 def _may_fit(made_for: list[Any], now: list[Any]) -> bool:

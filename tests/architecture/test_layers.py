@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "comptime": {"ir"},
     "pipeline": ANYTHING,
     # Between request, which asks for what is kept, and what a compilation is made of.
-    "kept": SHARED | {"assembly", "diagnostics", "exporting", "guards", "runtime"},
+    "kept": SHARED | {"assembly", "config", "diagnostics", "exporting", "guards", "runtime"},
     "assembly": SHARED | {"diagnostics", "runtime"},
     "codes": set(),
     "errors": {"codes"},

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dovetail.runtime.cpu.loading import load
+from dovetail.runtime.cpu.loading import blobs, load
 
-__all__ = ["load"]
+__all__ = ["blobs", "load"]

@@ -140,6 +140,13 @@ def _compile(texts: Mapping[str, str], speed: int) -> bytes:
 _process = Loader()
 
 
+def blobs(kernels: Iterable[Kernel], disk: Disk) -> dict[str, bytes]:
+    """What is on disk of the kernels' machine code, by key."""
+    found = {key: disk.get(key) for key in {_key(kernel.text) for kernel in kernels}}
+    found |= {key.decode(): disk.get(key.decode()) for key in {*found.values()} if key is not None}
+    return {key: data for key, data in found.items() if data is not None}
+
+
 def load(kernels: Iterable[Kernel], disk: Disk | None = None) -> dict[str, Callable[..., int]]:
     """A callable for each kernel's symbol: `status = f(*addresses, *sizes)`, integers all.
 

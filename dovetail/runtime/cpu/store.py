@@ -1,4 +1,4 @@
-"""Object code on disk, shared by processes: one file for each key, written atomically.
+"""Object code, and whole compilations, on disk, shared by processes: one file for each key, written atomically.
 
 A file is a checksum and the payload; one that does not check is ignored, as is a folder that
 cannot be written. The checksum is of the key too: a file in another's place does not check either.
@@ -10,10 +10,14 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 _DIGEST = 32
+OLD = 3600.0  # seconds after which a use is noted again
+#: The keys that this process has found or written.
+USED: set[str] = set()
 
 
 class Store:
@@ -25,12 +29,18 @@ class Store:
     def get(self, key: str) -> bytes | None:
         if self.folder is None:
             return None
+        path = self.folder / key[:2] / key
         try:
-            content = (self.folder / key[:2] / key).read_bytes()
+            content = path.read_bytes()
+            if time.time() - path.stat().st_mtime > OLD:
+                os.utime(path)
         except OSError:
             return None
         payload = content[_DIGEST:]
-        return payload if _checksum(key, payload) == content[:_DIGEST] else None
+        if _checksum(key, payload) != content[:_DIGEST]:
+            return None
+        USED.add(key)
+        return payload
 
     def put(self, key: str, payload: bytes) -> None:
         if self.folder is None:
@@ -45,9 +55,29 @@ class Store:
             with os.fdopen(handle, "wb") as file:
                 file.write(_checksum(key, payload) + payload)
             os.replace(name, place / key)
+            USED.add(key)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(name)
+
+    def trim(self, most: int) -> int:
+        """Delete what was used least recently, down to nine tenths of so many bytes if there are more: the files."""
+        found = []
+        for path in self.files():
+            with contextlib.suppress(OSError):
+                stat = path.stat()
+                found.append((stat.st_mtime, stat.st_size, path))
+        left, deleted = sum(size for _, size, _ in found), 0
+        if left <= most:
+            return 0
+        for _, size, path in sorted(found):
+            if left <= most * 0.9:
+                break
+            with contextlib.suppress(OSError):  # another process was faster
+                path.unlink()
+                deleted += 1
+            left -= size
+        return deleted
 
     def files(self) -> Iterator[Path]:
         """Those of all blobs: in folders named by the first two letters of their keys."""

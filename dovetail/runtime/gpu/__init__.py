@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dovetail.runtime.gpu.loading import available, load
+from dovetail.runtime.gpu.loading import available, blobs, load
 
-__all__ = ["available", "load"]
+__all__ = ["available", "blobs", "load"]

@@ -63,6 +63,13 @@ def load(
         return {key[0]: _loaded[key] for key in wanted}
 
 
+def blobs(kernels: Iterable[Kernel], device: torch.device, store: Store) -> dict[str, bytes]:
+    """What is on disk of the kernels' machine code for the device, by key."""
+    major, minor = torch.cuda.get_device_capability(device)
+    keys = [_key(k, 10 * major + minor, aligned) for k in kernels for aligned in (True, False)]
+    return {key: data for key in keys if (data := store.get(key)) is not None}
+
+
 def _binaries(
     kernels: list[Kernel], capability: int, store: Store, meanwhile: Callable[[], None] = lambda: None,
     aligned: bool = True,
