@@ -12,7 +12,7 @@ from dovetail.runtime.cpu.store import Store, default_folder
 
 @click.group
 def command() -> None:
-    """Show or clear the compiled kernels on disk, which all programs of a user share."""
+    """Show or clear the kernels and compilations on disk, which all programs of a user share."""
 
 
 @command.command
@@ -28,7 +28,7 @@ def info() -> None:
 
 
 @command.command
-@click.confirmation_option(prompt="Delete all compiled kernels? They will be made again when they are needed.")
+@click.confirmation_option(prompt="Delete all kernels and compilations? They will be made again when they are needed.")
 def clear() -> None:
     """Delete them; running programs keep what they have loaded."""
     count = 0
@@ -42,5 +42,5 @@ def clear() -> None:
 def _store() -> Store:
     store = Store(default_folder())
     if store.folder is None:
-        raise click.ClickException("no kernels are kept: DOVETAIL_CACHE_DIR is empty, or there is no home folder")
+        raise click.ClickException("nothing is kept: DOVETAIL_CACHE_DIR is empty, or there is no home folder")
     return store

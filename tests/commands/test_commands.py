@@ -58,7 +58,7 @@ def test_the_cache_is_counted_and_cleared(tmp_path: Path, monkeypatch: pytest.Mo
     assert "deleted 1 files" in typed("cache", "clear", "--yes").output
     assert (tmp_path / "notes.txt").exists() and not (tmp_path / "ab" / "abcd").exists()
     monkeypatch.setenv("DOVETAIL_CACHE_DIR", "")
-    assert "no kernels are kept" in typed("cache", "info").output
+    assert "nothing is kept" in typed("cache", "info").output
 
 
 # ---------------------------------------------------------------- doctor
