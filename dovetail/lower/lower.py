@@ -55,6 +55,7 @@ class _Lowering:
         self.measured: list[tuple[Param, Dim]] = []
         self.constants: dict[str, Any] = {}
         self.opaque: set[str] = set()
+        self.negated: set[str] = set()  # inputs whose memory holds the other signs
         self.stacks: dict[torch.fx.Node, tuple[Any, ...]] = {}
         self.given: dict[str, torch.fx.Node] = {}  # whose result a returned buffer is: another's is another tensor
 
@@ -72,7 +73,7 @@ class _Lowering:
             else:
                 raise InternalError("lower", f"node {node.name} is a {node.op}")
         outputs = tuple(self.output(k, value) for k, value in enumerate(_flat(result)))
-        mutated = tuple((self.inputs[k], self.owned(self.env[node])) for k, node in self.aten.mutated)
+        mutated = tuple(self.written(self.inputs[k], self.env[node]) for k, node in self.aten.mutated)
         buffers = tuple(b for b in self.inputs if isinstance(b, Buffer))
         program = Program(
             buffers, tuple(self.emit.items), outputs, mutated, (), self.constants, tuple(self.numbers),
@@ -102,6 +103,9 @@ class _Lowering:
         self.emit.lines |= {buffer.name: self.emit.stack} if self.emit.stack else {}
         self.emit.origins[buffer.name] = int(val.storage_offset())
         self.env[node] = self.emit.stored(buffer)
+        if val.is_neg() and spec.dtype in build.SUPPORTED:
+            self.negated.add(buffer.name)
+            self.env[node] = self.emit.stored(self.emit.cloned(buffer)).as_copy(spec.strides)
         for name in (node.target, node.name):
             if name in self.aten.constants:
                 self.constants[buffer.name] = self.aten.constants[name]  # type: ignore[index]
@@ -192,6 +196,11 @@ class _Lowering:
         if self.given.setdefault(buffer.name, argument) is not argument:
             buffer = self.emit.again(buffer)
         return Output(buffer, None if self.aten.viewed is None else position in self.aten.viewed)
+
+    def written(self, old: Buffer, value: Value) -> tuple[Buffer, Buffer]:
+        """An input and its new value, which only PyTorch can write into memory that holds the other signs."""
+        new = self.owned(value)
+        return old, self.emit.cloned(new) if old.name in self.negated else new
 
     def owned(self, value: Value) -> Buffer:
         """Memory with the value that is no input's."""

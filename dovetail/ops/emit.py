@@ -290,6 +290,13 @@ class Emitter:
         self.items.append(View(found, base))
         return found
 
+    def cloned(self, base: Buffer) -> Buffer:
+        """A copy that PyTorch makes: of a tensor with the negative bit, memory holds the other signs."""
+        made = self.buffer(Spec(base.dtype, base.device, base.sizes, contiguous_strides(base.sizes)))
+        layout = {"memory_format": torch.contiguous_format}
+        self.library(torch.ops.aten.clone.default, (BufferRef(base),), layout, (made,))
+        return made
+
     def materialize(self, value: Value) -> Value:
         """The same tensor in memory: itself if it is, else a copy with eager's strides."""
         if value.base is not None:

@@ -173,6 +173,14 @@ def view_dtype(emit: Emitter, out: Spec, self: Value, *args: Any) -> Any:
     return self.with_load(out.dtype, lambda i, mask: build.bitcast(self.load(i, mask), out.dtype))
 
 
+@ROWS("aten::_neg_view")
+def neg_view(emit: Emitter, out: Spec, self: Value) -> Any:
+    """What memory does not hold: whoever reads it takes the other sign."""
+    if self.dtype not in build.SUPPORTED:
+        return NotImplemented
+    return self.with_load(out.dtype, lambda i, mask: build.neg(self.load(i, mask)))
+
+
 # ---------------------------------------------------------------- parts
 
 

@@ -16,9 +16,10 @@ from dovetail.ops.fake.creation import placed
 from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.relations import all_same
 from dovetail.ops.fake.rules import IN_PLACE, RULES, elementwise, in_place, is_elementwise
-from dovetail.ops.fake.spec import Spec
+from dovetail.ops.fake.spec import Spec, marked
 from dovetail.ops.foreach import apart, takes_list
 from dovetail.ops.fused import fused, is_fused
+from dovetail.ops.schema import facts
 
 _DATA_DEPENDENT = {
     torch.Tag.dynamic_output_shape: ("data-dependent-output", "the size of its result depends on values"),
@@ -46,7 +47,7 @@ def infer(
     if sized and func in shapes.RULES:
         found = shapes.RULES[func](*args, **kwargs)
         if found is not NotImplemented:
-            return _wrap_spec(found, cls)
+            return _seen(func, _wrap_spec(found, cls), args[0])
     if late.active() is not None and late.is_late(func, args, kwargs):
         if func is not _INDEX:
             return _wrap_spec(late.RULES[func](late.active(), *args, **kwargs), cls)
@@ -153,6 +154,14 @@ def _wrap_spec(found: Any, cls: type) -> Any:
         return cls(found.sizes, found.strides, found.dtype, found.device, found.offset)
     if isinstance(found, (tuple, list)):
         return type(found)(_wrap_spec(f, cls) for f in found)
+    return found
+
+
+def _seen(func: Any, found: Any, base: Any) -> Any:
+    """A view has the conjugation and the sign that its tensor leaves for later."""
+    if facts(func).view and (base.is_conj() or base.is_neg()):
+        for view in _tensors(found):
+            marked(view, base)
     return found
 
 

@@ -13,7 +13,7 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
-from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, Sizes
+from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
 from dovetail.ops.fake.symint import dim_of, is_size, symint
 
 
@@ -40,6 +40,12 @@ def same(a: Any, b: Any) -> bool:
         return difference == 0
     sizes.equate(left, right)
     return True
+
+
+def different(a: Any, b: Any) -> bool:
+    """Unequal in every call?"""
+    sizes = sizes_behind((a, b))
+    return bool(a != b) if sizes is None else sizes.known(UNEQUAL, dim_of(a) - dim_of(b)) is True
 
 
 def all_same(a: Sequence[Any], b: Sequence[Any]) -> bool:

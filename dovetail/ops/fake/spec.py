@@ -1,4 +1,4 @@
-"""What a shape rule answers with."""
+"""What a shape rule answers with, and what else a tensor has."""
 
 from __future__ import annotations
 
@@ -20,3 +20,12 @@ class Spec(NamedTuple):
 def fresh(sizes: tuple[Any, ...], strides: tuple[Any, ...], like: torch.Tensor) -> Spec:
     """Memory of its own with the dtype and on the device of `like`."""
     return Spec(sizes, strides, like.dtype, like.device)
+
+
+def marked(tensor: Any, like: torch.Tensor) -> Any:
+    """`tensor` with the lazy conjugation and negation of `like`."""
+    if like.is_conj():
+        torch._C._set_conj(tensor, True)
+    if like.is_neg():
+        torch._C._set_neg(tensor, True)
+    return tensor

@@ -20,6 +20,7 @@ from dovetail.ops.fake import infer, metas, recall
 from dovetail.ops.fake.marks import without_dynamo
 from dovetail.ops.fake.number import PLAIN, SYMBOLIC, needed
 from dovetail.ops.fake.relations import symbolic
+from dovetail.ops.fake.spec import marked
 from dovetail.ops.fake.symint import SizeNode, concrete
 from dovetail.ops.fake.wrapped import is_wrapper, rebuilt
 from dovetail.ops.schema import IDENTITY, facts
@@ -112,15 +113,6 @@ def all_fake(types: tuple[type, ...]) -> bool:
 @cache
 def draws(func: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
-
-
-def marked(tensor: Any, like: torch.Tensor) -> Any:
-    """`tensor` with the lazy conjugation and negation of `like`."""
-    if like.is_conj():
-        torch._C._set_conj(tensor, True)
-    if like.is_neg():
-        torch._C._set_neg(tensor, True)
-    return tensor
 
 
 def meta_like(tensor: torch.Tensor) -> torch.Tensor:
