@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.ops.fake.layout import is_one
 from dovetail.ops.fake.relations import all_same, same
 
 
@@ -92,3 +93,7 @@ def same_layout(a: Any, b: Any) -> bool:
         all_same(a.shape, b.shape) and all_same(a.stride(), b.stride())
         and same(a.storage_offset(), b.storage_offset()) and a.dtype == b.dtype
     )  # fmt: skip
+
+def same_steps(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal strides wherever a stride is ever used."""
+    return all(is_one(n) or same(s, t) for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))

@@ -42,9 +42,11 @@ SILENT: dict[Any, Functional | None] = {
     aten.batch_norm_update_stats.default: None,
 }
 
-#: In-place operators whose functional form has its arguments in another order.
-REORDERED: dict[Any, Functional] = {
+#: In-place operators whose functional form has its arguments in another order, or another name: the one of the
+#: same name gives a tensor of real numbers back as it is.
+OTHERWISE: dict[Any, Functional] = {
     aten.polygamma_.default: Functional(aten.polygamma.default, (), ("self",)),
+    aten.conj_physical_.default: Functional(aten._conj_physical.default, (), ("self",)),
 }
 
 
@@ -61,8 +63,8 @@ def silent(operator: Any, named: dict[str, Any]) -> Functional | None:
 @cache
 def functional(operator: Any) -> Functional:
     """Raises Unsupported when PyTorch has no functional form of the operator."""
-    if operator in REORDERED:
-        return REORDERED[operator]
+    if operator in OTHERWISE:
+        return OTHERWISE[operator]
     schema, known = operator._schema, facts(operator)
     namespace, _, name = schema.name.partition("::")
     packets = getattr(torch.ops, namespace)

@@ -62,6 +62,7 @@ def finish_values(recorder: Recorder, outputs: Any) -> AtenGraph:
     results = [
         ending.owned(recorder.handle(value)) if isinstance(value, torch.Tensor) else value for value in flat(outputs)
     ]
+    recorder.copies.returned(())
     written = [(k, base) for k, base in enumerate(recorder.inputs) if base.version and not base.fresh]
     mutated = tuple((k, ending.private(base.node, base)) for k, base in written)
     recorder.graph.output(tuple(results))
@@ -163,6 +164,7 @@ class Results:
             if isinstance(value, torch.Tensor):
                 first.setdefault(id(value), k)
         handles = [self.recorder.handle(values[k]) for k in first.values()]
+        self.recorder.copies.returned(handle.base for handle in handles)
         shared = self.shared(handles)
         for handle in handles:
             self.ways.setdefault(id(handle.base), set()).add(_way(handle))
@@ -315,8 +317,18 @@ class Ending:
         """A copy if the memory belongs to an input or constant, or to another returned tensor."""
         origin = memory_of(node)
         if origin.op == "placeholder" or self.owners.setdefault(origin, base) is not base:
-            return self.recorder.emit(aten.clone.default, node)
+            return self._copied(node)
         return node
+
+    def _copied(self, node: Node) -> Node:
+        """A copy, in which one element is still seen in many places where it was."""
+        val = node.meta["val"]
+        sizes = tuple(val.shape)
+        repeated = [d for d, step in enumerate(val.stride()) if same(step, 0) and not is_one(sizes[d])]
+        for d in repeated:
+            node = self.recorder.emit(aten.slice.Tensor, node, d, 0, 1)
+        node = self.recorder.emit(aten.clone.default, node)
+        return self.recorder.emit(aten.expand.default, node, list(sizes)) if repeated else node
 
 
 def memory_of(node: Node) -> Node:

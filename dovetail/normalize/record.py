@@ -17,17 +17,18 @@ import torch
 import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
-from dovetail.normalize.alias import Base, Handle, View, same_layout
+from dovetail.normalize.alias import Base, Handle, View, same_layout, same_steps
 from dovetail.normalize.functional import SILENT, Functional, copying, functional, has_no_form, silent
 from dovetail.normalize.rewrites import REWRITES
 from dovetail.normalize.scatter import scatter
+from dovetail.normalize.sometimes import COPYING, Copies
 from dovetail.ops.calls import OPAQUE
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
 from dovetail.ops.fake.infer import keeps_size, resized
 from dovetail.ops.fake.late import keep_sizes
-from dovetail.ops.fake.layout import dense_order, is_one, share_places
+from dovetail.ops.fake.layout import dense_order, share_places
 from dovetail.ops.fake.number import SYMBOLIC, NumberNode, place_of, symbolic
-from dovetail.ops.fake.relations import all_same, dim_or_node, same, surely_less
+from dovetail.ops.fake.relations import all_same, dim_or_node, surely_less
 from dovetail.ops.fake.shapes import from_the_front
 from dovetail.ops.fake.tensor import all_fake, run
 from dovetail.ops.fake.trials import takes_out
@@ -61,6 +62,7 @@ class Recorder(FakeMode):
         self.stack: Any = None
         self.outs: frozenset[Base] = frozenset()
         self.counts = not torch.is_inference_mode_enabled()  # whether tensors have version counters
+        self.copies = Copies()
         self._reals: dict[int, FakeTensor] = {}
 
     # ------------------------------------------------------------ inputs
@@ -132,6 +134,8 @@ class Recorder(FakeMode):
             self.bind_view(func, args, kwargs, result)
         else:
             self.bind(self.record(func, args, kwargs, result), result)
+            if func in COPYING:
+                self.copies.note(func, args, kwargs, self.handle(args[0]).base, self.handle(result).base)
         return result
 
     def of_cudnn(self, func: Any, args: tuple[Any, ...]) -> Any:
@@ -482,12 +486,13 @@ class Recorder(FakeMode):
         base = handle.base
         base.node = self.laid_out(node, handle.tensor)
         base.version += 1
+        self.copies.written(base)
         handle.node, handle.version = base.node, base.version
 
     def laid_out(self, node: Node, like: torch.Tensor) -> Node:
         """The value with the strides of `like`, if no elements share a place."""
         val = node.meta["val"]
-        if _same_steps(val, like):
+        if same_steps(val, like):
             return node
         order = dense_order(like.shape, like.stride())
         if order is None and share_places(like.shape, like.stride()):
@@ -586,15 +591,10 @@ def _relative(args: tuple[Any, ...], base: torch.Tensor, value: torch.Tensor) ->
     size, stride, offset = args
     start = offset - base.storage_offset()
     last = start + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    dense = dense_order(base.shape, base.stride()) is not None and _same_steps(value, base)
+    dense = dense_order(base.shape, base.stride()) is not None and same_steps(value, base)
     if not dense or not surely_less(-1, start) or not surely_less(last, base.numel()):
         raise Unsupported(
             "as-strided-outside", "as_strided reaches memory that is no element of its tensor, which is written to",
             "use slices and views instead of as_strided",
         )  # fmt: skip
     return size, stride, start + value.storage_offset()
-
-
-def _same_steps(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal strides wherever a stride is ever used."""
-    return all(is_one(n) or same(s, t) for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))

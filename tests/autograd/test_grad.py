@@ -136,6 +136,15 @@ def test_gradients_have_the_layout_of_their_leaf(backend):
     same(program, lambda a, b: a.sin().sum() + (b * b).sum(), backend)
 
 
+def test_gradients_that_repeat_numbers_hold_them_once(backend):
+    def program(call):
+        x = leaf(4, 3)
+        (gradient,) = torch.autograd.grad(call(x), x, torch.randn(3))
+        return gradient, str(gradient.stride())
+
+    same(program, lambda x: x.sum(0), backend)
+
+
 def test_gradients_own_their_memory(backend):
     """Two gradients that eager computes as one tensor may be changed one by one."""
     def program(call):
