@@ -277,8 +277,6 @@ class Sizes:
         factors = dimforms.factors(dim + 1 if sign == AT_LEAST else dim)
         if sign == AT_LEAST and len(factors) > 1 and all(map(self._nonnegative, factors)):
             return [(AT_LEAST, each - 1) for each in factors]  # a product of at least 1
-        if sign == EQUAL and len(factors) > 1 and not self.is_late(dim):  # other products have the factor too
-            return [(EQUAL, next(each for each in factors if self.hint(each) == 0))]
         below = dimforms.excess(-dim) if sign == AT_LEAST else None  # -max(below, 0) is at least 0
         if below is not None:
             return [(AT_LEAST, -below)]
