@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +67,9 @@ def _names(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any
     positional: list[str] = []
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
-            positional += [f"{parameter.name}_{k}" for k in range(len(args) - len(positional))]
+            taken = {*signature.parameters, *kwargs}
+            numbered = (f"{parameter.name}_{k}" for k in itertools.count())
+            positional += itertools.islice((n for n in numbered if n not in taken), len(args) - len(positional))
         elif parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
             positional.append(parameter.name)
     return (*positional[: len(args)], *kwargs)

@@ -20,9 +20,10 @@ from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from dovetail.errors import InvalidArgument
 from dovetail.exporting import expressions
+from dovetail.exporting.code import is_free
 from dovetail.exporting.graph import with_checks
 from dovetail.exporting.signature import Constant, Signature, Tensor
-from dovetail.exporting.state import State
+from dovetail.exporting.state import State, is_spelled
 from dovetail.interop import torchexport
 from dovetail.ops.higher import IMMEDIATE, OPERATOR_OF, TRANSFORMS
 
@@ -53,17 +54,22 @@ BLOCKS: dict[Any, Any] = {
 
 def convert(graph: torch.fx.Graph, signature: Signature, state: State) -> Any:
     """A `torch.export.ExportedProgram`. Raises InvalidArgument where PyTorch's exporter would give another program."""
+    if unspelled := [name for name in state.tensors if not is_spelled(name, torch.fx.GraphModule)]:
+        raise InvalidArgument(f"to_torch: PyTorch's exporter has no tensors that are called {', '.join(unspelled)}")
     checked = with_checks(graph, signature)
     for node in checked.nodes:
         if node.target in DERIVATIVES:
             raise InvalidArgument(f"to_torch: PyTorch's exporter cannot express torch.func.{node.target.__name__}")
         node.target = BLOCKS.get(node.target, node.target)
     _write_exchanged(checked, signature)
-    checked.set_codegen(_PyTreeCodeGen(_PyTreeInfo([*signature.names], signature.takes, signature.gives)))
+    names = [name if is_free(name) else f"{name}_" for name in signature.names]
+    if names[signature.positional :] != [*signature.names[signature.positional :]]:
+        raise InvalidArgument(f"to_torch: generated code has no arguments that are called {', '.join(signature.names)}")
+    checked.set_codegen(_PyTreeCodeGen(_PyTreeInfo(names, signature.takes, signature.gives)))
     module = state.module_of(torch.fx.GraphModule, checked)
     module.train(bool(signature.training))
     args, kwargs = pytree.tree_unflatten(list(_examples(signature, state)), signature.takes)
-    values = dict(zip(signature.names, [*args, *kwargs.values()], strict=True))
+    values = dict(zip(names, [*args, *kwargs.values()], strict=True))
     said = [{n: _like(v, specs) for n, v in values.items()} for specs in (_shapes(signature), _hints(signature))]
     made = torchexport.exported(module, args, kwargs, *said)
     _refuse_constants(made, signature)

@@ -22,12 +22,13 @@ from dovetail.errors import Unsupported
 from dovetail.exporting import buffers, expressions
 from dovetail.exporting.arguments import CONSTANTS, TENSORS, Arguments
 from dovetail.exporting.buffers import Exchange
+from dovetail.exporting.code import is_free
 from dovetail.exporting.encoding import CHECKPOINT, function_name, is_member
 from dovetail.exporting.expressions import Expression
 from dovetail.exporting.outcome import CODE, REMEDY, Outcome
 from dovetail.exporting.ranges import Found
 from dovetail.exporting.signature import Signature, Size
-from dovetail.exporting.state import State
+from dovetail.exporting.state import GRAPHS, State
 from dovetail.ir.captured import Captured, GraphInput
 from dovetail.ir.checks import assumed
 from dovetail.ir.dims import Dim
@@ -54,7 +55,9 @@ class Builder:
 
     def build(self, fn: Callable[..., Any], outcome: Outcome) -> torch.fx.Graph:
         captured, given = self.captured, self.given
-        self.placeholders = [self.graph.placeholder(name) for name in given.identifiers]
+        self.placeholders = [self.graph.placeholder(n if is_free(n) else f"{n}_") for n in given.identifiers]
+        for node in self.placeholders:
+            node.target = node.name  # which is a name that code can have
         reals = guards.real_inputs(captured, fn, given.args, given.kwargs)
         inputs = zip(captured.inputs, reals, strict=True)
         known: dict[torch.fx.Node, Any] = {}
@@ -84,6 +87,7 @@ class Builder:
             made.stack_trace = "\n".join(place.entry() for place in stack)
         if node.op == "get_attr":
             self.state.graphs[str(node.target)] = inner = getattr(self.captured.graph, str(node.target))
+            made.target = f"{GRAPHS}.{node.target}"
             for each in (n for module in inner.modules() for n in module.graph.nodes):
                 _refuse_code(each)
         return made

@@ -39,6 +39,9 @@ class ExportedModule(torch.fx.GraphModule):
             put_back(before)
             raise
 
+    def _leaves(self, args: Any, kwargs: Any) -> list[Any]:
+        return self._exported.signature.leaves(args, kwargs)
+
     def train(self, mode: bool = True) -> ExportedModule:
         """The graph is what it is: raises InvalidArgument for a mode that the program was not exported in."""
         exported = self._exported.signature.training

@@ -95,6 +95,10 @@ class Signature:
     training: bool | None = None
     exchanged: tuple[tuple[str, ...], ...] = ()
 
+    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Those of a call that fits."""
+        return pytree.tree_leaves(self._ordered(args, kwargs))
+
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raises InvalidArgument for a call that the program was not exported for."""
         leaves, spec = pytree.tree_flatten(self._ordered(args, kwargs))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import keyword
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -14,12 +16,14 @@ Module = TypeVar("Module", bound=torch.fx.GraphModule)
 
 TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")  # what a module has
 CONSTANTS = "_constants"  # the module that holds tensors which are neither parameters nor buffers
+GRAPHS, RENAMED = "_graphs", "_renamed"
 
 
 @dataclass
 class State:
     """`tensors` in the order of the model's state; those with two names are in it twice. `temporary` are the names of
-    buffers that are not saved with a model's state. `graphs` are what functions that take functions run."""
+    buffers that are not saved with a model's state. `graphs` are what functions that take functions run; the graph has
+    them under `GRAPHS`."""
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     temporary: set[str] = field(default_factory=set)
@@ -47,32 +51,84 @@ class State:
         found = State(graphs=self.graphs)
         for name in self.tensors:
             *path, last = name.split(".")
-            found.add(name, getattr(module.get_submodule(".".join(path)), last), name in self.temporary)
+            found.add(name, _tensor(_part(module, path), last), name in self.temporary)
         return found
 
     def module_of(self, kind: type[Module], graph: torch.fx.Graph) -> Module:
         """A module of the graph that has all of it, in this order: also what the graph does not use."""
         root = self._installed(torch.nn.Module())
+        renamed = _renamed(graph, kind)
+        root.__dict__[RENAMED] = Renamed(root, renamed)
         made = kind(root, graph, "Exported")
         for table in TABLES:
             made.__dict__[table] = root.__dict__[table]
+        made.__dict__[RENAMED] = Renamed(made, renamed)
         return made
 
     def _installed(self, module: torch.nn.Module) -> torch.nn.Module:
         for name, tensor in self.tensors.items():
             *path, last = name.split(".")
-            owner = module
-            for part in path:
-                if part not in owner._modules:
-                    owner.add_module(part, torch.nn.Module())
-                owner = owner._modules[part]  # type: ignore[assignment]
+            owner = _part(module, path)
             if isinstance(tensor, torch.nn.Parameter):
                 owner.register_parameter(last, tensor)
             else:
                 owner.register_buffer(last, tensor, persistent=name not in self.temporary)
         for name, graph in self.graphs.items():
-            module.add_module(name, graph)
+            _part(module, [GRAPHS]).add_module(name, graph)
         return module
+
+
+def _part(module: torch.nn.Module, path: Sequence[str]) -> torch.nn.Module:
+    """The part of a module at the path; a new one where there is none."""
+    for name in path:
+        if name not in module._modules:
+            module.add_module(name, torch.nn.Module())
+        module = module._modules[name]  # type: ignore[assignment]
+    return module
+
+
+def _tensor(module: torch.nn.Module, name: str) -> Any:
+    return module._parameters[name] if name in module._parameters else module._buffers[name]
+
+
+# ---------------------------------------------------------------- names that code cannot have
+
+
+class Renamed:
+    """Tensors of a module under names that generated code can have."""
+
+    def __init__(self, module: torch.nn.Module, targets: dict[str, str]) -> None:
+        self._places = {new: (_part(module, path), last) for new, (*path, last) in _split(targets)}
+
+    def __getattr__(self, name: str) -> Any:
+        return _tensor(*self.__dict__["_places"][name])
+
+
+def _split(targets: dict[str, str]) -> list[tuple[str, list[str]]]:
+    return [(new, target.split(".")) for target, new in targets.items()]
+
+
+def _renamed(graph: torch.fx.Graph, kind: type[torch.fx.GraphModule]) -> dict[str, str]:
+    """Other names, which the graph has from then on, for those that it cannot have in a module of this kind."""
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.op == "get_attr" and not is_spelled(node.target, kind):
+            node.target = f"{RENAMED}.{found.setdefault(node.target, f't{len(found)}')}"
+    return found
+
+
+def is_spelled(target: str, kind: type[torch.fx.GraphModule]) -> bool:
+    """Can code of such a module have the name?"""
+    first, *rest = target.split(".")
+    plain = all(part.isidentifier() and not keyword.iskeyword(part) or part.isdigit() for part in (first, *rest))
+    return plain and first not in _own() and not hasattr(kind, first)
+
+
+@cache
+def _own() -> set[str]:
+    """What such modules have themselves, beside what their class has."""
+    made = torch.fx.GraphModule(torch.nn.Module(), torch.fx.Graph())
+    return {*vars(made), "_exported", "_in_spec", "_out_spec", "shape_env", RENAMED}
 
 
 def of_program(fn: Callable[..., Any]) -> State:

@@ -86,6 +86,16 @@ def test_programs_run_in_the_callers_mode(program, exported_in, tmp_path):
             assert facts(way, mode) == facts(program, mode)
 
 
+def test_programs_are_exported_in_inference_mode():
+    def program(x):
+        return x.to(device=x.device, dtype=torch.float64), x.reshape(-1).contiguous(), off(x)[1]
+
+    with torch.inference_mode():
+        module = dovetail.export(program, (X,), None, ({0: "n"},)).module()
+    for mode in MODES:
+        assert facts(module, mode) == facts(program, mode)
+
+
 def test_programs_that_leave_a_mode_are_refused():
     def leaves(x):
         torch.set_grad_enabled(True)

@@ -43,6 +43,8 @@ def infer(
         found = rule(*args, **kwargs)
         if found is not NotImplemented:
             return _wrap_spec(found, cls)
+    if is_composite(func) and torch.is_inference_mode_enabled():
+        return func.decompose(*args, **kwargs)  # elsewhere PyTorch takes it apart before anybody sees it
     sized = takes_sizes(args, kwargs)
     if sized and func in shapes.RULES:
         found = shapes.RULES[func](*args, **kwargs)
@@ -72,6 +74,12 @@ def infer(
         _refuse_resized(schema, kwargs, meta_kwargs)
         return _mutated(schema, args, kwargs, result, device, from_meta)
     return _from_meta(result, device, from_meta)
+
+
+@cache
+def is_composite(func: Any) -> bool:
+    """Is the operator made of others?"""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
 @cache
