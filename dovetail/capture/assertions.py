@@ -1,51 +1,108 @@
-"""`assert` of what only the graph knows: a check in the graph.
+"""What raises unless a tensor holds something: a check in the graph.
 
-    assert (x >= 0).all(), "negative"       ->      dovetail::check(all, [], "negative", "AssertionError")
+    assert (x >= 0).all(), "negative"                  ->    dovetail::check(all, [], "negative", "AssertionError")
+    if x.isnan().any(): raise ValueError("not one")    ->    dovetail::check(not any, [], "not one", "ValueError")
+    torch._check_tensor_all(x >= 0)                    ->    dovetail::check(all, [], "Expected ...", "RuntimeError")
 
 A graph whose check fails is followed by the program in plain Python, which raises the error where it stands; where that
-cannot be, the check's own error says the same. So the text must be a constant, and nothing may catch the error.
+cannot be, the check's own error says the same. So the text must be a constant. What may catch the error, or does
+something as it passes, must run: inside of blocks, nothing that shows may come before the check, and if the program
+cannot be run again for what comes after it, capture starts again and leaves such checks to Python (`Blocks`).
 """
 
 from __future__ import annotations
 
+import builtins
+from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from dovetail.bytecode import decode
 from dovetail.capture import counters, late, overrides
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.repeats import Repeatable, repeatable
+from dovetail.capture.values.base import NONE, Const, Value
+from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.scalar import Claim
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.ops.check import check
+from dovetail.ops.check import ERRORS, check
 
 JUMPS = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
 
 
+#: How an exception is made of a text and raised: `assert` names its class in an instruction of its own.
+_RAISING = (["RAISE_VARARGS"], ["LOAD_CONST", "CALL", "RAISE_VARARGS"])
+_FAILED = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is raised, if a check fails."""
+
+    error: type
+    text: str
+
+
+@dataclass
+class Blocks:
+    """Checks inside of blocks, for all attempts at one capture. `checked`: has this attempt made any?"""
+
+    allowed: bool = True
+    checked: bool = False
+
+
+class Unhandled(BaseException):
+    """Unwinds a capture whose graph has such checks, and would raise their errors past the blocks."""
+
+
 def asserted(f: Any, value: Value) -> bool | None:
-    """The truth with which an assertion passes, if this or the next instruction jumps by it and the graph can check."""
+    """The truth with which the program goes on, if this or the next instruction jumps by it to what raises otherwise,
+    and the graph can check.
+    """
     if not isinstance(value, (TensorValue, Claim)):
         return None
     jump = f.at if f.code.instructions[f.at].name in JUMPS else f.at + 1
     instruction = f.code.instructions[jump]
-    if instruction.name not in JUMPS or any(frame.code.region(frame.at) for frame in f.s.frames):
+    if instruction.name not in JUMPS:
         return None
-    ahead, there = _text(f, jump + 1), _text(f, instruction.target)
+    ahead, there = _raised(f, jump + 1), _raised(f, instruction.target)
     if (ahead is None) is (there is None):
         return None
     passes = JUMPS[instruction.name] is (there is None)
+    raised = ahead or there
     if isinstance(value, Claim):
-        return _expected(f.s, value, passes)
-    return _checked(f.s, value, passes, ahead if there is None else there)
+        return _expected(f.s, value, passes) if not _inside(f.s) else None
+    return passes if checked(f.s, value, passes, raised) else None  # type: ignore[arg-type]
 
 
-def _text(f: Any, at: int) -> str | None:
-    """What the assertion says that fails at this instruction; None if none does, or if its text is computed."""
-    ahead = f.code.instructions[at : at + 5]
-    names = [each.name for each in ahead if each.name not in ("PRECALL", "PUSH_NULL")]
-    if names[:2] == ["LOAD_ASSERTION_ERROR", "RAISE_VARARGS"]:
-        return ""
-    if names[:4] != ["LOAD_ASSERTION_ERROR", "LOAD_CONST", "CALL", "RAISE_VARARGS"]:
+def _raised(f: Any, at: int) -> Failure | None:
+    """What this instruction and the next ones raise; None if that is nothing, or if its text is computed."""
+    ahead = [each for each in f.code.instructions[at : at + 6] if each.name not in ("PRECALL", "PUSH_NULL")]
+    names = [each.name for each in ahead]
+    last = names.index("RAISE_VARARGS") if "RAISE_VARARGS" in names else 0
+    if names[1 : last + 1] not in _RAISING or ahead[last].arg != 1:
         return None
-    text = next(each.value for each in ahead if each.name == "LOAD_CONST")
-    return text if isinstance(text, str) and text else None
+    text = ahead[1].value if last > 1 else ""
+    error = _error(f, ahead[0])
+    return Failure(error, text) if error is not None and isinstance(text, str) and (text or last == 1) else None
+
+
+def _error(f: Any, loading: Any) -> type | None:
+    if loading.name == "LOAD_ASSERTION_ERROR":
+        return AssertionError
+    if loading.name != "LOAD_GLOBAL" or loading.value not in ERRORS:
+        return None
+    found = f.scope.load(f.s, loading.value)
+    known = isinstance(found, ClassValue) and found.native() is getattr(builtins, loading.value)
+    return ERRORS[loading.value] if known else None
+
+
+def _inside(s: Any) -> bool:
+    """Is there a block whose handler would run?"""
+    return any(frame.code.region(frame.at) for frame in s.frames)
 
 
 def _expected(s: Any, claim: Claim, passes: bool) -> bool | None:
@@ -57,15 +114,40 @@ def _expected(s: Any, claim: Claim, passes: bool) -> bool | None:
     return passes
 
 
-def _checked(s: Any, value: TensorValue, passes: bool, text: Any) -> bool | None:
+def checked(s: Any, value: TensorValue, passes: bool, raised: Failure) -> bool:
+    """Does the graph raise now where the only element is not `passes`?"""
     one = not value.fake._has_symbolic_sizes_strides and value.fake.numel() == 1
     if not one or s.graph is not s.root or overrides.active(s, [value]) or counters.outcome(s, value) is not None:
-        return None
+        return False
+    inside = _inside(s)
+    if inside and not (s.blocks_around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):
+        return False
     flat = s.torch_method("reshape", [s.torch_method("detach", [value], {}), Const(())], {})
     condition = flat if passes else s.torch_method("logical_not", [flat], {})
-    node = s.graph.call_function(check, (condition.node, [], _escaped(text), AssertionError.__name__))
+    given = (condition.node, [], _escaped(raised.text), raised.error.__name__)
+    node = s.graph.call_function(check, (*given, True) if inside else given)
     node.meta.update(stack=s.stack(), mutates=True)
-    return passes
+    s.blocks_around.checked |= inside
+    return True
+
+
+def check_all(s: Any, value: Value, error: Value, message: Value) -> bool:
+    """`torch._check_tensor_all` and its like: does the graph check it?"""
+    text = _FAILED if message is NONE else _constant(message)
+    known = isinstance(error, ClassValue) and ERRORS.get(error.native().__name__) is error.native()
+    if text is None or not known or not isinstance(value, TensorValue) or value.fake.dtype is not torch.bool:
+        return False
+    return checked(s, s.torch_method("all", [value], {}), True, Failure(error.native(), text))
+
+
+def _constant(message: Value) -> str | None:
+    """What a function without arguments returns, if its code is nothing but a constant."""
+    if not isinstance(message, FunctionValue):
+        return None
+    found = [each for each in decode(message.code).instructions if each.name not in ("RESUME", "NOP")]
+    plain = [each.name for each in found] in (["LOAD_CONST", "RETURN_VALUE"], ["RETURN_CONST"])
+    text = found[0].value if plain else None
+    return text if isinstance(text, str) else None
 
 
 def _escaped(text: str) -> str:

@@ -16,6 +16,7 @@ import torch.fx
 from dovetail.bytecode.decode import flags
 from dovetail.capture import drawn, freed, graphnumbers, late
 from dovetail.capture.aliasing import keyed_tensors, rely_on_separate_changes, rely_on_separate_keys
+from dovetail.capture.assertions import Blocks, Unhandled
 from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
 from dovetail.capture.changing import CODE
@@ -88,6 +89,7 @@ class Aside:
     reshapes: bool = False
     compiling: Compiling = field(default_factory=Compiling)
     growing: frozenset[Any] = frozenset()
+    blocks: Blocks = field(default_factory=Blocks)
 
 
 def capture(
@@ -165,7 +167,7 @@ def _capture(
             aside.growing |= found.found
         except Opaque as found:
             aside.opaque.add(found.cls)
-        except Initialized:
+        except (Initialized, Unhandled):
             pass
         except Unsupported as error:
             told = aside.compiling.asked and aside.compiling.answer
@@ -186,6 +188,7 @@ def _attempt(
     session.constants, session.watch, session.comptime = aside.constants, aside.watch, aside.comptime
     session.compiling, session.gradients.opaque = aside.compiling, aside.opaque
     session.gradients.reshapes, session.growing.known = aside.reshapes, aside.growing
+    session.blocks_around, aside.blocks.checked = aside.blocks, False
     aside.comptime = False
     if rest is None:
         _refuse_disabled(target)
@@ -411,6 +414,9 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     if repeated is Repeatable.UNDONE and not all(f.unseen for f in s.gradients.freed):
         repeated = Repeatable.NEVER  # gradients that the caller may see are let go before the graph runs
     guarded = repeated is not Repeatable.NEVER
+    if s.blocks_around.checked and not guarded:
+        s.blocks_around.allowed = False
+        raise Unhandled
     gone, free, restored = freed.lines(s, loading.text, [*rebuilder.lines, *ending.lines], guarded)
     draws, put_back = drawn.lines(s, guarded)
     rebuilder.changes += [Change("state", "random numbers that Python or NumPy draws")] if draws else []

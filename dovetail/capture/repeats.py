@@ -12,10 +12,11 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.capture.torchtable import IN_PLACE_OPERATORS, graph_functions, impure, storage_of
+from dovetail.capture.torchtable import IN_PLACE_OPERATORS, RANDOM, graph_functions, impure, storage_of
 from dovetail.ir.captured import AGAIN, UNDONE
 from dovetail.ir.settings import SETTERS
 from dovetail.ir.source import Source
+from dovetail.ops.check import check, classes
 from dovetail.ops.fake.wrapped import is_wrapper
 
 
@@ -61,6 +62,8 @@ OURS = ("_operator", "builtins", "math", "dovetail", "torch")
 
 
 _CHECKS = frozenset(("_assert_async", "_check", "assumed"))
+#: They write to running statistics where this argument, with this default, is true.
+_NORMS = {"batch_norm": ("training", False), "instance_norm": ("use_input_stats", True)}
 
 
 def harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
@@ -68,15 +71,26 @@ def harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
     name = _name(node)
     if name == "embedding":
         return node.kwargs.get("max_norm") is None and (len(node.args) < 4 or node.args[3] is None)
+    if name == "scaled_dot_product_attention" and _argument(node, 4, "dropout_p", 0.0) == 0:
+        return True
     if node.meta.get("random"):
         return False
-    if node.target is torch._C._set_grad_enabled or name in _CHECKS or node.meta.get("renews"):
+    if name in RANDOM:  # with nothing to draw
+        return True
+    if name in _NORMS:
+        return _argument(node, 5, *_NORMS[name]) is False
+    checks = name in _CHECKS or node.target in (check, classes)
+    if node.target is torch._C._set_grad_enabled or checks or node.meta.get("renews"):
         return True
     if node.target in SETTERS:
         return True
     in_place = node.target in IN_PLACE_OPERATORS or name == "__setitem__" or name.endswith("_") and name[-2:] != "__"
     written = node.args[0] if in_place and node.args else None
     return isinstance(written, torch.fx.Node) and made_inside(written, makers)
+
+
+def _argument(node: torch.fx.Node, place: int, name: str, default: Any) -> Any:
+    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
 
 
 def made_inside(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:

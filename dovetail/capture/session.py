@@ -63,6 +63,8 @@ class Compiling:
 class Session:
     """Everything that grows while one callable is captured."""
 
+    blocks_around: Any = None  # `assertions.Blocks`
+
     def __init__(self, root_globals: dict[str, Any], options: Any, varying: Varying = CONSTANT) -> None:
         self.options = options
         self.table = SizeTable(Sizes(self.user_line), varying)

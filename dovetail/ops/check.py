@@ -11,12 +11,23 @@ from typing import Any
 
 import torch
 
-ERRORS: dict[str, type[Exception]] = {"ValueError": ValueError, "AssertionError": AssertionError}
+ERRORS: dict[str, type[Exception]] = {
+    error.__name__: error
+    for error in (
+        ValueError, AssertionError, RuntimeError, TypeError, ArithmeticError, FloatingPointError, OverflowError,
+        ZeroDivisionError, LookupError, IndexError, KeyError, NotImplementedError, Exception,
+    )
+}
 
 
-def _check(condition: torch.Tensor, shown: list[torch.Tensor], text: str, error: str = "ValueError") -> None:
+def _check(
+    condition: torch.Tensor, shown: list[torch.Tensor], text: str, error: str = "ValueError", undone: bool = False
+) -> None:
+    """`undone`: nothing that shows has been done by then, so the program can be run again."""
     if not condition:
-        raise ERRORS[error](*([text.format(*shown)] if text else []))
+        failed = ERRORS[error](*([text.format(*shown)] if text else []))
+        failed.undone = undone  # type: ignore[attr-defined]
+        raise failed
 
 
 def _classes(index: torch.Tensor, count: int) -> None:
@@ -32,7 +43,7 @@ def _check_nothing(*given: object) -> None:
 
 LIBRARY = torch.library.Library("dovetail", "FRAGMENT")
 try:
-    LIBRARY.define('check(Tensor condition, Tensor[] shown, str text, str error="ValueError") -> ()')
+    LIBRARY.define('check(Tensor condition, Tensor[] shown, str text, str error="ValueError", bool undone=False) -> ()')
     LIBRARY.define("classes(Tensor index, SymInt count) -> ()")
     for name, function in (("check", _check), ("classes", _classes)):
         LIBRARY.impl(name, function, "CompositeExplicitAutograd")

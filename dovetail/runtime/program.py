@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import InternalError
-from dovetail.ir.checks import CheckFailed, OtherSizes
+from dovetail.ir.checks import CheckFailed
 from dovetail.ir.host import HostProgram
 from dovetail.ir.profiled import Watched, profiler
 from dovetail.runtime import arena, checked
@@ -34,7 +34,7 @@ def undone(error: BaseException) -> bool:
     Only host programs know where they are; a graph that PyTorch runs may have written anything. Of a program in parts
     the part knows too.
     """
-    if isinstance(error, OtherSizes) and error.undone:
+    if getattr(error, "undone", False):
         return True
     states = []
     for frame, line in traceback.walk_tb(error.__traceback__):

@@ -50,17 +50,77 @@ def written(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-PROGRAMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    f.__name__: f for f in (first, every, neither, both, inner, twice, size, written)
-}
+def raising(x: torch.Tensor) -> torch.Tensor:
+    if not torch.isfinite(x).all():
+        raise ValueError("not finite")
+    if (x < -1).any():
+        raise RuntimeError
+    return x.sqrt()
+
+
+def every_element(x: torch.Tensor) -> torch.Tensor:
+    torch._check_tensor_all(x >= 0)
+    torch._check_tensor_all_with(ValueError, x < 4, lambda: "4 and more {}")
+    return x.sqrt()
+
+
+def told_to(x: torch.Tensor) -> torch.Tensor:
+    torch._assert((x >= 0).all(), "negative")
+    return x.sqrt()
+
+
+def in_a_block(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        y = x.cos()
+        assert x[0] > 0, "first"
+    return y * 2
 
 
 def caught(x: torch.Tensor) -> torch.Tensor:
     try:
+        if x.sum() < 0:
+            raise ValueError("negative")
+        assert x[1] > 0, "second"
+    except ValueError:
+        return x - 1
+    except AssertionError:
+        return x * 2
+    return x + 1
+
+
+def at_last(x: torch.Tensor) -> torch.Tensor:
+    try:
+        assert x[0] > 0, "first"
+        y = x * 2
+    finally:
+        x.add_(1)
+    return y
+
+
+PROGRAMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    f.__name__: f
+    for f in (
+        first, every, neither, both, inner, twice, size, written, raising, every_element, told_to, in_a_block, caught,
+        at_last,
+    )
+}
+
+
+def written_inside(x: torch.Tensor) -> torch.Tensor:
+    try:
+        x.add_(1)
         assert x.sum() > 0, "negative"
     except AssertionError:
         return x - 1
     return x + 1
+
+
+def written_after(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        assert x[0] > 0, "first"
+    leaf = x.clone().requires_grad_()
+    leaf.sin().sum().backward()
+    return leaf.grad + x
 
 
 def told(x: torch.Tensor) -> torch.Tensor:
@@ -74,4 +134,4 @@ def undecided(x: torch.Tensor) -> torch.Tensor:
 
 
 #: These end the graph.
-BREAKING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {f.__name__: f for f in (caught, told, undecided)}
+BREAKING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {f.__name__: f for f in (written_inside, written_after, told, undecided)}

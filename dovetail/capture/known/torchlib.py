@@ -12,6 +12,7 @@ import torch.compiler
 import torch.overrides
 
 from dovetail.capture import late, state
+from dovetail.capture.assertions import Failure, check_all, checked
 from dovetail.capture.calls import fold
 from dovetail.capture.contexts import enter_autocast, exit_autocast, grad_mode, set_grad_mode
 from dovetail.capture.known.constructors import element_type
@@ -57,7 +58,6 @@ KNOWN[torch.overrides.is_tensor_like] = lambda s, args, kwargs: boolean(
     isinstance(args[0], TensorValue) or s.has_attr(args[0], "__torch_function__")
 )
 KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
-KNOWN[torch._assert] = lambda s, args, kwargs: NONE if s.truth(args[0]) else s.throw(AssertionError, args[1])
 
 
 def _state(name: str, pick: Callable[[Any], Any] = lambda value: value) -> Callable[..., Value]:
@@ -136,6 +136,23 @@ def _check(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 KNOWN.update(dict.fromkeys((torch._check, torch._check_index, torch._check_value, torch._check_type), _check))
+
+
+@known(torch._check_tensor_all_with)
+def _check_tensor_all_with(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    given = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
+    error, condition = given.get("error_type"), given.get("cond")
+    known = error is not None and condition is not None and len(given) == len(args) + len(kwargs)
+    return NONE if known and check_all(s, condition, error, given.get("message", NONE)) else INLINE
+
+
+@known(torch._assert)
+def _assert(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    condition, text = args
+    if isinstance(condition, TensorValue) and isinstance(text, Const) and type(text.value) is str and text.value:
+        if checked(s, condition, True, Failure(AssertionError, text.value)):
+            return NONE
+    return NONE if s.truth(condition) else s.throw(AssertionError, text)
 
 
 @known(torch._check_is_size)
