@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -21,9 +21,10 @@ import torch.amp.autocast_mode
 import torch.fx
 import torch.masked
 import torch.nn.functional
-import torch.utils._pytree as pytree
+from torch.amp.autocast_mode import is_autocast_available
 
 from dovetail.errors import InvalidArgument
+from dovetail.exporting import trees
 from dovetail.ops import higher
 
 #: Where the functions of graphs are found. The first that has one names it.
@@ -39,6 +40,7 @@ SPACES: dict[str, Any] = {
     "torch.masked": torch.masked,
     "torch._C._nn": torch._C._nn,
 }
+AUTOCAST = "torch.amp.autocast_mode._enter_autocast"
 #: And those that are alone where they are.
 SINGLE: dict[str, Any] = {
     "getattr": getattr,
@@ -51,7 +53,7 @@ SINGLE: dict[str, Any] = {
     "torch._check": torch._check,
     "torch.is_grad_enabled": torch.is_grad_enabled,
     "torch._C._set_grad_enabled": torch._C._set_grad_enabled,
-    "torch.amp.autocast_mode._enter_autocast": torch.amp.autocast_mode._enter_autocast,
+    AUTOCAST: torch.amp.autocast_mode._enter_autocast,
     "torch.amp.autocast_mode._exit_autocast": torch.amp.autocast_mode._exit_autocast,
 }
 OPERATORS = "torch.ops."
@@ -111,7 +113,7 @@ class Encoder:
         return {
             "graph": self.graph(module.graph),
             "graphs": {name: self.module(inner) for name, inner in module.named_children()},
-            "structure": None if structure is None else pytree.treespec_dumps(structure),
+            "structure": None if structure is None else trees.written(structure, "the result of a function"),
         }
 
     def graph(self, graph: torch.fx.Graph) -> list[dict[str, Any]]:
@@ -148,19 +150,23 @@ class Encoder:
 
 
 class Decoder:
-    """Reads what an Encoder wrote; raises InvalidArgument, which begins with `what`."""
+    """Reads what an Encoder wrote; raises InvalidArgument, which begins with `what`.
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    `device`: the one that is read for all others. `names` are what the graph may have as its module's attributes.
+    """
+
+    def __init__(self, what: str, device: torch.device | None = None, names: Collection[str] = ()) -> None:
+        self.what, self.device, self.names = what, device, names
         self.nodes: dict[str, torch.fx.Node] = {}
 
     def module(self, written: dict[str, Any]) -> torch.fx.GraphModule:
         root = torch.nn.Module()
         for name, inner in written["graphs"].items():
-            root.add_module(name, Decoder(self.what).module(inner))
-        made = torch.fx.GraphModule(root, self.graph(written["graph"]))
+            root.add_module(name, Decoder(self.what, self.device).module(inner))
+        graph = Decoder(self.what, self.device, written["graphs"]).graph(written["graph"])
+        made = torch.fx.GraphModule(root, graph)
         if written["structure"] is not None:
-            made.__dict__["structure"] = pytree.treespec_loads(written["structure"])
+            made.__dict__["structure"] = trees.read(written["structure"], self.what)
         return made
 
     def graph(self, written: list[dict[str, Any]]) -> torch.fx.Graph:
@@ -168,15 +174,27 @@ class Decoder:
         for each in written:
             target = each["target"] if each["op"] != "call_function" else self._function(each["target"])
             args = tuple(self.value(a) for a in each.get("args", ()))
-            member = target if each["op"] == "call_method" else args[1] if target is getattr else "T"
-            if not is_member(member):
-                raise InvalidArgument(f"{self.what}: tensors have no {member} that a graph may use")
             kwargs = {k: self.value(v) for k, v in each.get("kwargs", {}).items()}
-            node = graph.create_node(each["op"], target, args, kwargs, each["name"])
+            self._check(each["op"], target, args, kwargs)
+            if target is SINGLE[AUTOCAST] and self.device is not None and is_autocast_available(self.device.type):
+                args = (self.device.type, *args[1:])
+            self.nodes[each["name"]] = node = graph.create_node(each["op"], target, args, kwargs, each["name"])
+            node.target = node.name if node.op == "placeholder" else target
             node.stack_trace = each.get("line")
-            self.nodes[each["name"]] = node
         graph.lint()
         return graph
+
+    def _check(self, op: str, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """All of this becomes text that is run."""
+        if op not in ("placeholder", "get_attr", "call_function", "call_method", "output"):
+            raise InvalidArgument(f"{self.what}: no graph has a {op}")
+        if op == "get_attr" and target not in self.names:
+            raise InvalidArgument(f"{self.what}: there is no {target} here")
+        member = target if op == "call_method" else args[1] if target is getattr else "T"
+        if not is_member(member):
+            raise InvalidArgument(f"{self.what}: tensors have no {member} that a graph may use")
+        if not all(name.isidentifier() for name in kwargs):
+            raise InvalidArgument(f"{self.what}: there are no arguments that are called {', '.join(kwargs)}")
 
     def _function(self, name: str) -> Any:
         if name in SINGLE:
@@ -206,7 +224,14 @@ class Decoder:
         if not isinstance(written, dict):
             return written
         ((key, inner),) = written.items()
-        return NAMED[key][1](inner) if key in NAMED else _READERS[key](self, inner)
+        if key == "device" and self.device is not None:
+            return self.device
+        if key not in NAMED:
+            return _READERS[key](self, inner)
+        kind, read = NAMED[key]
+        if not isinstance(found := read(inner), kind):
+            raise InvalidArgument(f"{self.what}: {inner} is no {key}")
+        return found
 
 
 _READERS: dict[str, Callable[[Decoder, Any], Any]] = {

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import zipfile
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.fx
 import torch.utils._pytree as pytree
 
 from dovetail.errors import InvalidArgument
+from dovetail.exporting import trees
 from dovetail.exporting.encoding import Decoder, Encoder
 from dovetail.exporting.signature import Condition, Constant, Signature, Size, Tensor
-from dovetail.exporting.state import State
+from dovetail.exporting.state import GRAPHS, State
 
 FORMAT = 1
 PROGRAM, TENSORS = "program.json", "tensors.pt"
@@ -28,8 +30,8 @@ PROGRAM, TENSORS = "program.json", "tensors.pt"
 Parts = tuple[torch.fx.Graph, Signature, State]
 
 
-def packed(graph: torch.fx.Graph, signature: Signature, state: State) -> bytes:
-    """The file's contents."""
+def write(file: IO[bytes], graph: torch.fx.Graph, signature: Signature, state: State) -> None:
+    """Raises InvalidArgument, before anything is written, for what files cannot hold."""
     written = {
         "format": FORMAT,
         "torch": str(torch.__version__),
@@ -38,19 +40,18 @@ def packed(graph: torch.fx.Graph, signature: Signature, state: State) -> bytes:
         "signature": _signature(signature),
         "state": _state(state),
     }
-    tensors, data = io.BytesIO(), io.BytesIO()
+    text = json.dumps(written, indent=1)
     own = {name: t.detach() for name, t in state.tensors.items() if state.names[id(t)] == name}
-    torch.save(own, tensors)
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr(PROGRAM, json.dumps(written, indent=1))
-        archive.writestr(TENSORS, tensors.getvalue())
-    return data.getvalue()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(PROGRAM, text)
+        with archive.open(TENSORS, "w", force_zip64=True) as tensors:
+            torch.save(own, tensors)
 
 
-def unpacked(data: bytes, what: str, map_location: Any = None) -> Parts:
-    """What `packed` was given; raises InvalidArgument, which names the file as `what`."""
+def read(file: IO[bytes], what: str, map_location: Any = None) -> Parts:
+    """What `write` was given; raises InvalidArgument, which names the file as `what`."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(file) as archive:
             written, tensors = json.loads(archive.read(PROGRAM)), archive.read(TENSORS)
         known = written.get("format")
     except (zipfile.BadZipFile, KeyError, ValueError, AttributeError) as error:
@@ -58,13 +59,17 @@ def unpacked(data: bytes, what: str, map_location: Any = None) -> Parts:
     if known != FORMAT:
         raise InvalidArgument(f"{what} has the format {known}, but this version reads {FORMAT}; export it again")
     by = f"{what}, which was written with PyTorch {written.get('torch')}, cannot be read with {torch.__version__}"
+    device = torch.device(map_location) if isinstance(map_location, (str, torch.device)) else None
     try:
-        found = torch.load(io.BytesIO(tensors), map_location=map_location, weights_only=True)
-        state = _read_state(written["state"], found)
-        state.graphs = {name: Decoder(by).module(module) for name, module in written["graphs"].items()}
-        return Decoder(by).graph(written["graph"]), _read_signature(written["signature"], by), state
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        state = _read_state(written["state"], torch.load(io.BytesIO(tensors), map_location, weights_only=True))
+        names = {*state.tensors, *(f"{GRAPHS}.{name}" for name in written["graphs"])}
+        state.graphs = {name: Decoder(by, device).module(module) for name, module in written["graphs"].items()}
+        graph = Decoder(by, device, names).graph(written["graph"])
+        return graph, _read_signature(written["signature"], Decoder(by, device)), state
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise InvalidArgument(f"{by}: {error!r}") from error
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise InvalidArgument(f"{by}: {error}") from error
 
 
 # ---------------------------------------------------------------- the signature
@@ -80,8 +85,8 @@ def _signature(signature: Signature) -> dict[str, Any]:
         "inputs": [_input(each) for each in signature.inputs],
         "sizes": [vars(size) for size in signature.sizes],
         "conditions": [vars(condition) for condition in signature.conditions],
-        "takes": _tree(signature.takes, "an argument"),
-        "gives": _tree(signature.gives, "the result"),
+        "takes": trees.written(signature.takes, "an argument"),
+        "gives": trees.written(signature.gives, "the result"),
         "constants": value([each.value for each in signature.inputs if isinstance(each, Constant)]),
     }
 
@@ -93,57 +98,25 @@ def _input(each: Tensor | Constant) -> dict[str, Any]:
     return found
 
 
-def _tree(spec: pytree.TreeSpec, what: str) -> str:
-    try:
-        written = pytree.treespec_dumps(spec)
-        _refuse_factories(written)
-        return written
-    except (NotImplementedError, TypeError, AttributeError) as error:
-        raise InvalidArgument(
-            f"save: a class in {what} has no name that files could have: {error}. Register it with "
-            "torch.utils._pytree under a serialized_type_name, or use tuples, lists and dictionaries."
-        ) from error
-
-
-def _read_signature(written: dict[str, Any], what: str) -> Signature:
-    constants = iter(Decoder(what).value(written["constants"]))
+def _read_signature(written: dict[str, Any], decoder: Decoder) -> Signature:
+    constants = iter(decoder.value(written["constants"]))
     inputs: list[Tensor | Constant] = []
     for each in written["inputs"]:
         if "dtype" in each:
             sizes = tuple(map(_tuples, each["sizes"]))
-            inputs.append(Tensor(each["name"], each["path"], getattr(torch, each["dtype"]), sizes))
+            inputs.append(Tensor(each["name"], each["path"], decoder.value({"dtype": each["dtype"]}), sizes))
         else:
             inputs.append(Constant(each["name"], each["path"], next(constants)))
     conditions = [{name: _tuples(part) for name, part in each.items()} for each in written["conditions"]]
+    takes, gives = (trees.read(written[name], decoder.what) for name in ("takes", "gives"))
+    if [*pytree.tree_unflatten([None] * takes.num_leaves, takes)[1]] != written["names"][written["positional"] :]:
+        raise ValueError(f"the names of its arguments are {written['names']}")
     return Signature(
         tuple(written["names"]), written["positional"], tuple(inputs),
         tuple(Size(**size) for size in written["sizes"]), tuple(Condition(**each) for each in conditions),
-        _read_tree(written["takes"], what), _read_tree(written["gives"], what), written["training"],
+        takes, gives, written["training"],
         tuple(map(tuple, written["exchanged"])),
     )  # fmt: skip
-
-
-FACTORIES = ("list", "dict", "set", "tuple", "int", "float", "bool", "str")
-
-
-def _refuse_factories(written: str) -> None:
-    """What makes the items of a `defaultdict` is called later, and must be no code of the file's choice."""
-
-    def refuse(found: dict[str, Any]) -> dict[str, Any]:
-        module, name = found.get("default_factory_module"), found.get("default_factory_name")
-        if module is not None and (module != "builtins" or name not in FACTORIES):
-            raise NotImplementedError(f"a defaultdict of {module}.{name}")
-        return found
-
-    json.loads(written, object_hook=refuse)
-
-
-def _read_tree(written: str, what: str) -> pytree.TreeSpec:
-    try:
-        _refuse_factories(written)
-        return pytree.treespec_loads(written)
-    except NotImplementedError as error:
-        raise InvalidArgument(f"{what}: {error}. Import the module that registers the class first.") from error
 
 
 def _tuples(expression: Any) -> Any:

@@ -83,6 +83,7 @@ class Builder:
         _refuse_code(node)
         made = self.graph.node_copy(node, lambda n: known[n])
         made.meta = {}
+        _read_devices(made)
         if stack := node.meta.get("stack"):
             made.stack_trace = "\n".join(place.entry() for place in stack)
         if node.op == "get_attr":
@@ -90,6 +91,7 @@ class Builder:
             made.target = f"{GRAPHS}.{node.target}"
             for each in (n for module in inner.modules() for n in module.graph.nodes):
                 _refuse_code(each)
+                _read_devices(each)
         return made
 
     # ------------------------------------------------------------ what the graph takes
@@ -164,6 +166,14 @@ class Builder:
         for node in reversed(list(self.graph.nodes)):
             if not node.users and (node.op == "get_attr" or node in self.made.values() and node.op != "placeholder"):
                 self.graph.erase_node(node)
+
+
+def _read_devices(node: torch.fx.Node) -> None:
+    """Names of devices as devices, which `load` can replace."""
+    if isinstance(node.kwargs.get("device"), str):
+        node.kwargs = {**node.kwargs, "device": torch.device(str(node.kwargs["device"]))}
+    if node.target == "to":
+        node.args = tuple(torch.device(arg) if isinstance(arg, str) else arg for arg in node.args)
 
 
 def _refuse_code(node: torch.fx.Node) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import importlib
+import io
 import os
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import IO, Any
 
 import torch
 import torch.fx
@@ -21,6 +23,10 @@ from dovetail.runtime.undisturbed import put_back, surroundings
 def _files() -> Any:
     # What reads and writes is loaded with the first file, not with the package.
     return importlib.import_module("dovetail.exporting.files")
+
+
+def _opened(file: Any, mode: str) -> AbstractContextManager[IO[bytes]]:
+    return nullcontext(file) if hasattr(file, "read") or hasattr(file, "write") else open(file, mode)
 
 
 class ExportedModule(torch.fx.GraphModule):
@@ -60,11 +66,13 @@ class ExportedModule(torch.fx.GraphModule):
 
     def __reduce__(self) -> Any:
         mine = self._exported
-        return _read_module, (_files().packed(mine.graph, mine.signature, mine.state.as_in(self)),)
+        data = io.BytesIO()
+        _files().write(data, mine.graph, mine.signature, mine.state.as_in(self))
+        return _read_module, (data.getvalue(),)
 
 
 def _read_module(data: bytes) -> ExportedModule:
-    return ExportedProgram(*_files().unpacked(data, "the pickled module")).module()
+    return ExportedProgram(*_files().read(io.BytesIO(data), "the pickled module")).module()
 
 
 class ExportedProgram:
@@ -100,24 +108,26 @@ class ExportedProgram:
         """The smallest and the largest value of each size that differs from call to call; None where there is none."""
         return {size.name: (size.low, size.high) for size in self.signature.sizes}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write graph, signature and tensors to one file, which `load` reads; nothing in it is pickled code.
+    def save(self, file: str | os.PathLike[str] | IO[bytes]) -> None:
+        """Write graph, signature and tensors to a file, by its path or open, which `load` reads; nothing in it is code.
 
         Raises InvalidArgument for a program with what files cannot hold: operators of the user's own in Python,
         classes in arguments or results that `torch.utils._pytree` knows no name for.
         """
-        data = _files().packed(self.graph, self.signature, self.state)
-        with open(path, "wb") as file:
-            file.write(data)
+        data = io.BytesIO()
+        _files().write(data, self.graph, self.signature, self.state)
+        with _opened(file, "wb") as target:
+            target.write(data.getbuffer())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], map_location: Any = None) -> ExportedProgram:
+    def load(cls, file: str | os.PathLike[str] | IO[bytes], map_location: Any = None) -> ExportedProgram:
         """Read what `save` wrote, tensors to the devices that `map_location` says (as `torch.load` has it).
 
-        Raises InvalidArgument for a file that is damaged, or that was written by a version which this one cannot read.
+        Where it is one device, the graph makes its tensors there, too. Raises InvalidArgument for a file that is
+        damaged, or that was written by a version which this one cannot read.
         """
-        with open(path, "rb") as file:
-            return cls(*_files().unpacked(file.read(), os.fspath(path), map_location))
+        with _opened(file, "rb") as source:
+            return cls(*_files().read(source, str(getattr(source, "name", "the file")), map_location))
 
     def to_torch(self) -> Any:
         """The same program as a `torch.export.ExportedProgram`, for ONNX and other tools.
@@ -130,7 +140,7 @@ class ExportedProgram:
 
     def __str__(self) -> str:
         takes = "\n".join(f"  {each}" for each in self.signature.inputs)
-        sizes = "".join(f"\n  {s.name}: {s.low} to {s.high or 'any'}" for s in self.signature.sizes)
+        sizes = "".join(f"\n  {s.name}: {s.low} to {'any' if s.high is None else s.high}" for s in self.signature.sizes)
         where = "".join(f"\n  {c}" + (f"  # {c.where}" if c.where else "") for c in self.signature.conditions)
         parts = [f"takes\n{takes}", f"sizes{sizes}" if sizes else "", f"where{where}" if where else ""]
         parts += [f"exchanges\n  {', '.join(names)}" for names in self.signature.exchanged]

@@ -108,7 +108,7 @@ class Signature:
         for expected, leaf in zip(self.inputs, leaves, strict=True):
             if isinstance(expected, Tensor):
                 _check_tensor(expected, leaf)
-            elif type(leaf) is not type(expected.value) or leaf != expected.value:
+            elif type(leaf) is not type(expected.value) or not _is_same(leaf, expected.value):
                 raise InvalidArgument(f"{expected.path} is {leaf!r}; the program is exported for {expected.value!r}")
         self._check_sizes(leaves)
 
@@ -152,6 +152,11 @@ class Signature:
         of = expected.sizes[k]
         formula = "" if isinstance(of, int) else f" ({expressions.text(of)})"
         return f"{expected.path}.shape[{k}] is {size}; the program is exported for {number}{formula}"
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """As constants of a program: not 0.0 and -0.0, but two that are no numbers."""
+    return repr(one) == repr(other) if isinstance(one, (float, complex)) else bool(one == other)
 
 
 def _leaf_paths(spec: pytree.TreeSpec, names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import pickle
 import subprocess
@@ -148,15 +149,84 @@ CODE = [
     ("call_function", "torch.ops.load_library.__call__", ("name.so",)), ("call_function", "torch.functional.torch", ()),
     ("call_function", "torch.masked.MaskedTensor", ()), ("call_function", "getattr", ("x", "__class__")),
     ("call_method", "__reduce_ex__", ("x", 2)), ("call_method", "__subclasses__", ("x",)),
+    ("get_attr", "forward.__globals__", ()), ("get_attr", "__class__", ()), ("call_module", "forward", ()),
+    ("call_function", "torch.add", ({"dtype": "load"},)), ("call_function", "torch.add", ({"layout": "hub"},)),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "target", "args"), CODE, ids=lambda v: v if "." in v or "__" in v else "")
+@pytest.mark.parametrize(("op", "target", "args"), CODE, ids=str)
 def test_files_bring_no_code(op, target, args, tmp_path):
     dovetail.export(lambda x: x * 2, (X,)).save(tmp_path / "p")
     with_code(tmp_path / "p", op, target, args)
-    with pytest.raises(InvalidArgument, match=r"there is no|tensors have no"):
+    with pytest.raises(InvalidArgument, match=r"there is no|tensors have no|no graph has|is no (dtype|layout)"):
         dovetail.ExportedProgram.load(tmp_path / "p")
+
+
+def test_names_in_files_are_no_code(tmp_path):
+    dovetail.export(lambda x, *, y: x * y, (X,), {"y": X}).save(tmp_path / "p")
+    code = "x=print('run')"
+
+    def otherwise(found):
+        found["graph"][0] |= {"name": code, "target": code}
+        found["graph"][2]["args"][0] = {"node": code}
+        return found
+
+    rewritten(tmp_path / "p", otherwise)
+    assert "print(" not in dovetail.ExportedProgram.load(tmp_path / "p").module().code
+    rewritten(tmp_path / "p", lambda found: found | {"signature": found["signature"] | {"names": ["x", code]}})
+    with pytest.raises(InvalidArgument, match="the names of its arguments are"):
+        dovetail.ExportedProgram.load(tmp_path / "p")
+
+
+class Laid(nn.Module):
+    """Tensors that are not contiguous, that share memory and that are conjugates."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 6).t())
+        self.part = nn.Parameter(self.weight.detach()[:2])
+        self.conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        self.register_buffer("expanded", torch.randn(4).expand(3, 4))
+        self.register_buffer("lazy", torch.randn(3, dtype=torch.complex64).conj())
+        self.register_buffer("empty", torch.empty(0, 4))
+        self.frozen = nn.Parameter(torch.randn(4), requires_grad=False)
+        self.scale = torch.ones(4, requires_grad=True)
+
+    def forward(self, x):
+        y = x @ self.weight.t(), self.expanded + x * self.frozen * self.scale, self.part * 1, self.lazy.clone()
+        return *y, torch.cat([self.empty, x])
+
+
+@pytest.mark.parametrize("way", ["a file", "a pickle"])
+def test_how_tensors_are_laid_out_is_kept(way):
+    model, file = Laid(), io.BytesIO()
+    program = dovetail.export(model, (X,))
+    program.save(file)
+    file.seek(0)
+    copies = pickle.dumps(program.module())
+    read = dovetail.ExportedProgram.load(file).module() if way == "a file" else pickle.loads(copies)
+    assert_same(read(X), model(X))
+    states = (m.state_dict(keep_vars=True).items() for m in (read, model))
+    for (name, mine), (other, theirs) in zip(*states, strict=True):
+        assert (name, mine.stride(), mine.requires_grad) == (other, theirs.stride(), theirs.requires_grad)
+        assert mine.equal(theirs) and mine.is_conj() == theirs.is_conj()
+    with torch.no_grad():
+        read.weight.zero_()
+    assert not read.part.any() and [n for n, _ in read.named_parameters()] == [n for n, _ in model.named_parameters()]
+
+
+def of_devices(x, device):
+    x = x.to("cpu") + torch.zeros(4, device="cpu") + torch.arange(4, device=x.device)
+    return x.to(device), torch.vmap(lambda row: row + torch.ones(4, device=device))(x)
+
+
+def test_devices_are_mapped(tmp_path):
+    program = dovetail.export(of_devices, (X, torch.device("cpu")))
+    program.save(tmp_path / "p")
+    read = dovetail.ExportedProgram.load(tmp_path / "p", map_location="meta")
+    assert "cpu" not in str(read) and read.module()(X.to("meta"), torch.device("meta"))[1].is_meta
+    same = dovetail.ExportedProgram.load(tmp_path / "p", map_location="cpu").module()
+    assert_same(same(X, torch.device("cpu")), of_devices(X, torch.device("cpu")))
 
 
 def test_dictionaries_that_make_their_items(tmp_path):

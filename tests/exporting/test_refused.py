@@ -153,6 +153,14 @@ def test_calls_that_do_not_fit(name):
         module(*args, **kwargs)
 
 
+def test_floats_that_are_constants():
+    module = dovetail.export(lambda x, a, b: x * a + b, (X, float("nan"), 0.0)).module()
+    assert module(X, float("nan"), 0.0).isnan().all()
+    for wrong in ((0.0, 0.0), (float("nan"), -0.0)):
+        with pytest.raises(InvalidArgument, match="the program is exported for"):
+            module(X, *wrong)
+
+
 def test_modes_of_modules():
     module = dovetail.export(nn.Dropout(), (X,)).module()
     assert module.train() is module
