@@ -61,8 +61,11 @@ def _names(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any
     called = fn.forward if isinstance(fn, torch.nn.Module) else fn
     try:
         signature = inspect.signature(called)
+    except ValueError:  # of many native functions, nobody knows it
+        signature = inspect.signature(lambda *arg, **more: None)
+    try:
         signature.bind(*args, **kwargs)
-    except (TypeError, ValueError) as error:
+    except TypeError as error:
         raise InvalidArgument(f"export: args and kwargs do not fit the program: {error}") from None
     positional: list[str] = []
     for parameter in signature.parameters.values():

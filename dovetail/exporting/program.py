@@ -15,7 +15,7 @@ import torch.fx
 from dovetail.errors import InvalidArgument
 from dovetail.exporting.code import Code
 from dovetail.exporting.signature import Signature
-from dovetail.exporting.state import State
+from dovetail.exporting.state import State, with_own_names
 from dovetail.ir.graphtext import graph_text
 from dovetail.runtime.undisturbed import put_back, surroundings
 
@@ -60,14 +60,12 @@ class ExportedModule(torch.fx.GraphModule):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ExportedModule:
-        mine = self._exported
-        state = copy.deepcopy(mine.state.as_in(self), memo)
-        return ExportedProgram(mine.graph, mine.signature, state).module()
+        state = copy.deepcopy(self._exported.state.as_in(self), memo)
+        return ExportedProgram(with_own_names(self), self._exported.signature, state).module()
 
     def __reduce__(self) -> Any:
-        mine = self._exported
         data = io.BytesIO()
-        _files().write(data, mine.graph, mine.signature, mine.state.as_in(self))
+        _files().write(data, with_own_names(self), self._exported.signature, self._exported.state.as_in(self))
         return _read_module, (data.getvalue(),)
 
 

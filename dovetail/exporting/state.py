@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import keyword
 import re
 from collections.abc import Callable, Sequence
@@ -95,17 +96,26 @@ def _tensor(module: torch.nn.Module, name: str) -> Any:
 
 
 class Renamed:
-    """Tensors of a module under names that generated code can have."""
+    """Tensors of a module under names that generated code can have: `targets` has these by what they are there."""
 
     def __init__(self, module: torch.nn.Module, targets: dict[str, str]) -> None:
-        self._places = {new: (_part(module, path), last) for new, (*path, last) in _split(targets)}
+        self.targets = targets
+        self._places = {}
+        for target, name in targets.items():
+            *path, last = target.split(".")
+            self._places[name] = _part(module, path), last
 
     def __getattr__(self, name: str) -> Any:
         return _tensor(*self.__dict__["_places"][name])
 
 
-def _split(targets: dict[str, str]) -> list[tuple[str, list[str]]]:
-    return [(new, target.split(".")) for target, new in targets.items()]
+def with_own_names(module: torch.fx.GraphModule) -> torch.fx.Graph:
+    """A copy of the module's graph as it is now, with the names that the tensors have in its state."""
+    graph = copy.deepcopy(module.graph)
+    names = {f"{RENAMED}.{name}": target for target, name in module.__dict__[RENAMED].targets.items()}
+    for node in graph.nodes:
+        node.target = names.get(node.target, node.target) if node.op == "get_attr" else node.target
+    return graph
 
 
 def _renamed(graph: torch.fx.Graph, kind: type[torch.fx.GraphModule]) -> dict[str, str]:

@@ -96,6 +96,16 @@ def test_modules_are_copied(copied):
         other(torch.tensor([1]))
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "pickle"])
+def test_modules_are_copied_as_their_graph_is(copied):
+    module = dovetail.export(nn.Linear(4, 4), (X,)).module()
+    (output,) = (n for n in module.graph.nodes if n.op == "output")
+    with module.graph.inserting_before(output):
+        output.args = ((module.graph.call_function(torch.relu, output.args[0]),),)
+    module.recompile()
+    assert copied(module)(X).equal(module(X)) and module(X).min() == 0
+
+
 def test_modules_are_moved():
     module = dovetail.export(Tied(), (torch.tensor([1, 2]),)).module().to(torch.float64)
     assert module(torch.tensor([1, 2])).dtype == torch.float64

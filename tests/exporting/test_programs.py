@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import namedtuple
 from dataclasses import dataclass
 
@@ -97,6 +98,8 @@ def of_values(x):
 
 
 PROGRAMS = {
+    "native functions": (torch.sin, (X,)),
+    "partial functions": (functools.partial(F.linear, weight=torch.ones(2, 4)), (X,)),
     "sizes that values have": (of_values, (X,)),
     "operators": (of_operators, (X,)),
     "pointwise": (lambda x, y: torch.sin(x) * y + x.relu(), (X, Y)),
