@@ -27,20 +27,22 @@ SMALL: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
     "matrix": lambda d: make((4, 1), d),
     "image": lambda d: make((2, 3, 4, 5), d).contiguous(memory_format=torch.channels_last),
 }
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool)
+DTYPES = (
+    torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool, torch.complex64,
+)
 
 
 def make(sizes: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     if dtype is torch.bool:
         return torch.ones(sizes, dtype=dtype)
-    if not dtype.is_floating_point:
+    if not dtype.is_floating_point and not dtype.is_complex:
         return torch.randint(1, 5, sizes).to(dtype)
     return (torch.rand(sizes) + 0.5).to(dtype)
 
 
 UNARY = """relu neg abs sin cos tanh exp log sqrt rsqrt reciprocal sigmoid erf floor ceil round trunc sign square
 logical_not isnan isfinite isinf expm1 log1p log2 log10 exp2 asin acos atan sinh cosh asinh atanh erfc lgamma digamma
-bitwise_not positive frac sgn signbit isposinf deg2rad nan_to_num logit""".split()
+bitwise_not positive frac sgn signbit isposinf deg2rad nan_to_num logit angle conj_physical isreal""".split()
 BINARY = """add sub mul div maximum minimum pow eq ne lt le gt ge logical_and logical_or bitwise_and bitwise_or
 bitwise_xor fmod remainder floor_divide atan2 fmax fmin true_divide hypot copysign nextafter xlogy logaddexp""".split()
 SCALARS = (2, 2.5, True)

@@ -287,6 +287,12 @@ def _scatter(operator: Any) -> Callable[..., Any]:
     return rule
 
 
+def _angle(x: torch.Tensor) -> Any:
+    """Of complex numbers, in rows whatever the layout."""
+    sizes = tuple(x.shape)
+    return Spec(sizes, contiguous(sizes), x.dtype.to_real(), x.device) if x.dtype.is_complex else NotImplemented
+
+
 def _poisson(x: torch.Tensor, *_: Any, **__: Any) -> Any:
     sizes = tuple(x.shape)
     return fresh(sizes, contiguous(sizes), x)
@@ -295,6 +301,7 @@ def _poisson(x: torch.Tensor, *_: Any, **__: Any) -> Any:
 RULES: dict[Any, Callable[..., Any]] = {
     aten.uniform.default: _uniform,
     aten.poisson.default: _poisson,
+    aten.angle.default: _angle,
     aten.select_scatter.default: _scatter(aten.select_scatter.default),
     aten.slice_scatter.default: _scatter(aten.slice_scatter.default),
     aten.native_layer_norm.default: _layer_norm,
