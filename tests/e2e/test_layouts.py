@@ -128,3 +128,23 @@ def test_gradients_that_onednn_computes_wrong_are_left_in_rows():
     """
     made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
+
+
+IMAGES = {
+    "pad": lambda x: F.pad(x, (0, 1)),
+    "average pool": lambda x: F.avg_pool2d(x, 2),
+    "max pool": lambda x: F.max_pool2d(x, 2, return_indices=True),
+    "adaptive average pool": lambda x: F.adaptive_avg_pool2d(x, 2),
+    "adaptive max pool": lambda x: F.adaptive_max_pool2d(x, 2),
+    "stack": lambda x: torch.stack([x, x], 1),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_with_channels_last_at_sizes_that_vary(name: str) -> None:
+    compiled = dovetail.compile(IMAGES[name], dynamic=True)
+    for sizes in ((2, 3, 6, 5), (2, 4, 6, 5), (3, 5, 8, 6)):
+        x = torch.randn(sizes).contiguous(memory_format=torch.channels_last)
+        for got, want in zip(*(torch.utils._pytree.tree_leaves(f(x)) for f in (compiled, IMAGES[name])), strict=True):
+            assert torch.allclose(got, want)
+            assert got.stride() == want.stride()

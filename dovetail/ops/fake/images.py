@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake.layout import channels_last, contiguous, elementwise_strides
+from dovetail.ops.fake.layout import channels_last, contiguous, elementwise_strides, strides_suggest_channels_last
 from dovetail.ops.fake.relations import all_same, empty, general, same
 from dovetail.ops.fake.spec import Spec, fresh
 
@@ -16,19 +16,7 @@ aten = torch.ops.aten
 
 def suggests_channels_last(t: torch.Tensor) -> bool:
     """`at::suggest_memory_format`: the strides' order decides, ambiguous ones count as contiguous."""
-    rank = t.dim()
-    if rank not in (4, 5):
-        return False
-    sizes, strides = list(map(general, t.shape)), list(map(general, t.stride()))
-    if strides[1] == 0:
-        return False
-    least = 0
-    for d in (1, *range(rank - 1, 1, -1), 0):
-        size, stride = sizes[d], strides[d]
-        if size == 0 or stride < least or (d == 0 and least == strides[1]):
-            return False
-        least = stride * (size if size > 1 else 1)
-    return True
+    return strides_suggest_channels_last(t.shape, t.stride())
 
 
 def image(sizes: tuple[Any, ...], like: torch.Tensor, last: bool | None = None) -> Spec:

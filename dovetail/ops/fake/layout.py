@@ -107,6 +107,23 @@ def _fills(tensor: torch.Tensor, order: Sequence[int]) -> bool:
     return True
 
 
+def strides_suggest_channels_last(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Of an image: their order decides, ambiguous ones count as contiguous."""
+    rank = len(shape)
+    if rank not in (4, 5):
+        return False
+    sizes, steps = list(map(general, shape)), list(map(general, strides))
+    if steps[1] == 0:
+        return False
+    least = 0
+    for d in (1, *range(rank - 1, 1, -1), 0):
+        size, step = sizes[d], steps[d]
+        if size == 0 or step < least or (d == 0 and least == steps[1]):
+            return False
+        least = step * (size if size > 1 else 1)
+    return True
+
+
 def channels_last(sizes: Sizes) -> Sizes:
     """Strides with dimension 1 fastest."""
     order = (0, *range(2, len(sizes)), 1)

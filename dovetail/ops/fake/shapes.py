@@ -376,6 +376,8 @@ def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
                 f"{list(t.shape)} at entry {tensors.index(t)}"
             )
     d = axis(dim, first.dim() + 1)
+    if not all(map(in_rows, tensors)):
+        return NotImplemented
     sizes = (*first.shape[:d], len(tensors), *first.shape[d:])
     return Spec(sizes, contiguous(sizes), first.dtype, first.device)
 

@@ -19,7 +19,11 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch._prims_common
 from torch.fx.experimental.sym_node import SymNode
+
+from dovetail.ops.fake.layout import strides_suggest_channels_last
+from dovetail.ops.fake.symint import is_size
 
 
 def guard_or_false(a: Any) -> bool:
@@ -167,6 +171,18 @@ def _chosen(own: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., 
     return choose
 
 
+def _by_sizes(own: Callable[..., bool], real: Callable[..., bool]) -> Callable[..., bool]:
+    def choose(shape: Any, strides: Any) -> bool:
+        return (own if any(map(is_size, (*shape, *strides))) else real)(shape, strides)
+
+    return choose
+
+
+#: Functions of modules that are loaded anyway: what they ask, helpers may answer either way, and one is eager's.
+FUNCTIONS = ((torch._prims_common, "are_strides_like_channels_last_or_false", strides_suggest_channels_last),)
+_replaced: list[tuple[Any, str, Any]] = []
+
+
 def _real(name: str) -> Any:
     """The module itself, loaded now if need be. From then on it needs no stand-in, and nor does what it uses."""
     if isinstance(sys.modules.get(name), StandIn):
@@ -180,9 +196,16 @@ def install() -> None:
         real = sys.modules.get(name)
         if real is None or name in _WITH_NODES and not isinstance(real, StandIn):
             sys.modules[name] = StandIn(name, real)
+    for module, name, own in FUNCTIONS:
+        if hasattr(module, name) and not _replaced:
+            _replaced.append((module, name, getattr(module, name)))
+            setattr(module, name, _by_sizes(own, getattr(module, name)))
 
 
 def remove() -> None:
+    while _replaced:
+        setattr(*_replaced[-1])
+        del _replaced[-1]
     for name in CONTENTS:
         found = sys.modules.get(name)
         if isinstance(found, StandIn):
