@@ -90,6 +90,7 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
     given = iter(inputs)
     for node in graph_module.graph.nodes:
         recorder.stack = node.meta.get("stack")
+        recorder.lines.begin(recorder.stack)
         if node.op == "placeholder":
             env[node] = next(given)
         elif node.op in ("call_function", "call_method"):

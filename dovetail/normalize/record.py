@@ -19,6 +19,7 @@ import torch.fx
 from dovetail.errors import InternalError, Unsupported
 from dovetail.normalize.alias import Base, Handle, View, same_layout, same_steps
 from dovetail.normalize.functional import SILENT, Functional, copying, functional, has_no_form, silent
+from dovetail.normalize.lines import Lines
 from dovetail.normalize.rewrites import REWRITES
 from dovetail.normalize.scatter import scatter
 from dovetail.normalize.sometimes import COPYING, Copies
@@ -51,7 +52,7 @@ _RESIZING = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_"))
 
 
 class Recorder(FakeMode):
-    """`graph` grows with every operator run inside. `stack` goes into each new node's meta."""
+    """`graph` grows with every operator run inside. `stack` goes into each new node's meta, else what `lines` knows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,6 +61,7 @@ class Recorder(FakeMode):
         self.inputs: list[Base] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.stack: Any = None
+        self.lines = Lines()
         self.outs: frozenset[Base] = frozenset()
         self.counts = not torch.is_inference_mode_enabled()  # whether tensors have version counters
         self.copies = Copies()
@@ -69,8 +71,7 @@ class Recorder(FakeMode):
 
     def placeholder(self, name: str, fake: Any, fresh: bool = False) -> Any:
         """A graph input with the metadata of `fake`; what is no tensor is passed through."""
-        last = self.inputs[-1].first if self.inputs else self.graph._root
-        with self.graph.inserting_after(last):
+        with self.graph.inserting_after(self.inputs[-1].first if self.inputs else self.graph._root):
             node = self.graph.placeholder(name)
         tensor = fake
         if isinstance(fake, torch.Tensor):
@@ -213,14 +214,13 @@ class Recorder(FakeMode):
 
     def create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
         args, kwargs = _placed(args), _placed(kwargs)
-        rewrite = REWRITES.get(func)
-        if rewrite is not None:
+        if (rewrite := REWRITES.get(func)) is not None:
             func, args, kwargs = rewrite(args, kwargs, val)
             args, kwargs = _placed(args), _placed(kwargs)
         node = self.graph.create_node("call_function", func, args, kwargs, _name(func))
         node.meta["val"] = val
-        if self.stack:
-            node.meta["stack"] = self.stack
+        if stack := self.stack or self.lines.differentiated():
+            node.meta["stack"] = stack
         return node
 
     def emit(self, func: Any, *args: Any, **kwargs: Any) -> Node:

@@ -151,6 +151,27 @@ def test_library_calls_and_training_have_their_lines(folder) -> None:
     assert all(step["lines"] for step in parts["forward"]["steps"])
 
 
+def test_each_part_of_a_backward_pass_has_the_line_that_it_differentiates(folder) -> None:
+    """In a region that begins with what an earlier one computed, too."""
+
+    def f(x, w):
+        dovetail.graph_break()
+        h = torch.nn.functional.gelu(x)
+        h = h @ w
+        return h.softmax(-1)
+
+    dovetail.compile(f)(torch.ones(64, 8, requires_grad=True), torch.ones(8, 8, requires_grad=True)).sum().backward()
+    programs = [json.loads(text) for text in texts(folder, "kernels")]
+    told = next(told for told in programs if told["part"] == "backward")
+    lines = {
+        operator.rpartition("_")[0] or operator: told["stacks"][k][-1]["source"].strip()
+        for step in told["steps"] for k in step["lines"][-1:] for operator in step["operators"]
+    }  # fmt: skip
+    assert lines["gelu_backward"] == "h = torch.nn.functional.gelu(x)"
+    assert lines["aten.mm"] == "h = h @ w"
+    assert lines["_softmax_backward_data"] == "return h.softmax(-1)"
+
+
 def test_a_text_is_written_once(folder) -> None:
     for _ in range(2):
         dovetail.reset()
