@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -49,19 +50,30 @@ def _context(device: int) -> ctypes.c_void_p:
     return found
 
 
-def function(binary: Binary, symbol: str) -> ctypes.c_void_p:
-    """The kernel on the current device. Its module is never unloaded: CUDA graphs may refer to it."""
+@contextmanager
+def _current(device: int) -> Iterator[None]:
+    """Under the device's context: a thread that has called nothing of CUDA's yet has none, or may have another's."""
+    _call("cuCtxPushCurrent_v2", _context(device))
+    try:
+        yield
+    finally:
+        _call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+
+def function(binary: Binary, symbol: str, device: int) -> ctypes.c_void_p:
+    """The kernel on the device. Its module is never unloaded: CUDA graphs may refer to it."""
     module, found = ctypes.c_void_p(), ctypes.c_void_p()
-    _call("cuModuleLoadData", ctypes.byref(module), binary.code)
-    _call("cuModuleGetFunction", ctypes.byref(found), module, symbol.encode())
-    if binary.shared > _DEFAULT_SHARED:
-        _call("cuFuncSetAttribute", found, _MAX_DYNAMIC_SHARED, binary.shared)
+    with _current(device):
+        _call("cuModuleLoadData", ctypes.byref(module), binary.code)
+        _call("cuModuleGetFunction", ctypes.byref(found), module, symbol.encode())
+        if binary.shared > _DEFAULT_SHARED:
+            _call("cuFuncSetAttribute", found, _MAX_DYNAMIC_SHARED, binary.shared)
     return found
 
 
 def launcher(binary: Binary, symbol: str, arguments: tuple[str, ...], device: int) -> Callable[..., None]:
     """`call(*arguments, programs)` starts the kernel on the device's current stream."""
-    kernel = function(binary, symbol)
+    kernel = function(binary, symbol, device)
     # The two last ones are pointers to scratch memory that Triton's own tools may ask for.
     form = struct.Struct("@" + "".join("P" if a[0] == "*" else _FORMATS[a.partition(":")[0]] for a in arguments) + "PP")
     memory = ctypes.create_string_buffer(form.size)
