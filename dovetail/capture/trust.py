@@ -108,8 +108,9 @@ def _read(function: FunctionType, seen: dict[FunctionType, None]) -> Iterator[tu
     names = _mentioned(function)
     tables = [function.__globals__]
     for table in tables:
+        lazy = table.get("_lazy_modules", ())  # of torch: there once something has imported them
         for name in names:
-            if name not in table:
+            if name not in table or name in lazy:
                 continue
             found = table[name]
             yield table, name
