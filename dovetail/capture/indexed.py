@@ -246,7 +246,7 @@ def single(value: Any, key: Value) -> bool:
     """Is the entry under `key` found by a path that is computed, without a look at the others?"""
     if not isinstance(value, DictValue) or value.source is None or type(value.real) not in KEYED:
         return False
-    if value.look_up is not None or value.unread is None and value.changed:
+    if value.by_tensors or value.unread is None and value.changed:
         return False
     return _varies(key) or value.unread is not None and literal(key) and any(_varies(k) for k, _ in value.added)
 
@@ -281,7 +281,7 @@ def count(s: Any, value: Any) -> Value | None:
     """`len(value)` without a look at what the dictionary or set holds; None where that must be known."""
     if value.unread is None or value.source is None or type(value.real) not in (*KEYED, set):
         return None
-    if getattr(value, "look_up", None) is not None or len(value.added) > FEW:
+    if len(value.added) > FEW or getattr(value, "by_tensors", False):
         return None
     changes = [change if isinstance(value, DictValue) else (change, None) for change in value.added]
     more, known = 0, []

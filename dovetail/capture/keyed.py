@@ -1,7 +1,8 @@
-"""Dictionaries from outside whose keys are tensors, as an optimizer's state.
+"""Single entries of dictionaries from outside.
 
-A tensor is a key by its identity, so an entry is found by the path to the tensor: `state.get(group["params"][3])`.
-What the program asks for is guarded; the order and number of the keys only where it looks at the whole.
+What the program asks for is guarded; the order and number of the keys only where it looks at the whole, so that a
+registry may grow. A tensor, as in an optimizer's state, is a key by its identity, so an entry is found by the path to
+the tensor: `state.get(group["params"][3])`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.objects import Lazy
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -20,6 +21,17 @@ from dovetail.ir.source import Keyed, Source
 
 #: Types whose `get` is a dictionary's own.
 KEYED = (dict, OrderedDict, defaultdict)
+
+
+def plainly_read(s: Any, cls: type) -> bool:
+    """Do `in` and `[]` do what a dictionary's do?"""
+    own = s.static(cls, "__contains__") is dict.__contains__ and s.static(cls, "__getitem__") is dict.__getitem__
+    return cls in KEYED or own and s.static(cls, "__missing__") is MISSING
+
+
+def by_tensors(obj: Any) -> bool:
+    """Are there tensors among the keys?"""
+    return any(isinstance(key, torch.Tensor) for key in obj)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import torch
 
 from dovetail.capture.arrays import wrap_array, wrap_number
 from dovetail.capture.hashing import identified
-from dovetail.capture.keyed import KEYED, KeyAt, look_up, read_keyed
+from dovetail.capture.keyed import KeyAt, by_tensors, look_up, plainly_read, read_keyed
 from dovetail.capture.known.table import KNOWN
 from dovetail.capture.scalars import from_outside, varies_inside
 from dovetail.capture.sizes import size_value
@@ -339,8 +339,8 @@ def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
     source = _owned(s, obj, source)
     value = DictValue(type(obj), obj, source)
     value.unread = functools.partial(_read_dict, s, obj, source)
-    if type(obj) in KEYED and any(isinstance(k, torch.Tensor) for k in obj):
-        value.look_up = functools.partial(look_up, s, obj, source)
+    if plainly_read(s, type(obj)):
+        value.look_up, value.by_tensors = functools.partial(look_up, s, obj, source), by_tensors(obj)
     if isinstance(obj, defaultdict):
         value.default_factory = wrap(s, obj.default_factory, Attr(source, "default_factory"))
     return _remember(s, obj, value)
@@ -348,7 +348,7 @@ def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
 
 def _read_dict(s: Any, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]:
     keys = _keys(obj)
-    if any(isinstance(k, torch.Tensor) for k in keys):
+    if by_tensors(keys):
         return read_keyed(s, obj, keys, source)
     plain_keys = s.static(type(obj), "__iter__") in (dict.__iter__, OrderedDict.__iter__)
     s.guard(source if plain_keys else RawView(source, "dict.keys"), GuardKind.KEYS, keys)

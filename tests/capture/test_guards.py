@@ -120,8 +120,38 @@ def test_containers_as_arguments():
     found = entry(total, d, xs)
     assert hits(found, total, {"a": torch.ones(3), "b": 5}, [torch.ones(3), torch.zeros(3)])
     assert not hits(found, total, d, xs[:1])
-    assert not hits(found, total, {"b": 1, "a": torch.ones(3)}, xs)
+    assert hits(found, total, {"b": 1, "a": torch.ones(3)}, xs)
+    assert not hits(found, total, {"b": 1, "a": 2.0}, xs)
+    assert not hits(found, total, {"b": 1}, xs)
     assert not hits(found, total, d, tuple(xs))
+
+
+def test_the_order_of_keys_where_it_is_looked_at():
+    def joined(d):
+        return torch.stack([*d.values()])
+
+    found = entry(joined, {"a": torch.ones(3), "b": torch.zeros(3)})
+    assert hits(found, joined, {"a": torch.zeros(3), "b": torch.ones(3)})
+    assert not hits(found, joined, {"b": torch.zeros(3), "a": torch.ones(3)})
+
+
+class Registry(dict):
+    def get(self, key, default=0):
+        return super().get(str(key), default)
+
+
+@pytest.mark.parametrize("kind", [dict, Registry])
+def test_a_registry_may_grow(kind):
+    registry = kind(scale=2.0)
+
+    def scaled(x):
+        return x * registry["scale"] + registry.get("shift", 0) + ("shift" in registry)
+
+    found = entry(scaled, torch.ones(3))
+    registry["other"] = 3
+    assert hits(found, scaled, torch.ones(3))
+    registry["shift"] = 1
+    assert not hits(found, scaled, torch.ones(3))
 
 
 class Net(nn.Module):

@@ -235,11 +235,11 @@ class DictValue(ObjectValue):
 
     One from outside is `unread` until something depends on what it holds: reading it wraps and guards its contents.
     What was put in until then, or with MISSING taken out, is `added`, which needs no knowledge of what is there.
-    One with tensors as keys can be asked for single entries: `look_up` finds those that are outside, `found` are those
-    that were asked for or put there.
+    Until then it can be asked for single entries: `look_up` finds those that are outside, `found` are those that were
+    asked for or, where keys are tensors (`by_tensors`), put there.
     """
 
-    __slots__ = ("_entries", "added", "changed", "default_factory", "found", "look_up", "unread")
+    __slots__ = ("_entries", "added", "by_tensors", "changed", "default_factory", "found", "look_up", "unread")
 
     def __init__(self, cls: type = dict, real: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, real, source)
@@ -247,6 +247,7 @@ class DictValue(ObjectValue):
         self.added: list[tuple[Value, Value]] = []
         self.look_up: Callable[[Any], tuple[Value, Any] | None] | None = None
         self.found: dict[Any, tuple[Value, Any] | None] = {}
+        self.by_tensors = False
         self._entries = Entries()
         self.changed = False
         self.default_factory: Value | None = None
@@ -274,7 +275,9 @@ class DictValue(ObjectValue):
 
     def _asked(self, key: Any) -> bool:
         """Can the one entry be had without the others?"""
-        if self.unread is None or self.look_up is None or not isinstance(key, (TensorValue, *LITERALS)):
+        if self.unread is None or self.look_up is None or self.added and not self.by_tensors:
+            return False
+        if not isinstance(key, TensorValue) and type(key) not in LITERALS:
             return False
         if key not in self.found:
             self.found[key] = self.look_up(key)
@@ -297,10 +300,10 @@ class DictValue(ObjectValue):
         return value
 
     def put(self, s: Any, key: Value, value: Value) -> None:
-        if self.unread is not None and self.look_up is not None and (isinstance(key, TensorValue) or literal(key)):
+        if self.unread is not None and self.by_tensors and (isinstance(key, TensorValue) or literal(key)):
             self.found[s.hashable(key)] = (key, value)
             self.added.append((key, value))
-        elif self.unread is not None and self.look_up is None and (literal(key) or varying_tuple(key)):
+        elif self.unread is not None and not self.by_tensors and (literal(key) or varying_tuple(key)):
             self.added.append((key, value))
         else:
             self._store(self.entries, s.hashable(key), key, value)
