@@ -52,7 +52,7 @@ from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.kept.keeping import Keeping
 from dovetail.ops.fake.late import discovering
 from dovetail.options import Options
-from dovetail.runtime.entry import Dispatcher, to_the_end, wrap_function
+from dovetail.runtime.entry import Dispatcher, to_the_end, words_of, wrap_function
 from dovetail.runtime.entry_module import wrap_module
 from dovetail.runtime.entry_policy import LISTENERS, REPORT, EagerlyAfter, warn_user
 from dovetail.runtime.gpu.workers import WORKERS
@@ -188,7 +188,7 @@ class Request:
             _told_to(after, entry.captured, fn, options)
             record.outcome = "compiled"
             if kept:
-                record.captured, record.sizes = entry.captured, guards.sizes_report(entry.captured)
+                record.captured, record.sizes = entry.captured, sizes_in_words(fn, entry.captured)
             return entry
         except BaseException as error:
             record.outcome = f"failed in {events.current}: {error_in_words(error)}"
@@ -290,7 +290,7 @@ def _compile_entry(
         graph = compared(graph, _reference(captured, options, events), after.wrong)
     guards.refuse_specialized(captured)
     kept = {} if keeping is None or once else keeping.keep(captured, events.plan)
-    events.artifact("dynamic", lambda: guards.sizes_report(captured))
+    events.artifact("dynamic", lambda: sizes_in_words(fn, captured))
     events.artifact("graph", lambda: _table(captured.graph))
     events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
     events.artifact("bytecode", lambda: _bytecode(fn, captured))
@@ -409,6 +409,10 @@ def _bytecode(fn: Any, captured: Captured) -> str:
     return f"ORIGINAL BYTECODE {describe(fn)[0]}\n{steady(before)}\nRESIDUAL PROGRAM\n{captured.residual}"
 
 
+def sizes_in_words(fn: Any, captured: Captured) -> str:
+    return words_of(fn)(guards.sizes_report(captured))
+
+
 def _table(graph: torch.fx.GraphModule) -> str:
     rows = [(n.op, n.name, *map(steady, map(str, (n.target, n.args, n.kwargs)))) for n in graph.graph.nodes]
     return "\n".join("  ".join(cell.ljust(24) for cell in row).rstrip() for row in rows)
@@ -460,10 +464,8 @@ def profiled(backend: Any) -> list[CompileRecord] | None:
 def describe(fn: Any) -> tuple[str, str]:
     """A callable's name and the place of its definition; of what follows a graph break, that of the break."""
     target = inspect.unwrap(fn.func if isinstance(fn, functools.partial) else fn)
-    rest = getattr(fn, "_dovetail_continuation", None)
-    if rest is not None:
-        code = rest.points[-1].code
-        return target.__qualname__, f"{code.co_filename}:{fn._dovetail_line or code.co_firstlineno}"
+    if hasattr(fn, "_dovetail_continuation"):
+        return target.__qualname__, fn._dovetail_place
     target = underlying(target)
     code = getattr(target, "__code__", None)
     name = getattr(target, "__qualname__", None) or type(target).__qualname__

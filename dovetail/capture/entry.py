@@ -19,6 +19,7 @@ from dovetail.capture.aliasing import keyed_tensors, rely_on_separate_changes, r
 from dovetail.capture.assertions import Blocks, Unhandled
 from dovetail.capture.breaks.stop import Ending, Stopped
 from dovetail.capture.breaks.trace import trace_continuation
+from dovetail.capture.breaks.words import as_called
 from dovetail.capture.changing import CODE
 from dovetail.capture.contexts import leave_changed, preserved, set_variables
 from dovetail.capture.grads import as_input, renewed
@@ -196,6 +197,9 @@ def _attempt(
     try:
         with preserved(session), FakeMode() as session.fakes:
             return _traced(session, target, rest, args, kwargs)
+    except Unsupported as error:
+        error.reason = error.reason if rest is None else as_called(rest, error.reason)
+        raise
     finally:
         vars(session).clear()  # its values refer to it and to the caller's objects, which must not wait for the gc
 

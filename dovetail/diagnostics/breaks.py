@@ -8,11 +8,12 @@ from typing import Any
 
 from dovetail.diagnostics import logs
 from dovetail.errors import Location
+from dovetail.ir.callers import users_place
 
 
 @dataclass
 class Seen:
-    """One distinct break and how often it was met while compiling."""
+    """One distinct break, the program's own line of it, and how often it was met while compiling."""
 
     code: str
     reason: str
@@ -37,7 +38,7 @@ class BreakLog:
         with self._lock:
             found = self._seen.get(key)
             if found is None:
-                self._seen[key] = Seen(code, reason, stack[-1] if stack else None)
+                self._seen[key] = Seen(code, reason, users_place(stack))
             else:
                 found.count += 1
         if found is None:
@@ -64,5 +65,7 @@ BREAKS = BreakLog()
 
 def at_exit() -> None:
     """One table at the end of a program that asked for the log."""
-    if logs.is_on("graph_breaks") and any(seen.count > 1 for seen in BREAKS.all()):
-        logs.log("graph_breaks", BREAKS.summary())
+    found = BREAKS.all()
+    if logs.is_on("graph_breaks") and any(seen.count > 1 for seen in found):
+        place = found[0].place
+        logs.log("graph_breaks", BREAKS.summary(), f"{place.filename}:{place.line}" if place else "")

@@ -221,4 +221,5 @@ class LogSink:
         return functools.partial(log, kind) if is_on(kind) else None
 
     def write(self, record: CompileRecord, kind: str, text: str) -> None:
-        log(kind, f"[{record.function} #{record.index}]\n{text.rstrip()}\n", record.place)
+        if text.strip():
+            log(kind, f"[{record.function} #{record.index}]\n{text.rstrip()}\n", record.place)

@@ -1,11 +1,15 @@
-"""The line of the program that led here: the innermost one outside of this package and of PyTorch."""
+"""The line of the program that led here: the innermost one outside of this package and of PyTorch; and the same of
+a stack that capture has seen."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 import torch
+
+from dovetail.errors import Location
 
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 #: How the names of files begin whose code is ours, generated code included; and those of PyTorch's as well.
@@ -19,3 +23,16 @@ def users_line() -> tuple[str, int, int]:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(NOT_USERS):
         level, frame = level + 1, frame.f_back
     return frame.f_code.co_filename, frame.f_lineno, level
+
+
+_PYTHONS = ("<frozen ", os.path.dirname(os.__file__) + os.sep)
+
+
+def is_pythons(filename: str) -> bool:
+    """Is it a file of PyTorch, of Python itself, or ours?"""
+    return filename.startswith(NOT_USERS) or filename.startswith(_PYTHONS) and "site-packages" not in filename
+
+
+def users_place(stack: Sequence[Location]) -> Location | None:
+    """The innermost place, outermost first, that is in none of them; the innermost, if all are."""
+    return next((place for place in reversed(stack) if not is_pythons(place.filename)), stack[-1] if stack else None)

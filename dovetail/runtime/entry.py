@@ -262,7 +262,7 @@ class Dispatcher:
         varying = Varying(self.varying, seen=tuple(entry.sizes for entry in self.entries), unstable=self.unstable)
         before = surroundings()
         try:
-            reasons = list(map(_texts, found))
+            reasons = [self._texts(failed) for failed in found]
             entry = self.compiler.compile(self.fn, args, kwargs, index, reasons, varying, bool(again))
         except Exception as error:
             reported = error
@@ -354,11 +354,15 @@ class Dispatcher:
 
     def reasons(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[list[str]]:
         """For each entry, newest first, the guards that this call fails, the first one first."""
-        return [_texts(entry.failures(args, kwargs)) for entry in self.entries]
+        return [self._texts(entry.failures(args, kwargs)) for entry in self.entries]
+
+    def _texts(self, failed: list[Any]) -> list[str]:
+        return [words_of(self.fn)(str(f)) for f in failed] or ["the guards hold on a second look"]
 
 
-def _texts(failed: list[Any]) -> list[str]:
-    return list(map(str, failed)) or ["the guards hold on a second look"]
+def words_of(fn: Any) -> Callable[[str], str]:
+    """Puts a text about what follows a graph break into the program's words."""
+    return getattr(fn, "_dovetail_words", str)
 
 
 #: What a container holds, which changes along with the key that a loop uses.

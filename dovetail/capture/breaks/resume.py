@@ -22,6 +22,7 @@ from typing import Any
 from dovetail.bytecode import decode
 from dovetail.capture.breaks.handled import placed, under
 from dovetail.capture.breaks.remainders import HIDDEN
+from dovetail.capture.breaks.words import as_called, shown
 from dovetail.errors import Location
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
 from dovetail.ir.stores import remembered
@@ -263,9 +264,12 @@ def eager(continuation: Continuation) -> Callable[..., Any]:
     def resume(*values: Any) -> Any:
         return finish(waiting_frames(continuation, values))
 
-    code = continuation.points[-1].code
+    point = shown(continuation)
+    code = point.code
     resume.__name__ = code.co_name if code.co_name.isidentifier() else "resumed"
     resume.__qualname__ = f"{code.co_qualname} (resumed)"
     resume._dovetail_continuation = continuation  # type: ignore[attr-defined]
-    resume._dovetail_line = decode(code).position(continuation.points[-1].at)[0]  # type: ignore[attr-defined]
+    line = decode(code).position(point.at)[0] or code.co_firstlineno
+    resume._dovetail_place = f"{code.co_filename}:{line}"  # type: ignore[attr-defined]
+    resume._dovetail_words = partial(as_called, continuation)  # type: ignore[attr-defined]
     return resume
