@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import itertools
 import re
@@ -20,7 +21,9 @@ from dovetail.errors import InvalidArgument
 from dovetail.exporting.signature import argument_path
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
-CONSTANTS = (int, float, bool, str, complex, bytes, type(None), torch.dtype, torch.device, torch.layout)
+CONSTANTS = (
+    int, float, bool, str, complex, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def _identifiers(paths: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _checked(leaf: Any, path: str) -> Any:
-    if type(leaf) in TENSORS or type(leaf) in CONSTANTS:
+    if type(leaf) in TENSORS or is_constant(leaf):
         return leaf
     what, remedy = f"a {type(leaf).__module__}.{type(leaf).__qualname__}", "Register its class with torch.utils._pytree"
     if isinstance(leaf, torch.Tensor):
@@ -97,6 +100,10 @@ def _checked(leaf: Any, path: str) -> Any:
         f"export: {path} is {what}; an exported program takes tensors, numbers, texts, None and containers of them. "
         f"{remedy}, or make it a part of the program."
     )
+
+
+def is_constant(leaf: Any) -> bool:
+    return type(leaf) in CONSTANTS or isinstance(leaf, enum.Enum)
 
 
 def _tensors(fn: Callable[..., Any]) -> set[int]:

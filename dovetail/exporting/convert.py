@@ -71,7 +71,11 @@ def convert(graph: torch.fx.Graph, signature: Signature, state: State) -> Any:
     args, kwargs = pytree.tree_unflatten(list(_examples(signature, state)), signature.takes)
     values = dict(zip(names, [*args, *kwargs.values()], strict=True))
     said = [{n: _like(v, specs) for n, v in values.items()} for specs in (_shapes(signature), _hints(signature))]
-    made = torchexport.exported(module, args, kwargs, *said)
+    try:
+        made = torchexport.exported(module, args, kwargs, *said)
+    except Exception as error:
+        words = f"PyTorch's exporter cannot express this program: {type(error).__name__}: {error}"
+        raise InvalidArgument(f"to_torch: {words}") from error
     _refuse_constants(made, signature)
     return made
 
@@ -167,8 +171,12 @@ def _refuse_constants(made: Any, signature: Signature) -> None:
     tensors = [each for each in signature.inputs if isinstance(each, Tensor)]
     for name, each in zip((n for n in inputs if isinstance(shown.get(n), torch.Tensor)), tensors, strict=True):
         for k, of in enumerate(each.sizes):
-            if not isinstance(of, int) and isinstance(shown[name].shape[k], int):
-                raise InvalidArgument(
-                    f"to_torch: PyTorch's exporter makes {each.path}.shape[{k}] ({expressions.text(of)}) the constant "
-                    f"{shown[name].shape[k]}"
-                )
+            number = _constant(shown[name].shape[k])
+            if not isinstance(of, int) and number is not None:
+                place = f"{each.path}.shape[{k}] ({expressions.text(of)})"
+                raise InvalidArgument(f"to_torch: PyTorch's exporter makes {place} the constant {number}")
+
+
+def _constant(size: Any) -> int | None:
+    """The number that a size of PyTorch's is, symbolic ones that have come to be one included."""
+    return size if isinstance(size, int) else size.node.maybe_as_int()

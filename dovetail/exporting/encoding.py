@@ -3,16 +3,15 @@
     %add = torch.add(%x, 2, alpha=1.0)
     {"name": "add", "op": "call_function", "target": "torch.add", "args": [{"node": "x"}, 2], "kwargs": {"alpha": 1.0}}
 
-What JSON has no form for is an object with one key: {"dtype": "float32"}. A function is written by the name under which
-one of `SPACES` has it. Reading takes nothing else, and of methods and attributes those of tensors that are no internals
-of Python's, so no file can name what loads or runs code.
+A function is written by the name under which one of `SPACES` has it. Reading takes nothing else, and of methods and
+attributes those of tensors that are no internals of Python's, so no file can name what loads or runs code.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,6 +24,7 @@ from torch.amp.autocast_mode import is_autocast_available
 
 from dovetail.errors import InvalidArgument
 from dovetail.exporting import trees
+from dovetail.exporting.values import ValueDecoder, ValueEncoder
 from dovetail.ops import higher
 
 #: Where the functions of graphs are found. The first that has one names it.
@@ -62,13 +62,6 @@ WITH_GRAPHS = (*higher.TRANSFORMS.values(), *higher.IMMEDIATE.values(), higher.c
 SINGLE |= {f"dovetail.{function.__name__}": function for function in (*higher.OPERATOR_OF, *WITH_GRAPHS)}
 CHECKPOINT = higher.Checkpoint({"use_reentrant": False})
 SINGLE["dovetail.checkpoint"] = CHECKPOINT
-#: Values by the key of the object that they are written as: what they are, and how they are read.
-NAMED: dict[str, tuple[type, Callable[[str], Any]]] = {
-    "dtype": (torch.dtype, lambda name: getattr(torch, name)),
-    "layout": (torch.layout, lambda name: getattr(torch, name)),
-    "memory_format": (torch.memory_format, lambda name: getattr(torch, name)),
-    "device": (torch.device, torch.device),
-}
 
 
 #: Functions that are found there, but lead out of a graph.
@@ -104,7 +97,7 @@ def function_name(target: Any) -> str | None:
     return _names().get(id(target))
 
 
-class Encoder:
+class Encoder(ValueEncoder):
     """Raises InvalidArgument for what files cannot hold."""
 
     def module(self, module: Any) -> dict[str, Any]:
@@ -128,35 +121,18 @@ class Encoder:
 
     def value(self, value: Any) -> Any:
         """One argument of a node, or a constant."""
-        if value is None or type(value) in (bool, int, str) or type(value) is float and math.isfinite(value):
-            return value
-        if type(value) in (float, complex):
-            return {type(value).__name__: repr(value)}
-        if isinstance(value, torch.fx.Node):
-            return {"node": value.name}
-        if isinstance(value, (list, tuple)):
-            items = [self.value(item) for item in value]
-            return items if isinstance(value, list) else {"tuple": items}
-        if isinstance(value, slice):
-            return {"slice": [self.value(part) for part in (value.start, value.stop, value.step)]}
-        if isinstance(value, dict):
-            return {"dict": [[self.value(k), self.value(v)] for k, v in value.items()]}
-        if value is Ellipsis:
-            return {"ellipsis": None}
-        for key, (kind, _) in NAMED.items():
-            if isinstance(value, kind):
-                return {key: str(value).removeprefix("torch.")}
-        raise InvalidArgument(f"save: files cannot hold {value!r}, a {type(value).__qualname__} in the program")
+        return {"node": value.name} if isinstance(value, torch.fx.Node) else super().value(value)
 
 
-class Decoder:
+class Decoder(ValueDecoder):
     """Reads what an Encoder wrote; raises InvalidArgument, which begins with `what`.
 
     `device`: the one that is read for all others. `names` are what the graph may have as its module's attributes.
     """
 
     def __init__(self, what: str, device: torch.device | None = None, names: Collection[str] = ()) -> None:
-        self.what, self.device, self.names = what, device, names
+        super().__init__(what, device)
+        self.names = names
         self.nodes: dict[str, torch.fx.Node] = {}
 
     def module(self, written: dict[str, Any]) -> torch.fx.GraphModule:
@@ -219,27 +195,5 @@ class Decoder:
         return found
 
     def value(self, written: Any) -> Any:
-        if isinstance(written, list):
-            return [self.value(item) for item in written]
-        if not isinstance(written, dict):
-            return written
-        ((key, inner),) = written.items()
-        if key == "device" and self.device is not None:
-            return self.device
-        if key not in NAMED:
-            return _READERS[key](self, inner)
-        kind, read = NAMED[key]
-        if not isinstance(found := read(inner), kind):
-            raise InvalidArgument(f"{self.what}: {inner} is no {key}")
-        return found
-
-
-_READERS: dict[str, Callable[[Decoder, Any], Any]] = {
-    "node": lambda decoder, name: decoder.nodes[name],
-    "tuple": lambda decoder, items: tuple(map(decoder.value, items)),
-    "slice": lambda decoder, parts: slice(*map(decoder.value, parts)),
-    "dict": lambda decoder, pairs: {decoder.value(k): decoder.value(v) for k, v in pairs},
-    "float": lambda decoder, text: float(text),
-    "complex": lambda decoder, text: complex(text),
-    "ellipsis": lambda decoder, _: Ellipsis,
-}
+        is_node = isinstance(written, dict) and "node" in written
+        return self.nodes[written["node"]] if is_node else super().value(written)

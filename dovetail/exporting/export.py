@@ -34,6 +34,7 @@ from dovetail.request import Request, describe
 
 def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
     """See `dovetail.export`."""
+    _refuse_no_program(fn)
     on = [device for device in AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]
     if on:
         raise InvalidArgument(f"export: autocast is on for {on[0]}; enter it in the program, or export outside of it")
@@ -57,6 +58,18 @@ def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, 
         tuple(exchange.names for exchange in result.exchanges),
     )  # fmt: skip
     return ExportedProgram(made, signature, tensors)
+
+
+def _refuse_no_program(fn: Any) -> None:
+    said = ""
+    if isinstance(fn, type):
+        said = f"the class {fn.__name__}: make an object of it"
+    elif hasattr(fn, "graph_signature") or isinstance(fn, ExportedProgram):
+        said = "an exported program already: its module() can be exported"
+    elif not callable(fn):
+        said = f"{fn!r}, a {type(fn).__name__}"
+    if said:
+        raise InvalidArgument(f"export takes a function, a method or an nn.Module, not {said}")
 
 
 def _captured(fn: Callable[..., Any], given: Arguments) -> Captured:

@@ -1,6 +1,6 @@
 """Exported programs in files: a zip with the graph and the signature as JSON, and the tensors as torch.save has them.
 
-    program.json    {"format": 1, "torch": "2.13.0", "graph": [...], "signature": {...}, "state": {...}}
+    program.json    {"format": 2, "torch": "2.13.0", "graph": [...], "signature": {...}, "state": {...}}
     tensors.pt      {"l.weight": tensor, ...}, read with weights_only=True
 
 Functions are written down by name, and only those of PyTorch and Python's operators are read: a file brings no code.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import warnings
 import zipfile
 from typing import IO, Any
 
@@ -24,7 +25,7 @@ from dovetail.exporting.encoding import Decoder, Encoder
 from dovetail.exporting.signature import Condition, Constant, Signature, Size, Tensor
 from dovetail.exporting.state import GRAPHS, State
 
-FORMAT = 1
+FORMAT = 2
 PROGRAM, TENSORS = "program.json", "tensors.pt"
 
 Parts = tuple[torch.fx.Graph, Signature, State]
@@ -65,11 +66,15 @@ def read(file: IO[bytes], what: str, map_location: Any = None) -> Parts:
         names = {*state.tensors, *(f"{GRAPHS}.{name}" for name in written["graphs"])}
         state.graphs = {name: Decoder(by, device).module(module) for name, module in written["graphs"].items()}
         graph = Decoder(by, device, names).graph(written["graph"])
-        return graph, _read_signature(written["signature"], Decoder(by, device)), state
+        signature = _read_signature(written["signature"], Decoder(by, device))
+    except InvalidArgument:
+        raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise InvalidArgument(f"{by}: {error!r}") from error
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise InvalidArgument(f"{by}: {error}") from error
+    _tell_of_records(signature.gives, what)
+    return graph, signature, state
 
 
 # ---------------------------------------------------------------- the signature
@@ -108,7 +113,7 @@ def _read_signature(written: dict[str, Any], decoder: Decoder) -> Signature:
         else:
             inputs.append(Constant(each["name"], each["path"], next(constants)))
     conditions = [{name: _tuples(part) for name, part in each.items()} for each in written["conditions"]]
-    takes, gives = (trees.read(written[name], decoder.what) for name in ("takes", "gives"))
+    takes, gives = (trees.read(written[name], decoder.what, name == "gives") for name in ("takes", "gives"))
     if [*pytree.tree_unflatten([None] * takes.num_leaves, takes)[1]] != written["names"][written["positional"] :]:
         raise ValueError(f"the names of its arguments are {written['names']}")
     return Signature(
@@ -117,6 +122,15 @@ def _read_signature(written: dict[str, Any], decoder: Decoder) -> Signature:
         takes, gives, written["training"],
         tuple(map(tuple, written["exchanged"])),
     )  # fmt: skip
+
+
+def _tell_of_records(spec: pytree.TreeSpec, what: str) -> None:
+    if names := dict.fromkeys(kind.name for kind in trees.records(spec)):
+        warnings.warn(
+            f"{what}: results are dovetail's Records with the parts of {', '.join(names)}, which nobody has registered "
+            "here; import the module that does before this file is read, if it shall be that class",
+            stacklevel=5,
+        )  # fmt: skip
 
 
 def _tuples(expression: Any) -> Any:

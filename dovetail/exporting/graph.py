@@ -20,7 +20,7 @@ import torch.fx
 from dovetail import guards
 from dovetail.errors import Unsupported
 from dovetail.exporting import buffers, expressions
-from dovetail.exporting.arguments import CONSTANTS, TENSORS, Arguments
+from dovetail.exporting.arguments import TENSORS, Arguments, is_constant
 from dovetail.exporting.buffers import Exchange
 from dovetail.exporting.code import is_free
 from dovetail.exporting.encoding import CHECKPOINT, function_name, is_member
@@ -141,7 +141,7 @@ class Builder:
             return self.placeholders[self.leaves[id(leaf)]]
         if isinstance(leaf, torch.Tensor):
             return self._tensor(leaf, "a tensor of the result")
-        if type(leaf) in CONSTANTS:
+        if is_constant(leaf):
             return leaf
         what = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
         raise Unsupported(CODE, f"the result has a {what} in it", REMEDY)

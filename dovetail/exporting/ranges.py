@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dovetail import guards
 from dovetail.errors import InvalidArgument
@@ -91,9 +92,13 @@ def settle(
             _refuse_bounds(found, wanted[place], _path(place, paths))
     names = _names(free, wanted, known)
     formulas = Formulas(captured, names)
-    made = (Size(names[s.name], *free[s], sizes.hints[s], r.low, r.high) for s, r in ranges.items())
+    made = (_size(names[s.name], free[s], sizes.hints[s], r) for s, r in ranges.items())
     conditions = (*(_condition(fact, formulas) for fact in left), *formulas.conditions())
     return Found(known, names, formulas, tuple(made), tuple(dict.fromkeys(conditions)))
+
+
+def _size(name: str, place: Place, example: int, found: Range) -> Size:
+    return Size(name, *place, example, found.low, found.high, _told(found.low_from), _told(found.high_from))
 
 
 def _path(place: Place, paths: Sequence[str]) -> str:
@@ -111,7 +116,8 @@ def _condition(fact: Fact, formulas: Formulas) -> Condition:
 
 
 def _told(where: str) -> str:
-    return "" if where in (DECLARED, MARKED) else where
+    """The line, if it is one that its user can read."""
+    return "" if where in (DECLARED, MARKED) or where.startswith("<") else where
 
 
 def _is_derived(wanted: Wanted) -> bool:
@@ -130,16 +136,25 @@ def _refuse_relations(
             continue
         if dims.substitute(fact.dim, roots) == 0:
             continue
-        if not any(dims.coefficient(fact.dim, s) for s in dims.symbols(fact.dim)):
+        if not any(_is_number(dims.coefficient(fact.dim, s)) for s in dims.symbols(fact.dim)):
             continue  # no size follows from the others: it is a condition
         involved = [named[s] for s in sorted(behind(dims.symbols(fact.dim), captured)) if s in named]
         if len({w.name for _, w in involved}) > 1:
             words = " and ".join(f"{_path(p, paths)} ({w.name})" for p, w in involved)
             raise _contradiction(
-                f"{words} are declared as sizes of their own", fact.where, str(fact),
+                f"{words} are declared as sizes of their own", fact.where, _in_names(fact, roots),
                 "Give sizes that are equal the same name, declare one as computed from the other, or let Dim.AUTO "
                 "find out.",
             )  # fmt: skip
+
+
+def _is_number(step: Any) -> bool:
+    return isinstance(step, int) and step != 0
+
+
+def _in_names(fact: Fact, roots: Mapping[Symbol, Dim]) -> str:
+    """The fact with the user's names for sizes."""
+    return str(replace(fact, dim=dims.substitute(fact.dim, roots))).replace("'", "")
 
 
 def _refuse_bounds(found: Range, wanted: Wanted, place: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,13 @@ import torch.utils._pytree as pytree
 from dovetail.errors import InvalidArgument
 from dovetail.exporting import expressions
 from dovetail.exporting.expressions import Expression
+from dovetail.exporting.values import Member
 
 
 @dataclass(frozen=True)
 class Size:
     """A size that differs from call to call: that of dimension `dim` of input number `input`, from `low` to `high`.
-    `example` is what it was when the program was exported."""
+    `example` is what it was when the program was exported, `low_from` and `high_from` the lines that rely on bounds."""
 
     name: str
     input: int
@@ -25,6 +27,15 @@ class Size:
     example: int
     low: int = 0
     high: int | None = None
+    low_from: str = ""
+    high_from: str = ""
+
+    def outside(self, number: int) -> str:
+        """What it should be, if the number is not; else nothing."""
+        if self.low <= number and (self.high is None or number <= self.high):
+            return ""
+        bounds = f"at least {self.low}" if self.high is None else f"between {self.low} and {self.high}"
+        return bounds + _relied(self.low_from if number < self.low else self.high_from)
 
 
 @dataclass(frozen=True)
@@ -96,19 +107,26 @@ class Signature:
     exchanged: tuple[tuple[str, ...], ...] = ()
 
     def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Those of a call that fits."""
-        return pytree.tree_leaves(self._ordered(args, kwargs))
+        """Those of a call. Dictionaries are taken in the order that they had when the program was exported.
 
-    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Raises InvalidArgument for a call that the program was not exported for."""
-        leaves, spec = pytree.tree_flatten(self._ordered(args, kwargs))
+        Raises InvalidArgument where their tree is another one.
+        """
+        given = self._ordered(args, kwargs)
+        leaves, spec = pytree.tree_flatten(given)
+        if spec != self.takes:
+            leaves, spec = pytree.tree_flatten(_in_order(given, self.takes))
         if spec != self.takes:
             taken, found = (_leaf_paths(tree, self.names) for tree in (self.takes, spec))
             raise InvalidArgument(f"the exported program takes {taken}; it was called with {found}")
+        return leaves
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raises InvalidArgument for a call that the program was not exported for."""
+        leaves = self.leaves(args, kwargs)
         for expected, leaf in zip(self.inputs, leaves, strict=True):
             if isinstance(expected, Tensor):
                 _check_tensor(expected, leaf)
-            elif type(leaf) is not type(expected.value) or not _is_same(leaf, expected.value):
+            elif not _is_same(leaf, expected.value):
                 raise InvalidArgument(f"{expected.path} is {leaf!r}; the program is exported for {expected.value!r}")
         self._check_sizes(leaves)
 
@@ -128,8 +146,7 @@ class Signature:
         found = {}
         for size in self.sizes:
             found[size.name] = number = leaves[size.input].shape[size.dim]
-            if number < size.low or size.high is not None and number > size.high:
-                bounds = f"at least {size.low}" if size.high is None else f"between {size.low} and {size.high}"
+            if bounds := size.outside(number):
                 raise InvalidArgument(f"{self._place(size)} is {number}; the program is exported for {bounds}")
         for expected, leaf in zip(self.inputs, leaves, strict=True):
             if isinstance(expected, Tensor):
@@ -141,8 +158,8 @@ class Signature:
             if not condition.holds(found):
                 sizes = [s for s in self.sizes if s.name in condition.names]
                 known = ", ".join(f"{self._place(s)} = {found[s.name]}" for s in sizes)
-                line = f", as {condition.where} relies on" if condition.where else ""
-                raise InvalidArgument(f"the program is exported for {condition}{line}; here {known}")
+                relied = _relied(condition.where)
+                raise InvalidArgument(f"the program is exported for {condition}{relied}; here {known}")
 
     def _place(self, size: Size) -> str:
         path = f"{self.inputs[size.input].path}.shape[{size.dim}]"
@@ -154,9 +171,34 @@ class Signature:
         return f"{expected.path}.shape[{k}] is {size}; the program is exported for {number}{formula}"
 
 
+def _relied(where: str) -> str:
+    return f", as {where} relies on" if where else ""
+
+
 def _is_same(one: Any, other: Any) -> bool:
     """As constants of a program: not 0.0 and -0.0, but two that are no numbers."""
+    one = Member.of(one) if isinstance(one, enum.Enum) and isinstance(other, Member) else one
+    if type(one) is not type(other):
+        return False
     return repr(one) == repr(other) if isinstance(one, (float, complex)) else bool(one == other)
+
+
+def _in_order(value: Any, spec: pytree.TreeSpec) -> Any:
+    """The same with the keys of dictionaries in the order that the tree has, where it has the same ones."""
+    if spec.type is dict and type(value) is dict and value.keys() == {*spec.context}:
+        value = {key: value[key] for key in spec.context}
+    kind = pytree._get_node_type(value)
+    if spec.type is None or kind is not spec.type:
+        return value
+    parts, context = pytree.SUPPORTED_NODES[kind].flatten_fn(value)
+    if len(parts) != spec.num_children:
+        return value
+    ordered = map(_in_order, parts, children(spec))
+    return pytree.SUPPORTED_NODES[kind].unflatten_fn([*ordered], context)
+
+
+def children(spec: pytree.TreeSpec) -> list[pytree.TreeSpec]:
+    return spec.children() if hasattr(spec, "children") else spec.children_specs  # by version
 
 
 def _leaf_paths(spec: pytree.TreeSpec, names: Sequence[str]) -> str:

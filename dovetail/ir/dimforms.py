@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import gcd
+from typing import Any
 
 from dovetail.ir.dims import (
     Atom,
     Dim,
     FloorDiv,
     Max,
+    Min,
     Mod,
     Poly,
     _atom_dim,
@@ -72,6 +74,17 @@ def excess(dim: Dim) -> Dim | None:
     if isinstance(atom, Max) and 0 in (atom.left, atom.right):
         return atom.right if atom.left == 0 else atom.left
     return None
+
+
+def bounded(dim: Poly) -> tuple[Dim, ...]:
+    """(a + d, b + d) where `dim` is min(a, b) + d, (d - a, d - b) where it is d - max(a, b): all are nonnegative or it
+    is not."""
+    for monomial, coefficient in dim.terms:
+        atom: Any = monomial[0] if len(monomial) == 1 else None
+        if (type(atom), coefficient) in ((Min, 1), (Max, -1)):
+            rest = dim - _atom_dim(atom) * coefficient
+            return rest + atom.left * coefficient, rest + atom.right * coefficient
+    return ()
 
 
 def has_remainder(dim: Dim) -> bool:

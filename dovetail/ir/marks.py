@@ -152,6 +152,8 @@ NAMED: MappingProxyType[str, Mark] = MappingProxyType({
     "allow_in_graph": Mark.DECORATE,
     "assume_constant_result": Mark.DECORATE,
     "cudagraph_mark_step_begin": Mark.NOTHING,
+    "DynamoConfigPatchProxy.__enter__": Mark.NOTHING,  # settings of PyTorch's compiler
+    "DynamoConfigPatchProxy.__exit__": Mark.NOTHING,
     "_Comptime.__call__": Mark.COMPTIME,
     f"{_STRICT}.__enter__": Mark.STRICT_ENTER,
     f"{_STRICT}.__exit__": Mark.STRICT_EXIT,

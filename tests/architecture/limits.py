@@ -20,6 +20,7 @@ BROAD_HANDLERS: dict[str, str] = {
     "dovetail/commands/rung.py:_in_float64": "whatever a program cannot do in float64, it is compared without",
     "dovetail/kept/entry.py:_leads": "properties of the program's own may raise anything: the path leads nowhere",
     "dovetail/kept/holds.py:_shown": "reading a path may raise anything: the entry's own text decides",
+    "dovetail/exporting/trees.py:_parts": "a program's class may refuse placeholders: its parts have numbers",
     "dovetail/capture/lazymodules.py:initialize": "the user's hook may raise anything: eager raises it again",
 }
 

@@ -121,6 +121,20 @@ def test_arguments_that_make_no_sense(name):
         dovetail.export(function, args, kwargs)
 
 
+PROGRAMS = {
+    "a class": (nn.Linear, "not the class Linear: make an object of it"),
+    "nothing": (None, "not None, a NoneType"),
+    "an exported program": (dovetail.export(nn.Identity(), (X,)), "its module() can be exported"),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_no_program(name):
+    program, words = PROGRAMS[name]
+    with pytest.raises(InvalidArgument, match=re.escape(words)):
+        dovetail.export(program, (X,))
+
+
 def test_autocast_around_export():
     with torch.autocast("cpu"), pytest.raises(InvalidArgument, match="autocast is on for cpu"):
         dovetail.export(lambda x: x @ x.t(), (X,))

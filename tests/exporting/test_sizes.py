@@ -180,3 +180,29 @@ def test_what_makes_no_sense(name):
     shapes, words = WRONG[name]
     with pytest.raises(InvalidArgument, match=re.escape(words)):
         dovetail.export(two_rows, (X, Y), dynamic_shapes=shapes)
+
+
+def chunked(x):
+    """Rows in one chunk of 8, filled up with zeros: for at most 8."""
+    filled = torch.nn.functional.pad(x, (0, 0, 0, -x.shape[0] % 8))
+    chunks = [filled[k * 8 : k * 8 + 8].cumsum(0) for k in range(filled.shape[0] // 8)]
+    return x + torch.cat(chunks)[: x.shape[0]]
+
+
+@pytest.mark.parametrize("shapes", [{0: "rows"}, {0: "rows", 1: "columns"}], ids=str)
+def test_bounds_that_follow_from_several_sizes(shapes):
+    program = check(chunked, (X,), others=[(torch.randn(n, 4),) for n in (2, 8)], dynamic_shapes=(shapes,))
+    assert program.ranges["rows"][1] == 8
+    with pytest.raises(InvalidArgument, match=r"x.shape\[0\] \(rows\) is 9; .* 8, as .*test_sizes.py:\d+ relies on"):
+        program.module()(torch.randn(9, 4))
+
+
+def test_what_no_size_can_be_is_no_condition():
+    program = dovetail.export(lambda x: x if x.shape[0] * 4 != 6 else x + 1, (X,), dynamic_shapes=({0: "n"},))
+    assert program.signature.conditions == ()
+
+
+def test_relations_are_told_by_the_users_names():
+    n, m = Dim("n"), Dim("m")
+    with pytest.raises(InvalidArgument, match=r"test_sizes.py:\d+ relies on n == 2\*m\n"):
+        dovetail.export(add, (X, Y), dynamic_shapes=({0: n}, {0: 2 * m}))

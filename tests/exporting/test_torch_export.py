@@ -136,3 +136,22 @@ def test_our_modules_are_compiled_for_sizes_that_vary():
         assert_same(compiled(*args), module(*args), atol=1e-5, rtol=1e-5)
     with pytest.raises(InvalidArgument, match="the program is exported for 12"):
         dovetail.compile(module)(torch.randn(3, 4), torch.randn(8))
+
+
+def test_what_torch_exports_is_exported():
+    module = torch.export.export(Module(blocks), (torch.randn(4, 3), torch.randn(3, 3)), strict=False).module()
+    program = dovetail.export(module, (torch.randn(4, 3), torch.randn(3, 3)))
+    args = torch.randn(4, 3), torch.randn(3, 3)
+    assert_same(program.module()(*args), module(*args))
+
+
+def test_a_size_that_only_torchs_exporter_makes_a_constant_of():
+    program = dovetail.export(torch.nn.LSTM(4, 3), (torch.randn(5, 2, 4),), dynamic_shapes=({0: "time", 1: "b"},))
+    with pytest.raises(InvalidArgument, match=r"makes input.shape\[0\] \(time\) the constant 5"):
+        program.to_torch()
+
+
+def test_what_torchs_exporter_has_no_form_for():
+    program = dovetail.export(lambda x: (x, x.dtype), (torch.ones(2),))
+    with pytest.raises(InvalidArgument, match=r"exporter cannot express this program: .*torch\.dtype"):
+        program.to_torch()

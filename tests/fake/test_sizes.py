@@ -91,6 +91,13 @@ ASKED: list[tuple[Any, list[str]]] = [
      ["n >= 4", "n <= 4", "n == 4", "m == 6"]),
     (lambda s, n, m: (s.holds(AT_LEAST, m - n), s.holds(AT_LEAST, m * n - n * n), s.holds(AT_LEAST, m * 3 - n * 3)),
      ["m >= n"]),
+    (lambda s, n, m: s.holds(UNEQUAL, n * 200704 - 1), []),  # no size can be
+    (lambda s, n, m: (s.holds(AT_LEAST, n - 1), s.holds(EQUAL, n * m - n * dims.minimum(m, 64))),
+     ["n >= 1", "m <= 64"]),
+    (lambda s, n, m: (s.holds(AT_LEAST, n - 1), s.holds(UNEQUAL, n * m - n)), ["n >= 1", "m != 1"]),
+    (lambda s, n, m: s.holds(AT_LEAST, dims.minimum(n, m) - 2), ["n >= 2", "m >= 2"]),
+    (lambda s, n, m: s.holds(AT_LEAST, dims.minimum(n + m, 40) - m), ["m <= 40"]),
+    (lambda s, n, m: s.holds(AT_LEAST, 64 - dims.maximum(n, m)), ["n <= 64", "m <= 64"]),
 ]  # fmt: skip
 
 

@@ -14,8 +14,9 @@ import torch
 
 import dovetail
 from dovetail.commands.minify import minified
+from dovetail.diagnostics import repro
 from dovetail.minify.trial import ending
-from tests.minify.faults import MOST, Bug, crashing, endless, failing, injected
+from tests.minify.faults import MOST, Bug, crashing, endless, failing, injected, inputs, program
 
 
 @pytest.mark.parametrize("name", ["lowered as another: gelu", "the joint graph fails", "loading crashes"])
@@ -24,6 +25,15 @@ def test_a_mistake_is_cut_down(name: str) -> None:
         found, failure = minified(started, 120.0, 20.0, lambda *_: None)
     assert failure.kind and 0 < len(found.calls) <= MOST
     assert all(t.numel() <= 8 for t in found.inputs)
+
+
+def test_a_repro_takes_nothing_that_was_compiled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier process has left may be as wrong, and does not say which stage is."""
+    monkeypatch.setattr(dovetail.config, "warm_start", True)
+    with injected("lowered as another: gelu") as started:
+        for _ in range(2):
+            assert ending(lambda: repro.run(program, inputs(False), {}, **started["choices"]), 60).kind == "WrongValues"
+    assert ending(lambda: repro.run(program, inputs(False), {}, **started["choices"]), 60).kind == ""
 
 
 def test_how_a_run_ends() -> None:

@@ -172,6 +172,9 @@ class Sizes:
     def _prove(self, sign: str, dim: Dim) -> bool | None:
         if sign == AT_LEAST:
             return True if self._nonnegative(dim) else False if self._nonnegative(-dim - 1) else None
+        factor, constant = dimforms.content(dim)
+        if constant % factor:  # 2*a == 1 has no solution
+            return sign == UNEQUAL
         if self._nonnegative(dim - 1) or self._nonnegative(-dim - 1) or self._unequal(dim):
             return sign == UNEQUAL
         return sign == EQUAL if self._nonnegative(dim) and self._nonnegative(-dim) else None
@@ -270,6 +273,10 @@ class Sizes:
         factor, constant = dimforms.content(dim)
         if factor > 1 and (sign == AT_LEAST or constant % factor == 0):
             return [(sign, dims.floordiv(dim - constant, factor) + constant // factor)]
+        shared, rest = dimforms.common_factors(dim)
+        if positive := [f for f in shared if self._nonnegative(f - 1)]:
+            others = [f for f in shared if f not in positive]
+            return [(sign, dims.product([*others, rest]))]
         if sign == UNEQUAL and (self._nonnegative(dim) or self._nonnegative(-dim)):
             return [(AT_LEAST, dim - 1 if self._nonnegative(dim) else -dim - 1)]
         if sign != AT_LEAST and dim.terms[0][1] < 0:
@@ -283,6 +290,9 @@ class Sizes:
         quotient = dimforms.quotient(dim) if sign == AT_LEAST else None
         if quotient is not None:
             return [(AT_LEAST, quotient)]
+        bounded = dimforms.bounded(dim) if sign == AT_LEAST else ()
+        if bounded:
+            return [(AT_LEAST, each) for each in bounded]
         over = dimforms.excess(factors[0]) if len(factors) == 1 else None  # max(over, 0) is 0, or at least 1
         if over is not None and sign != UNEQUAL:
             return [(AT_LEAST, -over if sign == EQUAL else over - 1)]

@@ -1,0 +1,119 @@
+"""Constants as JSON, and back: what JSON has no form for is an object with one key: {"dtype": "float32"}.
+
+Classes are never imported for a file. A member of an enumeration whose module is not loaded is read as a `Member`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from dovetail.errors import InvalidArgument
+
+#: Values by the key of the object that they are written as: what they are, and how they are read.
+NAMED: dict[str, tuple[type, Callable[[str], Any]]] = {
+    "dtype": (torch.dtype, lambda name: getattr(torch, name)),
+    "layout": (torch.layout, lambda name: getattr(torch, name)),
+    "memory_format": (torch.memory_format, lambda name: getattr(torch, name)),
+    "device": (torch.device, torch.device),
+}
+
+
+class Member(NamedTuple):
+    """Stands for a member of an enumeration that is not there; generated code can have it as a constant."""
+
+    module: str
+    name: str
+    value: Any
+
+    @classmethod
+    def of(cls, member: enum.Enum) -> Member:
+        return cls(type(member).__module__, type(member).__qualname__, member.value)
+
+    def found(self) -> Any:
+        """The member itself, where its class is there, else what stands for it."""
+        kind = loaded_class(self.module, self.name)
+        return kind(self.value) if kind is not None and issubclass(kind, enum.Enum) else self
+
+    def __repr__(self) -> str:
+        return f"{self.module}.{self.name}({self.value!r})"
+
+
+def loaded_class(module: str, name: str) -> type | None:
+    """The class of this name, if its module is loaded and has it."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
+    return found if isinstance(found, type) else None
+
+
+class ValueEncoder:
+    """Raises InvalidArgument for what files cannot hold."""
+
+    def value(self, value: Any) -> Any:
+        """One constant, or a container of them."""
+        if isinstance(value, enum.Enum):
+            value = Member.of(value)
+        if isinstance(value, Member):
+            return {"enum": [value.module, value.name, self.value(value.value)]}
+        if value is None or type(value) in (bool, int, str) or type(value) is float and math.isfinite(value):
+            return value
+        if type(value) in (float, complex):
+            return {type(value).__name__: repr(value)}
+        if isinstance(value, bytes):
+            return {"bytes": value.hex()}
+        if isinstance(value, (list, tuple)):
+            items = [self.value(item) for item in value]
+            return items if isinstance(value, list) else {"tuple": items}
+        if isinstance(value, slice):
+            return {"slice": [self.value(part) for part in (value.start, value.stop, value.step)]}
+        if isinstance(value, dict):
+            return {"dict": [[self.value(k), self.value(v)] for k, v in value.items()]}
+        if value is Ellipsis:
+            return {"ellipsis": None}
+        for key, (kind, _) in NAMED.items():
+            if isinstance(value, kind):
+                return {key: str(value).removeprefix("torch.")}
+        raise InvalidArgument(f"save: files cannot hold {value!r}, a {type(value).__qualname__} in the program")
+
+
+class ValueDecoder:
+    """Reads what a ValueEncoder wrote; raises InvalidArgument, which begins with `what`.
+
+    `device`: the one that is read for all others.
+    """
+
+    def __init__(self, what: str, device: torch.device | None = None) -> None:
+        self.what, self.device = what, device
+
+    def value(self, written: Any) -> Any:
+        if isinstance(written, list):
+            return [self.value(item) for item in written]
+        if not isinstance(written, dict):
+            return written
+        ((key, inner),) = written.items()
+        if key == "device" and self.device is not None:
+            return self.device
+        if key not in NAMED:
+            return _READERS[key](self, inner)
+        kind, read = NAMED[key]
+        if not isinstance(found := read(inner), kind):
+            raise InvalidArgument(f"{self.what}: {inner} is no {key}")
+        return found
+
+
+_READERS: dict[str, Callable[[ValueDecoder, Any], Any]] = {
+    "tuple": lambda decoder, items: tuple(map(decoder.value, items)),
+    "slice": lambda decoder, parts: slice(*map(decoder.value, parts)),
+    "dict": lambda decoder, pairs: {decoder.value(k): decoder.value(v) for k, v in pairs},
+    "bytes": lambda decoder, text: bytes.fromhex(text),
+    "float": lambda decoder, text: float(text),
+    "complex": lambda decoder, text: complex(text),
+    "ellipsis": lambda decoder, _: Ellipsis,
+    "enum": lambda decoder, parts: Member(*map(decoder.value, parts)).found(),
+}
