@@ -7,6 +7,7 @@ import dis
 import functools
 import importlib
 import inspect
+import sys
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
@@ -161,6 +162,7 @@ class Request:
         """One run of the pipeline, reported as it goes."""
         options = replace(self.options(), **self.unlike.get(id(fn), {}))
         record = RECORDS.start(*describe(fn), index, reasons)
+        record.dynamic = options.dynamic
         kept = [records for records in (self.records, profiled(options.backend)) if records is not None]
         for records in kept:
             records.append(record)
@@ -235,6 +237,13 @@ def _attach_report(
         setattr(error, REPORT, report)
 
 
+def _pipeline(events: Events) -> Any:
+    # It imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
+    name = "dovetail.pipeline"
+    with contextlib.nullcontext() if name in sys.modules else events.stage("imports"):
+        return importlib.import_module(name)
+
+
 def _repro() -> Any:
     # Nothing of it is needed while nothing fails.
     return importlib.import_module("dovetail.diagnostics.repro")
@@ -247,13 +256,12 @@ def _compile_entry(
 ) -> guards.Entry:  # fmt: skip
     if options.backend == "dovetail" and torch.cuda.is_initialized():
         WORKERS.start()  # they import Triton meanwhile
-    # The pipeline imports every phase and llvmlite: 0.2 s that only a program that compiles should pay.
     taken = guards.snapshot()
     keeping = _keeping(fn, args, kwargs, options, events, varying, taken, given)
     entry = None if keeping is None else _kept_entry(keeping, fn, callables, taken)
     if entry is not None:
         return entry
-    pipeline = importlib.import_module("dovetail.pipeline")
+    pipeline = _pipeline(events)
     captured = pipeline.trace(fn, args, kwargs, options, events, varying)
     events.captured = captured
     rests = {name: rest(found) for name, found in captured.continuations.items()}

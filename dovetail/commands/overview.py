@@ -11,6 +11,8 @@ from dovetail.commands.recorded import Compilation, Event, Process
 from dovetail.diagnostics.times import by_stage
 from dovetail.errors import marked
 
+WHOLE = "the whole function is not compiled: it runs eagerly, or raises under fullgraph"
+LIMIT = "Mend what changes, under Recompilations, or raise dovetail.config.recompile_limit."
 #: What is no cause to mend: the program raises by itself, or its author has marked the function.
 NO_CAUSES = ("user-exception", "skipped-frame", "disabled-function")
 
@@ -32,7 +34,7 @@ class Cause:
     title: str
     remedy: str = ""
     code: str = ""
-    whole: bool = False  # is the whole function not compiled?
+    verdict: str = ""  # that a function is not compiled at all, or not any more
     count: int = 0
     seconds: float = 0.0
     places: dict[str, Place] = field(default_factory=dict)
@@ -56,7 +58,7 @@ def where(place: Event) -> str:
 
 def own_line(stack: Sequence[Event]) -> Event:
     """The innermost line that no installed library has; the innermost, if the whole program is one."""
-    return next((p for p in reversed(stack) if not INSTALLED.match(p["file"])), stack[-1])
+    return next((p for p in reversed(stack) if not _LIBRARIES.match(p["file"])), stack[-1])
 
 
 def model_line(stack: Sequence[Event]) -> Event:
@@ -66,8 +68,10 @@ def model_line(stack: Sequence[Event]) -> Event:
 
 #: What comes before a file's name within a library; Python's own files keep `python3.11/`.
 INSTALLED = re.compile(r".*[\\/](?:(?:site|dist)-packages[\\/]|lib[\\/](?=python3\.\d+[\\/]))")
+_LIBRARIES = re.compile(rf"<frozen |{INSTALLED.pattern}")
 _BELOW_MODELS = re.compile(
-    r".*[\\/](?:(?:site|dist)-packages[\\/]torch[\\/]|lib[\\/]python3\.\d+[\\/](?!(?:site|dist)-packages[\\/]))"
+    r"<frozen |.*[\\/](?:(?:site|dist)-packages[\\/]torch[\\/]"
+    r"|lib[\\/]python3\.\d+[\\/](?!(?:site|dist)-packages[\\/]))"
 )
 
 
@@ -83,7 +87,7 @@ def breaks(compilations: Iterable[Compilation]) -> list[Cause]:
                 cause.seconds += compilation.seconds if event["whole"] else 0.0
         if compilation.after is not None and compilation.after["code"] not in NO_CAUSES:
             _cause(found, compilation.after).seconds += compilation.seconds
-    return sorted(found.values(), key=lambda c: (not c.whole, -c.seconds, -c.count))
+    return sorted(found.values(), key=lambda c: (not c.verdict, -c.seconds, -c.count))
 
 
 def _locate(cause: Cause, stack: Sequence[Event], compilation: Compilation) -> None:
@@ -102,46 +106,8 @@ def _excerpt(place: Event) -> str:
 
 def _cause(found: dict[Any, Cause], event: Event) -> Cause:
     key = event["code"], event["reason"], event["whole"]
-    return found.setdefault(key, Cause(event["reason"], event["remedy"], event["code"], event["whole"]))
-
-
-SIZES = (
-    "Sizes that change become symbols with the first recompilation; dovetail.mark_dynamic(tensor, dim) before the "
-    "first call spares it."
-)
-VALUES = (
-    "The compiled code relies on this. Keep what changes from call to call out of conditions, or pass it as a tensor; "
-    "numbers become inputs by themselves after one recompilation."
-)
-STATE = "Nothing to do: the first step of a training makes gradients and an optimizer's state, which the second finds."
-_OPTIMIZERS = re.compile(r"[\\/]torch[\\/]optim[\\/]")
-
-
-def recompilations(compilations: Sequence[Compilation]) -> list[Cause]:
-    """By function and the line that relies on what has changed; the most expensive first."""
-    found: dict[Any, Cause] = {}
-    processes = {id(compilation.process) for compilation in compilations}
-    for compilation in compilations:
-        if not compilation.reasons or not compilation.reasons[0]:
-            continue
-        guard, _, line = compilation.reasons[0][0].partition("  # ")
-        kind = _without_values(guard)
-        title = f"{compilation.function}: {kind}"
-        remedy = SIZES if "size mismatch" in guard or ".shape" in guard else VALUES
-        cause = found.setdefault((compilation.function, compilation.place, line or kind), Cause(title, remedy))
-        place = cause.at(line or compilation.place, guard)
-        if place.text != guard:
-            cause.notes[guard] = None
-        cause.seconds += compilation.seconds
-        if _OPTIMIZERS.search(line) and cause.remedy in (VALUES, STATE):
-            cause.remedy = STATE if cause.count <= len(processes) else VALUES
-    return sorted(found.values(), key=lambda c: (-c.seconds, -c.count))
-
-
-def _without_values(guard: str) -> str:
-    """Guards that differ only in values, or in where objects are, have one cause."""
-    head = re.sub(r" \((actual|now another object)\b.*\)$|, actual .*$", "", guard, flags=re.DOTALL)
-    return re.sub(r"(==|expected) \S+$", r"\1 ...", re.sub(r" at 0x[0-9a-f]+", "", head))
+    verdict = WHOLE if event["whole"] else ""
+    return found.setdefault(key, Cause(event["reason"], event["remedy"], event["code"], verdict))
 
 
 def eager(processes: Sequence[Process]) -> list[Cause]:
@@ -149,7 +115,8 @@ def eager(processes: Sequence[Process]) -> list[Cause]:
     found: dict[str, Cause] = {}
     for process in processes:
         for warning in process.warnings:
-            found.setdefault(warning["message"], Cause(warning["message"])).at(warning["place"])
+            remedy = LIMIT if "recompile_limit" in warning["message"] else ""
+            found.setdefault(warning["message"], Cause(warning["message"], remedy)).at(warning["place"])
         for compilation in process.compilations.values():
             for hint in compilation.texts("perf_hints"):
                 found.setdefault(hint, Cause(hint)).at(f"{compilation.function} {compilation.place}")

@@ -35,6 +35,12 @@ class Compilation:
     breaks: list[Event] = field(default_factory=list)
     artifacts: list[tuple[str, str]] = field(default_factory=list)  # kind, digest
     after: Event | None = None
+    dynamic: bool | None = None
+    sources: dict[str, str] = field(default_factory=dict)  # of the lines that reasons name, and of the place
+
+    def source(self, line: str) -> str:
+        """The text of `file:line`, else of the function's first line."""
+        return self.sources.get(line or self.place, "")
 
     @property
     def seconds(self) -> float:
@@ -104,7 +110,8 @@ class Process:
 def _compile(process: Process, event: Event) -> None:
     process.compilations[event["id"]] = Compilation(
         process, event["id"], event["function"], event["place"], event["index"], event["reasons"], event["time"],
-        after=process.broke if event["function"].endswith(RESUMED) else None,
+        after=process.broke if event["function"].endswith(RESUMED) else None, dynamic=event.get("dynamic"),
+        sources=event.get("sources", {}),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import click
 import jinja2
 
 from dovetail.commands import overview
+from dovetail.commands.again import recompilations
 from dovetail.commands.chrome import chrome_trace
 from dovetail.commands.paths import Paths, named
 from dovetail.commands.recorded import Compilation, Process, read
@@ -62,7 +63,7 @@ def report(folder: Path, out: Path) -> None:
 def contents(processes: Sequence[Process], folder: Path) -> dict[str, Any]:
     """What the template shows."""
     found = [c for process in processes for c in process.compilations.values()]
-    causes, again, eagerly = overview.breaks(found), overview.recompilations(found), overview.eager(processes)
+    causes, again, eagerly = overview.breaks(found), recompilations(found), overview.eager(processes)
     kernels, lines = overview.kernels(found)
     return {
         "folder": folder, "processes": processes, "breaks": causes, "recompilations": again, "eager": eagerly,
@@ -70,6 +71,7 @@ def contents(processes: Sequence[Process], folder: Path) -> dict[str, Any]:
         "compilations": sorted(found, key=lambda c: -c.seconds), "seconds": sum(c.seconds for c in found),
         "unfinished": [c for c in found if c.outcome == "unfinished"],
         "failed": sum(c.outcome.startswith("failed") for c in found),
+        "ranks": "Ranks" if any(p.about.get("rank") is not None for p in processes) else "Processes",
         "shared": overview.side_by_side(processes) if len(processes) > 1 else [],
         "chart": Chart(processes), "paths": Paths(named(found)), "texts": Texts(), "titles": TITLES, "rows": ROWS,
         "damaged": sum(process.damaged for process in processes),
@@ -80,7 +82,7 @@ def _first(causes: Sequence[overview.Cause], again: Sequence[overview.Cause]) ->
     """What to mend first: functions that run eagerly, then what has cost most."""
     both = [(f"break{k}", cause) for k, cause in enumerate(causes)] + [(f"again{k}", c) for k, c in enumerate(again)]
     found = [item for item in both if not item[1].idle]
-    return sorted(found, key=lambda item: (not item[1].whole, -item[1].seconds))[:8]
+    return sorted(found, key=lambda item: (not item[1].verdict, -item[1].seconds))[:8]
 
 
 @dataclass
@@ -92,9 +94,14 @@ class Texts:
 
     def of(self, compilation: Compilation) -> Iterator[tuple[str, str, str]]:
         """For each text of a compilation that the page may show: its title, digest and text."""
+        parts = [told["part"] for told, _ in compilation.programs]
+        alike = len(parts) == sum(kind == "output_code" for kind, _ in compilation.artifacts)
+        given = iter(parts if alike else ())
         for kind, digest in compilation.artifacts:
+            part = next(given, "") if kind == "output_code" else ""
             if kind in TITLES:
-                yield TITLES[kind], digest, compilation.process.texts.get(digest, "")
+                title = f"{TITLES[kind]}, {part}" if part else TITLES[kind]
+                yield title, digest, compilation.process.texts.get(digest, "")
 
     def is_new(self, digest: str) -> bool:
         new = digest not in self.shown

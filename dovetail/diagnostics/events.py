@@ -47,6 +47,7 @@ class CompileRecord:
     place: str = ""
     number: int = 0  # counts the compilations of the process
     index: int = 0  # counts the entries of the function
+    dynamic: bool | None = None  # may sizes vary? None: those that change
     stages: list[Stage] = field(default_factory=list)
     outcome: str = "running"  # compiled | failed: <error>
     reasons: tuple[list[str], ...] = ()  # for each entry that did not fit, the guards that failed, the first one first

@@ -6,7 +6,7 @@ leaves whole lines behind. A text is written once in a file; what has it as well
 | event | what it tells |
 |---|---|
 | process | versions, command, rank, device; first in each file |
-| compile | a compilation begins: the function, its place, the guards that failed |
+| compile | a compilation begins: the function, its place, the guards that failed, the sources of their lines |
 | stage | a stage is done: when it began, seconds, how many stages are around it |
 | break | why a graph ended, and where; `whole`: why the function is not compiled at all |
 | text | a text under its digest |
@@ -43,6 +43,7 @@ VERSION = 1
 KINDS = frozenset({
     "graph_code", "aot_graphs", "kernels", "output_code", "kernel_code", "guards", "dynamic", "perf_hints",
 })  # fmt: skip
+MOST_DECORATORS = 20  # lines above a function's name
 _STARTED = time.time()
 
 
@@ -73,6 +74,18 @@ def located(place: Location) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def source(place: str) -> str:
+    """The line at `file:line`, of a function that is decorated the one with its name; empty where it cannot be read."""
+    file, _, number = place.rpartition(":")
+    if not number.isdigit():
+        return ""
+    first = linecache.getline(file, int(number)).strip()
+    if not first.startswith("@"):
+        return first
+    following = (linecache.getline(file, k).strip() for k in range(int(number) + 1, int(number) + MOST_DECORATORS))
+    return next((text for text in following if text.startswith(("def ", "async def ", "class "))), first)
+
+
 class TraceSink:
     """Writes what happens in this process. A fork continues in a file of its own."""
 
@@ -99,9 +112,11 @@ class TraceSink:
         self.event("artifact", id=record.number, kind=kind, digest=digest)
 
     def begin(self, record: CompileRecord) -> None:
+        places = {record.place, *(failed[0].rpartition("  # ")[2] for failed in record.reasons if failed)}
         self.event(
             "compile", id=record.number, function=record.function, place=record.place, index=record.index,
-            reasons=list(record.reasons),
+            reasons=list(record.reasons), dynamic=record.dynamic,
+            sources={place: text for place in sorted(places) if (text := source(place))},
         )  # fmt: skip
 
     def stage(self, record: CompileRecord, stage: Stage) -> None:

@@ -16,7 +16,7 @@ import torch
 from click.testing import CliRunner
 
 import dovetail
-from dovetail.commands import main, overview
+from dovetail.commands import again, main, overview
 from dovetail.commands import report as reporting
 
 ROOT = Path(__file__).parents[2]
@@ -92,9 +92,92 @@ def test_recompilations_are_one_cause_for_all_values(folder) -> None:
         compiled(torch.ones(2), flag)
     shown = page(folder)
     assert "2 recompilations, 1 cause" in shown.text and "flag == 'a' (actual 'b')" in shown.text
-    assert "<lambda>: flag == ..." in shown.text
+    assert "<lambda>: flag changes" in shown.text
     raw = (folder.parent / "out.html").read_text()
     assert "&lt;lambda&gt;" in raw and "<lambda>" not in raw
+
+
+def test_a_recompilation_shows_the_line_that_relies_on_what_changes_and_a_caret(folder) -> None:
+    @dovetail.compile
+    def scaled(x, settings):
+        y = x + 1
+        return y * 2 if settings["mode"] == "a" else y
+
+    for mode in "ab":
+        scaled(torch.ones(2), {"mode": mode})
+    shown = page(folder)
+    line = 'return y * 2 if settings["mode"] == "a" else y\n'
+    assert re.search(re.escape(line) + r" {16}\^{8,16}\s+What to do: ", shown.text), shown.text
+
+
+def test_what_is_relied_on_from_the_start_shows_the_functions_own_line(folder) -> None:
+    @dovetail.compile(
+        dynamic=None
+    )
+    def grown(x, flag=True):
+        return x + 1
+
+    for size in (2, 3):
+        grown(torch.ones(size))
+    shown = page(folder)
+    assert re.search(r"def grown\(x, flag=True\):\n {10}\^\s+What to do: ", shown.text)
+    assert "grown: x.shape[0] changes" in shown.text and "dovetail.mark_dynamic(x, 0) before" in shown.text
+
+
+def test_a_function_at_the_limit_comes_first_with_what_its_arguments_ask_for(folder) -> None:
+    @dovetail.compile(dynamic=False)
+    def fixed(x):
+        return x + 1
+
+    dovetail.compile(lambda x, k: (x + k).sin() if k > 1 else x)(torch.ones(2), 1)
+    with dovetail.config.patch(recompile_limit=2), pytest.warns(UserWarning, match="recompile_limit"):
+        for size in (2, 3, 4):
+            fixed(torch.ones(size))
+    shown = page(folder)
+    first = shown.text.partition("What to fix first\n")[2].partition("Graph breaks")[0].split("\n")
+    assert "fixed: x.shape[0] changes" in first[0] and "recompile_limit (2) is reached" in "".join(first[:3])
+    assert "dynamic=False compiles for each size anew" in shown.text
+    assert "Mend what changes, under Recompilations" in shown.text
+
+
+GUARDS = {
+    "tensor 'x' size mismatch at index 1. expected 3, actual 4": ("x", "x.shape[1] changes"),
+    "tensor \"k['ids']\" size mismatch at index 0. expected 3, actual 4": ("k['ids']", "k['ids'].shape[0] changes"),
+    "tensor 'x' dtype mismatch. expected torch.float32, actual torch.float64": ("x", "x has another dtype"),
+    "tensor 'x' stride mismatch at index 0. expected 3, actual 1": ("x", "x is laid out otherwise in memory"),
+    "keys of table are ('a',) (actual ('b',))": ("table", "table has other keys"),
+    "len(names) == 1 (actual 2)": ("names", "names has another length"),
+    "type(f) is A (actual B)": ("f", "f has another type"),
+    "self.head is None (actual 3)": ("self.head", "self.head is None in some calls only"),
+    "(size > 1) is True (actual False)": ("(size > 1)", "(size > 1) is True in some calls only"),
+    "fn is <function f> (now another object: <function g>)": ("fn", "fn is another object"),
+    "k == 1 (actual 2)": ("k", "k changes"),
+    "grad_mode changed. expected True, actual False": ("grad_mode", "grad_mode changes"),
+    "a and b are different objects (now the same)": (None, "a and b are different objects (now the same)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_guards_in_the_words_of_a_user(guard) -> None:
+    what, title = GUARDS[guard]
+    found = again._words(guard)
+    assert found[:2] == (what or guard, title) and "{" not in found[2]
+
+
+@pytest.mark.parametrize(
+    "source, what, marked",
+    [
+        ("return f(x) + x.shape[0]", "x", "x"),
+        ("y = self.layers[0].scale * 2", "self.layers[0].scale", "self.layers[0].scale"),
+        ("y = self.layers[k].scale", "self.layers[0].scale", "self.layers"),
+        ("k = int(h.sum())", "int(h.sum())", "int(h.sum())"),
+        ("return maximum(xs)", "x", ""),
+        ("a.x = 1", "x", ""),
+    ],
+)
+def test_carets_lie_under_the_longest_part_that_a_line_mentions(source, what, marked) -> None:
+    text, *carets = again.underlined(f"    {source}\n", what)
+    assert text == source and [text[line.index("^") : len(line)] for line in carets] == ([marked] if marked else [])
 
 
 def test_the_first_step_of_an_optimizer_is_nothing_to_mend(folder) -> None:
@@ -190,6 +273,13 @@ if os.environ["RANK"] == "1":
     assert "the same as that of another compilation" in shown.text
 
 
+def test_processes_that_are_no_ranks_side_by_side(folder) -> None:
+    for _ in range(2):
+        assert python("dovetail.compile(lambda x: x + 1)(torch.ones(2))", folder) == 0
+    shown = page(folder)
+    assert "Processes side by side" in shown.text and "Ranks" not in shown.text
+
+
 def test_a_killed_process_and_a_damaged_line(folder) -> None:
     done = python("""
 import os, signal
@@ -250,7 +340,7 @@ def test_objects_that_differ_are_one_cause(folder) -> None:
     dovetail.compile(function)(torch.ones(2))
     page(folder)
     titles = re.findall(r"<h3>(.*?)</h3>", (folder.parent / "out.html").read_text())
-    assert any("Block object&gt;" in title for title in titles) and len(titles) == len(set(titles))
+    assert any(title.endswith("is another object") for title in titles) and len(titles) == len(set(titles)), titles
 
 
 def test_a_break_within_a_library_shows_the_line_that_calls_it(folder) -> None:
@@ -282,6 +372,7 @@ def test_paths_are_short_and_whole_where_one_points_at_them(folder) -> None:
         (["/me/train.py", "/v/site-packages/timm/net.py", "/v/site-packages/torch/nn/linear.py"], 0, 1),
         (["/me/train.py", "/v/lib/python3.11/site-packages/timm/net.py"], 0, 1),
         (["/me/train.py", "/usr/lib/python3.11/random.py"], 0, 0),
+        (["/me/train.py", "<frozen genericpath>"], 0, 0),
         (["/v/lib/python3/dist-packages/torch/optim/adam.py"], 0, 0),
     ],
 )

@@ -207,6 +207,13 @@ dovetail.compile(lambda x: x * 2, backend=backend)(torch.ones(2))
     assert [event["name"] for event in events(folder, "stage") if event["id"] == 1] == ["capture"]
 
 
+def test_the_time_that_the_compiler_takes_to_load_is_a_stage_of_the_first_compilation(folder) -> None:
+    python("dovetail.compile(lambda x: x + 1)(torch.ones(2)); dovetail.compile(lambda x: x + 2)(torch.ones(2))", folder)
+    assert [e["id"] for e in events(folder, "stage") if e["name"] == "imports"] == [0]
+    begun, first = events(folder, "compile")[0], events(folder, "stage")[0]
+    assert first["name"] == "imports" and first["began"] - begun["time"] < first["seconds"] + 0.5
+
+
 def test_each_rank_and_each_fork_has_its_own_file(folder) -> None:
     program = """
 import os
