@@ -24,6 +24,7 @@ from dovetail.capture.values.base import MISSING, NONE, NotNative, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.errors import Location
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.source import Drawn, FromArray
 from dovetail.ops.fake import to_fake
@@ -33,11 +34,12 @@ LARGEST = 2**62  # of integers that say where a drawn one lies: it is then a num
 
 @dataclass
 class Draw:
-    """The text for the generator, that for the call, and what it gave while capturing."""
+    """The text for the generator, that for the call, what it gave while capturing, and where the program is then."""
 
     generator: str
     call: str
     result: Any
+    stack: tuple[Location, ...]
 
 
 # ---------------------------------------------------------------- generators
@@ -83,7 +85,8 @@ def draw(s: Any, owner: Any, name: str, args: list[Value], kwargs: dict[str, Val
     except Exception as error:  # the program's own
         return s.throw_native(error)  # type: ignore[no-any-return]
     text = (source or s.bind(real)).expr()
-    s.draws.append(Draw(text, f"{text}.{name}(*{s.bind(given).expr()}, **{s.bind(named).expr()})", result))
+    call = f"{text}.{name}(*{s.bind(given).expr()}, **{s.bind(named).expr()})"
+    s.draws.append(Draw(text, call, result, s.stack()))
     return _value(s, result, Drawn(len(s.draws) - 1))
 
 

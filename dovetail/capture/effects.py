@@ -6,17 +6,21 @@ thread runs, so the order of stores to one object is all that can be observed, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, Value
+from dovetail.errors import Location
 
 
 class Effects:
     """`touched` lists changed values in the order of their first change. `shows`: are calls that only show something
-    made? Otherwise `left_out` has their names."""
+    made? Otherwise `left_out` has their names. `stack`, if it is given, says where the program is: then `places` has
+    where each value, or each attribute of it, was changed first."""
 
-    def __init__(self, shows: bool = True) -> None:
+    def __init__(self, shows: bool = True, stack: Callable[[], tuple[Location, ...]] | None = None) -> None:
         self.shows, self.left_out = shows, dict[str, None]()
+        self.stack, self.places = stack, dict[tuple[int, str], tuple[Location, ...]]()
         self.touched: dict[int, Value] = {}
         self.globals: dict[tuple[int, str], tuple[Any, Any]] = {}
         self.calls: list[tuple[Value, list[Value], dict[str, Value]]] = []
@@ -25,7 +29,17 @@ class Effects:
     def touch(self, value: Any) -> None:
         """Called at every change: `watchers` hear of each, `touched` remembers the first."""
         self.touched.setdefault(id(value), value)
+        written = getattr(value, "written", None)
+        self._note(value, next(reversed(written), "") if isinstance(written, dict) else "")
         self.tell(value)
+
+    def _note(self, value: Any, name: str) -> None:
+        if self.stack is not None and (id(value), name) not in self.places:
+            self.places[id(value), name] = self.stack()
+
+    def place(self, value: Any, name: str = "") -> tuple[Location, ...]:
+        """Where the program changed it first, or its attribute; empty where nobody asked for that."""
+        return self.places.get((id(value), name), ())
 
     def tell(self, value: Any) -> None:
         """A change that nothing has to be replayed for."""
@@ -34,6 +48,7 @@ class Effects:
 
     def store_global(self, scope: Any, name: str, value: Any) -> None:
         self.globals[(id(scope), name)] = (scope, value)
+        self._note(scope, name)
         self._watch()
 
     def call(self, function: Value, args: list[Value], kwargs: dict[str, Value], name: str = "") -> None:

@@ -48,7 +48,7 @@ from dovetail.capture.watching import Watch
 from dovetail.capture.wrap import function_parts
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir import marks
-from dovetail.ir.captured import MODES_LEFT, Break, Captured, Change, GraphInput
+from dovetail.ir.captured import DRAWS, MODES_LEFT, Break, Captured, GraphInput
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.late import LateGraphModule
 from dovetail.ir.literals import in_words
@@ -423,7 +423,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
         raise Unhandled
     gone, free, restored = freed.lines(s, loading.text, [*rebuilder.lines, *ending.lines], guarded)
     draws, put_back = drawn.lines(s, guarded)
-    rebuilder.changes += [Change("state", "random numbers that Python or NumPy draws")] if draws else []
+    rebuilder.changes += [replace(DRAWS, stack=draw.stack) for draw in s.draws[:1]]
     s.names.update(drawn.names(s))
     if guarded:
         first = guarded_call(first, s.header, put_back, Repeatable.ALWAYS, s.blocks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -17,7 +18,7 @@ from dovetail.capture.values.containers import DictValue, ListValue, SetValue
 from dovetail.capture.values.descriptors import ClassStore
 from dovetail.capture.values.objects import Lazy, ObjectValue, real_dict
 from dovetail.capture.values.span import Span
-from dovetail.ir.captured import Change
+from dovetail.ir.captured import HOOKS, Change
 from dovetail.ir.literals import has_literal
 from dovetail.ir.source import Arg
 
@@ -25,7 +26,8 @@ from dovetail.ir.source import Arg
 def effects(rebuilder: Rebuilder) -> list[str]:
     """Lines that replay every change to objects from outside, in the order of first change."""
     recorded, replay = rebuilder.s.effects, hooks.lines(rebuilder.s, rebuilder)
-    rebuilder.changes += [Change("state", "hooks on tensors")] if replay else []
+    hooked = [handle.node.meta.get("stack", ()) for handle in rebuilder.s.gradients.hooks] if replay else []
+    rebuilder.changes += [replace(HOOKS, stack=stack) for stack in hooked]
     for value in recorded.touched.values():
         for kind, writer in WRITERS.items():
             lines = writer(rebuilder, value) if isinstance(value, kind) else []
@@ -35,7 +37,7 @@ def effects(rebuilder: Rebuilder) -> list[str]:
         source = scope.source(rebuilder.s, name)
         source = source if source is not None else rebuilder.s.bind(scope.table, "globals").item(name)
         replay.append(f"del {source.expr()}" if value is MISSING else f"{source.expr()} = {rebuilder.expr(value)}")
-        rebuilder.changes.append(Change("object", f"the global variable {name}"))
+        rebuilder.changes.append(Change("object", f"the global variable {name}", stack=recorded.place(scope, name)))
     rebuilder.changes += [Change("call", name) for name in recorded.left_out]
     for function, args, kwargs in recorded.calls:
         values = [rebuilder.expr(a) for a in args] + [f"{k}={rebuilder.expr(v)}" for k, v in kwargs.items()]
@@ -47,12 +49,13 @@ def _changes_of(rebuilder: Rebuilder, value: Any) -> list[Change]:
     if isinstance(value.source, Arg) and f"**{value.source.param}" in rebuilder.s.header:
         return []  # a dictionary that each call makes anew
     name = value.source.name() if value.source is not None else value.describe()
+    place = rebuilder.s.effects.place
     if written := getattr(value, "written", ()):
         changed = [attribute for attribute in written if not _as_before(value, attribute)]
-        return [Change("object", f"{name}.{attribute}") for attribute in changed]
+        return [Change("object", f"{name}.{attribute}", stack=place(value, attribute)) for attribute in changed]
     if getattr(value.source, "field", "") == "_buffers":
-        return [Change("buffers", name, value.real)]
-    return [Change("object", name)]
+        return [Change("buffers", name, value.real, place(value))]
+    return [Change("object", name, stack=place(value))]
 
 
 def _as_before(value: ObjectValue, attribute: str) -> bool:

@@ -90,7 +90,8 @@ class Session:
         self.arrays: dict[int, Value] = {}  # by the identity of what stands for them
         self.frames: list[Any] = []
         self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
-        self.effects, self.cached = Effects(not options.standalone), CachedResults()
+        self.effects = Effects(not options.standalone, self.stack if options.standalone else None)
+        self.cached = CachedResults()
         self.overrides, self.gradients = Overrides(), Gradients()
         self.compiling, self.growing = Compiling(), Growing()
         self.fakes: Any = None  # the FakeMode that operators run under

@@ -18,7 +18,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from dovetail.errors import InvalidArgument
-from dovetail.exporting.signature import argument_path
+from dovetail.exporting.paths import argument_path, flattened
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 CONSTANTS = (
@@ -52,7 +52,7 @@ def read(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None) ->
         raise InvalidArgument(f"export: kwargs must be a dictionary, not {type(kwargs).__name__}")
     args, named = tuple(args), dict(kwargs or {})
     names = _names(fn, args, named)
-    found, spec = pytree.tree_flatten_with_path((args, named))
+    found, spec = flattened((args, named))
     paths = tuple(argument_path(path, names) for path, _ in found)
     leaves = _separate([_checked(leaf, path) for (_, leaf), path in zip(found, paths, strict=True)], _tensors(fn))
     args, named = pytree.tree_unflatten(leaves, spec)

@@ -69,8 +69,8 @@ class Builder:
         buffers.refuse_other_names(outcome.exchanges, self.state, captured, partial(self._load, fn))
         for exchange in outcome.exchanges:
             self._refuse_another_kind(exchange, outcome)
-        leaves = [*outcome.leaves, *(exchange.new for exchange in outcome.exchanges)]
-        self.graph.output(tuple(self._result(leaf, outcome, known) for leaf in leaves))
+        named = [*zip(outcome.leaves, outcome.paths, strict=True), *((e.new, e.names[0]) for e in outcome.exchanges)]
+        self.graph.output(tuple(self._result(leaf, path, outcome, known) for leaf, path in named))
         self._remove_unused()
         return self.graph
 
@@ -128,23 +128,23 @@ class Builder:
 
     # ------------------------------------------------------------ what it gives
 
-    def _result(self, leaf: Any, outcome: Outcome, known: Mapping[torch.fx.Node, Any]) -> Any:
+    def _result(self, leaf: Any, path: str, outcome: Outcome, known: Mapping[torch.fx.Node, Any]) -> Any:
         for stand_in, node in zip(outcome.stand_ins, outcome.nodes, strict=True):
             if leaf is stand_in:
                 return known[node]
         if is_size(leaf):
             return self.size(dim_of(leaf))
         if type(leaf) is torch.Size:
-            parts = [self._result(part, outcome, known) for part in leaf]
+            parts = [self._result(part, path, outcome, known) for part in leaf]
             return self.graph.call_function(torch.Size, (parts,))
         if id(leaf) in self.leaves:
             return self.placeholders[self.leaves[id(leaf)]]
         if isinstance(leaf, torch.Tensor):
-            return self._tensor(leaf, "a tensor of the result")
+            return self._tensor(leaf, path)
         if is_constant(leaf):
             return leaf
         what = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
-        raise Unsupported(CODE, f"the result has a {what} in it", REMEDY)
+        raise Unsupported(CODE, f"{path} is a {what}", REMEDY)
 
     def _refuse_another_kind(self, exchange: Exchange, outcome: Outcome) -> None:
         """The graph was made for the buffer as it is."""

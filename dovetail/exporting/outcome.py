@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,16 +21,18 @@ from dovetail.errors import Unsupported
 from dovetail.exporting import buffers
 from dovetail.exporting.arguments import Arguments
 from dovetail.exporting.buffers import CODE, Exchange, Tables
+from dovetail.exporting.paths import flattened
 from dovetail.exporting.state import owner_of
-from dovetail.ir.captured import MODES_LEFT, Captured, Change
+from dovetail.ir.captured import DRAWS, HOOKS, MODES_LEFT, Captured, Change
 from dovetail.ops.fake.number import NumberNeeded
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`leaves` of the result and its tree. `stand_ins` stand for the graph's outputs `nodes`."""
+    """`leaves` of the result, how users write them, and its tree. `stand_ins` stand for the graph's outputs `nodes`."""
 
     leaves: list[Any]
+    paths: list[str]
     spec: pytree.TreeSpec
     nodes: Sequence[torch.fx.Node]
     stand_ins: list[Any]
@@ -42,6 +44,13 @@ class Number:
 
 
 REMEDY = "Return tensors, numbers, texts, None and containers of them that torch.utils._pytree knows."
+
+
+REMEDIES = {
+    MODES_LEFT.what: "Leave modes as they were found: `with torch.no_grad(): ...`.",
+    DRAWS.what: "Draw random numbers with PyTorch, or take them as arguments.",
+    HOOKS.what: "Register hooks outside of what is exported.",
+}
 
 
 def find(captured: Captured, fn: Callable[..., Any], given: Arguments, shown: Sequence[Any]) -> Outcome:
@@ -67,8 +76,9 @@ def find(captured: Captured, fn: Callable[..., Any], given: Arguments, shown: Se
     finally:
         captured.sizes.unnamed = False
         owned.put_back()
-    leaves, spec = pytree.tree_flatten(result, is_leaf=lambda v: type(v) is torch.Size)  # unflattened, it is a tuple
-    return Outcome(leaves, spec, nodes, stand_ins, exchanges)
+    found, spec = flattened(result, is_leaf=lambda v: type(v) is torch.Size)  # else it is a tuple
+    paths = [f"the result{pytree.keystr(path)}" for path, _ in found]
+    return Outcome([leaf for _, leaf in found], paths, spec, nodes, stand_ins, exchanges)
 
 
 def _stand_in(node: torch.fx.Node) -> Any:
@@ -76,13 +86,13 @@ def _stand_in(node: torch.fx.Node) -> Any:
 
 
 def _refuse_changes(changes: Sequence[Change], owned: Tables) -> None:
-    refused = dict.fromkeys(
-        c.what for c in changes if c.kind in ("object", "state") or c.kind == "buffers" and c.real not in owned
-    )
+    refused = [c for c in changes if c.kind in ("object", "state") or c.kind == "buffers" and c.real not in owned]
     if refused:
+        stack = next((c.stack for c in refused if c.stack), ())
+        remedies = dict.fromkeys(REMEDIES.get(c.what, "Keep state in buffers, or return it.") for c in refused)
         raise Unsupported(
-            CODE, f"the program changes what is outside of it: {'; '.join(refused)}",
-            "Keep state in buffers, or return it.",
+            CODE, f"the program changes what is outside of it: {'; '.join(dict.fromkeys(c.what for c in refused))}",
+            " ".join(remedies), stack,
         )  # fmt: skip
     calls = dict.fromkeys(c.what for c in changes if c.kind == "call")
     if calls:
@@ -92,12 +102,12 @@ def _refuse_changes(changes: Sequence[Change], owned: Tables) -> None:
 def _modes_left(module: torch.fx.GraphModule) -> Iterator[Change]:
     """Does one of the graphs end in another grad mode than it began in, whichever that was?"""
     for graph in (m.graph for m in module.modules() if isinstance(m, torch.fx.GraphModule)):
-        mode, asked = None, dict[Any, Any]()  # None: the one that it began in
+        mode, asked, stack = None, dict[Any, Any](), ()  # None: the one that it began in
         for node in graph.nodes:
             if node.target is torch.is_grad_enabled:
                 asked[node] = mode
             elif node.target is torch._C._set_grad_enabled:
-                mode = asked.get(node.args[0], node.args[0])
+                mode, stack = asked.get(node.args[0], node.args[0]), node.meta.get("stack", ())
         if mode is not None:
-            yield MODES_LEFT
+            yield replace(MODES_LEFT, stack=stack)
 

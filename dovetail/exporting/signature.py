@@ -11,7 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from dovetail.errors import InvalidArgument
-from dovetail.exporting import expressions
+from dovetail.exporting import expressions, paths
 from dovetail.exporting.expressions import Expression
 from dovetail.exporting.values import Member
 
@@ -203,16 +203,8 @@ def children(spec: pytree.TreeSpec) -> list[pytree.TreeSpec]:
 
 def _leaf_paths(spec: pytree.TreeSpec, names: Sequence[str]) -> str:
     """`(x, d['a']): tuple, dict` of a tree of arguments."""
-    leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten([...] * spec.num_leaves, spec))
-    paths = [argument_path(path, names) for path, _ in leaves]
-    return f"({', '.join(paths)})"
-
-
-def argument_path(path: Sequence[Any], names: Sequence[str]) -> str:
-    """How users write a leaf of `(args, kwargs)`: `d['a']`."""
-    head, first, *rest = path
-    name = names[first.idx] if head.idx == 0 else first.key
-    return f"{name}{pytree.keystr(tuple(rest))}"
+    leaves, _ = paths.flattened(pytree.tree_unflatten([...] * spec.num_leaves, spec))
+    return f"({', '.join(paths.argument_path(path, names) for path, _ in leaves)})"
 
 
 def _check_tensor(expected: Tensor, leaf: Any) -> None:

@@ -265,9 +265,11 @@ pytree.register_pytree_node(Unnamed, lambda u: ([u.x], None), lambda parts, _: U
 
 
 def test_classes_without_a_name_for_files(tmp_path):
-    program = dovetail.export(lambda x: Unnamed(x + 1), (X,))
-    assert program.module()(X).x.equal(X + 1)
-    with pytest.raises(InvalidArgument, match="a class in the result has no name that files could have"):
+    program = dovetail.export(lambda u: Unnamed(u.x + 1), (Unnamed(X),), dynamic_shapes=([{0: "n"}],))
+    assert program.module()(Unnamed(torch.ones(5, 4))).x.equal(torch.full((5, 4), 2.0))
+    with pytest.raises(InvalidArgument, match=r"u\[0\].shape\[1\] is 3"):
+        program.module()(Unnamed(torch.ones(5, 3)))
+    with pytest.raises(InvalidArgument, match="a class in an argument has no name that files could have"):
         program.save(tmp_path / "p")
 
 
