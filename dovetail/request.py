@@ -257,7 +257,7 @@ def _compile_entry(
     if options.backend == "dovetail" and torch.cuda.is_initialized():
         WORKERS.start()  # they import Triton meanwhile
     taken = guards.snapshot()
-    keeping = _keeping(fn, args, kwargs, options, events, varying, taken, given)
+    keeping = _keeping(fn, args, kwargs, options, events, taken, given)
     entry = None if keeping is None else _kept_entry(keeping, fn, callables, taken)
     if entry is not None:
         return entry
@@ -297,7 +297,7 @@ def _compile_entry(
     if config.repro_level >= 4 and not once:
         graph = compared(graph, _reference(captured, options, events), after.wrong)
     guards.refuse_specialized(captured)
-    kept = {} if keeping is None or once else keeping.keep(captured, events.plan)
+    kept = {} if keeping is None else keeping.keep_once() if once else keeping.keep(captured, events.plan)
     events.artifact("dynamic", lambda: sizes_in_words(fn, captured))
     events.artifact("graph", lambda: _table(captured.graph))
     events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
@@ -319,7 +319,7 @@ def _as_called(graph: Any, captured: Captured) -> Callable[..., Any]:
 
 
 def _keeping(
-    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events, varying: Varying,
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
     taken: guards.Snapshot, given: Mapping[str, bytes],
 ) -> Keeping | None:  # fmt: skip
     """What leaves this compilation to other processes, or takes theirs; None where somebody watches the stages."""
@@ -327,7 +327,7 @@ def _keeping(
         return None
     if not config.warm_start and not given:
         return None
-    return Keeping.of(fn, args, kwargs, options, events, varying, taken, given)
+    return Keeping.of(fn, args, kwargs, options, events, taken, given)
 
 
 def _kept_entry(
@@ -354,6 +354,9 @@ def _kept_entry(
         events.open.clear()
         why = error_in_words(error)
         events.artifact("perf_hints", lambda: f"an earlier compilation is not used: {why}")
+    if events.record.index == 0 and keeping.is_once():
+        events.artifact("perf_hints", lambda: ONCE)
+        return guards.Entry(fn, "runs as it is, once", EMPTY_CAPTURE, lambda a, k: [], once=True)
     return None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import growing
+from dovetail.capture import asking, growing
 from dovetail.capture.awaited import OPERATOR, computed_attribute
 from dovetail.capture.classstores import HEAP_TYPE, class_set_attr
 from dovetail.capture.definitions import computes_class, rely_on_class, rely_on_no_shadow
@@ -38,7 +38,7 @@ from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectV
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Member, OwnDict
+from dovetail.ir.source import Attr, Member, OwnDict, Source
 
 FUNCTION = types.FunctionType
 MODULE_GETATTR = torch.nn.Module.__getattr__
@@ -199,7 +199,10 @@ def bind_descriptor(s: Any, value: Value, static: Any, name: str) -> Value:
 
 
 def _class_constant_source(s: Any, value: Value, name: str) -> Any:
-    if trusted_class(value.cls) or _stored(s, value.cls, name):
+    if _stored(s, value.cls, name):
+        return None
+    if trusted_class(value.cls):
+        asking.datum(s, getattr, value.cls, name, s.static(value.cls, name))
         return None
     return s.attr_source(value, name)
 
@@ -274,7 +277,9 @@ def _function_part(name: str) -> Callable[[Any, Value], Value | None]:
         if name in value.attrs:
             return value.attrs[name]
         if value.real is not MISSING:
-            return s.from_native(getattr(value.real, name))
+            found = getattr(value.real, name)
+            asking.function_part(s, value.real, name, found)
+            return s.from_native(found)
         return MADE_PARTS[name](value)
 
     return get
@@ -365,9 +370,15 @@ def module_member(s: Any, value: ModuleValue, name: str) -> Value:
                 found = s.wrap(members[name], Member(value.source, table, name))  # type: ignore[arg-type]
                 value.attrs[name], value.members[name] = found, table
                 return found
+        tables: dict[str, Source] = {t: Attr(value.source, t) for t in MODULE_TABLES}  # type: ignore[arg-type]
         if value.identify is not None:
-            for table in (OwnDict(value.source), *(Attr(value.source, t) for t in MODULE_TABLES)):  # type: ignore[arg-type]
+            for table in (OwnDict(value.source), *tables.values()):  # type: ignore[arg-type]
                 s.guard(table, GuardKind.CONTAINS, (name, False))
+        elif name not in value.attrs:
+            s.guard(value.source, GuardKind.OWN_LACKS, name)
+            for table, source in tables.items():
+                if id(own[table]) not in s.cache:
+                    s.guard(source, GuardKind.KEYS, tuple(own[table]))
     return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
 
 
@@ -375,6 +386,8 @@ def class_get_attr(s: Any, value: ClassValue, name: str) -> Value:
     cls = value.real
     special = CLASS_SPECIAL.get(name)
     if special is not None:
+        if not trusted_class(cls) and cls not in s.made_classes:
+            asking.datum(s, getattr, cls, name, getattr(cls, name))
         return special(s, cls)
     meta = s.static(type(cls), name)
     static = s.static(cls, name)
@@ -403,8 +416,10 @@ def class_get_attr(s: Any, value: ClassValue, name: str) -> Value:
         return s.call(s.wrap(getter, None), s.wrap(static, None), NONE, value)
     if kind in BINDERS or hasattr(kind, "__get__") or cls in s.made_classes or _stored(s, cls, name):
         return s.wrap(static, None)
-    source = None if trusted_class(cls) else Attr(value.source or s.bind(cls), name)
-    return s.wrap(static, source)
+    if trusted_class(cls):
+        asking.datum(s, getattr, cls, name, static)
+        return s.wrap(static, None)
+    return s.wrap(static, Attr(value.source or s.bind(cls), name))
 
 
 def _stored(s: Any, cls: type, name: str) -> bool:
@@ -412,9 +427,14 @@ def _stored(s: Any, cls: type, name: str) -> bool:
     return any(name in s.class_stores[base].table for base in cls.__mro__ if base in s.class_stores)
 
 
+def _table_of_class(s: Any, cls: type) -> Value:
+    constant = trusted_class(cls) or cls in s.made_classes
+    return s.wrap(cls.__dict__, None if constant else Attr(s.bind(cls), "__dict__"))  # type: ignore[no-any-return]
+
+
 CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
     "__class__": lambda s, cls: s.wrap(type(cls), None),
-    "__dict__": lambda s, cls: s.wrap(cls.__dict__, None),
+    "__dict__": lambda s, cls: _table_of_class(s, cls),
     "__name__": lambda s, cls: Const(cls.__name__),
     "__qualname__": lambda s, cls: Const(cls.__qualname__),
     "__module__": lambda s, cls: Const(cls.__module__),

@@ -16,7 +16,7 @@ import torch
 
 from dovetail.bytecode import decode
 from dovetail.bytecode.decode import flags
-from dovetail.capture import scalars, settled
+from dovetail.capture import asking, scalars, settled
 from dovetail.capture.arguments import fitted, led
 from dovetail.capture.definitions import rely_on_function
 from dovetail.capture.frame import Frame, GeneratorValue
@@ -293,6 +293,7 @@ def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Valu
         result = real(*native_args, **native_kwargs)
     except Exception as error:  # the traced program's own exception
         return s.throw_native(error)
+    asking.folded(s, real, native_args, native_kwargs, result)
     return s.from_native(result)
 
 

@@ -451,6 +451,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
         module, inputs, guards, residual, names, bound, (), metrics, ending.continuations, tuple(gone),
         sizes=s.table.sizes, repeatable=s.table.repeatable, symbols=s.table.origins, seen=s.table.seen,
         constants=s.table.varying.constant, passing=passes(s), changes=tuple(rebuilder.changes),
+        asked=tuple(s.asked.values()), alone=s.alone,
     )  # fmt: skip
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from dovetail.capture import asking
 from dovetail.capture.ranges import RangeIterator, SizeRange
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
@@ -92,6 +94,8 @@ def _walk_native(s: Any, value: Value) -> Value:
         return s.throw_native(error)
     if isinstance(native, (str, bytes, range)):
         return ConstIterator(s, native)
+    if isinstance(native, enum.EnumMeta):
+        asking.ask(s, tuple, native)
     return NativeIterator(s.from_native(item) for item in items)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import _disable_current_modes
 
+from dovetail.capture.asking import alone, ask
 from dovetail.capture.comptime import ComptimeContext
 from dovetail.capture.values.base import FALSE, MISSING, NONE, NotNative, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
@@ -19,6 +20,7 @@ from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.errors import Unsupported
+from dovetail.ir import asked
 from dovetail.ir.marks import Mark
 
 Args = list[Value]
@@ -59,6 +61,7 @@ def _constant(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) ->
         return s.unsupported(
             "constant-of-traced-value", f"{_name(function)} is marked as constant, but its arguments are computed here"
         )
+    alone(s, f"what {_name(function)}, which is marked as constant, gives elsewhere is not known")
     key = (function.real, tuple(map(id, native)), tuple((k, id(v)) for k, v in named.items()))
     if key not in s.constants:
         try:
@@ -70,7 +73,8 @@ def _constant(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) ->
 
 
 def _instead(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
-    return s.wrap(detail, None).call(s, args, kwargs)
+    real = getattr(function, "real", MISSING)
+    return s.wrap(detail if real is MISSING else ask(s, asked.instead, real), None).call(s, args, kwargs)
 
 
 def _break(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
@@ -140,6 +144,7 @@ def _comptime(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) ->
     given = next((a for a in (*args, *kwargs.values()) if isinstance(a, FunctionValue)), None)
     if given is None:
         return s.unsupported("comptime-argument", "comptime takes a Python function of the compile-time context")
+    alone(s, "the program has code to be run while compiling")
     try:
         if s.comptime:
             native(given)(ComptimeContext(s))

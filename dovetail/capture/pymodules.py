@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.capture import asking
 from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.callables import ClassValue, PyModuleValue
 from dovetail.capture.values.containers import DictValue
@@ -33,6 +34,7 @@ def pymodule_get_attr(s: Any, value: PyModuleValue, name: str) -> Value:
     try:
         real = getattr(module, name)
     except AttributeError as error:
+        asking.note(s, hasattr, (module, name), False)
         return s.throw_native(error)
     computed = static is not MISSING  # by a property of the module's own class
     return s.wrap(real, Attr(_module_source(value), name) if computed else None)

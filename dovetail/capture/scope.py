@@ -6,8 +6,10 @@ import builtins
 import sys
 from typing import Any
 
+from dovetail.capture.asking import datum
 from dovetail.capture.trust import rely_on_entry, trusted
 from dovetail.capture.values.base import MISSING, Value
+from dovetail.ir.asked import in_module
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Global, Globals, Source
 
@@ -42,6 +44,7 @@ class Scope:
                 found = s.wrap(self.table[name], self.source(s, name))
                 if self.trusted:
                     rely_on_entry(s, self.table, self.module or "", name, self.table[name])
+                    datum(s, in_module, self.module, name, self.table[name])
             elif name in self.builtins:
                 self._rely_on_absence(s, name)
                 found = s.wrap(self.builtins[name], None)

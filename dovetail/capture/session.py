@@ -70,8 +70,8 @@ class Session:
         self.table = SizeTable(Sizes(self.user_line), varying)
         self.numbers, self.has_tensor_numbers = dict[Source, Any](), False  # placeholders of numbers
         self.parts: dict[Source, Value] = {}  # of tensors, as inputs of their own; see rows.py
-        self.graph, self.subgraphs = torch.fx.Graph(), dict[str, Any]()  # where nodes go now, and graphs inside of it
-        self.root = self.graph  # the region's own
+        self.root = self.graph = torch.fx.Graph()  # the region's own, and where nodes go now
+        self.subgraphs: dict[str, Any] = {}  # graphs inside of it
         self.open_graphs = [self.root]
         self.inputs: list[Any] = []
         self.last_input: Any = None
@@ -99,8 +99,7 @@ class Session:
         self.backward_ran = self.offset_read = False  # inside the graph; of a tensor in its storage (offsets.py)
         self.scopes: dict[int, Scope] = {id(root_globals): Scope(root_globals, "")}
         self.class_stores: dict[type, Any] = {}  # what traced code stored to classes from outside
-        self.made_classes: dict[type, Any] = {}  # classes that it made
-        self.class_cells: dict[type, Any] = {}  # their `__class__` cells
+        self.made_classes, self.class_cells = dict[type, Any](), dict[type, Any]()  # its own, and their `__class__`s
         self.stand_ins: dict[int, Any] = {}  # by the identity of the value
         self.private: set[int] = set()  # real objects that hold stand-ins
         self.statics: dict[tuple[type, str], Any] = {}
@@ -123,7 +122,8 @@ class Session:
         self.writing: set[int] = set()  # containers whose text is being made
         self.grad_mode = torch.is_grad_enabled()
         self.strict = self.strict_before = STRICT.on  # is a graph break an error?
-        self.constants: dict[Any, Any] = {}  # results of functions marked as constant
+        self.constants: dict[Any, Any] = {}  # results of functions that are marked so
+        self.asked, self.alone, self.derived = dict[Any, Any](), "", set[int]()  # see asking.py
         self.comptime = True  # is code that the program wants run at compile time to run?
         self.watch: Any = None  # shows each instruction; see capture.watching
 

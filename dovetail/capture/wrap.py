@@ -507,13 +507,6 @@ def _wrap_array(s: Any, obj: Any, source: Source | None) -> Value:
     return _wrap_object(s, obj, source) if value is None else _remember(s, obj, value)
 
 
-def _wrap_mapping_proxy(s: Any, obj: Any, source: Source | None) -> Value:
-    value = DictValue(dict, obj, source)
-    for key, item in obj.items():
-        value.entries[key] = (wrap(s, key, None), wrap(s, item, None))
-    return value
-
-
 # ---------------------------------------------------------------- results of native code
 
 
@@ -584,7 +577,6 @@ WRAPPERS: dict[type, Wrapper] = {
     torch.Size: _wrap_tuple,
     **dict.fromkeys((list, deque), _wrap_list),
     **dict.fromkeys((dict, OrderedDict, defaultdict), _wrap_dict),
-    types.MappingProxyType: _wrap_mapping_proxy,
     **dict.fromkeys((set, frozenset), _wrap_set),
     functools.partial: _wrap_partial,
     torch._C.ScriptFunction: _wrap_known,

@@ -56,12 +56,14 @@ class Held:
 
 
 def let_go(captured: Captured) -> Captured:
-    """The same region with modules that are known by their identity held weakly; its `bound` is a `Held`."""
+    """The same region with modules that are known by their identity held weakly; its `bound` is a `Held`. What other
+    processes would be asked is not needed any more."""
     weak = {id(g.payload): Weak(g.payload) for g in captured.guards if _identifies_module(g)}
     guards = tuple(
         dataclasses.replace(g, payload=weak[id(g.payload)]) if _identifies_module(g) else g for g in captured.guards
     )
-    return dataclasses.replace(captured, guards=guards, bound=Held(captured.bound, weak))  # type: ignore[arg-type]
+    held: Any = Held(captured.bound, weak)
+    return dataclasses.replace(captured, guards=guards, bound=held, asked=())
 
 
 def _identifies_module(guard: Guard) -> bool:

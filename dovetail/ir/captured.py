@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch.fx
 
 from dovetail.errors import Location, explained
+from dovetail.ir.asked import Asked
 from dovetail.ir.dims import Dim
 from dovetail.ir.guard import Guard
 from dovetail.ir.source import Source
@@ -181,6 +182,7 @@ class Captured:
     nothing by then?
     `passing`: its effects undo what its guards rely on, so that it is likely to run once.
     `changes`: what the residual changes outside, in the order in which it does.
+    `asked`: on what answers of the process it relies beside the guards; `alone`: why no other process may use it.
     """
 
     graph: torch.fx.GraphModule
@@ -200,3 +202,5 @@ class Captured:
     constants: Mapping[str, str] = field(default_factory=dict)
     passing: bool = False
     changes: tuple[Change, ...] = ()
+    asked: tuple[Asked, ...] = ()
+    alone: str = ""

@@ -9,30 +9,49 @@ compare.
 
 from __future__ import annotations
 
-import json
+import contextlib
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
+from types import FunctionType
 from typing import Any
 
+import numpy
 import torch
 import torch.fx
 
 from dovetail import guards
 from dovetail.assembly import Plan
-from dovetail.errors import InvalidArgument
-from dovetail.exporting.encoding import Decoder, Encoder, function_name
+from dovetail.ir.asked import Asked
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.source import Bound, Computed, Source
 from dovetail.kept.holds import failing
-from dovetail.kept.objects import HOLDERS, Finder, Known, Unkept, Way, by_name, making, names_in, parts, ways
-from dovetail.kept.packing import OPERATORS, pack, unpack
+from dovetail.kept.objects import (
+    HOLDERS,
+    NATIVE,
+    PRINTED,
+    Finder,
+    Known,
+    Unkept,
+    Way,
+    by_name,
+    followed,
+    making,
+    names_in,
+    parts,
+    trusted,
+    ways,
+)
+from dovetail.kept.objects import PLAIN as PLAIN_VALUES
+from dovetail.kept.packing import pack, pack_graph, unpack, unpack_graph
 from dovetail.runtime.undisturbed import changes_modes
 
 #: In a residual's names: what each process makes for itself, and what it finds with the function.
 OWN = (AGAIN, ENTERED, PLAIN, UNDONE)
 FOUND = ("F", "G", "P")
+DEFAULT = "_default_"  # with the name of a parameter
 BY_OBJECT = (GuardKind.ID, GuardKind.TYPE)
 
 
@@ -72,7 +91,7 @@ class LaterGraph:
 
     @cached_property
     def module(self) -> torch.fx.GraphModule:
-        return Decoder("a kept compilation").module(json.loads(self.data))
+        return unpack_graph(self.data)
 
     @property
     def graph(self) -> torch.fx.Graph:
@@ -83,7 +102,8 @@ class LaterGraph:
 
 
 #: Of `Captured`, what is taken as it is.
-PARTS = tuple(f.name for f in fields(Captured) if f.name not in ("graph", "guards", "names", "bound", "continuations"))
+APART = ("graph", "guards", "names", "bound", "continuations", "asked", "alone")
+PARTS = tuple(f.name for f in fields(Captured) if f.name not in APART)
 
 
 def pack_entry(
@@ -94,10 +114,16 @@ def pack_entry(
         raise Unkept("it ends in a graph break")
     if captured.passing:
         raise Unkept("it is made for one call")
+    if captured.alone:
+        raise Unkept(captured.alone)
     function = guards.root_function(fn)
     if captured.names["F"] is not function or captured.names["G"] is not getattr(function, "__globals__", None):
         raise Unkept("it is not compiled as a function of a module")
-    objects = [*captured.bound, *(g.payload for g in captured.guards if g.kind in BY_OBJECT)]
+    names = {name: v for name, v in captured.names.items() if name not in (*OWN, *FOUND) and DEFAULT not in name}
+    objects = [*captured.bound, *(g.payload for g in captured.guards if g.kind in BY_OBJECT), function]
+    objects += [g.payload for g in captured.guards if g.kind is GuardKind.EQUAL and _objects_in(g.payload)]
+    for value in (*names.values(), *(arg for each in captured.asked for arg in each.args)):
+        objects += _objects_in(value)
     distinct = list({id(obj): obj for obj in objects}.values())
     numbers = {id(obj): k for k, obj in enumerate(distinct)}
     known = _known(distinct, captured, fn, function, args, kwargs, numbers)
@@ -105,10 +131,11 @@ def pack_entry(
         "guards": [_without_objects(guard, numbers) for guard in captured.guards],
         "bound": [numbers[id(obj)] for obj in captured.bound],
         "known": known,
-        "names": {name: v for name, v in captured.names.items() if name not in (*OWN, *FOUND)},
+        "asked": [_question(each, numbers) for each in captured.asked],
+        "names": {name: _referred(v, numbers) for name, v in names.items()},
         "own": [name for name in captured.names if name in OWN],
         "parts": {name: getattr(captured, name) for name in PARTS},
-        "graph": _graph(captured.graph),
+        "graph": pack_graph(captured.graph),
         "steady": not changes_modes(captured.graph.graph),
         "plan": plan,
         "state": state,
@@ -123,19 +150,23 @@ def restore(
         found = unpack(data)
         if found["state"] != state:
             raise Mismatch("modes are others")
-        captured = Captured(LaterGraph(found["graph"]), guards=(), names=found["names"], **found["parts"])  # type: ignore[arg-type]
         function = guards.root_function(fn)
+        names = _defaults(function)
+        captured = Captured(LaterGraph(found["graph"]), guards=(), names=names, **found["parts"])  # type: ignore[arg-type]
         finder = Finder(fn, function, _parameters(captured, fn, args, kwargs), found["bound"])
         finder.known = found["known"]
+        finder.asked = [partial(_answer, each, finder) for each in found["asked"]]
         bound = tuple(_found(finder, number) for number in found["bound"])
         static = tuple(bound[i.source.index] for i in captured.inputs if i.static)  # type: ignore[attr-defined]
         mine = tuple(_with_objects(guard, finder) for guard in found["guards"])
+        _ask_again(found["asked"], finder)
+        names |= {name: _resolved(v, finder) for name, v in found["names"].items()}
     except Mismatch:
         raise
     except Exception as error:  # of a path that leads nowhere, of the program's own properties, of damaged bytes
         raise Mismatch(f"{type(error).__name__}: {error}") from error
     _keep_apart(finder)
-    names = {**found["names"], **{name: own[name] for name in found["own"]}}
+    names |= {name: own[name] for name in found["own"]}
     names |= {"F": function, "G": finder.globals, "P": static}
     captured = replace(captured, guards=mine, names=names, bound=bound)
     failed = failing(captured, fn, finder, args, kwargs)
@@ -148,6 +179,16 @@ def _parameters(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapp
     return guards.parameters(captured, fn, args, kwargs)
 
 
+def _defaults(function: Any) -> dict[str, Any]:
+    """The parameters' defaults, by the names that a residual has for them."""
+    if not isinstance(function, FunctionType):
+        return {}
+    code, given = function.__code__, function.__defaults__ or ()
+    positional = code.co_varnames[code.co_argcount - len(given) : code.co_argcount]
+    found = {**dict(zip(positional, given, strict=True)), **(function.__kwdefaults__ or {})}
+    return {f"{DEFAULT}{name}": value for name, value in found.items()}
+
+
 # ---------------------------------------------------------------- what it relies on
 
 
@@ -156,9 +197,11 @@ def _known(
     kwargs: Mapping[str, Any], numbers: Mapping[int, int],
 ) -> list[Known]:  # fmt: skip
     """A way to each that leads there here and now, by objects that are found before it."""
-    possible = ways(captured.guards, fn, function)
+    possible = ways(captured.guards, captured.asked, fn, function)
     bound = [numbers[id(obj)] for obj in captured.bound]
     finder = Finder(fn, function, _parameters(captured, fn, args, kwargs), bound)
+    finder.asked = [partial(getattr, each, "answer") for each in captured.asked]
+    needed = [{numbers[id(obj)] for obj in _objects_in(each.args)} for each in captured.asked]
     chosen: dict[int, Way] = {}
 
     def choose(k: int, way: Way) -> None:
@@ -173,20 +216,28 @@ def _known(
         if sure is not None:
             choose(k, sure)
     left = [k for k in range(len(objects)) if k not in chosen]
-    looked = False  # for what only has a name in a module
+    looked = False  # for what only has a name in a module, or lies on a path of which nothing was asked
     while left:
         for k in left:
-            way = next((w for w in possible.get(id(objects[k]), ()) if _leads(w, objects[k], finder, chosen)), None)
+            found = (w for w in possible.get(id(objects[k]), ()) if w.kind != "answer" or needed[w.of] <= chosen.keys())
+            way = next((w for w in found if _leads(w, objects[k], finder, chosen)), None)
             if way is not None:
                 choose(k, way)
         rest = [k for k in left if k not in chosen]
         if len(rest) == len(left):
             if looked:
                 raise Unkept(f"no way leads to {_described(objects[rest[0]])}")
-            _look_in_modules(objects, chosen, {id(objects[k]) for k in rest}, possible)
+            wanted = {id(objects[k]) for k in rest}
+            _look_in_modules(objects, chosen, wanted, possible)
+            _look_along_paths([g.source for g in captured.guards if g.source is not None], finder, wanted, possible)
             looked = True
         left = rest
-    return [Known(chosen[k], making(obj)) for k, obj in enumerate(objects)]
+    return [Known(chosen[k], making(obj), _parts_known(obj, numbers)) for k, obj in enumerate(objects)]
+
+
+def _parts_known(obj: Any, numbers: Mapping[int, int]) -> tuple[tuple[tuple[Any, ...], int], ...]:
+    """Where it has others, for good."""
+    return tuple((steps, numbers[id(part)]) for steps, part in parts(obj) if id(part) in numbers)
 
 
 def _look_in_modules(
@@ -197,6 +248,17 @@ def _look_in_modules(
         for name, found in names_in(objects[k]).items():
             if id(found) in wanted:
                 possible.setdefault(id(found), []).append(Way("part", of=k, steps=("in", name)))
+
+
+def _look_along_paths(
+    sources: Sequence[Source], finder: Finder, wanted: set[int], possible: dict[int, list[Way]]
+) -> None:
+    """Ways that guards take, whatever they compare."""
+    for source in sources:
+        with contextlib.suppress(Exception):  # of the program's own
+            found = finder.value(source)
+            if id(found) in wanted:
+                possible.setdefault(id(found), []).append(Way("path", source))
 
 
 def _described(obj: Any) -> str:
@@ -236,13 +298,15 @@ _BASES = ("base", "key", "array")
 def _found(finder: Finder, number: int) -> Any:
     """The object, if it is of the same making as the one that the entry was made for."""
     obj, known = finder.obj(number), finder.known[number]
+    if number in finder.checked:
+        return obj
+    finder.checked.add(number)
     try:
-        same = number in finder.checked or making(obj) == known.made
+        same = making(obj) == known.made
     except Unkept:
         same = False
-    if not same:
+    if not same or any(followed(obj, steps) is not _found(finder, part) for steps, part in known.parts):
         raise Mismatch(f"{_described(obj)} is not what it was")
-    finder.checked.add(number)
     return obj
 
 
@@ -254,7 +318,7 @@ def _keep_apart(finder: Finder) -> None:
 
 
 def _without_objects(guard: Guard, numbers: Mapping[int, int]) -> Guard:
-    if guard.kind in BY_OBJECT:
+    if guard.kind in BY_OBJECT or guard.kind is GuardKind.EQUAL and _objects_in(guard.payload):
         return replace(guard, payload=Ref(numbers[id(guard.payload)]))
     if guard.kind is GuardKind.DEFINITION:
         code, defaults, keywords = guard.payload
@@ -292,19 +356,63 @@ def _with_objects(guard: Guard, finder: Finder) -> Guard:
     return guard
 
 
-# ---------------------------------------------------------------- the captured graph
+# ---------------------------------------------------------------- what the process is asked
 
 
-def _graph(graph: torch.fx.GraphModule) -> bytes:
-    """For when PyTorch must run it."""
-    inner = dict(graph.named_children())
-    for node in graph.graph.nodes:
-        known = node.op != "call_function" or function_name(node.target) is not None
-        if not known or node.op == "call_module" or node.op == "get_attr" and node.target not in inner:
-            raise Unkept(f"its graph has {node.target}, which is the program's own")
-        if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace not in OPERATORS:
-            raise Unkept(f"the operator {node.target} is the program's own")
-    try:
-        return json.dumps(Encoder().module(graph)).encode()
-    except InvalidArgument as error:
-        raise Unkept(str(error)) from error
+@dataclass(frozen=True)
+class Question:
+    """An `Asked`, with references to objects in the places of objects."""
+
+    question: Any
+    args: Any
+    answer: Any
+
+
+def _question(each: Asked, numbers: Mapping[int, int]) -> Question:
+    known = id(each.answer) in numbers
+    answer = Ref(numbers[id(each.answer)]) if known else Made(making(each.answer, whole=True))
+    return Question(each.question, _referred(each.args, numbers), answer)
+
+
+def _answer(each: Question, finder: Finder) -> Any:
+    return each.question(*_resolved(each.args, finder))
+
+
+def _ask_again(questions: Sequence[Question], finder: Finder) -> None:
+    for each in questions:
+        found, expected = _answer(each, finder), each.answer
+        if isinstance(expected, Ref):
+            same = found is _found(finder, expected.number)
+        else:
+            same = making(found, whole=True) == expected.made
+        if not same:
+            raise Mismatch(f"{each.question.__name__} gives something else for {_resolved(each.args, finder)}")
+
+
+def _objects_in(value: Any) -> list[Any]:
+    """What a value has in it that each process has of its own."""
+    if type(value) in (tuple, frozenset, set):
+        return [obj for part in value for obj in _objects_in(part)]
+    return [] if _everywhere(value) else [value]
+
+
+def _everywhere(value: Any) -> bool:
+    """Is it the same in every process, or does an entry have one of its own?"""
+    if isinstance(value, (type, FunctionType)):
+        return trusted(value.__module__)
+    kind = type(value)
+    if isinstance(value, (*PLAIN_VALUES, *PRINTED, *NATIVE, enum.Enum, numpy.generic, torch._ops.OpOverload)):
+        return kind in PLAIN_VALUES or trusted(kind.__module__)
+    return kind.__module__.startswith("dovetail.")
+
+
+def _referred(value: Any, numbers: Mapping[int, int]) -> Any:
+    if type(value) is tuple:
+        return tuple(_referred(part, numbers) for part in value)
+    return Ref(numbers[id(value)]) if id(value) in numbers else value
+
+
+def _resolved(value: Any, finder: Finder) -> Any:
+    if type(value) is tuple:
+        return tuple(_resolved(part, finder) for part in value)
+    return _found(finder, value.number) if type(value) is Ref else value

@@ -1,6 +1,6 @@
 """Warm starts: a compilation that an earlier process has left takes the place of all stages.
 
-    keeping = Keeping.of(fn, args, kwargs, options, varying, taken)
+    keeping = Keeping.of(fn, args, kwargs, options, events, taken, given)
     for kept in keeping.candidates(own): ...            # what may fit the call, restored
     keeping.keep(captured, plan)                        # after a compilation
 """
@@ -23,7 +23,6 @@ from dovetail.diagnostics.events import Events
 from dovetail.ir.captured import Captured
 from dovetail.ir.literals import error_in_words
 from dovetail.ir.settings import AUTOCAST_DEVICES
-from dovetail.ir.varying import Varying
 from dovetail.kept import shelf
 from dovetail.kept.entry import Kept, Mismatch, pack_entry, restore
 from dovetail.kept.objects import Unkept
@@ -49,14 +48,14 @@ class Keeping:
     @classmethod
     def of(
         cls, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
-        varying: Varying, taken: guards.Snapshot, given: Mapping[str, bytes],
+        taken: guards.Snapshot, given: Mapping[str, bytes],
     ) -> Keeping | None:  # fmt: skip
         """None where nothing can be kept."""
         folder = default_folder()
         if folder is None and not given:
             return None
         try:
-            key = shelf.key_of(fn, options, varying, taken)
+            key = shelf.key_of(fn, options, taken)
             return cls(Store(folder), key, fn, args, kwargs, options, events, taken, given)
         except Unkept as error:
             _told(events, NOT_KEPT.format(error.reason))
@@ -100,6 +99,15 @@ class Keeping:
         self.events.on_partial = self._keep_partial(name)
         _trim(self.store)
         return name
+
+    def keep_once(self) -> dict[str, Any]:
+        """Leave a note that the call is one of a kind: fields of the entry."""
+        shelf.put_once(self.store, self.key, shelf.outline(self.args, self.kwargs))
+        return {"unkept": "it is made for one call"}
+
+    def is_once(self) -> bool:
+        """Has an earlier process left that note?"""
+        return config.warm_start and shelf.once_on_shelf(self.store, self.key, self.args, self.kwargs)
 
     def _keep_partial(self, name: str) -> Callable[[int, Built, bool], None]:
         store, events = self.store, self.events

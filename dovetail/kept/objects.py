@@ -3,7 +3,8 @@
 A compiled entry relies on objects by their identity: modules, functions, classes, parameters. In another process they
 are others. Each is found by a way there (a path that a guard follows, or a name in a module), and has to be of the same
 making: a function has the same code and defaults, a class the same bases. What it holds is for the entry's guards to
-compare.
+compare; of what never changes in a process, as a function's cells and a class's bases, the parts that the entry relies
+on have to be where they were.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ import functools
 import hashlib
 import marshal
 import pathlib
+import re
 import sys
+import threading
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 
 from dovetail.errors import Unsupported
+from dovetail.ir import marks
+from dovetail.ir.asked import Asked
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.source import Arg, Attr, Bound, Cell, Global, Globals, Item, Member, Own, OwnDict, Source, TypeOf
 
@@ -42,32 +49,70 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type
 PRINTED = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
 #: Which are known by their class alone: what is in them is read by guards.
 HOLDERS = (dict, list, set, deque, OrderedDict, defaultdict, torch.nn.Module, torch.Tensor, torch.optim.Optimizer,
-           types.MappingProxyType, types.SimpleNamespace)  # fmt: skip
+           types.MappingProxyType, types.SimpleNamespace, threading.local, numpy.ndarray)  # fmt: skip
 NATIVE = (BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
           types.MemberDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType)  # fmt: skip
-_HEAP = 1 << 9
+_NOT_MADE, _HEAP = 1 << 7, 1 << 9  # of a class: Python code cannot make instances; it was made by a program
+#: Packages whose definitions count by their versions.
+TRUSTED = frozenset(("dovetail", "torch", "numpy")) | sys.stdlib_module_names - {"__main__"}
 
 
-def making(obj: Any) -> Any:
+def trusted(module: Any) -> bool:
+    return str(module).partition(".")[0] in TRUSTED
+
+
+def making(obj: Any, whole: bool = False) -> Any:
     """What must be the same for an object to stand in another's place, as plain data. Raises Unkept for what cannot be
-    told."""
+    told. `whole`: also for what says too little, since it holds what can change."""
     kind = type(obj)
     if kind in PLAIN:
         return kind.__name__, written(obj)
     if kind in PRINTED:
         return kind.__name__, str(obj)
     if isinstance(obj, tuple):
-        return "tuple", name_of(kind), tuple(map(making, obj))
+        return "tuple", name_of(kind), tuple(making(part, whole) for part in obj)
     if kind is frozenset:
-        return "frozenset", tuple(sorted(map(repr, map(making, obj))))
+        return "frozenset", tuple(sorted(repr(making(part, whole)) for part in obj))
     for known, described in _MAKINGS.items():
         if isinstance(obj, known):
             return described(obj)
-    if isinstance(obj, HOLDERS) or kind.__flags__ & _HEAP and kind.__module__ not in ("functools", "re"):
-        return "an object", name_of(kind)
     if obj is ABSENT:
         return ("absent",)
+    if whole and kind in _CONTENTS:
+        return kind.__name__, *(making(part, whole) for part in _CONTENTS[kind](obj))
+    if not whole and isinstance(obj, HOLDERS):
+        return "an object", name_of(kind)
+    if kind.__module__ == "typing":
+        return "a type", repr(obj)
+    if any(map(_is_native, kind.__mro__[:-1])):
+        return _of_native_object(obj)
+    if not whole and kind.__flags__ & _HEAP:
+        return "an object", name_of(kind)
     raise Unkept(f"nobody can tell whether a {kind.__module__}.{kind.__qualname__} is the same in another process")
+
+
+_CONTENTS: dict[type, Callable[[Any], Any]] = {
+    list: iter, dict: dict.items, set: lambda found: [frozenset(found)],
+}  # fmt: skip
+
+
+def _is_native(cls: type) -> bool:
+    """Do instances have a state of which Python shows nothing?"""
+    new = cls.__dict__.get("__new__")
+    own = isinstance(new, BuiltinFunctionType) and new.__self__ is cls
+    return cls not in HOLDERS and (own or bool(cls.__flags__ & _NOT_MADE))
+
+
+def _of_native_object(obj: Any) -> Any:
+    """By what it is copied with, for classes of the standard library and NumPy that say that."""
+    native = next(filter(_is_native, type(obj).__mro__))
+    try:
+        found = obj.__reduce_ex__(2) if native.__module__.partition(".")[0] != "torch" else ""
+    except TypeError:
+        found = ""
+    if not isinstance(found, (tuple, str)) or not found or not trusted(native.__module__):
+        raise Unkept(f"nobody can tell whether a {native.__module__}.{native.__qualname__} is the same elsewhere")
+    return "native", name_of(type(obj)), making(found, whole=True)
 
 
 def written(obj: Any) -> str:
@@ -77,7 +122,16 @@ def written(obj: Any) -> str:
 
 def _of_function(function: FunctionType) -> Any:
     rest = function.__defaults__, function.__kwdefaults__
-    return "function", *name_of(function), code_digest(function.__code__), *map(_loosely, rest)
+    return "function", *name_of(function), code_digest(function.__code__), *map(_loosely, rest), _marked(function)
+
+
+def _marked(function: Any) -> Any:
+    """What the program has asked the compiler to do with it."""
+    found = marks.of_function(function)
+    if found is None:
+        return ""
+    detail = found.detail if isinstance(found.detail, tuple) else (found.detail,)
+    return found.mark.name, *(name_of(part) if callable(part) else repr(part) for part in detail)
 
 
 def _loosely(value: Any) -> Any:
@@ -93,7 +147,22 @@ def _loosely(value: Any) -> Any:
 
 
 def _of_class(cls: type) -> Any:
-    return "class", tuple(map(name_of, cls.__mro__)), name_of(type(cls))
+    """What its members are is for guards to compare; not that there are no others, which a program may look for."""
+    return "class", tuple(map(name_of, cls.__mro__)), name_of(type(cls)), tuple(map(_members, cls.__mro__))
+
+
+def _members(cls: type) -> Any:
+    return () if trusted(cls.__module__) else tuple(sorted(cls.__dict__.keys() - _LAZY))
+
+
+#: Entries that Python makes in a class when it is first asked for them.
+_LAZY = frozenset(("__annotations__", "__annotations_cache__", "__slotnames__", "__doc__"))
+
+
+def _of_module(module: torch.nn.Module) -> Any:
+    """No guard looks whether one has a forward of its own where it had none."""
+    own = "its own forward" if "forward" in object.__getattribute__(module, "__dict__") else ""
+    return "an object", name_of(type(module)), own
 
 
 def _of_native(found: Any) -> Any:
@@ -120,7 +189,11 @@ _MAKINGS: dict[Any, Callable[[Any], Any]] = {
     functools.cached_property: lambda found: ("cached property", making(found.func)),
     functools.partial: lambda found: ("partial", making(found.func), making(found.args), _loosely(found.keywords)),
     functools._lru_cache_wrapper: lambda found: ("cached", making(found.__wrapped__)),
-    enum.Enum: lambda found: ("enum", name_of(type(found)), found.name, repr(found.value)),
+    enum.Enum: lambda found: ("enum", name_of(type(found)), repr(found), _loosely(found.__dict__)),
+    torch.nn.Module: _of_module,
+    re.Pattern: lambda found: ("a pattern", written(found.pattern), found.flags),
+    (types.GenericAlias, types.UnionType): lambda found: ("a type", repr(found)),
+    weakref.ref: lambda found: ("a weak reference", found() is None),
     pathlib.PurePath: lambda found: ("path", type(found).__name__, str(found)),
     type(NamedField.first): lambda found: ("field", repr(found.__reduce__()[1])),
     CodeType: lambda found: ("code", code_digest(found)),
@@ -159,7 +232,7 @@ class Way:
 
     "root", "self", "function": the callable, what its method belongs to, its function. "module", "namespace", "name":
     by `steps`, names. "value": it is in `steps`. "path": what `source` leads to. "part": from object number `of`, by
-    `steps`.
+    `steps`. "answer": to question number `of`.
     """
 
     kind: str
@@ -170,24 +243,27 @@ class Way:
 
 @dataclass(frozen=True)
 class Known:
-    """An object that the entry relies on."""
+    """An object that the entry relies on. `parts`: which others it has where, as steps and numbers."""
 
     way: Way
     made: Any
+    parts: tuple[tuple[tuple[Any, ...], int], ...] = ()
 
 
-def ways(guards: Sequence[Guard], fn: Any, function: Any) -> dict[int, list[Way]]:
-    """By the identities of objects, the ways that guards show, and those from the callable itself."""
+def ways(guards: Sequence[Guard], asked: Sequence[Asked], fn: Any, function: Any) -> dict[int, list[Way]]:
+    """By the identities of objects, the ways that guards and questions show, and those from the callable itself."""
     found: dict[int, list[Way]] = {id(fn): [Way("root")]}
     found.setdefault(id(function), []).append(Way("function"))
     owner = getattr(fn, "__self__", None)
     if owner is not None:
         found.setdefault(id(owner), []).append(Way("self"))
     for guard in guards:
-        if guard.kind is GuardKind.ID:
+        if guard.kind is GuardKind.ID or guard.kind is GuardKind.EQUAL and type(guard.payload) not in PLAIN:
             found.setdefault(id(guard.payload), []).append(Way("path", guard.source))
         elif guard.kind is GuardKind.TYPE:
             found.setdefault(id(guard.payload), []).append(Way("path", TypeOf(guard.source)))  # type: ignore[arg-type]
+    for k, each in enumerate(asked):
+        found.setdefault(id(each.answer), []).append(Way("answer", of=k))
     return found
 
 
@@ -259,7 +335,7 @@ NAMED_IN_TYPES = {
 
 def by_name(obj: Any) -> Way | None:
     """A way to what any process finds in a module, or can write down."""
-    if isinstance(obj, (*PLAIN, *PRINTED, *NATIVE, range, slice)):
+    if type(obj) in (*PLAIN, *PRINTED, range, slice) or isinstance(obj, NATIVE):
         return Way("value", steps=(obj,))
     if isinstance(obj, ModuleType):
         return _module_way("module", vars(obj))
@@ -301,6 +377,7 @@ class Finder:
         self.fn, self.function, self.parameters, self.bound = fn, function, parameters, bound
         self.globals = getattr(function, "__globals__", {})
         self.known: Sequence[Known] = ()
+        self.asked: Sequence[Callable[[], Any]] = ()  # questions
         self.found: dict[int, Any] = {}
         self.values: dict[Source, Any] = {}
         self.checked: set[int] = set()  # of the same making
@@ -318,6 +395,8 @@ class Finder:
             return followed(self.obj(way.of), way.steps)
         if way.kind == "value":
             return way.steps[0]
+        if way.kind == "answer":
+            return self.asked[way.of]()
         if way.kind == "name":
             return named(way.steps)
         if way.kind in ("module", "namespace"):

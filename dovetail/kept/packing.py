@@ -10,6 +10,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -18,19 +19,18 @@ import torch
 import torch.fx
 
 from dovetail.assembly import OnGpu, Operators
-from dovetail.exporting.encoding import SINGLE, SPACES, function_name
-from dovetail.ir import dims
+from dovetail.ir import dims, loops
 from dovetail.ir.aten import DATA, AtenGraph, Subprogram, results_of
 from dovetail.ir.guard import ABSENT
 from dovetail.ir.joint import JointGraph, Pair
-from dovetail.kept.objects import NAMED_IN_TYPES, Unkept
+from dovetail.ir.late import LateGraphModule
+from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, trusted
+from dovetail.ops.fake.number import symbolic
 from dovetail.ops.fake.sizes import Sizes
 from dovetail.ops.fake.symint import dim_of, is_size, symint
 from dovetail.ops.fake.tensor import FakeTensor
 
 LARGEST = 1 << 16  # bytes of a tensor that a program has as a constant
-#: Packages whose definitions are found again by name, since the versions are the same.
-TRUSTED = frozenset(("dovetail", "torch", "numpy")) | sys.stdlib_module_names
 #: Namespaces of operators that come with PyTorch, or with us.
 OPERATORS = frozenset(("aten", "prims", "prim", "mkldnn", "mkl", "quantized", "onednn", "dovetail"))
 
@@ -52,7 +52,7 @@ def unpack(data: bytes) -> Any:
 
 class _Unpacker(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if module.partition(".")[0] not in TRUSTED or module == "__main__":
+        if not trusted(module):
             raise pickle.UnpicklingError(f"{module}.{name} is no part of a compilation")
         return super().find_class(module, name)
 
@@ -68,7 +68,7 @@ def _reducer(cls: type) -> Callable[[Any], Any]:
     for kinds, reduced in _REDUCED.items():
         if issubclass(cls, kinds):
             return reduced
-    if cls.__module__.partition(".")[0] not in TRUSTED:
+    if not trusted(cls.__module__):
         return _refused(f"a {cls.__module__}.{cls.__qualname__} is part of it")
     return lambda _: NotImplemented
 
@@ -87,28 +87,27 @@ def _definition(found: Any) -> Any:
     """A class or a function of Python's."""
     if found in NAMED_IN_TYPES:
         return _of_module, ("types", NAMED_IN_TYPES[found])
-    if found.__module__ is None or found.__module__.partition(".")[0] not in TRUSTED:
+    if not trusted(found.__module__):
         raise Unkept(f"{found.__module__}.{found.__qualname__} is part of it")
     return NotImplemented
 
 
 def _builtin(function: Any) -> Any:
-    name = function_name(function)
-    if name is not None:
-        return _named_function, (name,)
     owner, own = function.__self__, str(function.__name__)
+    for module in NATIVE_MODULES:
+        if getattr(module, own, None) is function:
+            return _of_module, (vars(module)["__name__"], own)
     if type(owner) is ModuleType and getattr(owner, own, None) is function:
         return _of_module, (vars(owner)["__name__"], own)
     if isinstance(owner, type) or owner is torch.default_generator:
         return getattr, (owner, own)
-    if getattr(torch._C, own, None) is function:
-        return _of_module, (torch._C.__name__, own)
     raise Unkept(f"{function!r} is part of it")
 
 
-def _named_function(name: str) -> Any:
-    space, _, last = name.rpartition(".")
-    return SINGLE[name] if name in SINGLE else getattr(SPACES[space], last)
+#: Where PyTorch has functions whose own module is not told.
+NATIVE_MODULES: tuple[Any, ...] = (
+    torch, torch._C, torch._C._nn, torch._C._linalg, torch._C._special, torch._C._fft, torch._C._sparse,
+)  # fmt: skip
 
 
 def _of_module(module: str, name: str) -> Any:
@@ -119,6 +118,14 @@ def _operator(found: Any) -> Any:
     if found.namespace not in OPERATORS:
         raise Unkept(f"the operator {found} is the program's own")
     return _found_operator, (found.namespace, found._schema.name.partition("::")[2], found._overloadname)
+
+
+def _operators(packet: Any) -> Any:
+    """Of whatever overload fits."""
+    namespace, _, name = packet._qualified_op_name.partition("::")
+    if namespace not in OPERATORS:
+        raise Unkept(f"the operator {packet} is the program's own")
+    return getattr, (getattr(torch.ops, namespace), name)
 
 
 def _found_operator(namespace: str, name: str, overload: str) -> Any:
@@ -191,22 +198,37 @@ def _made_fake(
     return made
 
 
+def _plain(value: Any) -> Any:
+    """Of a class of the program's: as a constant of a graph it is no more than a number or a text."""
+    if trusted(type(value).__module__):
+        return NotImplemented
+    base = next(base for base in type(value).__mro__ if base in (int, float, complex, str, bytes))
+    return base, (base(value),)
+
+
 def _size(number: Any) -> Any:
-    if not is_size(number):
-        raise Unkept("a number that varies is part of it")
-    return symint, (number.node.sizes, dim_of(number))
+    if is_size(number):
+        return symint, (number.node.sizes, dim_of(number))
+    return _made_number, (number.node.hint,)
+
+
+def _made_number(hint: Any) -> Any:
+    """A number that is an input: what stands for it in a graph is not kept."""
+    return symbolic(hint, None)
 
 
 def _sizes(sizes: Sizes) -> Any:
-    if sizes.late:
-        raise Unkept("it finds sizes out when it runs")
-    return _made_sizes, (sizes.hints, sizes.facts, sizes.solved, sizes.lows, sizes.constants)
+    return _made_sizes, tuple(getattr(sizes, name) for name in _TABLES)
 
 
 def _made_sizes(*tables: Any) -> Sizes:
     made = Sizes()
-    made.hints, made.facts, made.solved, made.lows, made.constants = tables
+    for name, table in zip(_TABLES, tables, strict=True):
+        setattr(made, name, table)
     return made
+
+
+_TABLES = ("hints", "facts", "solved", "lows", "constants", "late", "places")
 
 
 def _poly(dim: dims.Poly) -> Any:
@@ -237,6 +259,55 @@ def _binary(atom: dims.Binary) -> Any:
 _BINARY = {dims.FloorDiv: dims.floordiv, dims.Mod: dims.mod, dims.Min: dims.minimum, dims.Max: dims.maximum}
 
 
+# ---------------------------------------------------------------- captured graphs, for when PyTorch must run them
+
+
+@dataclass(frozen=True)
+class Value:
+    """In the place of a node: its number."""
+
+    number: int
+
+
+def pack_graph(module: torch.fx.GraphModule) -> bytes:
+    """Raises Unkept for a graph with functions of the program's own."""
+    return pack(_written(module))
+
+
+def unpack_graph(data: bytes) -> torch.fx.GraphModule:
+    return _read(unpack(data))
+
+
+def _written(module: torch.fx.GraphModule) -> Any:
+    numbers = {node: Value(k) for k, node in enumerate(module.graph.nodes)}
+    rows = []
+    for node in module.graph.nodes:
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), numbers.__getitem__)
+        rows.append((node.op, node.name, node.target, args, kwargs, node.stack_trace))
+    inner = dict(module.named_children())
+    if any(node.op == "get_attr" and node.target not in inner for node in numbers):
+        raise Unkept("its graph has a tensor of its own")
+    return rows, {name: _written(each) for name, each in inner.items()}, getattr(module, "structure", None)
+
+
+def _read(written: Any) -> torch.fx.GraphModule:
+    rows, inner, structure = written
+    graph, nodes, root = torch.fx.Graph(), list[torch.fx.Node](), torch.nn.Module()
+    for op, name, target, args, kwargs, stack in rows:
+        args, kwargs = torch.fx.node.map_aggregate(
+            (args, kwargs), lambda each: nodes[each.number] if type(each) is Value else each
+        )
+        node = graph.create_node(op, target, args, kwargs, name)
+        node.target, node.stack_trace = target, stack
+        nodes.append(node)
+    for name, each in inner.items():
+        root.add_module(name, _read(each))
+    made = LateGraphModule(root, graph)
+    if structure is not None:
+        made.__dict__["structure"] = structure
+    return made
+
+
 # ---------------------------------------------------------------- graphs, of which inputs and results are kept
 
 
@@ -256,7 +327,7 @@ def _made_aten(inputs: Any, results: Any, written: Any, *rest: Any) -> AtenGraph
         node.meta["val"] = value
     graph.output(tuple(made))
     constants, *others = rest
-    return AtenGraph(graph, tuple((k, made[0]) for k in written), constants, *others)
+    return AtenGraph(graph, tuple((k, next(iter(graph.nodes))) for k in written), constants, *others)
 
 
 def result() -> None:
@@ -275,18 +346,25 @@ def _pair(pair: Pair) -> Any:
 _REDUCED: dict[Any, Callable[[Any], Any]] = {
     torch.Tensor: _tensor,
     torch._ops.OpOverload: _operator,
+    torch._ops.OpOverloadPacket: _operators,
+    torch._ops._OpNamespace: lambda space: (getattr, (torch.ops, space.name)),
+    torch._ops._Ops: lambda ops: (_of_module, ("torch", "ops")),
     BuiltinFunctionType: _builtin,
     (type, FunctionType): _definition,
     type(DATA): _getter,
     type(ABSENT): lambda _: (_absent, ()),
     torch.Generator: _generator,
+    (int, float, complex, str, bytes): _plain,
     torch.SymInt: _size,
-    (torch.SymFloat, torch.SymBool): _refused("a number that varies is part of it"),
+    torch.SymFloat: _size,
+    torch.SymBool: _refused("a comparison of sizes is part of it"),
     Sizes: _sizes,
     dims.Poly: _poly,
     dims.Symbol: _symbol,
     dims.Binary: _binary,
     dims.Value: _refused("an index that is read from memory is part of it"),
+    loops.Param: lambda found: (loops.Param, (found.name, found.dtype)),
+    loops.Expr: _refused("an expression of a kernel is part of it"),
     AtenGraph: _aten,
     JointGraph: _joint,
     Pair: _pair,

@@ -1,7 +1,8 @@
 """Which compilations another process has left for a call, and leaving some.
 
 A shelf is a list under the key of a function, its code, the options, the versions and the machine: newest first, each
-compilation with the sizes that it takes. Whatever else it relies on is checked when it is taken (`entry.py`).
+compilation with the sizes that it takes; those for one size are tried before those for any. Whatever else it relies on
+is checked when it is taken (`entry.py`).
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ import numpy
 import torch
 
 from dovetail import guards
-from dovetail.ir.varying import Varying
 from dovetail.kept.objects import Unkept, making
 from dovetail.options import Options
 from dovetail.runtime.cpu.store import Store
 
 MOST = 16  # compilations on one shelf
-FORMAT = "entry 1"
+FORMAT = "entry 2"
 LIST = b"shelf 1\n"
+ONCE = "once "
 #: Variables that PyTorch and its libraries read when they are imported, or later.
 READ = ("TORCH", "PYTORCH", "ATEN", "CUDA", "CUBLAS", "NVIDIA", "OMP", "MKL", "KMP", "ONEDNN", "DNNL")
 
 
-def key_of(fn: Any, options: Options, varying: Varying, taken: guards.Snapshot) -> str:
+def key_of(fn: Any, options: Options, taken: guards.Snapshot) -> str:
     """Of the shelf for calls of `fn`. Raises Unkept for a function that no other process has."""
     function = guards.root_function(fn)
     if function is None:
@@ -40,7 +41,7 @@ def key_of(fn: Any, options: Options, varying: Varying, taken: guards.Snapshot) 
     parts = [
         FORMAT, machine(), torch.get_num_threads(), making(function), making(type(fn)),
         options.cache_key(), options.fullgraph,
-        sorted(str(making(f)) for f in options.reorderable_logging_functions), _varies(varying),
+        sorted(str(making(f)) for f in options.reorderable_logging_functions),
         state(taken),
     ]  # fmt: skip
     return digest(parts)
@@ -53,12 +54,6 @@ def state(taken: guards.Snapshot) -> list[tuple[str, str]]:
 
 def digest(parts: list[Any]) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def _varies(varying: Varying) -> Any:
-    rest = varying.everything, varying.apart, sorted(map(repr, varying.constant.items()))
-    seen = [sorted(sizes.items()) for sizes in varying.seen]
-    return sorted(varying.names), sorted(map(repr, varying.unstable)), seen, *rest
 
 
 @cache
@@ -98,10 +93,11 @@ def _has_sizes(value: Any) -> bool:
 
 
 def on_shelf(store: Store, key: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """The compilations that may fit the call, newest first, each with its own key."""
+    """The compilations that may fit the call, each with its own key."""
     now = outline(args, kwargs)
-    for name, made_for in _listed(store.get(key)):
-        data = store.get(name) if _may_fit(made_for, now) else None
+    fit = [row for row in _listed(store.get(key)) if _may_fit(row[1], now) and not row[0].startswith(ONCE)]
+    for name, _ in sorted(fit, key=lambda row: row[1] != now):
+        data = store.get(name)
         if data is not None:
             yield name, data
 
@@ -112,6 +108,17 @@ def put(store: Store, key: str, data: bytes, made_for: list[Any]) -> str:
     store.put(name, data)
     _list(store, key, [(name, made_for), *_listed(store.get(key))])
     return name
+
+
+def put_once(store: Store, key: str, made_for: list[Any]) -> None:
+    """Note that such a call changes what it relies on: what is compiled for it fits no other."""
+    _list(store, key, [(f"{ONCE}{digest(made_for)}", made_for), *_listed(store.get(key))])
+
+
+def once_on_shelf(store: Store, key: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Is there such a note for the call?"""
+    now = outline(args, kwargs)
+    return any(name.startswith(ONCE) and _may_fit(made_for, now) for name, made_for in _listed(store.get(key)))
 
 
 def join(store: Store, key: str, payload: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 
@@ -258,3 +259,49 @@ def test_what_a_module_computes(monkeypatch):
     assert hits(found, fn, torch.ones(3))
     module.held = 3
     assert not hits(found, fn, torch.ones(3))
+
+
+def test_what_is_behind_a_mapping_proxy():
+    table = {"a": 1}
+    shown = types.MappingProxyType(table)
+
+    class Own:
+        k = 2
+
+    def f(x):
+        return x * shown["a"] + Own.__dict__["k"]
+
+    found = entry(f, torch.ones(3))
+    assert hits(found, f, torch.ones(3))
+    table["a"] = 3
+    assert not hits(found, f, torch.ones(3))
+    found = entry(f, torch.ones(3))
+    Own.k = 5
+    assert not hits(found, f, torch.ones(3))
+
+
+def test_another_cache():
+    caches = [functools.lru_cache(lambda n: n * 2), functools.lru_cache(lambda n: n * 3)]
+
+    def f(x):
+        return x * caches[0](3)
+
+    found = entry(f, torch.ones(3))
+    assert hits(found, f, torch.ones(3))
+    caches.reverse()
+    assert not hits(found, f, torch.ones(3))
+
+
+@pytest.mark.parametrize("value", [7, nn.Parameter(torch.ones(3)), nn.Identity()])
+def test_an_attribute_that_a_module_did_not_have(value):
+    class Own(nn.Module):
+        def forward(self, x):
+            return x * 2 if getattr(self, "k", None) is None else x * 3
+
+    module = Own()
+    found = entry(module, torch.ones(3))
+    assert hits(found, module, torch.ones(3))
+    module.other = 3
+    assert hits(found, module, torch.ones(3))
+    module.k = value
+    assert not hits(found, module, torch.ones(3))

@@ -32,11 +32,18 @@ class Processes:
         self.parent = subprocess.Popen(command, env=env, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
 
     def run(self, program: str, cache: Path, warm: bool = True, **environment: str) -> Outcome:
+        return Outcome(self.run_all([program], cache, warm, **environment)[0])
+
+    def run_all(
+        self, programs: list[str], cache: Path, warm: bool = True, **environment: str
+    ) -> list[dict[str, Any]]:
+        """In one process, one after the other: what an `Outcome` is made of, for each."""
         given = {"DOVETAIL_CACHE_DIR": str(cache), "WARM": str(int(warm)), **environment}
         assert self.parent.stdin is not None and self.parent.stdout is not None
-        self.parent.stdin.write(json.dumps({"program": program, "environment": given}) + "\n")
+        self.parent.stdin.write(json.dumps({"programs": programs, "environment": given}) + "\n")
         self.parent.stdin.flush()
-        return Outcome(json.loads(self.parent.stdout.readline()))
+        found: list[dict[str, Any]] = json.loads(self.parent.stdout.readline())
+        return found
 
     def close(self) -> None:
         self.parent.communicate()

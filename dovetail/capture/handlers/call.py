@@ -9,6 +9,7 @@ from typing import Any
 
 from dovetail.bytecode import INLINED, decode
 from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture import asking
 from dovetail.capture.awaited import of_call, runs_code, standing_in, used_up
 from dovetail.capture.breaks.consumers import listed
 from dovetail.capture.frame import Frame
@@ -20,6 +21,7 @@ from dovetail.capture.values.base import NULL, Const
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue
 from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import Lazy
+from dovetail.ir import asked
 
 
 @op("KW_NAMES")
@@ -192,7 +194,10 @@ def import_name(f: Any, i: Any) -> None:
     try:
         module = importlib.import_module(relative, package) if level.native() else importlib.import_module(i.value)
     except ImportError as error:
+        if not level.native():
+            asking.ask(f.s, asked.importable, i.value)
         f.s.throw_native(error)
+    asking.ask(f.s, asked.imported, module.__name__)
     plain = isinstance(names, Const) and names.value is None
     top = sys.modules[i.value.partition(".")[0]] if plain and not level.native() else module
     f.push(f.s.wrap(top, None))
@@ -203,8 +208,11 @@ def import_from(f: Any, i: Any) -> None:
     module = f.stack_[-1]
     found = f.s.try_attr(module, i.value)
     if found is None:
+        name = f"{module.real.__name__}.{i.value}"
         try:
-            found = f.s.wrap(importlib.import_module(f"{module.real.__name__}.{i.value}"), None)
+            found = f.s.wrap(importlib.import_module(name), None)
+            asking.ask(f.s, asked.imported, name)
         except ImportError:
+            asking.ask(f.s, asked.importable, name)
             f.s.throw(ImportError, f"cannot import name {i.value!r} from {module.real.__name__!r}")
     f.push(found)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture import hashing, indexed, late, scalars, specials
+from dovetail.capture import asking, hashing, indexed, late, scalars, specials
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.awaited import OPERATOR, of_attribute, of_next, of_setter, within
 from dovetail.capture.breaks.remainders import advance_or, discard, exists, fetch_or
@@ -78,10 +78,10 @@ def _instance_of(s: Any, value: Value, cls: Any) -> bool:
     if isinstance(value, TensorValue):
         own = _plain_meta(cls) or isinstance(cls, type) and issubclass(cls, torch.Tensor)
         return issubclass(value.cls, cls) if own else isinstance(value.fake, cls)
-    if isinstance(value, LateConst):
-        return isinstance(value.real, cls)  # its type is guarded
-    if isinstance(value, (Const, KnownValue)):
-        return isinstance(value.native(), cls)
+    if isinstance(value, (Const, KnownValue)):  # of what is late, the type is guarded
+        native = value.real if isinstance(value, LateConst) else value.native()
+        asking.subclass(s, type(native), cls, isinstance(native, cls))
+        return isinstance(native, cls)
     own = _own_check(s, cls, "__instancecheck__")
     if own is not None:
         return value.type is cls or s.truth(s.call(own, value))  # type: ignore[no-any-return]
@@ -104,7 +104,9 @@ def _is_subclass(s: Any, cls: Any, other: Any) -> bool:
     if own is not None:
         return s.truth(s.call(own, s.wrap(cls, None)))  # type: ignore[no-any-return]
     try:
-        return issubclass(cls, other)
+        found = issubclass(cls, other)
+        asking.subclass(s, cls, other, found)
+        return found
     except TypeError as error:
         return s.throw_native(error)  # type: ignore[no-any-return]
 
@@ -170,7 +172,9 @@ def _hash(s: Any, args: Args, kwargs: Kwargs) -> Value:
         return specials.result(s, args[0], "__hash__", s.call(s.find_special(args[0], "__hash__")))
     if any(isinstance(part, TensorValue) for part in hashing.identified(s, args[0])):
         s.unsupported("tensor-hash", "the code hashes a tuple of tensors, which has their addresses in it")
-    return Const(hash(s.hashable(args[0])))
+    key = s.hashable(args[0])
+    asking.text_order(s, [key])
+    return Const(hash(key))
 
 
 def _name(s: Any, value: Value) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from dovetail.capture import asking
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.known.table import KNOWN, known
 from dovetail.capture.values.base import NONE, Const, Value
@@ -29,7 +30,7 @@ def _add_note(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @known(sys.getrecursionlimit)
 def _recursion_limit(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return Const(recursion.of_program())
+    return Const(asking.ask(s, recursion.of_program))
 
 
 @known(sys.exc_info)

@@ -10,6 +10,7 @@ import types
 import weakref
 from typing import Any
 
+from dovetail.capture import asking
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.caches import ASKED, Changes, call_key
 from dovetail.capture.calls import fold
@@ -20,6 +21,8 @@ from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import Called
 from dovetail.errors import NOWHERE, Unsupported
+from dovetail.ir import asked
+from dovetail.ir.guard import GuardKind
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -105,6 +108,8 @@ def _make_cache(s: Any, args: Args, kwargs: Kwargs) -> Value:
 def _call_cached(s: Any, args: Args, kwargs: Kwargs) -> Value:
     cache, *given = args
     if cache.real is not MISSING:  # type: ignore[attr-defined]
+        if cache.source is not None:
+            s.guard(cache.source, GuardKind.ID, cache.real)  # type: ignore[attr-defined]
         return _inlined(s, cache, given, kwargs)
     key = (tuple(s.hashable(a) for a in given), tuple((k, s.hashable(v)) for k, v in kwargs.items()))
     if key not in cache.made_by:
@@ -168,7 +173,7 @@ def _example(value: Any) -> Any:
 
 
 def _dispatch(s: Any, function: Value, cls: type) -> Value:
-    return s.wrap(function.native().dispatch(cls), None)  # type: ignore[no-any-return]
+    return s.wrap(asking.ask(s, asked.dispatched, function.native(), cls), None)  # type: ignore[no-any-return]
 
 
 @known(_example.__code__)  # type: ignore[attr-defined]

@@ -6,11 +6,13 @@ import inspect
 import types
 from typing import Any
 
+from dovetail.capture import asking
 from dovetail.capture.calls import fold
 from dovetail.capture.classstores import stand_in
 from dovetail.capture.known.table import KNOWN, known
-from dovetail.capture.values.base import Value, boolean
+from dovetail.capture.values.base import MISSING, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, MethodValue
+from dovetail.ir import asked
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -53,6 +55,8 @@ def _signature(s: Any, args: Args, kwargs: Kwargs) -> Value:
         target = target.function  # type: ignore[attr-defined]
     if not isinstance(target, FunctionValue):
         return fold(s, inspect.signature, args, kwargs)
+    if target.real is not MISSING:
+        asking.ask(s, asked.as_text, inspect.signature, target.real)
     found = inspect.signature(stand_in(s, target), **{k: v.native() for k, v in kwargs.items()})
     if bound:
         found = found.replace(parameters=list(found.parameters.values())[1:])

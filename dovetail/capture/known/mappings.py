@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
@@ -14,12 +15,31 @@ from dovetail.capture.known.table import known, methods
 from dovetail.capture.operators import dict_item, native_call
 from dovetail.capture.values.base import MISSING, NONE, NOT_IMPLEMENTED, Const, Value, boolean, is_singleton
 from dovetail.capture.values.containers import DictValue, TupleValue, ViewValue
+from dovetail.capture.values.objects import Lazy
 from dovetail.capture.values.views import NamespaceValue
+from dovetail.capture.wrap import WRAPPERS
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.literals import has_literal
+from dovetail.ir.source import Item, Source
 
 Args = list[Value]
 Kwargs = dict[str, Value]
 Method = Callable[..., Any]
 YES = Const(True)
+
+
+def wrap_mapping_proxy(s: Any, obj: Any, source: Source | None) -> Value:
+    """The mapping behind it may change."""
+    value = DictValue(dict, obj, source)
+    if source is not None:
+        s.guard(source, GuardKind.KEYS, tuple(obj))
+    for key, item in obj.items():
+        read = source is not None and has_literal(key)
+        value.entries[key] = (s.wrap(key, None), Lazy(item, Item(source, key)) if read else s.wrap(item, None))  # type: ignore[arg-type]
+    return value
+
+
+WRAPPERS[MappingProxyType] = wrap_mapping_proxy
 
 
 def fill(s: Any, v: Any, source: Value | None = None, **kwargs: Value) -> None:

@@ -24,7 +24,9 @@ from typing import Any
 
 import torch
 
+from dovetail.capture.asking import QUESTIONS
 from dovetail.capture.known.table import BY_TYPE, FOLDED, FOLDED_METHOD_TYPES
+from dovetail.ir import asked
 
 
 def _functions(module: Any) -> list[Any]:
@@ -51,6 +53,7 @@ FOLDED.update(
         inspect.getfullargspec, textwrap.dedent,
     )
 )  # fmt: skip
+QUESTIONS |= {importlib.util.find_spec: asked.importable, importlib.metadata.version: importlib.metadata.version}
 FOLDED.update(f for f in vars(posixpath).values() if getattr(f, "__name__", "").startswith("_path_splitroot"))
 FOLDED_METHOD_TYPES |= {
     re.Pattern, re.Match, torch.dtype, torch.device, torch.finfo, torch.iinfo, type, datetime.timedelta,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, NoneType
 from typing import Any, TypeGuard
 
+from dovetail.capture.asking import text_order
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.objects import Lazy, ObjectValue
 from dovetail.capture.values.scalar import ScalarValue
@@ -417,6 +418,7 @@ class SetValue(ObjectValue):
         """The items as iteration gives them."""
         if len(self.entries) < 2:
             return list(self.entries.values())
+        text_order(s, self.entries)
         if self.source is not None and not self.changed:
             s.guard(self.source, GuardKind.KEYS, tuple(self.real))
             return [self.entries[key] for key in self.real]

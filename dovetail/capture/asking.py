@@ -1,0 +1,101 @@
+"""What capture takes from the process without a guard, noted for other processes (`ir.asked`).
+
+    ask         the answer to a question, which other processes will be asked too
+    alone       there is no such question: what is captured is of no use to them
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import pathlib
+import re
+from types import BuiltinFunctionType, CodeType
+from typing import Any
+
+import torch
+
+from dovetail.capture.trust import trusted, trusted_class
+from dovetail.ir import asked
+from dovetail.ir.asked import Asked
+
+#: Which every process has alike, or which `kept` compares as a whole.
+PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented), CodeType,
+         torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, BuiltinFunctionType, enum.Enum,
+         pathlib.PurePath, re.Pattern)  # fmt: skip
+
+
+def ask(s: Any, question: Any, *args: Any) -> Any:
+    """What the question gives now; the compilation is for processes where it gives the same."""
+    found = question(*args)
+    note(s, question, args, found)
+    return found
+
+
+def note(s: Any, question: Any, args: tuple[Any, ...], answer: Any) -> None:
+    """The question has been answered already."""
+    key = question, *(a if type(a) is str else id(a) for a in args)
+    if key not in s.asked:
+        s.asked[key] = Asked(question, args, answer)
+
+
+def alone(s: Any, reason: str) -> None:
+    """No other process may use this."""
+    s.alone = s.alone or reason
+
+
+def is_plain(obj: Any) -> bool:
+    return all(map(is_plain, obj)) if type(obj) in (tuple, frozenset) else isinstance(obj, PLAIN)
+
+
+def datum(s: Any, question: Any, owner: Any, name: str, found: Any) -> None:
+    """Plain data that the library's modules and classes have, which programs may set."""
+    if is_plain(found):
+        note(s, question, (owner, name), found)
+
+
+def folded(s: Any, real: Any, args: list[Any], kwargs: dict[str, Any], result: Any) -> None:
+    """`real` gave `result` for these arguments, while capturing."""
+    if real not in QUESTIONS and all(is_plain(a) or id(a) in s.derived for a in (*args, *kwargs.values())):
+        s.derived.add(id(result))
+        s.keep.append(result)
+        return
+    question = QUESTIONS.get(real)
+    if question is not None and not kwargs:
+        ask(s, question, *args)
+    else:
+        note(s, asked.call, (real, tuple(args), tuple(kwargs.items())), result)
+
+
+#: Functions that tell of the process, whatever they are asked, and a question whose answer can be compared.
+QUESTIONS: dict[Any, Any] = {}
+
+
+def subclass(s: Any, cls: Any, other: Any, answer: bool) -> None:
+    """A metaclass other than Python's own has decided, as that of abstract classes does."""
+    if not (isinstance(cls, type) and isinstance(other, type)) or trusted_class(cls) and trusted_class(other):
+        return
+    if type(other).__subclasscheck__ is not type.__subclasscheck__ and cls not in s.made_classes:
+        note(s, issubclass, (cls, other), answer)
+
+
+def text_order(s: Any, keys: Any) -> None:
+    """Texts are walked in the order of their hashes, or hashed."""
+    if not any(isinstance(part, (str, bytes)) for key in keys for part in (key if type(key) is tuple else (key,))):
+        return
+    if os.environ.get("PYTHONHASHSEED", "random") == "random":
+        alone(s, "it depends on the hashes of texts, which are others in each process")
+    else:
+        ask(s, hash, "text")
+
+
+def function_part(s: Any, real: Any, name: str, found: Any) -> None:
+    """An attribute that every function has."""
+    if trusted(getattr(real, "__module__", None) or ""):
+        return
+    if name == "__code__":
+        ask(s, asked.file_of, real)
+    elif name == "__annotations__":
+        ask(s, asked.annotated, real)
+    else:
+        datum(s, getattr, real, name, found)
