@@ -78,8 +78,7 @@ class Session:
         self.input_names: set[str] = set()
         self.guards: list[Guard] = []
         self.guarded: set[Any] = set()
-        self.bound: list[Any] = []
-        self.bound_index: dict[int, int] = {}
+        self.bound, self.bound_index = list[Any](), dict[int, int]()  # by identity
         self.cache: dict[int, Value] = {}
         self.keyed: dict[int, Value] = {}  # what was a key by its identity
         self.namespaces: dict[int, Any] = {}  # the id of an object's own dictionary → its value
