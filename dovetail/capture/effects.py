@@ -14,13 +14,13 @@ from dovetail.errors import Location
 
 
 class Effects:
-    """`touched` lists changed values in the order of their first change. `shows`: are calls that only show something
-    made? Otherwise `left_out` has their names. `stack`, if it is given, says where the program is: then `places` has
-    where each value, or each attribute of it, was changed first."""
+    """`touched` lists changed values in the order of their first change. `stack` is given where they are not for a
+    residual but to be told of, and says where the program is: `places` has where each value, or each attribute of it,
+    was changed first, and `left_out` the names of calls that only show something."""
 
-    def __init__(self, shows: bool = True, stack: Callable[[], tuple[Location, ...]] | None = None) -> None:
-        self.shows, self.left_out = shows, dict[str, None]()
-        self.stack, self.places = stack, dict[tuple[int, str], tuple[Location, ...]]()
+    def __init__(self, stack: Callable[[], tuple[Location, ...]] | None = None) -> None:
+        self.stack, self.left_out = stack, dict[str, None]()
+        self.places: dict[tuple[int, str], tuple[Location, ...]] = {}
         self.touched: dict[int, Value] = {}
         self.globals: dict[tuple[int, str], tuple[Any, Any]] = {}
         self.calls: list[tuple[Value, list[Value], dict[str, Value]]] = []
@@ -53,7 +53,7 @@ class Effects:
 
     def call(self, function: Value, args: list[Value], kwargs: dict[str, Value], name: str = "") -> None:
         """A call whose result nobody uses (print, a log record), made after the graph. `name` is for the reader."""
-        if not self.shows:
+        if self.stack is not None:
             self.left_out[name or function.describe()] = None
             return
         self.calls.append((function, args, kwargs))

@@ -89,8 +89,7 @@ class Session:
         self.arrays: dict[int, Value] = {}  # by the identity of what stands for them
         self.frames: list[Any] = []
         self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
-        self.effects = Effects(not options.standalone, self.stack if options.standalone else None)
-        self.cached = CachedResults()
+        self.effects, self.cached = Effects(self.stack if options.standalone else None), CachedResults()
         self.overrides, self.gradients = Overrides(), Gradients()
         self.compiling, self.growing = Compiling(), Growing()
         self.fakes: Any = None  # the FakeMode that operators run under
