@@ -48,7 +48,7 @@ def _call_later(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 def settled(s: Any, function: Value, value: Value) -> Value:
     """The value in a form that looks the same after the graph has run."""
-    if not s.effects.shows or isinstance(value, (Const, KnownValue, LateText, GraphNumber)):
+    if s.effects.stack is not None or isinstance(value, (Const, KnownValue, LateText, GraphNumber)):
         return value
     if isinstance(value, TensorValue):
         return Snapshot(s, value)
