@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy
 import torch
@@ -204,7 +205,7 @@ def name_of(found: Any) -> tuple[str, str]:
     return str(getattr(found, "__module__", "")), str(getattr(found, "__qualname__", ""))
 
 
-_digests: dict[CodeType, str] = {}
+_digests: WeakKeyDictionary[CodeType, str] = WeakKeyDictionary()
 
 
 def code_digest(code: CodeType) -> str:
@@ -213,8 +214,6 @@ def code_digest(code: CodeType) -> str:
     if found is None:
         digest = hashlib.sha256(marshal.dumps(_without_file(code)))
         found = _digests[code] = digest.hexdigest()
-        if len(_digests) > 5000:
-            _digests.clear()
     return found
 
 
