@@ -28,12 +28,14 @@ CONSTANTS = (
 
 @dataclass(frozen=True)
 class Arguments:
-    """`names` are those of the arguments, `positional` of them given by position; `identifiers` and `paths` name the
-    leaves, as variables and as users write them. `spec` is the tree of `(args, kwargs)`."""
+    """`names` are those of the arguments, `positional` of them given by position, and `parameters` what takes each:
+    other names for those that `*args` and `**kwargs` do. `identifiers` and `paths` name the leaves, as variables and as
+    users write them. `spec` is the tree of `(args, kwargs)`."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     names: tuple[str, ...]
+    parameters: tuple[str, ...]
     positional: int
     leaves: tuple[Any, ...]
     identifiers: tuple[str, ...]
@@ -51,16 +53,19 @@ def read(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None) ->
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise InvalidArgument(f"export: kwargs must be a dictionary, not {type(kwargs).__name__}")
     args, named = tuple(args), dict(kwargs or {})
-    names = _names(fn, args, named)
+    names, parameters = _names(fn, args, named)
     found, spec = flattened((args, named))
     paths = tuple(argument_path(path, names) for path, _ in found)
     leaves = _separate([_checked(leaf, path) for (_, leaf), path in zip(found, paths, strict=True)], _tensors(fn))
     args, named = pytree.tree_unflatten(leaves, spec)
-    return Arguments(args, named, names, len(args), tuple(leaves), _identifiers(paths, names), paths, spec)
+    identifiers = _identifiers(paths, names)
+    return Arguments(args, named, names, parameters, len(args), tuple(leaves), identifiers, paths, spec)
 
 
-def _names(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parameter of each argument; those of `*args` are numbered."""
+def _names(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A name for each argument, those of `*args` are numbered; and the parameters that take them."""
     called = fn.forward if isinstance(fn, torch.nn.Module) else fn
     try:
         signature = inspect.signature(called)
@@ -70,15 +75,21 @@ def _names(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any
         signature.bind(*args, **kwargs)
     except TypeError as error:
         raise InvalidArgument(f"export: args and kwargs do not fit the program: {error}") from None
-    positional: list[str] = []
+    positional: list[tuple[str, str]] = []
+    others = ""  # the parameter that takes any keyword
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             taken = {*signature.parameters, *kwargs}
             numbered = (f"{parameter.name}_{k}" for k in itertools.count())
-            positional += itertools.islice((n for n in numbered if n not in taken), len(args) - len(positional))
-        elif parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
-            positional.append(parameter.name)
-    return (*positional[: len(args)], *kwargs)
+            free = itertools.islice((n for n in numbered if n not in taken), len(args) - len(positional))
+            positional += ((name, parameter.name) for name in free)
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            others = parameter.name
+        elif parameter.kind is not parameter.KEYWORD_ONLY:
+            positional.append((parameter.name, parameter.name))
+    named = ((name, name if name in signature.parameters else others) for name in kwargs)
+    every = [*positional[: len(args)], *named]
+    return tuple(name for name, _ in every), tuple(parameter for _, parameter in every)
 
 
 def _identifiers(paths: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:

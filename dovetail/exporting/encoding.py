@@ -51,6 +51,7 @@ SINGLE: dict[str, Any] = {
     "torch.sym_float": torch.sym_float,
     "round": round,
     "torch._check": torch._check,
+    "torch.autograd.grad": torch.autograd.grad,
     "torch.is_grad_enabled": torch.is_grad_enabled,
     "torch._C._set_grad_enabled": torch._C._set_grad_enabled,
     AUTOCAST: torch.amp.autocast_mode._enter_autocast,

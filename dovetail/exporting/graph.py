@@ -40,6 +40,10 @@ from dovetail.ops.fake.symint import dim_of, is_size
 SYMBOLIC: dict[str, Any] = {"min": torch.sym_min, "max": torch.sym_max, "int": torch.sym_int, "float": torch.sym_float}
 
 
+#: Methods that change how PyTorch's engine sees tensors which others have as well.
+STEERING = METHODS - {"requires_grad_", "detach_"}
+
+
 @dataclass
 class Builder:
     """Copies the captured graph. `leaves` are the arguments by identity: the real ones and what stands for them."""
@@ -184,7 +188,7 @@ def _refuse_code(node: torch.fx.Node) -> None:
     if isinstance(node.target, higher.Apply):
         what = f"the program has code of its own for the gradients of {node.target.cls.__name__}"
         raise Unsupported(CODE, what, "Export under torch.no_grad() what is to run without.", stack)
-    method = node.op == "call_method" and (node.target in METHODS or not is_member(str(node.target)))
+    method = node.op == "call_method" and (node.target in STEERING or not is_member(str(node.target)))
     if node.op == "call_module" or method or node.op == "call_function" and function_name(node.target) is None:
         name = getattr(node.target, "__qualname__", node.target)
         raise Unsupported(CODE, f"the program's graph calls {name}, which is no computation of PyTorch's", "", stack)

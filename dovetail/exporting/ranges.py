@@ -78,6 +78,7 @@ def settle(
     sizes: Sizes = captured.sizes
     _refuse_relations(captured, wanted, symbols, paths)
     for place, said in wanted.items():
+        sizes.bound(dims.of_symbol(symbols[place]), *said.bounds)
         if said.name is not None:
             sizes.declare(dims.of_symbol(symbols[place]), said.name, said.scale, said.offset)
     guards.refuse_specialized(captured)
@@ -158,8 +159,8 @@ def _in_names(fact: Fact, roots: Mapping[Symbol, Dim]) -> str:
 
 
 def _refuse_bounds(found: Range, wanted: Wanted, place: str) -> None:
-    """Bounds that the user gave are promises."""
-    low, high = wanted.bounds
+    """Bounds that the user gave are promises, but for sizes that may even become constants."""
+    low, high = wanted.bounds if wanted.must else (None, None)
     for name, declared, actual, where in (
         ("min", low, found.low, found.low_from), ("max", high, found.high, found.high_from),
     ):  # fmt: skip

@@ -78,25 +78,50 @@ def _marked(given: Arguments) -> dict[Place, Wanted]:
 
 def _by_argument(shapes: Any, given: Arguments) -> Iterator[Any]:
     """What is said of each argument, in their order."""
+    groups = list(dict.fromkeys(given.parameters))
     if isinstance(shapes, Mapping):
-        known = dict(shapes)
-        for name in given.names:
-            container, _, number = name.rpartition("_")
-            if name not in known and isinstance(known.get(container), (tuple, list)) and number.isdigit():
-                known[name] = known[container][int(number)]  # of *args
-            if name not in known and isinstance(known.get("kwargs"), Mapping):
-                known[name] = known["kwargs"].get(name)
-        unknown = [k for k in shapes if k not in given.names and not any(n.startswith(f"{k}_") for n in given.names)]
-        unknown = [k for k in unknown if k != "kwargs"]
-        if unknown:
+        known = {*given.names, *given.parameters}
+        if unknown := [name for name in shapes if name not in known]:
             raise _error(f"there is no argument {unknown[0]!r}; the arguments are {', '.join(given.names)}")
-        yield from (known.get(name) for name in given.names)
+        for group in groups:
+            yield from _of_group(group, shapes, given)
     elif isinstance(shapes, (tuple, list)):
-        if len(shapes) != len(given.names):
+        if len(shapes) == len(groups) and any(map(_is_nested, groups, shapes, [given] * len(groups))):
+            yield from _by_argument(dict(zip(groups, shapes, strict=True)), given)
+        elif len(shapes) == len(given.names):
+            yield from shapes
+        else:
             raise _error(f"it has {len(shapes)} items for {len(given.names)} arguments ({', '.join(given.names)})")
-        yield from shapes
     else:
         raise _error(f"it must be a dictionary by argument or a tuple with an item each, not {_shown(shapes)}")
+
+
+def _of_group(group: str, shapes: Mapping[str, Any], given: Arguments) -> Iterator[Any]:
+    """What is said of the arguments that one parameter takes: by their names, or together by that of `*args`."""
+    names = [name for name, parameter in zip(given.names, given.parameters, strict=True) if parameter == group]
+    together = shapes.get(group) if names != [group] else None
+    if isinstance(together, (tuple, list)):
+        if len(together) != len(names):
+            taken = f"{len(names)} arguments ({', '.join(names)})"
+            raise _error(f"{group} takes {taken}, but {len(together)} are described")
+        together = dict(zip(names, together, strict=True))
+    elif not isinstance(together, Mapping | None):
+        raise _error(f"what is said of {group} must be a dictionary or a tuple, not {_shown(together)}")
+    elif strange := [name for name in together or () if name not in names]:
+        raise _error(f"{group} takes no argument {strange[0]!r}; it takes {', '.join(names)}")
+    yield from ({**(together or {}), **shapes}.get(name) for name in names)
+
+
+def _is_nested(group: str, said: Any, given: Arguments) -> bool:
+    """Is it said of all arguments that `*args` or `**kwargs` takes together?"""
+    names = [name for name, parameter in zip(given.names, given.parameters, strict=True) if parameter == group]
+    if names == [group]:
+        return False
+    if isinstance(said, Mapping):
+        return said.keys() <= {*names}
+    if not isinstance(said, (tuple, list)) or len(said) != len(names):
+        return False
+    return all(isinstance(each, Mapping | tuple | list | None) for each in said)
 
 
 def _leaves(value: Any, spec: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
@@ -166,7 +191,8 @@ def _wanted(said: Any, size: int, place: str) -> Wanted | None:
         raise _error(f"{place} is described by {_shown(said)}; give a name, a Dim, an int or None")
     low, high = made.bounds
     if low is not None and size < low or high is not None and size > high:
-        raise _error(f"{place} is {size} in this call, which is not between {low} and {high}")
+        bounds = " and ".join(f"{w} {n}" for w, n in (("at least", low), ("at most", high)) if n is not None)
+        raise _error(f"{place} is {size} in this call, which is not {bounds}")
     return made
 
 

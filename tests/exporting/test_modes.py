@@ -9,6 +9,8 @@ from torch import nn
 import dovetail
 from dovetail.errors import GraphBreakError
 
+from .checking import assert_same, check
+
 X = torch.randn(3, 4, requires_grad=True)
 MODES = [torch.enable_grad, torch.no_grad, torch.inference_mode]
 
@@ -146,3 +148,55 @@ def test_training_goes_on_where_a_block_has_no_gradients():
     found = torch.autograd.grad(module(X), [*module.parameters()])
     expected = torch.autograd.grad(model(X), [*model.parameters()])
     assert all(map(torch.equal, found, expected))
+
+
+def inference_inside(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y, x * 3
+
+
+@pytest.mark.parametrize("program", [inference_inside, torch.inference_mode()(inference_inside)])
+def test_blocks_of_inference_mode_have_no_gradients(program, tmp_path):
+    made = check(program, (X,), path=tmp_path / "p")
+    for way in (made.module(), made.to_torch().module(), dovetail.compile(made.module())):
+        assert [t.requires_grad for t in way(X)] == [t.requires_grad for t in program(X)]
+
+
+class Forces(nn.Module):
+    """An energy, and its derivative by the positions: as models of molecules are."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, positions):
+        positions = positions.detach().requires_grad_()
+        with torch.enable_grad():
+            energy = self.net(positions).sum()
+            (gradient,) = torch.autograd.grad(energy, [positions], create_graph=self.training)
+        return energy, -gradient
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_derivatives_inside(train, tmp_path):
+    model, x = Forces().train(train), X.detach()
+    program = check(model, (x,), others=[(torch.randn(5, 4),)], dynamic_shapes=({0: "n"},), path=tmp_path / "p")
+    with torch.no_grad():
+        assert_same(program.module()(x), model(x))
+    if train:
+        module = program.module()
+        module.load_state_dict(model.state_dict())
+        given, wanted = ([torch.autograd.grad(m(x)[1].pow(2).sum(), [*m.parameters()][:2]) for m in (module, model)])
+        assert_same(given, wanted)
+
+
+def test_derivatives_by_the_parameters_inside():
+    def program(x):
+        return torch.autograd.grad((x * WEIGHT).sum(), WEIGHT)[0] * 2
+
+    made = check(program, (X.detach(),))
+    assert_same(made.to_torch().module()(X.detach()), program(X.detach()))
+
+
+WEIGHT = nn.Parameter(torch.ones(4))

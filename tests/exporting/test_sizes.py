@@ -62,7 +62,7 @@ def test_nested_arguments():
         return d["a"][0] + more[1] * named["k"]
 
     args, kwargs = ({"a": [X, None]}, None, Y), {"k": torch.ones(6, 4)}
-    shapes = {"d": {"a": [{0: "n"}, None]}, "more": (None, {0: "n"}), "kwargs": {"k": {0: "n"}}}
+    shapes = {"d": {"a": [{0: "n"}, None]}, "more": (None, {0: "n"}), "named": {"k": {0: "n"}}}
     module = dovetail.export(nested, args, kwargs, shapes).module()
     assert module({"a": [Z, None]}, None, Z, k=torch.ones(3, 4)).equal(Z + Z)
 
@@ -163,7 +163,7 @@ WRONG = {
     "dimensions missing": ((("n",), None), "x has 2 dimensions, but 1 are described"),
     "another number": (({0: 5}, None), "x.shape[0] is 6 in this call, not 5"),
     "no size": (({0: 2.5}, None), "x.shape[0] is described by 2.5 (float)"),
-    "bounds": (({0: Dim("n", max=5)}, None), "x.shape[0] is 6 in this call, which is not between None and 5"),
+    "bounds": (({0: Dim("n", max=5)}, None), "x.shape[0] is 6 in this call, which is not at most 5"),
     "two sizes": (({0: "n", 1: "n"}, None), "x.shape[0] and x.shape[1] are both 'n', but 6 and 4 in this call"),
     "a structure": (({"a": {0: "n"}}, None), "x has 2 dimensions, so there is no dimension 'a'"),
     "sizes that are equal": (({0: "n"}, {0: "m"}), "x.shape[0] (n) and y.shape[0] (m) are declared as sizes of"),
@@ -206,3 +206,25 @@ def test_relations_are_told_by_the_users_names():
     n, m = Dim("n"), Dim("m")
     with pytest.raises(InvalidArgument, match=r"test_sizes.py:\d+ relies on n == 2\*m\n"):
         dovetail.export(add, (X, Y), dynamic_shapes=({0: n}, {0: 2 * m}))
+
+
+def takes_any(x, *xs, **named):
+    return sum(t.sum(0) for t in (x, *xs, *named.values()))
+
+
+@pytest.mark.parametrize("shapes", [
+    {"xs": ({0: "n"}, None), "named": {"a": {0: "n"}}}, ({0: "n"}, ({0: "n"}, None), {"a": {0: "n"}}),
+    {"xs_0": {0: "n"}, "a": {0: "n"}}, (None, {0: "n"}, None, {0: "n"}),
+], ids=str)  # fmt: skip
+def test_arguments_that_one_parameter_takes(shapes):
+    program = dovetail.export(takes_any, (X, X, X), {"a": Y}, shapes)
+    assert program.ranges.keys() == {"n"}
+    assert program.signature.inputs[1].sizes == ("n", 4) and program.signature.inputs[2].sizes == (6, 4)
+
+
+def test_bounds_of_hints():
+    shapes = ({0: Dim.AUTO(min=3, max=9)}, {0: Dim.AUTO})
+    program = dovetail.export(lambda x, y: x + y, (X, Y), None, shapes)
+    assert [*program.ranges.values()] == [(3, 9)]
+    program = dovetail.export(lambda x: x if x.shape[0] > 4 else -x, (X,), None, ({0: Dim.AUTO(min=3, max=9)},))
+    assert [*program.ranges.values()] == [(5, 9)]  # AUTO promises nothing

@@ -207,7 +207,8 @@ def _inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
 @known(torch.autograd.grad_mode.inference_mode.__enter__)
 def _enter_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
     manager, mode = args[0], s.get_attr(args[0], "mode").native()
-    if mode != torch.is_inference_mode_enabled():
+    plain = mode and s.options.standalone  # a graph of its own runs such a block without gradients, which is the same
+    if mode != torch.is_inference_mode_enabled() and not plain:
         s.unsupported(
             "inference-mode-inside", "the code switches inference mode inside the compiled function",
             "Use torch.no_grad there, or call the compiled function under torch.inference_mode.",

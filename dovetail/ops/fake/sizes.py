@@ -93,6 +93,13 @@ class Sizes:
             self.holds(EQUAL, dims.mod(first, scale))
         self.where = before
 
+    def bound(self, dim: Dim, low: int | None, high: int | None) -> None:
+        """Rely on the bounds that the user has declared."""
+        before, self.where = self.where, lambda: DECLARED
+        for limit in (dim - low if low is not None else 0, high - dim if high is not None else 0):
+            self.holds(AT_LEAST, limit)
+        self.where = before
+
     # ------------------------------------------------------------ questions
 
     def is_late(self, dim: Dim) -> bool:
