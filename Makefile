@@ -17,7 +17,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history growth minify lint format types clean
+.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -130,6 +130,10 @@ fuzz-python: $(READY)
 # Training steps of random convolutional networks.
 fuzz-images: $(READY)
 	$(BIN)/python -m tests.fuzz.images $(ARGS)
+
+# Programs that take tensors apart and put them together, and their gradients.
+fuzz-parts: $(READY)
+	$(BIN)/python -m tests.fuzz.parts $(ARGS)
 
 # Every operator of the database behind a convolution, where layouts are other than in eager.
 fuzz-layouts: $(READY)

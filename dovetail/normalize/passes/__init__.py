@@ -16,6 +16,7 @@ from dovetail.normalize.passes.epilogues import let_cudnn_finish
 from dovetail.normalize.passes.fold import fold
 from dovetail.normalize.passes.logs import expose_logs as expose_logs
 from dovetail.normalize.passes.norms import expose_norms as expose_norms
+from dovetail.normalize.passes.parts import join_parts
 from dovetail.normalize.passes.pools import write_out_pools
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.options import Options
@@ -27,6 +28,7 @@ def simplify(aten: AtenGraph, options: Options, late: Set[torch.fx.Node] = froze
     fold(aten)
     merge_common(aten)
     remove_dead(aten)
+    join_parts(aten)
     upload_together(aten)
     prefer_channels_last(aten, options)
     let_cudnn_finish(aten, options)
