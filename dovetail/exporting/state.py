@@ -104,6 +104,10 @@ class Renamed:
         for target, name in targets.items():
             *path, last = target.split(".")
             self._places[name] = _part(module, path), last
+        # Asked for by torch.fx, which copies what a graph uses to the graph's module.
+        self._non_persistent_buffers_set = {
+            name for name, (part, last) in self._places.items() if last in part._non_persistent_buffers_set
+        }
 
     def __getattr__(self, name: str) -> Any:
         return _tensor(*self.__dict__["_places"][name])
