@@ -305,3 +305,21 @@ def test_an_attribute_that_a_module_did_not_have(value):
     assert hits(found, module, torch.ones(3))
     module.k = value
     assert not hits(found, module, torch.ones(3))
+
+
+def test_a_metaclass_is_asked_once():
+    asked = []
+
+    class Meta(type):
+        def __instancecheck__(cls, instance):
+            asked.append(instance)
+            return isinstance(instance, int)
+
+    class Number(metaclass=Meta):
+        pass
+
+    def shifted(x):
+        return x + 1 if isinstance(3, Number) else x
+
+    entry(shifted, torch.ones(2))
+    assert asked == [3]

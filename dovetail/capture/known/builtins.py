@@ -80,8 +80,9 @@ def _instance_of(s: Any, value: Value, cls: Any) -> bool:
         return issubclass(value.cls, cls) if own else isinstance(value.fake, cls)
     if isinstance(value, (Const, KnownValue)):  # of what is late, the type is guarded
         native = value.real if isinstance(value, LateConst) else value.native()
-        asking.subclass(s, type(native), cls, isinstance(native, cls))
-        return isinstance(native, cls)
+        found = isinstance(native, cls)
+        asking.subclass(s, type(native), cls, found)
+        return found
     own = _own_check(s, cls, "__instancecheck__")
     if own is not None:
         return value.type is cls or s.truth(s.call(own, value))  # type: ignore[no-any-return]
