@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import torch
 
 from dovetail.ir import marks
+from dovetail.ir.library import of_library
 
-NOT_OURS = frozenset(("torch", "dovetail", *sys.stdlib_module_names)) - {"__main__"}
 PLAIN_CALL = torch.nn.Module._wrapped_call_impl  # `__call__`, unless the program has replaced that
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR  # a call runs none of their code
@@ -38,7 +37,7 @@ class Entered:
 
     def _function(self, fn: FunctionType, anywhere: bool = False) -> Any:
         """`anywhere`: also a function of PyTorch's own."""
-        library = (fn.__module__ or "").partition(".")[0] in NOT_OURS
+        library = of_library(fn.__module__)
         if library and not anywhere or fn.__code__.co_flags & SUSPENDED:
             return fn
         if marks.of_function(fn) is not None or marks.original_of(fn) is not fn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
@@ -12,8 +11,8 @@ import torch
 
 from dovetail.bytecode.callees import with_wrapped_calls
 from dovetail.ir import marks
+from dovetail.ir.library import of_library
 
-NOT_OURS = frozenset(("torch", "dovetail", *sys.stdlib_module_names)) - {"__main__"}
 PLAIN_CALL = torch.nn.Module._wrapped_call_impl  # `__call__`, unless the program has replaced that
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 OTHERS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -57,7 +56,7 @@ class Frameless:
         if isinstance(fn, MethodType):
             function = self.called(fn.__func__)
             return fn if function is fn.__func__ else MethodType(function, fn.__self__)
-        if not isinstance(fn, FunctionType) or (fn.__module__ or "").partition(".")[0] in NOT_OURS:
+        if not isinstance(fn, FunctionType) or of_library(fn.__module__):
             return fn
         original = marks.original_of(fn)
         found = marks.of_function(original)

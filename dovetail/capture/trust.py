@@ -8,7 +8,6 @@ along with everything below the objects that an entry holds, so a call pays noth
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Iterator
 from functools import cache
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -20,16 +19,15 @@ import torch.functional
 import torch.nn.functional as F
 
 from dovetail.ir.guard import GuardKind
-
-TRUSTED = frozenset({"torch", "dovetail", *sys.stdlib_module_names}) - {"__main__"}
+from dovetail.ir.library import LIBRARY, of_library
 
 #: Packages whose definitions PyTorch's modules have under their names.
-_OWNERS = TRUSTED | {"numpy", "sympy", "typing_extensions"}
+_OWNERS = LIBRARY | {"numpy", "sympy", "typing_extensions"}
 
 
 def trusted(module: str) -> bool:
     """Is the module part of the standard library or of PyTorch?"""
-    return module.partition(".")[0] in TRUSTED
+    return of_library(module)
 
 
 def trusted_class(cls: type) -> bool:

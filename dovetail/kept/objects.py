@@ -34,6 +34,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir import marks
 from dovetail.ir.asked import Asked
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
+from dovetail.ir.library import LIBRARY
 from dovetail.ir.source import Arg, Attr, Bound, Cell, Global, Globals, Item, Member, Own, OwnDict, Source, TypeOf
 
 
@@ -55,7 +56,7 @@ NATIVE = (BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescript
           types.MemberDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType)  # fmt: skip
 _NOT_MADE, _HEAP = 1 << 7, 1 << 9  # of a class: Python code cannot make instances; it was made by a program
 #: Packages whose definitions count by their versions.
-TRUSTED = frozenset(("dovetail", "torch", "numpy")) | sys.stdlib_module_names - {"__main__"}
+TRUSTED = LIBRARY | {"numpy"}
 
 
 def trusted(module: Any) -> bool:
