@@ -29,8 +29,9 @@ class Effects:
     def touch(self, value: Any) -> None:
         """Called at every change: `watchers` hear of each, `touched` remembers the first."""
         self.touched.setdefault(id(value), value)
-        written = getattr(value, "written", None)
-        self._note(value, next(reversed(written), "") if isinstance(written, dict) else "")
+        if self.stack is not None:
+            written = getattr(value, "written", None)
+            self._note(value, next(reversed(written), "") if isinstance(written, dict) else "")
         self.tell(value)
 
     def _note(self, value: Any, name: str) -> None:

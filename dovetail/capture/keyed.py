@@ -51,8 +51,9 @@ class KeyAt(Source):
 def look_up(s: Any, obj: Any, source: Source, key: Any) -> tuple[Value, Any] | None:
     """The entry outside under the native key, a tensor or a literal; None if there is none."""
     if not isinstance(key, TensorValue):
-        s.guard(source, GuardKind.CONTAINS, (key, key in obj))
-        return (s.wrap(key, None), Lazy(obj[key], source.item(key))) if key in obj else None
+        present = key in obj
+        s.guard(source, GuardKind.CONTAINS, (key, present))
+        return (s.wrap(key, None), Lazy(obj[key], source.item(key))) if present else None
     if key.origin is None or key.source is None:
         return None
     present = key.origin in obj

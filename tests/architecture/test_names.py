@@ -13,8 +13,8 @@ PUBLIC = {
     "explain", "export",
     "get_default_backend", "graph_break", "is_compiling", "list_backends", "load",
     "load_cache_artifacts", "nested_compile_region",
-    "register_backend", "reset", "run", "save", "save_cache_artifacts", "set_default_backend", "set_logs", "set_stance", "skip_frame",
-    "substitute_in_graph", "wrap_numpy",
+    "register_backend", "reset", "run", "save", "save_cache_artifacts", "set_default_backend", "set_logs",
+    "set_stance", "skip_frame", "substitute_in_graph", "wrap_numpy",
     "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic",
 }  # fmt: skip
 

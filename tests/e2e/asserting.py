@@ -134,4 +134,6 @@ def undecided(x: torch.Tensor) -> torch.Tensor:
 
 
 #: These end the graph.
-BREAKING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {f.__name__: f for f in (written_inside, written_after, told, undecided)}
+BREAKING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    f.__name__: f for f in (written_inside, written_after, told, undecided)
+}
