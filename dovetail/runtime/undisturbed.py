@@ -56,8 +56,9 @@ def _put_back(before: Surroundings) -> None:
     for device, (enabled, dtype) in zip(AUTOCAST_DEVICES, before.autocast, strict=True):
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)
-    for _ in range(surroundings().autocast_depth - before.autocast_depth):
-        torch.autocast_decrement_nesting()
+    more = surroundings().autocast_depth - before.autocast_depth
+    for _ in range(abs(more)):
+        (torch.autocast_decrement_nesting if more > 0 else torch.autocast_increment_nesting)()
     if before.autocast_depth == 0:
         torch.clear_autocast_cache()
     _C._set_grad_enabled(before.grad)

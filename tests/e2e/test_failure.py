@@ -22,7 +22,7 @@ from dovetail import guards, pipeline
 from dovetail.capture import entry as capture_entry
 from dovetail.ops.fake import FakeMode
 from dovetail.runtime import entry as runtime_entry
-from dovetail.runtime import undisturbed
+from dovetail.runtime import nested, undisturbed
 
 X = torch.randn(4, 4)
 
@@ -160,6 +160,16 @@ def test_what_an_interrupt_leaves_is_put_back(put_back: None) -> None:
         torch.set_autocast_enabled("cpu", True)
     finally:
         undisturbed.put_back(before)
+
+
+def test_what_runs_outside_of_a_block_leaves_it_open() -> None:
+    """Else PyTorch would keep what autocast has made of weights when the block ends, and never drop it again."""
+    outer = undisturbed.surroundings()
+    with torch.autocast("cpu"):
+        inside = undisturbed.surroundings()
+        assert nested.outside(outer, undisturbed.surroundings) == outer
+        assert undisturbed.surroundings() == inside
+    assert undisturbed.surroundings() == outer
 
 
 def test_a_handler_of_signals_runs_while_compiling() -> None:
