@@ -14,6 +14,7 @@ from dovetail.schedule.fuse import Slot, fuse
 from dovetail.schedule.gather import gather
 from dovetail.schedule.in_place import write_in_place
 from dovetail.schedule.inline import inline, remove_dead
+from dovetail.schedule.lifetimes import most_alive
 from dovetail.schedule.recording import graph_facts, unrecordable
 from dovetail.schedule.reuse import reuse
 from dovetail.schedule.split import suited
@@ -24,8 +25,9 @@ __all__ = ["gather", "graph_facts", "plan_memory", "reuse", "schedule", "unrecor
 def schedule(program: Program, options: Options) -> Program:
     """Fuse; the result computes the same values with fewer, larger groups."""
     program = share_prefixes(remove_dead(program))
+    most = most_alive(program)
     program = inline(program, exact_rounding=options.numerics == "eager")
-    slots = fuse(program, Names())
+    slots = fuse(program, Names(), most)
     return write_in_place(program.with_items(_checks_first(program, _finish(program, slots))))
 
 

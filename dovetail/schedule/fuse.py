@@ -22,6 +22,7 @@ from dovetail.ir.launch import LONGEST_ROW
 from dovetail.ir.liveness import loads_of, reads, statement_roots, writes
 from dovetail.ir.loops import DEEPEST, Buffer, Expr, Group, Item, Load, Local, Program, Store
 from dovetail.schedule.align import Alignment, Names, align
+from dovetail.schedule.lifetimes import Slots
 from dovetail.schedule.nest import Nest, Placed, count, extents, linear, map_statement
 
 #: Statements in one kernel; beyond it compile time grows faster than memory traffic shrinks.
@@ -42,17 +43,17 @@ class Slot:
     writes: set[str] = field(default_factory=set)
 
 
-def fuse(program: Program, names: Names) -> list[Slot]:
-    """The program's items in their new order, groups joined."""
-    fuser = _Fuser(names)
+def fuse(program: Program, names: Names, most: int) -> list[Slot]:
+    """The program's items in their new order, groups joined; `most`: bytes that may be alive at once."""
+    fuser = _Fuser(names, Slots(program, most))
     for item in program.items:
         fuser.add(item)
     return [slot for slot in fuser.slots if slot is not None]
 
 
 class _Fuser:
-    def __init__(self, names: Names) -> None:
-        self.names = names
+    def __init__(self, names: Names, lives: Slots) -> None:
+        self.names, self.lives = names, lives
         self.slots: list[Slot | None] = []
         self.producer: dict[str, list[int]] = defaultdict(list)  # buffer -> slots that write it
         self.last_reader: dict[str, int] = {}
@@ -74,6 +75,11 @@ class _Fuser:
         self.append(slot)
 
     def append(self, slot: Slot) -> None:
+        self.lives.append(slot.reads, slot.writes)
+        self.place(slot)
+
+    def place(self, slot: Slot) -> None:
+        """In the next position."""
         self.note(slot, len(self.slots))
         self.slots.append(slot)
 
@@ -100,9 +106,17 @@ class _Fuser:
         down = not up and self.independent_after(position, target)
         if not up and not down:
             return False
+        moved = (target.reads, target.writes)
+        put = (
+            self.lives.raising(position, slot.reads, slot.writes) if up
+            else self.lives.lowering(position, moved, slot.reads, slot.writes)
+        )  # fmt: skip
+        if put is None:
+            return False
         nest = combine(target.nest, slot.nest, self.names)
         if nest is None:
             return False
+        put()
         joined = Slot(nest, None, target.reads | slot.reads, target.writes | slot.writes)
         if up:
             self.slots[position] = joined
@@ -111,7 +125,7 @@ class _Fuser:
         self.slots[position] = None
         for name in target.writes:
             self.producer[name].remove(position)
-        self.append(joined)
+        self.place(joined)
         return True
 
     def independent_after(self, position: int, target: Slot) -> bool:

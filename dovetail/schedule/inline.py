@@ -34,6 +34,7 @@ from dovetail.ir.loops import (
     rewrite,
 )
 from dovetail.schedule.cost import CHEAP, big, big_loads, cost
+from dovetail.schedule.lifetimes import Lifetimes
 from dovetail.schedule.simplify import Simplifier
 
 #: A kernel's expression is not grown beyond this many distinct nodes.
@@ -54,7 +55,7 @@ def inline(program: Program, exact_rounding: bool) -> Program:
     bodies: dict[str, tuple[Store, ...]] = {}
     partial: dict[str, list[tuple[Store, Group]]] = defaultdict(list)
     items: list[Item] = []
-    simplifier = Simplifier(exact_rounding)
+    simplifier, lives = Simplifier(exact_rounding), Lifetimes(program)
     for original in program.items:
         item = simplifier.item(_Rewriter(bodies).group(original) if isinstance(original, Group) else original)
         if item is None:
@@ -66,7 +67,8 @@ def inline(program: Program, exact_rounding: bool) -> Program:
         pieces = partial[store.buffer.name]
         pieces.append((store, item))  # type: ignore[arg-type]
         if len(pieces) == writers[store.buffer.name] and _worthwhile(pieces, readers[store.buffer.name]):
-            bodies[store.buffer.name] = tuple(s for s, _ in pieces)
+            if lives.let(store.buffer.name, (load.buffer for s, _ in pieces for load in s.value.loads)):
+                bodies[store.buffer.name] = tuple(s for s, _ in pieces)
     return remove_dead(program.with_items(tuple(items)))
 
 

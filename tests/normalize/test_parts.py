@@ -69,14 +69,14 @@ WINDOWS = {
         return (%add)"""),
     "overlapping": (lambda x: window(x, 0, 6) + window(x, 2, 6), """
         %slice_tensor = aten.slice.Tensor(%x0, 1, 0, 2)
-        %add_tensor = aten.add.Tensor(%slice_tensor, 0)
+        %clone_default = aten.clone(%slice_tensor)
         %slice_tensor_1 = aten.slice.Tensor(%x0, 1, 2, 4)
         %slice_tensor_2 = aten.slice.Tensor(%x0, 1, 0, 2)
-        %add_tensor_1 = aten.add.Tensor(%slice_tensor_1, %slice_tensor_2)
-        %add_tensor_2 = aten.add.Tensor(%add_tensor, 0)
+        %add_tensor = aten.add.Tensor(%slice_tensor_1, %slice_tensor_2)
+        %add_tensor_1 = aten.add.Tensor(%clone_default, 0)
         %slice_tensor_3 = aten.slice.Tensor(%x0, 1, 2, 4)
-        %add_tensor_3 = aten.add.Tensor(%slice_tensor_3, 0)
-        %add = aten.cat([%add_tensor_2, %add_tensor_1, %add_tensor_3], 1)
+        %add_tensor_2 = aten.add.Tensor(%slice_tensor_3, 0)
+        %add = aten.cat([%add_tensor_1, %add_tensor, %add_tensor_2], 1)
         return (%add)"""),
     "with a whole tensor": (lambda x: window(x, 0) + window(x, 4) + torch.ones(3, 8), """
         %ones = aten.ones([3, 8], device=cpu, pin_memory=False)

@@ -149,7 +149,7 @@ def _select_scatter(walk: _Walk, node: Node, build: Builder, self: Node, src: No
     axis, size = _axis(node, dim)
     source, at = walk.source(src), _position(index, size)
     base = _base(walk, node, self, axis)
-    return _over(node, base, [Piece(at, at + 1, source, None, base.terms)], src, source)
+    return _over(build, node, base, [Piece(at, at + 1, source, None, base.terms)], src, source)
 
 
 def _slice_scatter(walk: _Walk, node: Node, build: Builder, self: Node, src: Node, dim: int = 0, start: Any = None,
@@ -159,7 +159,7 @@ def _slice_scatter(walk: _Walk, node: Node, build: Builder, self: Node, src: Nod
         return None
     source, base = walk.source(src), _base(walk, node, self, axis)
     pieces, terms = _along(axis, source, _position(start, size), src)
-    return _over(node, base, [replace(p, terms=p.terms + base.terms - terms) for p in pieces], src, source)
+    return _over(build, node, base, [replace(p, terms=p.terms + base.terms - terms) for p in pieces], src, source)
 
 
 def _base(walk: _Walk, node: Node, written: Node, axis: int) -> Pieces:
@@ -173,10 +173,13 @@ def _base(walk: _Walk, node: Node, written: Node, axis: int) -> Pieces:
     return Pieces(axis, tuple(val.shape), val.dtype, val.device, whole, parts=0)
 
 
-def _over(node: Node, base: Pieces, pieces: list[Piece], src: Node, source: Source) -> Source | None:
+def _over(build: Builder, node: Node, base: Pieces, pieces: list[Piece], src: Node, source: Source) -> Source | None:
     if src.meta["val"].dtype != node.meta["val"].dtype:
         return None
     before, _, after = split(base.pieces, pieces[0].first, pieces[-1].stop)
+    if base.parts:
+        before[-1:] = [build.apart(p, base.dim) for p in before[-1:]]
+        after[:1] = [build.apart(p, base.dim) for p in after[:1]]
     return replace(base, pieces=[*before, *pieces, *after], parts=base.parts + 1 + _parts(source))
 
 

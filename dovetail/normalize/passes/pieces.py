@@ -237,8 +237,8 @@ class Builder:
             if piece.source is not None:
                 before, inside, after = split(pieces, piece.first, piece.stop)
                 if any(p.source is not None for p in inside):
-                    before[-1:] = [self.apart(p, a) for p in before[-1:]]
-                    after[:1] = [self.apart(p, a) for p in after[:1]]
+                    before[-1:] = [self.apart(p, a.dim) for p in before[-1:]]
+                    after[:1] = [self.apart(p, a.dim) for p in after[:1]]
                 pieces = [*before, *self.added(inside, piece, a), *after]
         rest = b.rest if a.rest is None else a.rest
         return replace(a, pieces=pieces, terms=a.terms + b.terms, rest=rest, parts=a.parts + b.parts)
@@ -250,15 +250,15 @@ class Builder:
             inside = [self.together(inside, whole)]
         return [self.plus(p, piece.within(p.first, p.stop), whole.dim) for p in inside]
 
-    def apart(self, piece: Piece, whole: Pieces) -> Piece:
-        """What a term has left of a piece, which misses that term: a copy where it is small beside the tensor that it
-        would keep. Windows that slide over a tensor leave one position of each sum."""
-        if not isinstance(piece.source, Node) or piece.start is None or not whole.dtype.is_floating_point:
+    def apart(self, piece: Piece, dim: int) -> Piece:
+        """What is left of a piece beside which something is put: a copy where it is small beside the tensor that it
+        would keep alive. Windows that slide over a tensor leave one position each."""
+        if not isinstance(piece.source, Node) or piece.start is None:
             return piece
-        extent, size = hint(piece.stop - piece.first), hint(piece.source.meta["val"].shape[whole.dim])
+        extent, size = hint(piece.stop - piece.first), hint(piece.source.meta["val"].shape[dim])
         if 2 * extent > size:
             return piece
-        made = self.write.call(aten.add.Tensor, self.node(self.source(piece, whole.dim)), 0)
+        made = self.write.call(aten.clone.default, self.node(self.source(piece, dim)))
         return replace(piece, source=made, start=0)
 
     def together(self, inside: list[Piece], whole: Pieces) -> Piece:
