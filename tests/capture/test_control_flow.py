@@ -178,6 +178,30 @@ def test_associative_scan(backend):
         same(dovetail.compile(program, backend=backend, fullgraph=True)(x), program(x))
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 6, 9])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_associative_scan_of_each_element_by_itself(rows, backend):
+    """The operator that PyTorch's function calls for `combine_mode="pointwise"`, which it takes on GPUs alone."""
+
+    def ours(a, b):
+        def step(a, b, c, d):
+            return a * c, b * c + d
+
+        return torch.ops.higher_order.associative_scan(step, [a, b], ())[1]
+
+    def program(a, b):
+        found = [b[0]]
+        for k in range(1, rows):
+            found.append(found[-1] * a[k] + b[k])
+        return torch.stack(found)
+
+    args = tuple(torch.randn(rows, 3, 2) for _ in range(2))
+    compiled = dovetail.compile(ours, backend=backend, fullgraph=True)
+    same(compiled(*args), program(*args))
+    same(derivatives(compiled, args), derivatives(program, args))
+
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_branches_that_write(backend):
     def program(t, x, y, z):

@@ -11,6 +11,7 @@ import operator
 import re
 from collections import Counter
 
+import torch
 from torch.fx.graph_module import _WrappedCall
 
 from dovetail.capture.known.table import standin
@@ -350,6 +351,28 @@ def call_graph_module(self, module, *args, **kwargs):
     if self.cls_call is not None:
         return self.cls_call(module, *args, **kwargs)
     return super(self.cls, module).__call__(*args, **kwargs)
+
+
+# ---------------------------------------------------------------- torch
+
+
+@standin(torch.ops.higher_order.associative_scan)
+def associative_scan(combine, rows, others):
+    """For each row, all rows up to it combined: neighbours first, what these give at every second row, then the rest.
+
+    PyTorch's derivative of this operator has an element for each pair of rows, which no memory holds.
+    """
+    count = rows[0].shape[0]
+    if count < 2:
+        return list(rows)
+    pairs = combine(*[x[:-1:2] for x in rows], *[x[1::2] for x in rows], *others)
+    odd = associative_scan(combine, pairs, others)
+    even = [x[:1] for x in rows]
+    if count > 2:
+        more = combine(*[x[: (count - 1) // 2] for x in odd], *[x[2::2] for x in rows], *others)
+        even = [torch.cat([x, y]) for x, y in zip(even, more)]
+    found = [torch.stack([x[: count // 2], y], 1).flatten(0, 1) for x, y in zip(even, odd)]
+    return [torch.cat([z, x[-1:]]) for x, z in zip(even, found)] if count % 2 else found
 
 
 # ---------------------------------------------------------------- functools and collections
