@@ -186,7 +186,12 @@ class Training:
     late: bool
 
 
-Plan = Inference | Training
+@dataclass(frozen=True)
+class AsCaptured:
+    """PyTorch runs the graph."""
+
+
+Plan = Inference | Training | AsCaptured
 Partial = Callable[[int], tuple[Built, bool]]
 
 
@@ -195,6 +200,9 @@ def assemble(plan: Plan, graph: Any, fakes: Sequence[Any], events: Events, parti
 
     `graph` has `forward`, which computes the same, and `meta`. `partial` makes backward programs for some tangents.
     """
+    if isinstance(plan, AsCaptured):
+        captured: Compiled = graph.forward
+        return captured
     if isinstance(plan, Inference):
         return _inference(plan, graph, fakes, events)
     assert partial is not None

@@ -37,14 +37,15 @@ from dovetail.assembly import (
 from dovetail.autograd import draws, partition, unrepeatable
 from dovetail.autograd.absent import tells_sizes, without
 from dovetail.autograd.exposed import exposed
-from dovetail.capture import Watch, capture, capture_with_breaks, resume_eagerly
+from dovetail.capture.entry import capture, capture_with_breaks
+from dovetail.capture.watching import Watch
 from dovetail.codegen import checked, cpu, gpu, host, staged
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.kernels import kernels_text
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.aten import AtenGraph, results_of, subprograms
-from dovetail.ir.captured import Captured, Continuation
+from dovetail.ir.captured import Captured
 from dovetail.ir.checks import assumed
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
@@ -387,11 +388,6 @@ def no_kernels(program: Program) -> str:
     """Why a device that the program computes on has no kernels; empty if all have."""
     reasons = (gpu_runtime.available(d) for d in sorted(devices(program), key=str) if d.type != "cpu")
     return next((why for why in reasons if why), "")
-
-
-def resumed(rest: Continuation) -> Callable[..., Any]:
-    """What follows a graph break as a callable of its parameters: `trace` takes it, and eager can run it."""
-    return resume_eagerly(rest)
 
 
 def takes_numbers_out(graph: torch.fx.Graph) -> bool:

@@ -20,7 +20,7 @@ import torch
 import torch.fx
 
 from dovetail import guards
-from dovetail.assembly import assemble
+from dovetail.assembly import AsCaptured, assemble
 from dovetail.config import config
 from dovetail.diagnostics import logs
 from dovetail.diagnostics.breaks import BREAKS
@@ -59,7 +59,7 @@ from dovetail.runtime.entry_policy import LISTENERS, REPORT, EagerlyAfter, warn_
 from dovetail.runtime.gpu.workers import WORKERS
 from dovetail.runtime.nested import allowed
 from dovetail.runtime.program import undone
-from dovetail.runtime.undisturbed import undisturbed, without_overrides
+from dovetail.runtime.undisturbed import changes, undisturbed, without_overrides
 
 LISTENERS.append(warned)
 
@@ -130,7 +130,7 @@ class Request:
         """The dispatcher of what follows a graph break; the same one for the same rest, so that loops converge."""
         key = found.key
         if key not in self.rests:
-            self.rests[key] = Dispatcher(importlib.import_module("dovetail.pipeline").resumed(found), self)
+            self.rests[key] = Dispatcher(_resuming().eager(found), self)
         self.rests[key].varying |= varying_names(found)
         return self.rests[key]
 
@@ -258,7 +258,7 @@ def _compile_entry(
         WORKERS.start()  # they import Triton meanwhile
     taken = guards.snapshot()
     keeping = _keeping(fn, args, kwargs, options, events, taken, given)
-    entry = None if keeping is None else _kept_entry(keeping, fn, callables, taken)
+    entry = None if keeping is None else _kept_entry(keeping, fn, rest, callables, taken)
     if entry is not None:
         return entry
     pipeline = _pipeline(events)
@@ -281,6 +281,7 @@ def _compile_entry(
             with discovering(captured.sizes if captured.sizes is not None and captured.sizes.late else None):
                 graph = backend(captured.graph, fakes, options, events)
             del captured.graph.meta[FAILED]
+            events.plan = AsCaptured() if graph is captured.graph else events.plan
             if graph is captured.graph and not captured.repeatable:
                 raise Unsupported("data-dependent-size", "a graph that is not compiled would find out too late")
         except Exception as error:
@@ -314,7 +315,7 @@ def _as_called(graph: Any, captured: Captured) -> Callable[..., Any]:
     """What the entry calls: a graph is no module of the program's, so hooks on every module are not for it."""
     if graph is captured.graph and not any(vars(graph)[name] for name in HOOKS):
         graph = graph.forward
-    graph = undisturbed(graph, captured.graph.graph)
+    graph = undisturbed(graph, changes(captured.graph.graph))
     return without_overrides(graph) if NO_OVERRIDES in captured.names else graph
 
 
@@ -331,19 +332,24 @@ def _keeping(
 
 
 def _kept_entry(
-    keeping: Keeping, fn: Any, callables: Mapping[str, Any], taken: guards.Snapshot
-) -> guards.Entry | None:
+    keeping: Keeping, fn: Any, rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any],
+    taken: guards.Snapshot,
+) -> guards.Entry | None:  # fmt: skip
     """What an earlier process has left for this call."""
     events, after = keeping.events, callables[AGAIN]
+    if events.record.index == 0 and keeping.is_once():
+        events.artifact("perf_hints", lambda: ONCE)
+        return guards.Entry(fn, "runs as it is, once", EMPTY_CAPTURE, lambda a, k: [], once=True)
     try:
         with events.stage("restore"):
             for name, kept in keeping.candidates({**callables, UNDONE: undone}):
                 captured = kept.captured
                 captured.graph.meta |= {REPEATED: AGAIN in captured.names, FAILED: after.failed}
-                captured = replace(captured, names={**captured.names, AGAIN: after})
+                rests = {name: rest(each) for name, each in captured.continuations.items()}
+                captured = replace(captured, names={**captured.names, **rests, AGAIN: after})
                 fakes = [given.fake for given in captured.inputs]
                 graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))
-                graph = graph if kept.steady else undisturbed(graph, captured.graph.graph)
+                graph = undisturbed(graph, kept.changes)
                 graph = without_overrides(graph) if NO_OVERRIDES in captured.names else graph
                 entry = guards.build(captured, fn, graph, taken)
                 events.captured = captured
@@ -354,9 +360,6 @@ def _kept_entry(
         events.open.clear()
         why = error_in_words(error)
         events.artifact("perf_hints", lambda: f"an earlier compilation is not used: {why}")
-    if events.record.index == 0 and keeping.is_once():
-        events.artifact("perf_hints", lambda: ONCE)
-        return guards.Entry(fn, "runs as it is, once", EMPTY_CAPTURE, lambda a, k: [], once=True)
     return None
 
 
@@ -454,6 +457,11 @@ def _note_failure(error: BaseException, events: Events) -> None:
     elif isinstance(error, Exception):
         with contextlib.suppress(AttributeError):
             error._dovetail_stage = events.current  # type: ignore[attr-defined]
+
+
+def _resuming() -> Any:
+    # A program without graph breaks does without it, and one whose parts are all on disk without the rest of capture.
+    return importlib.import_module("dovetail.capture.breaks.resume")
 
 
 def _frameless() -> Any:

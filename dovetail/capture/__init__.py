@@ -1,7 +1,5 @@
-"""Phase 2: run bytecode symbolically, without executing the user's code."""
+"""Phase 2: run bytecode symbolically, without executing the user's code.
 
-from dovetail.capture.breaks.resume import eager as resume_eagerly
-from dovetail.capture.entry import capture, capture_with_breaks
-from dovetail.capture.watching import Watch
-
-__all__ = ["Watch", "capture", "capture_with_breaks", "resume_eagerly"]
+    entry           one call of a callable → graph, guards and residual code
+    breaks.resume   what follows a graph break, in plain Python: needs nothing else of this folder
+"""

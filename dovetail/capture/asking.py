@@ -10,7 +10,7 @@ import enum
 import os
 import pathlib
 import re
-from types import BuiltinFunctionType, CodeType
+from types import BuiltinFunctionType, CodeType, GenericAlias, UnionType
 from typing import Any
 
 import torch
@@ -22,21 +22,25 @@ from dovetail.ir.asked import Asked
 #: Which every process has alike, or which `kept` compares as a whole.
 PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented), CodeType,
          torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, BuiltinFunctionType, enum.Enum,
-         pathlib.PurePath, re.Pattern)  # fmt: skip
+         pathlib.PurePath, re.Pattern, GenericAlias, UnionType)  # fmt: skip
 
 
 def ask(s: Any, question: Any, *args: Any) -> Any:
     """What the question gives now; the compilation is for processes where it gives the same."""
-    found = question(*args)
-    note(s, question, args, found)
-    return found
+    key = _key(question, args)
+    if key not in s.asked:
+        s.asked[key] = Asked(question, args, question(*args))
+    return s.asked[key].answer
 
 
 def note(s: Any, question: Any, args: tuple[Any, ...], answer: Any) -> None:
     """The question has been answered already."""
-    key = question, *(a if type(a) is str else id(a) for a in args)
-    if key not in s.asked:
-        s.asked[key] = Asked(question, args, answer)
+    s.asked.setdefault(_key(question, args), Asked(question, args, answer))
+
+
+def _key(question: Any, args: tuple[Any, ...]) -> Any:
+    """The objects are kept with the answer."""
+    return question, *(arg if type(arg) is str else id(arg) for arg in args)
 
 
 def alone(s: Any, reason: str) -> None:
@@ -45,7 +49,9 @@ def alone(s: Any, reason: str) -> None:
 
 
 def is_plain(obj: Any) -> bool:
-    return all(map(is_plain, obj)) if type(obj) in (tuple, frozenset) else isinstance(obj, PLAIN)
+    if type(obj) in (tuple, frozenset):
+        return all(map(is_plain, obj))
+    return isinstance(obj, PLAIN) or type(obj).__module__ == "typing"
 
 
 def datum(s: Any, question: Any, owner: Any, name: str, found: Any) -> None:
@@ -94,7 +100,7 @@ def function_part(s: Any, real: Any, name: str, found: Any) -> None:
     if trusted(getattr(real, "__module__", None) or ""):
         return
     if name == "__code__":
-        ask(s, asked.file_of, real)
+        ask(s, asked.files_of, real)
     elif name == "__annotations__":
         ask(s, asked.annotated, real)
     else:

@@ -85,7 +85,7 @@ def draw(s: Any, owner: Any, name: str, args: list[Value], kwargs: dict[str, Val
     except Exception as error:  # the program's own
         return s.throw_native(error)  # type: ignore[no-any-return]
     text = (source or s.bind(real)).expr()
-    call = f"{text}.{name}(*{s.bind(given).expr()}, **{s.bind(named).expr()})"
+    call = f"{text}.{name}(*{s.bind(given).expr()}, **dict({s.bind(tuple(named.items())).expr()}))"
     s.draws.append(Draw(text, call, result, s.stack()))
     return _value(s, result, Drawn(len(s.draws) - 1))
 

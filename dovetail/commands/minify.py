@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from dovetail import guards
-from dovetail.capture import capture
+from dovetail.capture.entry import capture
 from dovetail.diagnostics import repro
 from dovetail.errors import DovetailError
 from dovetail.minify.candidate import Candidate

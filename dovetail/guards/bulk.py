@@ -54,6 +54,7 @@ class Facts:
         self.roots: list[tuple[Weak, type, Any]] = []  # objects held weakly, their classes and dictionaries
         self.functions: dict[int, Any] = {}
         self.absent: dict[int, tuple[Any, set[Any]]] = {}  # dictionaries, and keys that they must not have
+        self.present: dict[int, tuple[Any, set[Any]]] = {}  # and those that they must have
         self.plain: dict[int, dict[str, Any]] = {}  # instance dictionaries of modules without a `forward` of their own
 
     def add(self, resolver: Resolver, guard: Guard) -> bool:
@@ -176,6 +177,16 @@ def _asked(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return True
 
 
+def _contains(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+    key, present = guard.payload
+    if not native.watchable(value) or type(key) is not str:
+        return False
+    if not present:
+        return _lacking(facts, value, key)
+    facts.present.setdefault(id(value), (value, set()))[1].add(key)
+    return key in value
+
+
 def _has_key(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if not native.watchable(value):
         return False
@@ -206,6 +217,7 @@ _ROWS: dict[GuardKind, _Row] = {
     GuardKind.DEFINITION: _definition,
     GuardKind.CLASS_DICT: _class_dict,
     GuardKind.HAS_KEY: _has_key,
+    GuardKind.CONTAINS: _contains,
     GuardKind.OWN_LACKS: _own_lacks,
     GuardKind.ALIAS: _alias,
     GuardKind.DISTINCT: _distinct,
@@ -232,10 +244,7 @@ def python_check(facts: Facts) -> Callable[[], bool]:
     types, lengths, keysets = [*map(type, typed)], [*map(len, sized)], [*map(tuple, keyed)]
     forward, roots = ["forward"] * len(plain), facts.roots
     objects, dicts = [obj for obj, _ in facts.owners.values()], [own for _, own in facts.owners.values()]
-    tables, names = [], []
-    for table, lacked in facts.absent.values():
-        tables += [table] * len(lacked)
-        names += lacked
+    (tables, names), (others, theirs_too) = _listed(facts.absent), _listed(facts.present)
     functions = list(facts.functions.values())
     definitions = [*map(_PARTS, functions)]
     tensors = [tensor for tensor, _ in facts.tensors.values()]
@@ -251,6 +260,7 @@ def python_check(facts: Facts) -> Callable[[], bool]:
             and [*map(tuple, keyed)] == keysets
             and not any(map(contains, plain, forward))
             and not any(map(contains, tables, names))
+            and all(map(contains, others, theirs_too))
             and [*map(_PARTS, functions)] == definitions
             and all(map(is_, map(instance_dict, objects), dicts))
             and all(_unchanged(*root) for root in roots)
@@ -258,6 +268,12 @@ def python_check(facts: Facts) -> Callable[[], bool]:
         )
 
     return check
+
+
+def _listed(tables: dict[int, tuple[Any, set[Any]]]) -> tuple[list[Any], list[Any]]:
+    """Each table once for each of its keys, and the keys."""
+    pairs = [(table, key) for table, keys in tables.values() for key in keys]
+    return [table for table, _ in pairs], [key for _, key in pairs]
 
 
 def watch(
@@ -293,6 +309,8 @@ def watch(
             native.dict_group(tables, table).tests.append(test or partial(_same_keys, tuple(table)))
     for table, names in facts.absent.values():
         native.dict_group(tables, table).tests.append(names.isdisjoint)
+    for table, names in facts.present.values():
+        native.dict_group(tables, table).tests.append(names.issubset)
     if layout.function:
         groups += [native.FunctionGroup(function) for function in facts.functions.values()]
     else:

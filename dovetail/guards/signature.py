@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import InternalError
+from dovetail.ir.stores import remembered
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ def root_function(fn: Any) -> Any:
     return found if inspect.isfunction(found) else None
 
 
+@remembered(16)
 def take_apart(text: str) -> Residual:
     """Parse the text of `residual`."""
     tree = ast.parse(text)
@@ -46,10 +48,7 @@ def take_apart(text: str) -> Residual:
     if len(found) != 1:
         raise InternalError("guards", "the residual text must define exactly one function `residual`")
     arguments = found[0].args
-    everything = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
-        a.arg for a in everything if a is not None
-    }
+    used = _NAME.findall(text)  # and words in its texts
     lines = text.split("\n")[found[0].body[0].lineno - 1 : found[0].end_lineno]
     body = tuple(line.removeprefix("    ") for line in lines)
     prelude = "\n".join(ast.unparse(node) for node in tree.body if node is not found[0])
@@ -71,6 +70,7 @@ def without_inputs(body: Sequence[str]) -> list[str]:
 
 
 _NUMBER = re.compile(r"_n\d+$")
+_NAME = re.compile(r"[^\W\d]\w*")
 
 
 def _assigned(line: ast.stmt) -> str:

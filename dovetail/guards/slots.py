@@ -33,16 +33,17 @@ class Resolver:
         self.bound = bound
         self.slots: dict[tuple[int, Any], Slot] = {}
         self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects whose own dictionaries were read
-        self._values: dict[Source, Any] = {}
+        self._values: dict[int, tuple[Source, Any]] = {}  # by identity: paths share their beginnings
 
     def value(self, source: Source) -> Any:
         """The value, its slots being recorded on the way; NotSlotted if it has none."""
-        if source not in self._values:
+        found = self._values.get(id(source))
+        if found is None:
             step = _STEPS.get(type(source))
             if step is None:
                 raise NotSlotted
-            self._values[source] = step(self, source)
-        return self._values[source]
+            found = self._values[id(source)] = source, step(self, source)
+        return found[1]
 
     def own_dict(self, obj: Any) -> dict[str, Any]:
         found = _own_dict(obj)

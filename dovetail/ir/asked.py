@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,15 +71,18 @@ def instead(function: Any) -> Any:
     return None if found is None else found.detail
 
 
-def file_of(function: Any) -> str:
-    found: str = function.__code__.co_filename
-    return found
+def files_of(function: Any) -> tuple[str, ...]:
+    """Of what follows a graph break, those of its frames."""
+    rest = getattr(function, "_dovetail_continuation", None)
+    codes = [function.__code__] if rest is None else [point.code for point in rest.points]
+    return tuple(code.co_filename for code in codes)
 
 
 def annotated(function: Any) -> tuple[Any, ...]:
     return tuple(function.__annotations__.items())
 
 
-def as_text(read: Callable[[Any], Any], obj: Any) -> str:
-    """What `read` says of the object, as a text."""
-    return str(read(obj))
+def signature(function: Any, bound: bool) -> inspect.Signature:
+    """`bound`: without its first parameter."""
+    found = inspect.signature(function)
+    return found.replace(parameters=list(found.parameters.values())[1:]) if bound else found

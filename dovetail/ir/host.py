@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from dovetail.ir.dims import Dim
@@ -48,3 +49,4 @@ class HostProgram:
     lasting: Mapping[str, int] = field(default_factory=dict)
     symbolic: bool = False
     launches: Mapping[int, str] = field(default_factory=dict)
+    code: CodeType | None = field(default=None, compare=False, repr=False)  # of the text, where it is there already

@@ -14,7 +14,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy
@@ -23,8 +23,10 @@ import torch.fx
 
 from dovetail import guards
 from dovetail.assembly import Plan
-from dovetail.ir.asked import Asked
-from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured
+from dovetail.errors import Location
+from dovetail.exporting.encoding import function_name
+from dovetail.ir.asked import Asked, files_of
+from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured, Continuation
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.source import Bound, Computed, Source
 from dovetail.kept.holds import failing
@@ -37,16 +39,20 @@ from dovetail.kept.objects import (
     Unkept,
     Way,
     by_name,
+    code_digest,
+    continuation_of,
     followed,
     making,
     names_in,
+    namespace_of,
+    on_object,
     parts,
     trusted,
     ways,
 )
 from dovetail.kept.objects import PLAIN as PLAIN_VALUES
 from dovetail.kept.packing import pack, pack_graph, unpack, unpack_graph
-from dovetail.runtime.undisturbed import changes_modes
+from dovetail.runtime.undisturbed import changes
 
 #: In a residual's names: what each process makes for itself, and what it finds with the function.
 OWN = (AGAIN, ENTERED, PLAIN, UNDONE)
@@ -75,11 +81,11 @@ class Made:
 
 @dataclass(frozen=True)
 class Kept:
-    """`steady`: the graph leaves modes and settings as they are."""
+    """`changes`: of modes and settings, in the graph."""
 
     captured: Captured
     plan: Plan
-    steady: bool
+    changes: tuple[Any, ...]
 
 
 class LaterGraph:
@@ -87,11 +93,12 @@ class LaterGraph:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
+        self.objects: Sequence[Any] = ()  # of the program, that it has in it
         self.meta: dict[str, Any] = {}
 
     @cached_property
     def module(self) -> torch.fx.GraphModule:
-        return unpack_graph(self.data)
+        return unpack_graph(self.data, self.objects)
 
     @property
     def graph(self) -> torch.fx.Graph:
@@ -110,33 +117,38 @@ def pack_entry(
     captured: Captured, plan: Plan, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: Any
 ) -> bytes:
     """`state`: the modes it was captured under. Raises Unkept for a compilation that only this process can use."""
-    if captured.continuations:
-        raise Unkept("it ends in a graph break")
     if captured.passing:
         raise Unkept("it is made for one call")
     if captured.alone:
         raise Unkept(captured.alone)
     function = guards.root_function(fn)
-    if captured.names["F"] is not function or captured.names["G"] is not getattr(function, "__globals__", None):
+    if captured.names["F"] is not function or captured.names["G"] is not namespace_of(fn, function):
         raise Unkept("it is not compiled as a function of a module")
-    names = {name: v for name, v in captured.names.items() if name not in (*OWN, *FOUND) and DEFAULT not in name}
+    apart = {*OWN, *FOUND, *captured.continuations}
+    names = {name: v for name, v in captured.names.items() if name not in apart and DEFAULT not in name}
     objects = [*captured.bound, *(g.payload for g in captured.guards if g.kind in BY_OBJECT), function]
     objects += [g.payload for g in captured.guards if g.kind is GuardKind.EQUAL and _objects_in(g.payload)]
+    graph, inside = pack_graph(captured.graph)
+    objects += [obj for obj in inside if _objects_in(obj)]
+    objects += [scope for rest in captured.continuations.values() for scope in rest.scopes]
     for value in (*names.values(), *(arg for each in captured.asked for arg in each.args)):
         objects += _objects_in(value)
     distinct = list({id(obj): obj for obj in objects}.values())
     numbers = {id(obj): k for k, obj in enumerate(distinct)}
     known = _known(distinct, captured, fn, function, args, kwargs, numbers)
+    asked = [*captured.asked, *_of_files(captured, distinct)]
     return pack({
         "guards": [_without_objects(guard, numbers) for guard in captured.guards],
         "bound": [numbers[id(obj)] for obj in captured.bound],
         "known": known,
-        "asked": [_question(each, numbers) for each in captured.asked],
+        "asked": [_question(each, numbers) for each in asked],
         "names": {name: _referred(v, numbers) for name, v in names.items()},
+        "rests": {name: _rest(rest, numbers) for name, rest in captured.continuations.items()},
         "own": [name for name in captured.names if name in OWN],
         "parts": {name: getattr(captured, name) for name in PARTS},
-        "graph": pack_graph(captured.graph),
-        "steady": not changes_modes(captured.graph.graph),
+        "graph": graph,
+        "inside": _referred(tuple(inside), numbers),
+        "changes": changes(captured.graph.graph),
         "plan": plan,
         "state": state,
     })  # fmt: skip
@@ -161,6 +173,9 @@ def restore(
         mine = tuple(_with_objects(guard, finder) for guard in found["guards"])
         _ask_again(found["asked"], finder)
         names |= {name: _resolved(v, finder) for name, v in found["names"].items()}
+        captured.graph.objects = _resolved(found["inside"], finder)  # type: ignore[assignment]
+        codes = _codes(finder) if found["rests"] else {}
+        rests = {name: _with_scopes(rest, finder, codes) for name, rest in found["rests"].items()}
     except Mismatch:
         raise
     except Exception as error:  # of a path that leads nowhere, of the program's own properties, of damaged bytes
@@ -168,11 +183,11 @@ def restore(
     _keep_apart(finder)
     names |= {name: own[name] for name in found["own"]}
     names |= {"F": function, "G": finder.globals, "P": static}
-    captured = replace(captured, guards=mine, names=names, bound=bound)
+    captured = replace(captured, guards=mine, names=names, bound=bound, continuations=rests)
     failed = failing(captured, fn, finder, args, kwargs)
     if failed:
         raise Mismatch(str(failed[0]))
-    return Kept(captured, found["plan"], found["steady"])
+    return Kept(captured, found["plan"], found["changes"])
 
 
 def _parameters(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,6 +245,9 @@ def _known(
             wanted = {id(objects[k]) for k in rest}
             _look_in_modules(objects, chosen, wanted, possible)
             _look_along_paths([g.source for g in captured.guards if g.source is not None], finder, wanted, possible)
+            for k in rest:  # what capture has made, for the residual or of the program's annotations
+                if type(objects[k]).__module__ == "typing" or type(objects[k]) is tuple and not _objects_in(objects[k]):
+                    possible.setdefault(id(objects[k]), []).append(Way("value", steps=(objects[k],)))
             looked = True
         left = rest
     return [Known(chosen[k], making(obj), _parts_known(obj, numbers)) for k, obj in enumerate(objects)]
@@ -267,7 +285,7 @@ def _described(obj: Any) -> str:
     return f"a {type(obj).__qualname__} ({getattr(obj, '__qualname__', '')})".replace(" ()", "")
 
 
-SURE = ("root", "self", "function")
+SURE = ("root", "self", "function", "globals")
 
 
 def _leads(way: Way, obj: Any, finder: Finder, chosen: Mapping[int, Way]) -> bool:
@@ -356,6 +374,34 @@ def _with_objects(guard: Guard, finder: Finder) -> Guard:
     return guard
 
 
+# ---------------------------------------------------------------- what follows graph breaks
+
+
+def _rest(rest: Continuation, numbers: Mapping[int, int]) -> Continuation:
+    """With references in the places of the frames' globals."""
+    if rest.inside:
+        raise Unkept("a generator waits where it ends in a graph break")
+    return Continuation(rest.points, tuple(Ref(numbers[id(scope)]) for scope in rest.scopes))  # type: ignore[misc]
+
+
+def _with_scopes(rest: Any, finder: Finder, codes: Mapping[str, CodeType]) -> Continuation:
+    points = tuple(replace(point, code=codes.get(code_digest(point.code), point.code)) for point in rest.points)
+    return Continuation(points, tuple(_found(finder, scope.number) for scope in rest.scopes))
+
+
+def _codes(finder: Finder) -> dict[str, CodeType]:
+    """This process's code, which knows its file, of the functions that the entry relies on."""
+    rest = continuation_of(finder.fn)
+    left = [point.code for point in rest.points] if rest is not None else []
+    left += [obj.__code__ for obj in finder.found.values() if isinstance(obj, FunctionType)]
+    found: dict[str, CodeType] = {}
+    while left:
+        code = left.pop()
+        if found.setdefault(code_digest(code), code) is code:
+            left += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return found
+
+
 # ---------------------------------------------------------------- what the process is asked
 
 
@@ -366,6 +412,19 @@ class Question:
     question: Any
     args: Any
     answer: Any
+
+
+def _of_files(captured: Captured, objects: Sequence[Any]) -> list[Asked]:
+    """Where the residual names places in the program's files, what it shows depends on what they are called."""
+    values = [*captured.names.values(), *captured.bound]
+    named = {each.filename for value in values if isinstance(value, tuple) for each in value if type(each) is Location}
+    found = []
+    for function in objects:
+        if isinstance(function, FunctionType) and not trusted(function.__module__) or continuation_of(function):
+            files = files_of(function)
+            if any(file in named or repr(file) in captured.residual for file in files):
+                found.append(Asked(files_of, (function,), files))
+    return found
 
 
 def _question(each: Asked, numbers: Mapping[int, int]) -> Question:
@@ -379,8 +438,8 @@ def _answer(each: Question, finder: Finder) -> Any:
 
 
 def _ask_again(questions: Sequence[Question], finder: Finder) -> None:
-    for each in questions:
-        found, expected = _answer(each, finder), each.answer
+    for number, each in enumerate(questions):
+        found, expected = finder.answer(number), each.answer
         if isinstance(expected, Ref):
             same = found is _found(finder, expected.number)
         else:
@@ -399,8 +458,10 @@ def _objects_in(value: Any) -> list[Any]:
 def _everywhere(value: Any) -> bool:
     """Is it the same in every process, or does an entry have one of its own?"""
     if isinstance(value, (type, FunctionType)):
-        return trusted(value.__module__)
+        return trusted(value.__module__) and (by_name(value) is not None or function_name(value) is not None)
     kind = type(value)
+    if isinstance(value, NATIVE) and on_object(value):
+        return False
     if isinstance(value, (*PLAIN_VALUES, *PRINTED, *NATIVE, enum.Enum, numpy.generic, torch._ops.OpOverload)):
         return kind in PLAIN_VALUES or trusted(kind.__module__)
     return kind.__module__.startswith("dovetail.")

@@ -6,7 +6,7 @@ microsecond each. What that leaves open is asked of the text that the entry itse
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +18,7 @@ from dovetail.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from dovetail.kept.objects import PLAIN, Finder, written
 
 _CONTAINERS = (dict, list, tuple, set, frozenset, OrderedDict, deque, str)
-_KEYED = (dict, OrderedDict, set, frozenset)
+_KEYED = (dict, OrderedDict, defaultdict, set, frozenset)
 
 
 def failing(captured: Captured, fn: Any, finder: Finder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -30,15 +30,19 @@ def failing(captured: Captured, fn: Any, finder: Finder, args: tuple[Any, ...], 
 def _shown(guard: Guard, finder: Finder) -> bool:
     """Is it clear that it holds?"""
     quick = _QUICK.get(guard.kind)
-    if quick is None or guard.source is None:
+    if guard.source is None or quick is None and guard.kind is not GuardKind.HAS_KEY:
         return False
     try:
+        if quick is None:
+            return _has_key(finder, guard)
         return quick(finder.value(guard.source), guard.payload)
     except Exception:  # whatever reading the path raises: the entry's own text decides
         return False
 
 
 def _equal(value: Any, payload: Any) -> bool:
+    if type(payload) is tuple and type(value) is tuple and len(value) == len(payload):
+        return all(map(_equal, value, payload))
     return type(payload) in PLAIN and type(value) is type(payload) and written(value) == written(payload)
 
 
@@ -71,6 +75,11 @@ def _tensor(tensor: Any, facts: TensorFacts) -> bool:
         and tensor.requires_grad is facts.requires_grad and facts.offset in (None, tensor.storage_offset())
         and (facts.dispatch_keys is None or torch._C._dispatch_keys(tensor) == facts.dispatch_keys)
     )  # fmt: skip
+
+
+def _has_key(finder: Finder, guard: Guard) -> bool:
+    table, (key, present) = finder.value(guard.source), guard.payload  # type: ignore[arg-type]
+    return type(table) in _KEYED and (finder.value(key) in table) is present
 
 
 _QUICK: dict[GuardKind, Callable[[Any, Any], bool]] = {

@@ -72,7 +72,7 @@ class Keeping:
     def _found(self) -> Iterator[tuple[str, bytes]]:
         yield from self.given.items()
         if config.warm_start:
-            yield from shelf.on_shelf(self.store, self.key, self.args, self.kwargs)
+            yield from shelf.on_shelf(self.store, self.key, self.fn, self.args, self.kwargs)
 
     def keep(self, captured: Captured, plan: Plan | None) -> dict[str, Any]:
         """Leave a compilation for other processes: fields of the entry."""
@@ -90,12 +90,12 @@ class Keeping:
 
     def _keep(self, captured: Captured, plan: Plan | None) -> str:
         if plan is None:
-            raise Unkept("its graph is not compiled as one")
+            raise Unkept("tensors of classes of their own are taken apart in it")
         data = pack_entry(captured, plan, self.fn, self.args, self.kwargs, shelf.state(self.taken))
         sizes = shelf.outline(self.args, self.kwargs)
         made_for = [[size[0], *[None] * (len(size) - 1)] if captured.symbols and type(size) is list else size
                     for size in sizes]  # fmt: skip
-        name = shelf.put(self.store, self.key, data, made_for)
+        name = shelf.put(self.store, self.key, data, made_for, shelf.likeness(self.fn))
         self.events.on_partial = self._keep_partial(name)
         _trim(self.store)
         return name

@@ -13,6 +13,8 @@ import contextlib
 import enum
 import functools
 import hashlib
+import importlib
+import inspect
 import marshal
 import pathlib
 import re
@@ -33,9 +35,24 @@ import torch
 from dovetail.errors import Unsupported
 from dovetail.ir import marks
 from dovetail.ir.asked import Asked
+from dovetail.ir.captured import Continuation, Point
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.library import LIBRARY
-from dovetail.ir.source import Arg, Attr, Bound, Cell, Global, Globals, Item, Member, Own, OwnDict, Source, TypeOf
+from dovetail.ir.source import (
+    Arg,
+    Attr,
+    Bound,
+    Cell,
+    Global,
+    Globals,
+    Item,
+    Keyed,
+    Member,
+    Own,
+    OwnDict,
+    Source,
+    TypeOf,
+)
 
 
 class Unkept(Unsupported):
@@ -161,10 +178,22 @@ def _members(cls: type) -> Any:
 _LAZY = frozenset(("__annotations__", "__annotations_cache__", "__slotnames__", "__doc__"))
 
 
+def _of_ufunc(function: numpy.ufunc) -> Any:
+    if getattr(numpy, function.__name__, None) is not function:
+        raise Unkept("a function on arrays that is none of NumPy's is part of it")
+    return "ufunc", function.__name__
+
+
 def _of_module(module: torch.nn.Module) -> Any:
     """No guard looks whether one has a forward of its own where it had none."""
     own = "its own forward" if "forward" in object.__getattribute__(module, "__dict__") else ""
     return "an object", name_of(type(module)), own
+
+
+def on_object(found: Any) -> bool:
+    """Is it a native method of an object?"""
+    owner = getattr(found, "__self__", None)
+    return not (owner is None or isinstance(owner, (type, ModuleType)) or owner is torch.default_generator)
 
 
 def _of_native(found: Any) -> Any:
@@ -193,12 +222,16 @@ _MAKINGS: dict[Any, Callable[[Any], Any]] = {
     functools._lru_cache_wrapper: lambda found: ("cached", making(found.__wrapped__)),
     enum.Enum: lambda found: ("enum", name_of(type(found)), repr(found), _loosely(found.__dict__)),
     torch.nn.Module: _of_module,
+    inspect.Signature: lambda found: ("a signature", str(found)),
     re.Pattern: lambda found: ("a pattern", written(found.pattern), found.flags),
     (types.GenericAlias, types.UnionType): lambda found: ("a type", repr(found)),
+    types.CellType: lambda found: ("a cell",),
+    numpy.ufunc: lambda found: _of_ufunc(found),
     weakref.ref: lambda found: ("a weak reference", found() is None),
     pathlib.PurePath: lambda found: ("path", type(found).__name__, str(found)),
     type(NamedField.first): lambda found: ("field", repr(found.__reduce__()[1])),
     CodeType: lambda found: ("code", code_digest(found)),
+    Point: lambda p: ("point", code_digest(p.code), p.at, p.index, p.locals, p.cells, p.stack, p.result),
 }
 
 
@@ -230,9 +263,9 @@ def _without_file(code: CodeType) -> CodeType:
 class Way:
     """How an object is found: `kind` says by what.
 
-    "root", "self", "function": the callable, what its method belongs to, its function. "module", "namespace", "name":
-    by `steps`, names. "value": it is in `steps`. "path": what `source` leads to. "part": from object number `of`, by
-    `steps`. "answer": to question number `of`.
+    "root", "self", "function", "globals": the callable, what its method belongs to, its function, that one's.
+    "module", "namespace", "name": by `steps`, names. "value": it is in `steps`. "path": what `source` leads to. "part": from
+    object number `of`, by `steps`. "answer": to question number `of`.
     """
 
     kind: str
@@ -250,10 +283,23 @@ class Known:
     parts: tuple[tuple[tuple[Any, ...], int], ...] = ()
 
 
+def continuation_of(fn: Any) -> Continuation | None:
+    """What is left to do, where the callable is what follows a graph break."""
+    return getattr(fn, "_dovetail_continuation", None)
+
+
+def namespace_of(fn: Any, function: Any) -> dict[str, Any]:
+    """What paths to globals begin with."""
+    rest = continuation_of(fn)
+    found: dict[str, Any] = getattr(function, "__globals__", {}) if rest is None else rest.scopes[0]
+    return found
+
+
 def ways(guards: Sequence[Guard], asked: Sequence[Asked], fn: Any, function: Any) -> dict[int, list[Way]]:
     """By the identities of objects, the ways that guards and questions show, and those from the callable itself."""
     found: dict[int, list[Way]] = {id(fn): [Way("root")]}
     found.setdefault(id(function), []).append(Way("function"))
+    found.setdefault(id(namespace_of(fn, function)), []).append(Way("globals"))
     owner = getattr(fn, "__self__", None)
     if owner is not None:
         found.setdefault(id(owner), []).append(Way("self"))
@@ -271,6 +317,7 @@ def parts(obj: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """What belongs to an object whatever it holds, and the steps there: a function's cells, a class's members."""
     if isinstance(obj, FunctionType):
         for k, cell in enumerate(obj.__closure__ or ()):
+            yield ("cell", k), cell
             with contextlib.suppress(ValueError):  # an empty one
                 yield ("closure", k), cell.cell_contents
         for k, default in enumerate(obj.__defaults__ or ()):
@@ -307,6 +354,7 @@ def _is_wrapper(obj: Any) -> bool:
 
 _CACHES = functools.cached_property, functools._lru_cache_wrapper
 _FOLLOWED: dict[str, Callable[[Any, Any], Any]] = {
+    "cell": lambda obj, k: obj.__closure__[k],
     "closure": lambda obj, k: obj.__closure__[k].cell_contents,
     "default": lambda obj, k: obj.__defaults__[k],
     "keyword": lambda obj, name: obj.__kwdefaults__[name],
@@ -335,7 +383,7 @@ NAMED_IN_TYPES = {
 
 def by_name(obj: Any) -> Way | None:
     """A way to what any process finds in a module, or can write down."""
-    if type(obj) in (*PLAIN, *PRINTED, range, slice) or isinstance(obj, NATIVE):
+    if type(obj) in (*PLAIN, *PRINTED, range, slice) or isinstance(obj, NATIVE) and not on_object(obj):
         return Way("value", steps=(obj,))
     if isinstance(obj, ModuleType):
         return _module_way("module", vars(obj))
@@ -364,7 +412,10 @@ _NOTHING = types.SimpleNamespace()
 
 
 def named(names: Sequence[str]) -> Any:
+    """What has the names, in the module that is the first; the library's modules are imported for that."""
     found: Any = sys.modules.get(names[0])
+    if found is None and trusted(names[0]):
+        found = importlib.import_module(names[0])
     for name in names[1:]:
         found = getattr(found, name, None)
     return found
@@ -375,12 +426,20 @@ class Finder:
 
     def __init__(self, fn: Any, function: Any, parameters: Mapping[str, Any], bound: Sequence[int]) -> None:
         self.fn, self.function, self.parameters, self.bound = fn, function, parameters, bound
-        self.globals = getattr(function, "__globals__", {})
+        self.globals = namespace_of(fn, function)
+        self.roots = {"root": fn, "function": function, "globals": self.globals}
         self.known: Sequence[Known] = ()
         self.asked: Sequence[Callable[[], Any]] = ()  # questions
+        self.answers: dict[int, Any] = {}
         self.found: dict[int, Any] = {}
-        self.values: dict[Source, Any] = {}
+        self.values: dict[int, tuple[Source, Any]] = {}  # by identity: paths share their beginnings
         self.checked: set[int] = set()  # of the same making
+
+    def answer(self, number: int) -> Any:
+        """What the process says to question number `number`, which is asked once."""
+        if number not in self.answers:
+            self.answers[number] = self.asked[number]()
+        return self.answers[number]
 
     def obj(self, number: int) -> Any:
         """The object number `number` of those that the entry relies on."""
@@ -396,21 +455,22 @@ class Finder:
         if way.kind == "value":
             return way.steps[0]
         if way.kind == "answer":
-            return self.asked[way.of]()
+            return self.answer(way.of)
         if way.kind == "name":
             return named(way.steps)
         if way.kind in ("module", "namespace"):
             module = sys.modules[way.steps[0]]
             return module if way.kind == "module" else vars(module)
-        return {"root": self.fn, "function": self.function}.get(way.kind) or self.fn.__self__
+        return self.fn.__self__ if way.kind == "self" else self.roots[way.kind]
 
     def value(self, source: Source) -> Any:
         """What the source leads to. Raises whatever reading it raises."""
-        if source in self.values:
-            return self.values[source]
+        known = self.values.get(id(source))
+        if known is not None:
+            return known[1]
         step = _STEPS.get(type(source))
         found = step(self, source) if step is not None else self.evaluated(source)
-        self.values[source] = found
+        self.values[id(source)] = source, found
         return found
 
     def evaluated(self, source: Source) -> Any:
@@ -434,6 +494,7 @@ _STEPS: dict[type, Callable[[Finder, Any], Any]] = {
     Bound: lambda finder, source: finder.obj(finder.bound[source.index]),
     Attr: lambda finder, source: getattr(finder.value(source.base), source.field),
     Item: lambda finder, source: finder.value(source.base)[source.key],
+    Keyed: lambda finder, source: finder.value(source.base).get(finder.value(source.key)),
     TypeOf: lambda finder, source: type(finder.value(source.base)),
     Member: lambda finder, source: getattr(finder.value(source.base), source.table)[source.field],
     Own: lambda finder, source: object.__getattribute__(finder.value(source.base), "__dict__")[source.field],

@@ -6,29 +6,34 @@ it is made of again. What belongs to the program itself has no business in the b
 
 from __future__ import annotations
 
+import importlib
 import io
+import marshal
 import pickle
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 import torch.fx
 
 from dovetail.assembly import OnGpu, Operators
+from dovetail.exporting.encoding import SINGLE, SPACES, function_name
 from dovetail.ir import dims, loops
 from dovetail.ir.aten import DATA, AtenGraph, Subprogram, results_of
 from dovetail.ir.guard import ABSENT
+from dovetail.ir.host import HostProgram
 from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ir.late import LateGraphModule
-from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, trusted
+from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, by_name, trusted
 from dovetail.ops.fake.number import symbolic
 from dovetail.ops.fake.sizes import Sizes
 from dovetail.ops.fake.symint import dim_of, is_size, symint
 from dovetail.ops.fake.tensor import FakeTensor
+from dovetail.ops.higher import Apply
 
 LARGEST = 1 << 16  # bytes of a tensor that a program has as a constant
 #: Namespaces of operators that come with PyTorch, or with us.
@@ -70,6 +75,10 @@ def _reducer(cls: type) -> Callable[[Any], Any]:
             return reduced
     if not trusted(cls.__module__):
         return _refused(f"a {cls.__module__}.{cls.__qualname__} is part of it")
+    if is_dataclass(cls) and "__slots__" in cls.__dict__ and not hasattr(cls, "__post_init__"):
+        # There are thousands; as Python writes them, reading takes ten times as long.
+        names = [f.name for f in fields(cls)]
+        return lambda obj: (cls, tuple([getattr(obj, name) for name in names]))
     return lambda _: NotImplemented
 
 
@@ -89,7 +98,13 @@ def _definition(found: Any) -> Any:
         return _of_module, ("types", NAMED_IN_TYPES[found])
     if not trusted(found.__module__):
         raise Unkept(f"{found.__module__}.{found.__qualname__} is part of it")
-    return NotImplemented
+    name = function_name(found) if isinstance(found, FunctionType) and by_name(found) is None else None
+    return NotImplemented if name is None else (_named_function, (name,))
+
+
+def _named_function(name: str) -> Any:
+    space, _, last = name.rpartition(".")
+    return SINGLE[name] if name in SINGLE else getattr(SPACES[space], last)
 
 
 def _builtin(function: Any) -> Any:
@@ -120,6 +135,9 @@ def _operator(found: Any) -> Any:
     return _found_operator, (found.namespace, found._schema.name.partition("::")[2], found._overloadname)
 
 
+CHECKS, DRAWS = "dovetail.ops.check", "dovetail.ops.draws"
+
+
 def _operators(packet: Any) -> Any:
     """Of whatever overload fits."""
     namespace, _, name = packet._qualified_op_name.partition("::")
@@ -129,6 +147,8 @@ def _operators(packet: Any) -> Any:
 
 
 def _found_operator(namespace: str, name: str, overload: str) -> Any:
+    if namespace == "dovetail":
+        importlib.import_module(DRAWS if name == "draw" else CHECKS)  # which registers it
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)
 
 
@@ -269,39 +289,70 @@ class Value:
     number: int
 
 
-def pack_graph(module: torch.fx.GraphModule) -> bytes:
-    """Raises Unkept for a graph with functions of the program's own."""
-    return pack(_written(module))
+@dataclass(frozen=True)
+class Applied:
+    """In the place of an `Apply`: the number of its class among the objects of the program, those of `fixed`."""
+
+    cls: int
+    fixed: dict[int, int]
+    count: int
+    graphs: Any
 
 
-def unpack_graph(data: bytes) -> torch.fx.GraphModule:
-    return _read(unpack(data))
+def pack_graph(module: torch.fx.GraphModule) -> tuple[bytes, list[Any]]:
+    """The graph, and the program's objects in it. Raises Unkept for one that runs code of which guards know nothing."""
+    objects: list[Any] = []
+    return pack(_written(module, objects)), objects
 
 
-def _written(module: torch.fx.GraphModule) -> Any:
+def unpack_graph(data: bytes, objects: Sequence[Any]) -> torch.fx.GraphModule:
+    return _read(unpack(data), objects)
+
+
+def _written(module: torch.fx.GraphModule, objects: list[Any]) -> Any:
     numbers = {node: Value(k) for k, node in enumerate(module.graph.nodes)}
     rows = []
     for node in module.graph.nodes:
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), numbers.__getitem__)
-        rows.append((node.op, node.name, node.target, args, kwargs, node.stack_trace))
+        target = _applied(node.target, objects) if isinstance(node.target, Apply) else node.target
+        rows.append((node.op, node.name, target, args, kwargs, node.stack_trace))
     inner = dict(module.named_children())
     if any(node.op == "get_attr" and node.target not in inner for node in numbers):
         raise Unkept("its graph has a tensor of its own")
-    return rows, {name: _written(each) for name, each in inner.items()}, getattr(module, "structure", None)
+    return rows, {name: _written(each, objects) for name, each in inner.items()}, getattr(module, "structure", None)
 
 
-def _read(written: Any) -> torch.fx.GraphModule:
+def _applied(target: Apply, objects: list[Any]) -> Applied:
+    """A function of the program's own whose forward and backward were traced."""
+    found = target.graphs
+    if found is None:
+        raise Unkept(f"{target.cls.__qualname__} runs as it is, and no guard knows what its code relies on")
+    first = len(objects)
+    objects += [target.cls, *target.fixed.values()]
+    graphs = replace(found, forward=_written(found.forward, objects), backward=_written(found.backward, objects))
+    return Applied(first, {k: first + 1 + n for n, k in enumerate(target.fixed)}, target.count, graphs)
+
+
+def _apply(written: Applied, objects: Sequence[Any]) -> Apply:
+    graphs = replace(
+        written.graphs, forward=_read(written.graphs.forward, objects), backward=_read(written.graphs.backward, objects)
+    )
+    return Apply(objects[written.cls], {k: objects[n] for k, n in written.fixed.items()}, written.count, graphs)
+
+
+def _read(written: Any, objects: Sequence[Any]) -> torch.fx.GraphModule:
     rows, inner, structure = written
     graph, nodes, root = torch.fx.Graph(), list[torch.fx.Node](), torch.nn.Module()
     for op, name, target, args, kwargs, stack in rows:
         args, kwargs = torch.fx.node.map_aggregate(
             (args, kwargs), lambda each: nodes[each.number] if type(each) is Value else each
         )
+        target = _apply(target, objects) if type(target) is Applied else target
         node = graph.create_node(op, target, args, kwargs, name)
         node.target, node.stack_trace = target, stack
         nodes.append(node)
     for name, each in inner.items():
-        root.add_module(name, _read(each))
+        root.add_module(name, _read(each, objects))
     made = LateGraphModule(root, graph)
     if structure is not None:
         made.__dict__["structure"] = structure
@@ -319,24 +370,38 @@ def _aten(aten: AtenGraph) -> Any:
 
 
 def _made_aten(inputs: Any, results: Any, written: Any, *rest: Any) -> AtenGraph:
-    graph = torch.fx.Graph()
-    for name, value in inputs:
-        graph.placeholder(name).meta["val"] = value
-    made = [graph.create_node("call_function", result) for _ in results]
-    for node, value in zip(made, results, strict=True):
-        node.meta["val"] = value
-    graph.output(tuple(made))
+    nodes = [Place(name, "placeholder", {"val": value}) for name, value in inputs]
+    graph: Any = Ends([*nodes, Place("output", "output", {}, (results,))])
     constants, *others = rest
-    return AtenGraph(graph, tuple((k, next(iter(graph.nodes))) for k in written), constants, *others)
+    return AtenGraph(graph, tuple((k, None) for k in written), constants, *others)  # type: ignore[misc]
 
 
-def result() -> None:
-    """Stands in a graph for whatever computes one of its results."""
+@dataclass(frozen=True)
+class Place:
+    """In the place of the node of an input, or of the results, for which their own values stand."""
+
+    name: str
+    op: str
+    meta: dict[str, Any]
+    args: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ends:
+    """In the place of a graph of which only inputs and results are needed."""
+
+    nodes: list[Place]
 
 
 def _joint(joint: JointGraph) -> Any:
     parts = joint.aten, joint.inputs, joint.results, joint.tangents, joint.rewritten, frozenset[Any](), joint.passed
     return JointGraph, parts
+
+
+def _host(host: HostProgram) -> Any:
+    """With the code of its text."""
+    values = {f.name: getattr(host, f.name) for f in fields(HostProgram)}
+    return HostProgram, tuple({**values, "code": compile(host.text, "<dovetail host program>", "exec")}.values())
 
 
 def _pair(pair: Pair) -> Any:
@@ -363,11 +428,13 @@ _REDUCED: dict[Any, Callable[[Any], Any]] = {
     dims.Symbol: _symbol,
     dims.Binary: _binary,
     dims.Value: _refused("an index that is read from memory is part of it"),
+    CodeType: lambda code: (marshal.loads, (marshal.dumps(code),)),
     loops.Param: lambda found: (loops.Param, (found.name, found.dtype)),
     loops.Expr: _refused("an expression of a kernel is part of it"),
     AtenGraph: _aten,
     JointGraph: _joint,
     Pair: _pair,
+    HostProgram: _host,
     OnGpu: lambda gpu: (OnGpu, (gpu.facts, gpu.why)),
     ModuleType: lambda module: (_module, (module.__name__,)),
     torch._C.DispatchKeySet: lambda keys: (_dispatch_keys, (keys.raw_repr(),)),

@@ -1,18 +1,20 @@
 """Which compilations another process has left for a call, and leaving some.
 
-A shelf is a list under the key of a function, its code, the options, the versions and the machine: newest first, each
-compilation with the sizes that it takes; those for one size are tried before those for any. Whatever else it relies on
-is checked when it is taken (`entry.py`).
+A shelf is a list under the key of a function, its code, the options, the versions and the machine. Whatever else a
+compilation relies on is checked when it is taken (`entry.py`); those for modules like the one at hand are tried before
+others, those for one size before those for any.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,15 @@ import numpy
 import torch
 
 from dovetail import guards
-from dovetail.kept.objects import Unkept, making
+from dovetail.kept.objects import PLAIN, Unkept, continuation_of, making
 from dovetail.options import Options
 from dovetail.runtime.cpu.store import Store
 
-MOST = 16  # compilations on one shelf
-FORMAT = "entry 2"
-LIST = b"shelf 1\n"
+MOST = 64  # compilations on one shelf
+FORMAT = "entry 4"
+TRIED = 8  # compilations for one call
+MANY = 100  # modules of which the attributes are looked at
+LIST = b"shelf 2\n"
 ONCE = "once "
 #: Variables that PyTorch and its libraries read when they are imported, or later.
 READ = ("TORCH", "PYTORCH", "ATEN", "CUDA", "CUBLAS", "NVIDIA", "OMP", "MKL", "KMP", "ONEDNN", "DNNL")
@@ -38,8 +42,12 @@ def key_of(fn: Any, options: Options, taken: guards.Snapshot) -> str:
     function = guards.root_function(fn)
     if function is None:
         raise Unkept("it is no function of Python's")
+    rest = continuation_of(fn)
+    if rest is not None and rest.inside:
+        raise Unkept("a generator waits in it")
     parts = [
         FORMAT, machine(), torch.get_num_threads(), making(function), making(type(fn)),
+        rest and (making(rest.points), [scope.get("__name__") for scope in rest.scopes]),
         options.cache_key(), options.fullgraph,
         sorted(str(making(f)) for f in options.reorderable_logging_functions),
         state(taken),
@@ -92,33 +100,55 @@ def _has_sizes(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
 
 
-def on_shelf(store: Store, key: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """The compilations that may fit the call, each with its own key."""
+@dataclass(frozen=True)
+class Row:
+    """A compilation on a shelf: its key, the outline of the calls that it fits, with None for any size, and what the
+    module is like that it was made for."""
+
+    name: str
+    made_for: list[Any]
+    like: str = ""
+
+
+def likeness(fn: Any) -> str:
+    """A digest of the plain attributes of a module, and of those inside: many of one class share a shelf."""
+    module = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
+    if not isinstance(module, torch.nn.Module):
+        return ""
+    parts = itertools.islice(module.modules(), MANY)
+    return digest([[(k, v) for k, v in vars(part).items() if type(v) in PLAIN] for part in parts])
+
+
+def on_shelf(
+    store: Store, key: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, bytes]]:
+    """The compilations that may fit the call, each with its own key: the likeliest first, then the newest."""
     now = outline(args, kwargs)
-    fit = [row for row in _listed(store.get(key)) if _may_fit(row[1], now) and not row[0].startswith(ONCE)]
-    for name, _ in sorted(fit, key=lambda row: row[1] != now):
-        data = store.get(name)
+    fit = [row for row in _listed(store.get(key)) if _may_fit(row.made_for, now) and not row.name.startswith(ONCE)]
+    like = likeness(fn) if len(fit) > 1 else ""
+    for row in sorted(fit, key=lambda row: (row.like != like, row.made_for != now))[:TRIED]:
+        data = store.get(row.name)
         if data is not None:
-            yield name, data
+            yield row.name, data
 
 
-def put(store: Store, key: str, data: bytes, made_for: list[Any]) -> str:
+def put(store: Store, key: str, data: bytes, made_for: list[Any], like: str) -> str:
     """Lay a compilation on the shelf; its own key."""
     name = hashlib.sha256(data).hexdigest()
     store.put(name, data)
-    _list(store, key, [(name, made_for), *_listed(store.get(key))])
+    _list(store, key, [Row(name, made_for, like), *_listed(store.get(key))])
     return name
 
 
 def put_once(store: Store, key: str, made_for: list[Any]) -> None:
     """Note that such a call changes what it relies on: what is compiled for it fits no other."""
-    _list(store, key, [(f"{ONCE}{digest(made_for)}", made_for), *_listed(store.get(key))])
+    _list(store, key, [Row(f"{ONCE}{digest(made_for)}", made_for), *_listed(store.get(key))])
 
 
 def once_on_shelf(store: Store, key: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Is there such a note for the call?"""
     now = outline(args, kwargs)
-    return any(name.startswith(ONCE) and _may_fit(made_for, now) for name, made_for in _listed(store.get(key)))
+    return any(row.name.startswith(ONCE) and _may_fit(row.made_for, now) for row in _listed(store.get(key)))
 
 
 def join(store: Store, key: str, payload: bytes) -> None:
@@ -129,15 +159,15 @@ def join(store: Store, key: str, payload: bytes) -> None:
         store.put(key, payload)
 
 
-def _list(store: Store, key: str, listed: list[tuple[str, list[Any]]]) -> None:
-    once = list({name: [name, made_for] for name, made_for in reversed(listed)}.values())[::-1]
-    store.put(key, LIST + json.dumps(once[:MOST]).encode())
+def _list(store: Store, key: str, listed: list[Row]) -> None:
+    once = list({row.name: row for row in reversed(listed)}.values())[::-1]
+    store.put(key, LIST + json.dumps([(row.name, row.made_for, row.like) for row in once[:MOST]]).encode())
 
 
-def _listed(data: bytes | None) -> list[tuple[str, list[Any]]]:
+def _listed(data: bytes | None) -> list[Row]:
     if data is None or not data.startswith(LIST):
         return []
-    return [(name, made_for) for name, made_for in json.loads(data.removeprefix(LIST))]
+    return [Row(*row) for row in json.loads(data.removeprefix(LIST))]
 
 
 def _may_fit(made_for: list[Any], now: list[Any]) -> bool:

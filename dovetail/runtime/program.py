@@ -8,6 +8,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from itertools import count
+from types import CodeType
 from typing import Any
 
 import torch
@@ -54,11 +55,17 @@ def native(value: Any) -> Any:
     return value._op if isinstance(value, torch._ops.OpOverload) else value
 
 
-def execute(text: str, filename: str, namespace: dict[str, Any]) -> None:
-    """Run text that defines `run`. Tracebacks show its lines for as long as that lives."""
+def execute(text: str, filename: str, namespace: dict[str, Any], code: CodeType | None = None) -> None:
+    """Run text that defines `run`, or its `code`. Tracebacks show its lines for as long as that lives."""
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    exec(compile(text, filename, "exec"), namespace)
+    exec(compile(text, filename, "exec") if code is None else named(code, filename), namespace)
     weakref.finalize(namespace["run"], linecache.cache.pop, filename, None).atexit = False
+
+
+def named(code: CodeType, filename: str) -> CodeType:
+    """The same of another file, functions inside included."""
+    constants = tuple(named(c, filename) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_filename=filename, co_consts=constants)
 
 
 def load(
@@ -78,7 +85,7 @@ def load(
                  "on_device": on_device, "cut": cut, **checked.NAMES}
     namespace |= {LASTING: host.lasting, "profiler": profiler}
     namespace["shown"] = Watched(title, namespace, functions, host.launches)
-    execute(host.text, filename, namespace)
+    execute(host.text, filename, namespace, host.code)
     if host.symbolic:
         return _symbolic(namespace, host, eager)
     run = namespace["run"]

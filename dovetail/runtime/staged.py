@@ -22,7 +22,7 @@ def load(
     names = {name: native(value) for name, value in host.names.items()}
     namespace = {**names, "OtherSizes": OtherSizes, "expect_layout": expect_layout, LASTING: host.lasting}
     namespace |= {f"part{k}": part for k, part in enumerate(parts)}
-    execute(host.text, filename, namespace)
+    execute(host.text, filename, namespace, host.code)
     run = namespace["run"]
     if eager is None or eager is LEFT:
         return run  # type: ignore[no-any-return]

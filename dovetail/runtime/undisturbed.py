@@ -6,7 +6,7 @@ A graph enters and leaves modes by nodes; but an operator between them may raise
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -64,15 +64,15 @@ def _put_back(before: Surroundings) -> None:
     _C._set_grad_enabled(before.grad)
 
 
-def changes_modes(graph: torch.fx.Graph) -> bool:
-    """Does the graph enter modes, or change settings?"""
-    return any(node.target in SETTERS or node.target in _ENTERING for node in graph.nodes)
+def changes(graph: torch.fx.Graph) -> tuple[Any, ...]:
+    """The functions by which the graph enters modes, or changes settings."""
+    return tuple({n.target: None for n in graph.nodes if n.target in SETTERS or n.target in _ENTERING})
 
 
-def undisturbed(call: Callable[..., Any], graph: torch.fx.Graph) -> Callable[..., Any]:
-    """`call`, which runs the graph; where that raises halfway, the modes are again as they were."""
-    setters = {node.target: SETTINGS[SETTERS[node.target]] for node in graph.nodes if node.target in SETTERS}
-    if not changes_modes(graph):
+def undisturbed(call: Callable[..., Any], changes: Sequence[Any]) -> Callable[..., Any]:
+    """`call`, which runs a graph with these changes; where that raises halfway, the modes are again as they were."""
+    setters = {write: SETTINGS[SETTERS[write]] for write in changes if write in SETTERS}
+    if not changes:
         return call
 
     def calling(*inputs: Any) -> Any:

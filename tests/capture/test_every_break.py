@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dovetail.capture import resume_eagerly
+from dovetail.capture.breaks.resume import eager as resume_eagerly
 from dovetail.capture.entry import Aside, _capture
 from dovetail.errors import Unsupported
 from dovetail.guards import build, snapshot

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dovetail.capture import capture
+from dovetail.capture.entry import capture
 from dovetail.codegen.gpu import generate, plan
 from dovetail.ir import dims
 from dovetail.ir import evaluate as evaluation

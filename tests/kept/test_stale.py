@@ -215,6 +215,34 @@ class M(torch.nn.Module):
 torch.manual_seed(0)
 f = M()
 """, {"f = M()": "f = M(); f.b.weight = f.a.weight"}),
+    "what follows a graph break": ("""
+def inner(x, k=2): return x * k
+scale = 3
+def f(x):
+    y = x + 1
+    dovetail.graph_break()
+    for z in (y, x):
+        y = y + inner(z) * scale
+        dovetail.graph_break()
+    return y
+""", {"k=2": "k=4", "scale = 3": "scale = 5"}),
+    "functions with gradients of their own": ("""
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin() * 2
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3 * ctx.saved_tensors[0]
+compiled = dovetail.compile(lambda x: Own.apply(x).sum())
+def f(x):
+    return x
+x = torch.ones(3, requires_grad=True)
+out = compiled(x)
+out.backward()
+show(out, x.grad)
+""", {"x.sin() * 2": "x.sin() * 4", "g * 3": "g * 5"}),
     "memory that is shared": ("""
 a, b = torch.ones(3), torch.ones(3)
 def f(x):

@@ -20,6 +20,7 @@ from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodV
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir import marks
 from dovetail.ir.captured import ENTERED, PLAIN
+from dovetail.ir.guard import ABSENT
 
 RESULT = "_r"
 
@@ -359,10 +360,7 @@ def _branch_or_pop(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step
 
 @step("FOR_ITER")
 def _for_iter(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
-    rebuilder.names["_END"] = END
+    rebuilder.names["_END"] = ABSENT
     iterator = rebuilder.expr(stack.pop())
     line = f"{RESULT} = {rebuilder.known(next)}({iterator}, _END)"
     return Step([line], [Way(f"{RESULT} is _END", i.target), Way(None, frame.at + 1, [iterator, RESULT])])
-
-
-END = object()

@@ -55,8 +55,8 @@ def _signature(s: Any, args: Args, kwargs: Kwargs) -> Value:
         target = target.function  # type: ignore[attr-defined]
     if not isinstance(target, FunctionValue):
         return fold(s, inspect.signature, args, kwargs)
-    if target.real is not MISSING:
-        asking.ask(s, asked.as_text, inspect.signature, target.real)
+    if target.real is not MISSING and not kwargs:
+        return s.wrap(asking.ask(s, asked.signature, target.real, bound), None)  # type: ignore[no-any-return]
     found = inspect.signature(stand_in(s, target), **{k: v.native() for k, v in kwargs.items()})
     if bound:
         found = found.replace(parameters=list(found.parameters.values())[1:])

@@ -1,0 +1,185 @@
+"""What is kept: the second process that runs one of these programs traces and compiles nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from .processes import Outcome
+
+PROGRAMS = {
+    "graph breaks, also in a loop, in what is called and in blocks": """
+def inner(x):
+    y = x.sin()
+    dovetail.graph_break()
+    return y.cos()
+def f(x):
+    with torch.no_grad():
+        a = inner(x) + 1
+    print("here")
+    for k in range(2):
+        a = a * inner(a) + k
+    return a * x
+x = torch.ones(3, requires_grad=True)
+out = dovetail.compile(f)(x)
+out.sum().backward()
+show(out, x.grad)
+""",
+    "branches on values, numbers taken out, exceptions": """
+def g(x):
+    if x.sum() > 5: raise ValueError("large")
+    return x * 2
+def f(x, n):
+    try:
+        y = g(x)
+    except ValueError as error:
+        y = x * len(str(error))
+    if y.mean() > 2: y = y + 1
+    for _ in range(int(n.item())): y = y * 2
+    return y
+compiled = dovetail.compile(f)
+show(compiled(torch.ones(3), torch.tensor(2)), compiled(torch.ones(3) * 4, torch.tensor(2)))
+""",
+    "what a closure changes around a break": """
+def made(k):
+    count = 0
+    def f(x):
+        nonlocal count
+        count += 1
+        y = x * k
+        dovetail.graph_break()
+        return (lambda z: z * count + k)(y)
+    return f
+show(dovetail.compile(made(3))(torch.ones(3)))
+""",
+    "a module that is broken off": """
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.log = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), []
+    def forward(self, x):
+        x = self.a(x)
+        self.log.append(float(x.sum()))
+        dovetail.graph_break()
+        return self.b(x.relu())
+m = M()
+compiled = dovetail.compile(m)
+for _ in range(2):
+    compiled(torch.ones(2, 3)).sum().backward()
+show(m.a.weight.grad, m.log)
+""",
+    "sizes that are found out": """
+def f(x, n):
+    return x[x > 0].sum() * x.nonzero().shape[0] + x[: int(n.sum())].sum()
+show(dovetail.compile(f)(torch.tensor([1.0, -1.0, 2.0]), torch.tensor([1, 1])))
+""",
+    "sizes that vary": """
+compiled = dovetail.compile(lambda x: x.sum() * x.shape[0])
+show([compiled(torch.ones(n)) for n in (3, 4, 5)])
+""",
+    "functions with gradients of their own": """
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return x.sin() * k
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.k * ctx.saved_tensors[0].cos(), None
+x = torch.ones(3, requires_grad=True)
+dovetail.compile(lambda x: Own.apply(x, 3) * 2)(x).sum().backward()
+show(x.grad)
+""",
+    "training steps as a whole": """
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+@dovetail.compile
+def step(x, y):
+    optimizer.zero_grad()
+    loss = ((model(x) - y) ** 2).mean()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.detach()
+for _ in range(4):
+    show(step(torch.ones(8, 4), torch.ones(8, 1)))
+    schedule.step()
+""",
+    "an optimizer's step": """
+parameters = [torch.nn.Parameter(torch.ones(3)) for _ in range(3)]
+optimizer = torch.optim.Adam(parameters, lr=0.1)
+step = dovetail.compile(optimizer.step)
+for _ in range(4):
+    optimizer.zero_grad()
+    sum((p * p).sum() for p in parameters).backward()
+    step()
+show(parameters)
+""",
+    "buffers and numbers that are counted": """
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", torch.zeros(1))
+        self.calls = 0
+    def forward(self, x):
+        self.n += 1
+        self.calls += 1
+        return x * self.n * self.calls
+m = M()
+compiled = dovetail.compile(m)
+show([compiled(torch.ones(2)) for _ in range(3)], m.n, m.calls)
+""",
+    "graphs that PyTorch runs": """
+from torch.utils.checkpoint import checkpoint
+layer = torch.nn.Linear(3, 3)
+x = torch.ones(2, 3, requires_grad=True)
+dovetail.compile(lambda x: checkpoint(lambda y: layer(y).sin(), x, use_reentrant=False))(x).sum().backward()
+show(x.grad, dovetail.compile(lambda x: torch.func.vmap(torch.func.grad(lambda v: (v**2).sum()))(x))(torch.ones(2, 3)))
+""",
+    "random numbers and arrays": """
+import random
+import numpy as np
+random.seed(0)
+show(dovetail.compile(lambda x: x * random.random() + torch.rand(3))(torch.ones(3)))
+show(float(dovetail.compile(lambda x: np.sin(x) * 2)(np.ones(3)).sum()))
+""",
+    "many of one class": """
+class B(torch.nn.Module):
+    def __init__(self, k):
+        super().__init__()
+        self.k, self.line = k, torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.line(x) + self.k
+x = torch.ones(2, 4)
+for block in [dovetail.compile(B(k)) for k in range(20)]: x = block(x)
+show(x)
+""",
+    "signatures, environments, generics": """
+import inspect, os, typing
+def inner(x, k: int = 1): return x * k
+def f(x):
+    k = inspect.signature(inner).parameters["k"].default + len(typing.get_args(typing.Optional[int]))
+    return inner(x, k) * int(os.environ.get("NOT_SET", "3"))
+show(dovetail.compile(f)(torch.ones(3)))
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes(processes, tmp_path_factory):
+    place = tmp_path_factory.mktemp("kept")
+    runs = [processes.run_all([*PROGRAMS.values()], place) for _ in range(3)]
+    return dict(zip(PROGRAMS, zip(*runs, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_another_process_compiles_nothing(name, outcomes):
+    first, second, third = map(Outcome, outcomes[name])
+    assert second.shown == first.shown == third.shown
+    assert first.compiled and not third.compiled, third.stages
+    assert not second.compiled or name in LATER, second.stages
+
+
+#: Where numbers are found to vary only once there is more than one, the second process has met other ones by then.
+LATER = ()
