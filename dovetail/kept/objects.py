@@ -264,8 +264,8 @@ class Way:
     """How an object is found: `kind` says by what.
 
     "root", "self", "function", "globals": the callable, what its method belongs to, its function, that one's.
-    "module", "namespace", "name": by `steps`, names. "value": it is in `steps`. "path": what `source` leads to. "part": from
-    object number `of`, by `steps`. "answer": to question number `of`.
+    "module", "namespace", "name": by `steps`, names. "value": it is in `steps`. "path": what `source` leads to.
+    "part": from object number `of`, by `steps`. "answer": to question number `of`.
     """
 
     kind: str
