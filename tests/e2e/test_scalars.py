@@ -73,6 +73,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "modulo": lambda x, s: x % s + x // s,
     "returned": lambda x, s: (x + 1, s, s * 2, -s),
     "tensor": lambda x, s: x + torch.tensor(s),
+    "relu of a sum": lambda x, s: (x + s).relu() + (s + x).relu(),
     "foreach": lambda x, s: torch._foreach_mul([x, x + 1], s),
 }
 

@@ -103,6 +103,8 @@ def _alike(left: Any, right: Any) -> bool:
     if not isinstance(left, Node) or not isinstance(right, Node) or left is right:
         return False
     images = left.meta["val"], right.meta["val"]
+    if not all(isinstance(t, torch.Tensor) for t in images):
+        return False  # a number that varies
     sizes = {tuple(t.shape) if all(type(n) is int for n in t.shape) else None for t in images}
     last = all(t.dtype is torch.float32 and suggests_channels_last(t) for t in images)
     return last and len(sizes) == 1 and None not in sizes
