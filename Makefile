@@ -17,7 +17,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history growth minify lint format types clean
+.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -159,6 +159,10 @@ fuzz-values: $(READY)
 
 fuzz-aliasing: $(READY)
 	$(BIN)/python -m tests.fuzz.aliasing --count 20000 --jobs 2 $(ARGS)
+
+# Something is changed in random programs, in the next process that shares the cache: it must compile anew.
+fuzz-stale: $(READY)
+	$(BIN)/python -m tests.fuzz.stale --count 2000 $(ARGS)
 
 # What was compiled before must not show: the texts of all stages, then random calls beside eager.
 fuzz-history: $(READY)
