@@ -130,6 +130,8 @@ INSTEAD: dict[str, str] = {
     "log_level": "levels are chosen with dovetail.set_logs and DOVETAIL_LOGS",
     "replay_record_enabled": "a failure leaves a file that calls the function again: repro_level and repro_dir",
     "capture_func_transforms": "transforms are always captured",
+    "triton": "CUDA graphs are turned off with cudagraphs",
+    "trace": "compile_debug writes the texts of all stages",
 }
 
 

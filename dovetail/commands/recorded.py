@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.diagnostics.events import Stage
+from dovetail.diagnostics.trace import VERSION
 
 Event = dict[str, Any]
 RESUMED = " (resumed)"
@@ -67,7 +68,9 @@ class Compilation:
         for kind, digest in self.artifacts:
             text = self.process.texts.get(digest, "")
             if kind == "kernels" and text:
-                found.append((json.loads(text), ""))
+                told = json.loads(text)
+                told["stacks"] = [[told["places"][number] for number in stack] for stack in told["stacks"]]
+                found.append((told, ""))
             elif kind == "kernel_code" and found:
                 found[-1] = found[-1][0], text
         return found
@@ -145,7 +148,10 @@ _TAKERS = {
 
 
 def read(folder: Path) -> list[Process]:
-    """Ranks in their order, other processes as they started. Raises FileNotFoundError if nothing was recorded."""
+    """Ranks in their order, other processes as they started.
+
+    Raises FileNotFoundError if nothing was recorded, OSError if another version did.
+    """
     files = sorted(folder.glob("dovetail_trace_*.jsonl"))
     found = [process for file in files for process in _processes(file)]
     if not found:
@@ -163,6 +169,8 @@ def _processes(file: Path) -> Iterator[Process]:
                 if process is not None:
                     process.damaged += 1
             elif event.get("event") == "process":
+                if event.get("version") != VERSION:
+                    raise OSError(f"{file} was recorded by another version of Dovetail: record the program again")
                 if process is not None:
                     yield process
                 process = Process(file, event)

@@ -4,11 +4,12 @@
      "steps": [{"name": "add_0", "kind": "kernel", "symbol": "k1f", "groups": 1, "operators": ["sin_0", "add_1"],
                 "reads": ["a0"], "writes": ["b1"], "read_bytes": 4096, "written_bytes": 4096, "lines": [0]}, ...],
      "kernels": {"k1f": {"text": [0, 1234], "loops": "group add_0 ...", "warps": 4}},
-     "stacks": [[{"file": ..., "line": ..., "source": ...}, ...], ...],
+     "places": [{"file": ..., "line": ..., "source": ...}, ...], "stacks": [[0, 1, 5], ...],
      "memory": {"inputs": 4096, "constants": 0, "temporaries": 0, "outputs": 4096}}
 
 `text` is the kernel's part of the artifact `kernel_code`; `lines` are places in `stacks`, the user's lines that a step
-computes. Bytes count each buffer of a step once; with sizes that vary they are not `exact`, but of typical sizes.
+computes, each a list of places in `places`, outermost first. Bytes count each buffer of a step once; with sizes that
+vary they are not `exact`, but of typical sizes.
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ def kernels_text(
     a launch an item; `kernels` by the names of groups and batches."""
     steps = _Steps(lowered, fused, kernels)
     told = [steps.step(item) for item in final.items if not isinstance(item, View)]
+    each = dict.fromkeys(place for stack in steps.stacks for place in stack)
+    places = {place: number for number, place in enumerate(each)}
     return json.dumps({
         "part": part.strip(), "exact": not final.sizes, "steps": told, "kernels": _kernels(final, kernels, host),
-        "stacks": [[located(place) for place in stack] for stack in steps.stacks],
+        "places": [located(place) for place in places],
+        "stacks": [[places[place] for place in stack] for stack in steps.stacks],
         "memory": {
             "inputs": _bytes(b for b in final.inputs if b.name not in final.constants),
             "constants": _bytes(b for b in final.inputs if b.name in final.constants),

@@ -39,7 +39,7 @@ from dovetail.errors import InvalidArgument, Location
 from dovetail.ir.callers import users_line
 
 VARIABLE = "DOVETAIL_TRACE"
-VERSION = 1
+VERSION = 2
 KINDS = frozenset({
     "graph_code", "aot_graphs", "kernels", "output_code", "kernel_code", "guards", "dynamic", "perf_hints",
 })  # fmt: skip

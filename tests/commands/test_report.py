@@ -397,6 +397,14 @@ def test_a_folder_without_a_trace_is_an_error(tmp_path, made) -> None:
     assert not (tmp_path / "out.html").exists()
 
 
+def test_a_trace_of_another_version_is_an_error_that_says_so(folder) -> None:
+    dovetail.compile(lambda x: x + 1)(torch.ones(2))
+    (file,) = folder.iterdir()
+    file.write_text(re.sub(r'"version":\d+', '"version":1', file.read_text()))
+    done = CliRunner().invoke(main, ["report", str(folder), "-o", str(folder / "out.html")])
+    assert done.exit_code == 1 and "was recorded by another version of Dovetail" in done.output
+
+
 def test_the_command(folder) -> None:
     dovetail.compile(lambda x: x + 1)(torch.ones(2))
     out = folder.parent / "page.html"

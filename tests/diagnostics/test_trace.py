@@ -106,7 +106,7 @@ def test_kernels_name_every_line_that_they_compute(folder) -> None:
     (text,) = texts(folder, "kernels")
     told = json.loads(text)
     (step,) = told["steps"]
-    sources = [told["stacks"][k][-1]["source"].strip() for k in step["lines"]]
+    sources = [told["places"][told["stacks"][k][-1]]["source"].strip() for k in step["lines"]]
     assert sources == ["y = torch.sin(x)", "z = y * 2", "return z.sum(-1)"]
     assert [name.partition("_")[0] for name in step["operators"]] == ["sin", "mul", "sum"]
     assert step["read_bytes"] == 4 * 8 * 4 and step["written_bytes"] == 4 * 4 and told["exact"]
@@ -123,7 +123,7 @@ def test_what_is_stored_in_an_input_has_its_lines(folder) -> None:
     dovetail.compile(update)(torch.ones(8), torch.ones(8))
     (text,) = texts(folder, "kernels")
     told = json.loads(text)
-    lines = {told["stacks"][k][-1]["source"].strip() for step in told["steps"] for k in step["lines"]}
+    lines = {told["places"][told["stacks"][k][-1]]["source"].strip() for step in told["steps"] for k in step["lines"]}
     assert lines == {"y.mul_(2)", "x.add_(y.sin())"}
 
 
@@ -164,7 +164,7 @@ def test_each_part_of_a_backward_pass_has_the_line_that_it_differentiates(folder
     programs = [json.loads(text) for text in texts(folder, "kernels")]
     told = next(told for told in programs if told["part"] == "backward")
     lines = {
-        operator.rpartition("_")[0] or operator: told["stacks"][k][-1]["source"].strip()
+        operator.rpartition("_")[0] or operator: told["places"][told["stacks"][k][-1]]["source"].strip()
         for step in told["steps"] for k in step["lines"][-1:] for operator in step["operators"]
     }  # fmt: skip
     assert lines["gelu_backward"] == "h = torch.nn.functional.gelu(x)"

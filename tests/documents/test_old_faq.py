@@ -121,7 +121,7 @@ def test_a_transform_of_a_function_that_asks_for(name: str) -> None:
 
 @pytest.mark.parametrize("former, now", [
     ("cache_size_limit", "recompile_limit"), ("log_level", "set_logs"), ("replay_record_enabled", "repro_level"),
-    ("capture_func_transforms", "always captured"),
+    ("capture_func_transforms", "always captured"), ("triton", "cudagraphs"), ("trace", "compile_debug"),
 ])  # fmt: skip
 def test_settings_of_other_names_say_what_does_their_work(former: str, now: str) -> None:
     with pytest.raises(dovetail.InvalidArgument, match=now):
