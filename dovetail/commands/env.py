@@ -20,8 +20,10 @@ PACKAGES = ("dovetail", "triton", "llvmlite", "bytecode", "numpy", "transformers
 @click.command
 def command() -> None:
     """Show versions, devices and settings."""
-    for name, value in rows():
-        click.echo(f"{name:14} {value}")
+    found = list(rows())
+    width = max(len(name) for name, _ in found)
+    for name, value in found:
+        click.echo(f"{name:{width}}  {value}")
 
 
 def rows() -> Iterator[tuple[str, str]]:

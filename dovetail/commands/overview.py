@@ -12,6 +12,7 @@ from dovetail.diagnostics.times import by_stage
 from dovetail.errors import marked
 
 WHOLE = "the whole function is not compiled: it runs eagerly, or raises under fullgraph"
+ONCE = "Nothing to do: the next call is compiled for good."
 LIMIT = "Mend what changes, under Recompilations, or raise dovetail.config.recompile_limit."
 #: What is no cause to mend: the program raises by itself, or its author has marked the function.
 NO_CAUSES = ("user-exception", "skipped-frame", "disabled-function")
@@ -119,7 +120,8 @@ def eager(processes: Sequence[Process]) -> list[Cause]:
             found.setdefault(warning["message"], Cause(warning["message"], remedy)).at(warning["place"])
         for compilation in process.compilations.values():
             for hint in compilation.texts("perf_hints"):
-                found.setdefault(hint, Cause(hint)).at(f"{compilation.function} {compilation.place}")
+                remedy = ONCE if "operator by operator, once" in hint else ""
+                found.setdefault(hint, Cause(hint, remedy)).at(f"{compilation.function} {compilation.place}")
     return sorted(found.values(), key=lambda c: -c.count)
 
 

@@ -20,6 +20,7 @@ from dovetail.commands.again import recompilations
 from dovetail.commands.chrome import chrome_trace
 from dovetail.commands.paths import Paths, named
 from dovetail.commands.recorded import Compilation, Process, read
+from dovetail.diagnostics.trace import VARIABLE
 
 #: Characters of one line, of one text, and of all texts together, that a page shows.
 WIDEST, LONGEST, MOST = 500, 24_000, 1_200_000
@@ -33,11 +34,11 @@ TITLES = {
 
 
 @click.command
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path), envvar=VARIABLE)
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("dovetail_report.html"),
               show_default=True, help="The page; a trace for Perfetto is written beside it.")  # fmt: skip
 def command(folder: Path, out: Path) -> None:
-    """Make a page of FOLDER, where DOVETAIL_TRACE=FOLDER has recorded a program."""
+    """Make a page of FOLDER, where DOVETAIL_TRACE=FOLDER has recorded a program. By default the one that is set."""
     try:
         report(folder, out)
     except OSError as error:

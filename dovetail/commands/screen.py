@@ -56,7 +56,7 @@ def _lines(found: Findings, width: int) -> Iterator[str]:
         return
     head = [*_head(found, width), ""]
     if any(one.calls for one in eager.noted):
-        head += [*_table(found), "", *_verdict(found, width)]
+        head += [*_table(found, width), "", *_verdict(found, width)]
     yield from head
     yield from _causes(found, written, width, HEIGHT - len(head))
 
@@ -96,8 +96,12 @@ COLUMNS = (  # titles, and how wide each is
 )  # fmt: skip
 
 
-def _table(found: Findings) -> Iterator[str]:
+NARROW = ("first call", "later calls")  # are left out where there is less room
+
+
+def _table(found: Findings, width: int) -> Iterator[str]:
     """`later calls` are the calls alone, `call to call` what is between them too: a backward pass, an optimizer."""
+    left_out = NARROW if width < sum(room for _, room in COLUMNS) else ()
     plain = seconds(found.eager.first)
     rows = [[title for title, _ in COLUMNS], ["eager", "", "", "", "", *_times(found.eager, None)]]
     for name, run in found.runs.items():
@@ -107,7 +111,8 @@ def _table(found: Findings) -> Iterator[str]:
             str(sum(len(c.breaks) for c in made)), in_seconds(sum(c.seconds for c in made)), *_times(run, plain),
         ])  # fmt: skip
     for name, *cells in rows:
-        right, *others = (cell.rjust(width) for cell, (_, width) in zip(cells, COLUMNS[1:], strict=True))
+        placed = zip(cells, COLUMNS[1:], strict=True)
+        right, *others = (cell.rjust(room) for cell, (title, room) in placed if title not in left_out)
         right = f"[red]{right}[/red]" if cells[0] == "no" else right
         yield f"{escape(name.ljust(COLUMNS[0][1]))}{right}{''.join(others)}".rstrip()
 

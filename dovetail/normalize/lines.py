@@ -1,9 +1,11 @@
-"""Which line of the program an operator of the backward half comes from: that whose gradient it computes.
+"""Which line of the program an operator comes from that PyTorch's engine runs: that whose gradient it computes.
 
     h = x.gelu()     # begins at 4      ->      %gelu          the first line
     y = h @ w        # begins at 5              %mm            the second
                                                 %mm_1, %mm_2   the second, since the engine runs its node 5
                                                 %gelu_backward the first: node 4
+
+The same holds where the program calls backward() itself.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ _RESIZING = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_"))
 
 
 class Recorder(FakeMode):
-    """`graph` grows with every operator run inside. `stack` goes into each new node's meta, else what `lines` knows."""
+    """`graph` grows with every operator run inside. `stack` goes into each new node's meta, or what `lines` knows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ class Recorder(FakeMode):
             args, kwargs = _placed(args), _placed(kwargs)
         node = self.graph.create_node("call_function", func, args, kwargs, _name(func))
         node.meta["val"] = val
-        if stack := self.stack or self.lines.differentiated():
+        if stack := self.lines.differentiated() or self.stack:
             node.meta["stack"] = stack
         return node
 

@@ -263,6 +263,14 @@ def test_all_ways_are_taken_and_no_settings_tried_where_all_is_right() -> None:
     assert taken == EVERY and not found.first and screen.show(Console(quiet=True), found) == 0
 
 
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_the_table_fits_the_window(width: int) -> None:
+    found, _ = climb({"as written": noted(ONE * 2)})
+    lines = list(screen._lines(found, width))
+    table = [line.replace("[red]", "").replace("[/red]", "") for line in lines if "MiB" in line or "peak" in line]
+    assert max(map(len, table or lines)) <= width and ("first call" in "".join(lines)) == (width >= 100)
+
+
 def test_settings_are_tried_for_the_first_way_that_is_wrong() -> None:
     ways = ("as written", "dynamic=True", "dynamic=False", *TRIED)
     found, taken = climb(dict.fromkeys(ways, noted(ONE * 2)))

@@ -411,3 +411,5 @@ def test_the_command(folder) -> None:
     done = CliRunner().invoke(main, ["report", str(folder), "-o", str(out)])
     assert done.exit_code == 0 and str(out) in done.output and str(out.with_suffix(".json")) in done.output
     assert out.exists() and out.with_suffix(".json").exists()
+    done = CliRunner().invoke(main, ["report", "-o", str(out)])  # of the folder that DOVETAIL_TRACE names
+    assert done.exit_code == 0
