@@ -35,7 +35,8 @@ def show(console: Console, found: Findings) -> int:
     lines = list(_lines(found, min(console.width, 120)))
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
-    return int(bool(found.eager.failure) or any(found.wrong[name] for name in _judged(found)))
+    ended = bool(found.eager.failure) or not found.runs and found.eager.code != 0
+    return int(ended or any(found.wrong[name] for name in _judged(found)))
 
 
 def _judged(found: Findings) -> Iterator[str]:
@@ -50,9 +51,12 @@ def _lines(found: Findings, width: int) -> Iterator[str]:
         yield f"[red]The program fails without compiling: {escape(eager.failure)}"
         yield from (escape(f"  {line}") for line in eager.printed)
         return
+    if written is None and eager.code:
+        yield f"[red]The program ends with {eager.code} before it calls anything that could be compiled:"
+        yield from (escape(f"  {line}") for line in eager.printed)
+        return
     if written is None:
         yield from textwrap.wrap(NOTHING, width)
-        yield from (escape(f"  {line}") for line in (eager.printed if eager.code else ()))
         return
     head = [*_head(found, width), ""]
     if any(one.calls for one in eager.noted):
@@ -121,9 +125,13 @@ def _times(run: Run, plain: Sequence[float] | None) -> Iterator[str]:
     first, later, between = seconds(run.first)
     yield _short(first) if first else "-"
     for number, time in ((1, later), (2, between)):
-        ratio = f" {time / plain[number]:.3g}x" if plain is not None and plain[number] and time else ""
+        ratio = f" {_times_as_long(time / plain[number])}" if plain is not None and plain[number] and time else ""
         yield f"{_short(time)}{ratio}" if time else "-"
     yield f"{run.first.memory:.0f} MiB" if run.first.memory else "-"
+
+
+def _times_as_long(ratio: float) -> str:
+    return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"
 
 
 def _short(time: float) -> str:

@@ -79,6 +79,12 @@ def test_a_program_that_compiles_nothing_is_run_once(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "."
 
 
+def test_a_program_that_ends_early_says_what_it_has_printed(tmp_path: Path) -> None:
+    done = examine(tmp_path, "import argparse\nargparse.ArgumentParser().parse_args()", words=("--unknown",))
+    assert done.returncode == 1 and "ends with 2 before it calls anything that could be" in done.stdout
+    assert "unrecognized arguments: --unknown" in done.stdout
+
+
 def test_arguments_input_and_exit_codes_are_the_programs_own(tmp_path: Path) -> None:
     program = """
 lines = sys.stdin.read().split()
