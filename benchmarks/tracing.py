@@ -1,8 +1,8 @@
 """`python -m benchmarks.tracing`: what DOVETAIL_TRACE adds to compiling a GPT-2 of 12 layers.
 
 Pairs of compilations with and without it differ by more than it takes where other processes run as well. So the time is
-added up that one compilation spends on making texts, writing events and keeping lines: processor seconds of the thread,
-against the rest of the compilation. Kernels come from the cache, so that this counts for more than in a cold start.
+added up that one compilation spends on making texts and writing events: processor seconds of the thread, against the
+rest of the compilation. Kernels come from the cache, so that this counts for more than in a cold start.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -59,7 +58,6 @@ def main() -> None:
     clock = Clock()
     clock.timed(Events, "artifact")
     clock.timed(Events, "tell")
-    clock.timed(sys.modules["dovetail.lower.lower"]._Lowering, "stack")
     model, ids = gpt2(layers=12).eval(), torch.randint(0, 5000, (2, 16))
     for step in (inference, training):
         shares, rest = [], []

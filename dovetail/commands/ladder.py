@@ -103,7 +103,7 @@ class Run:
     @property
     def compilations(self) -> list[recorded.Compilation]:
         """Those of the first rank; without ranks, of all processes."""
-        ranks: set[Any] = {p.about.get("rank") for p in self.traced} - {None}
+        ranks = [rank for p in self.traced if (rank := p.about.get("rank")) is not None]
         shown = [p for p in self.traced if not ranks or p.about.get("rank") == min(ranks)]
         return [c for process in shown for c in process.compilations.values()]
 

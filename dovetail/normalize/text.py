@@ -16,6 +16,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph, Returned
 from dovetail.ir.graphtext import short
+from dovetail.ir.stores import remembered
 
 
 def aten_text(aten: AtenGraph) -> str:
@@ -46,8 +47,13 @@ def _returned(each: Returned, inputs: list[torch.fx.Node]) -> str:
 def target_name(target: Any) -> str:
     """`aten.add.Tensor`; `aten.relu` for the default overload."""
     if isinstance(target, torch._ops.OpOverload):
-        return str(target).removesuffix(".default")
+        return _operator_name(target)
     return getattr(target, "__name__", str(target))
+
+
+@remembered(5000)
+def _operator_name(target: torch._ops.OpOverload) -> str:
+    return str(target).removesuffix(".default")
 
 
 def _arguments(node: torch.fx.Node) -> str:
@@ -56,9 +62,14 @@ def _arguments(node: torch.fx.Node) -> str:
     return ", ".join(given)
 
 
+_ITSELF = (int, float, bool, type(None), str)
+
+
 def argument(value: Any) -> str:
     if isinstance(value, torch.fx.Node):
         return f"%{value.name}"
+    if type(value) in _ITSELF:
+        return repr(value)
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(argument, value))}]"
     if isinstance(value, torch.dtype):
