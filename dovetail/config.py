@@ -105,6 +105,10 @@ SETTINGS: dict[str, Setting] = {
             (0, 1, 2, 3, 4),
         ),
         Setting(
+            "repro_data", False, (bool,),
+            "Repros keep the data of tensors, in a file beside them; else the metadata alone.",
+        ),
+        Setting(
             "repro_dir", None, (str, type(None)),
             "The folder that repro files get folders of their own in; else that for temporary files.",
         ),

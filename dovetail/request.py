@@ -196,7 +196,7 @@ class Request:
             record.outcome = f"failed in {events.current}: {error_in_words(error)}"
             _note_failure(error, events)
             if not isinstance(error, Unsupported):
-                _attach_report(error, events, fn, args, kwargs, options)
+                _attach_report(error, events, fn, args, kwargs, options, varying)
             raise
         finally:
             events.tell("finish")
@@ -223,15 +223,17 @@ def _told_to(after: EagerlyAfter, captured: Captured, fn: Any, options: Options)
 
 
 def _attach_report(
-    error: BaseException, events: Events, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options
-) -> None:
+    error: BaseException, events: Events, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options,
+    varying: Varying,
+) -> None:  # fmt: skip
     """Let it say where it happened and how to see it again, if anybody asks. Nothing here refers to the error."""
     stage, captured = events.current, events.captured
 
     def report(error: BaseException) -> str:
         graph = None if captured is None else captured.graph
         given = () if captured is None else guards.real_inputs(captured, fn, args, kwargs)
-        return _repro().report(stage, error, describe(fn), (fn, args, kwargs), options, graph, given)
+        call, names = (fn, args, kwargs), varying.names
+        return _repro().report(stage, error, describe(fn), call, options, graph, given, names)
 
     with contextlib.suppress(AttributeError):
         setattr(error, REPORT, report)

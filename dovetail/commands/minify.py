@@ -6,6 +6,7 @@ import functools
 import runpy
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,21 @@ from dovetail import guards
 from dovetail.capture.entry import capture
 from dovetail.diagnostics import repro
 from dovetail.errors import DovetailError
+from dovetail.ir.varying import Varying
 from dovetail.minify.candidate import Candidate
 from dovetail.minify.search import Search
 from dovetail.minify.trial import Ending, Patience
 from dovetail.options import Options
 
+SECONDS = click.FloatRange(min=0, min_open=True)
+DEFINED: dict[str, Any] = {"function": object, "args": (list, tuple), "kwargs": dict, "choices": dict}
+
 
 @click.command
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="The smaller file (FILE with _minified).")
-@click.option("--timeout", default=300.0, show_default=True, help="Seconds in all.")
-@click.option("--trial-timeout", default=30.0, show_default=True, help="Seconds after which one run counts as endless.")
+@click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="The smaller file (FILE_minified).")
+@click.option("--timeout", type=SECONDS, default=300.0, show_default=True, help="Seconds in all.")
+@click.option("--trial-timeout", type=SECONDS, default=30.0, show_default=True, help="Seconds until a run is endless.")
 def command(file: Path, out: Path | None, timeout: float, trial_timeout: float) -> None:
     """Cut the repro FILE, which a warning has named, down to the operators, sizes and types that still fail.
 
@@ -36,13 +41,27 @@ def command(file: Path, out: Path | None, timeout: float, trial_timeout: float) 
     """
     torch.set_num_threads(1)  # runs are forks of this process, which have none of its threads
     out = out or file.with_stem(file.stem + "_minified")
-    started = runpy.run_path(str(file))
-    missing = [name for name in ("function", "args", "kwargs", "choices") if name not in started]
-    if missing:
-        raise click.UsageError(f"{file} is no repro of Dovetail's: it defines no {missing[0]}")
+    if not out.parent.is_dir():
+        raise click.UsageError(f"{out} cannot be written: there is no folder {out.parent}")
+    started = _started(file)
     smallest, failure = minified(started, timeout, trial_timeout, _progress)
-    out.write_text(_text(smallest, failure, started["choices"]), encoding="utf-8")
+    kept: list[torch.Tensor] | None = [] if smallest.data else None
+    repro.save(_text(smallest, failure, started["choices"], kept), out, kept)
     click.echo(f"{len(smallest.calls)} operators fail with {failure.kind}: python {out}")
+
+
+def _started(file: Path) -> dict[str, Any]:
+    """What the file defines."""
+    try:
+        started = runpy.run_path(str(file))
+    except (Exception, SystemExit) as error:
+        raise click.UsageError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+    for name, kind in DEFINED.items():
+        if name not in started or not isinstance(started[name], kind):
+            raise click.UsageError(f"{file} is no repro of Dovetail's: it defines no {name}")
+    if strange := {"dynamic", "backend", "options"} - started["choices"].keys():
+        raise click.UsageError(f"{file} is no repro of Dovetail's: its choices have no {min(strange)}")
+    return started
 
 
 def minified(started: dict[str, Any], timeout: float, trial_timeout: float, told: Any) -> tuple[Candidate, Ending]:
@@ -51,41 +70,52 @@ def minified(started: dict[str, Any], timeout: float, trial_timeout: float, told
     until = time.monotonic() + timeout
     call = started["function"], started["args"], started["kwargs"]
     patience = Patience(trial_timeout)
-    failure = patience.ending(functools.partial(repro.run, *call, **choices))
+    failure = patience.ending(functools.partial(repro.run, *call, _varying(started), **choices))
     if not failure.kind:
-        raise click.ClickException("the file does not fail here")
+        hint = "" if "kept" in started else f"; {repro.HINT}"
+        raise click.ClickException(f"the file does not fail here{hint}")
     first = _captured(started)
 
     def ends(candidate: Candidate) -> Ending:
-        return patience.ending(functools.partial(_run, _text(candidate, failure, choices)))
+        kept = candidate.inputs if candidate.data else None
+        return patience.ending(functools.partial(_run, _text(candidate, failure, choices), kept))
 
     if ends(first).kind != failure.kind:
         raise click.ClickException(f"the graph alone does not fail with {failure.kind}: {failure.message}")
     return Search(ends, failure, until, told).smallest(first), failure
 
 
-def _run(text: str) -> None:
-    """What the file would do."""
+def _run(text: str, inputs: Sequence[Any] | None) -> None:
+    """What the file would do, with these inputs if they are not written in it."""
     space: dict[str, Any] = {"__name__": "repro"}
     exec(compile(text, "repro.py", "exec"), space)
+    space["args"] = space["args"] if inputs is None else inputs
     space["main"]()
+
+
+def _varying(started: dict[str, Any]) -> frozenset[str]:
+    return frozenset(started.get("varying", ()))
 
 
 def _captured(started: dict[str, Any]) -> Candidate:
     options = Options(fullgraph=True, dynamic=started["choices"]["dynamic"])
     try:
-        found = capture(started["function"], tuple(started["args"]), started["kwargs"], options)
+        found = capture(
+            started["function"], tuple(started["args"]), started["kwargs"], options, Varying(_varying(started)),
+        )  # fmt: skip
     except DovetailError as error:
         raise click.ClickException(f"capture itself fails, so that there is no graph to cut down: {error}") from None
     inputs = guards.real_inputs(found, started["function"], tuple(started["args"]), started["kwargs"])
-    return Candidate(found.graph, tuple(inputs))
+    return Candidate(found.graph, tuple(inputs), "kept" in started)
 
 
 def _progress(candidate: Candidate, trials: int) -> None:
     click.echo(f"\r{len(candidate.calls)} operators after {trials} runs ", nl=False, file=sys.stderr)
 
 
-def _text(candidate: Candidate, failure: Ending, choices: dict[str, Any]) -> str:
+def _text(
+    candidate: Candidate, failure: Ending, choices: dict[str, Any], kept: list[torch.Tensor] | None = None
+) -> str:
     options = Options(backend=choices["backend"], dynamic=choices["dynamic"], **choices["options"])
     told = f"{failure.kind}: {failure.message}".strip(": ")
-    return repro.text(told, None, options, candidate.module, candidate.inputs)
+    return repro.text(told, None, options, candidate.module, candidate.inputs, kept)

@@ -1,7 +1,8 @@
 """Objects as text, without the data of their tensors: what a repro calls, and what it is called with.
 
-Tensors are written down by their metadata. What can be imported is a reference; functions and classes of a script, of a
-notebook or made inside functions are written down whole, with the globals that they mention.
+Tensors are written down by their metadata, or by numbers under which others keep them. What can be imported is a
+reference; functions and classes of a script, of a notebook or made inside functions are written down whole, with the
+globals that they mention.
 """
 
 from __future__ import annotations
@@ -15,51 +16,68 @@ import io
 import marshal
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+
+from dovetail.ir.copies import with_history
 
 LEFT_OUT = frozenset(("__dict__", "__weakref__"))  # of a class: made anew with it
 HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 MOST_BYTES = 1 << 26  # a repro beyond this helps nobody
 
 
-def written(value: Any) -> str:
-    """A text that `restored` makes the value of again; raises what pickling raises."""
+def written(value: Any, kept: list[torch.Tensor] | None = None) -> str:
+    """A text that `restored` makes the value of again; raises what pickling raises. Tensors are added to `kept`, if
+    there is such a list."""
     stream = io.BytesIO()
-    _Pickler(stream, protocol=5).dump(value)
+    _Pickler(stream, kept).dump(value)
     if stream.tell() > MOST_BYTES:
         raise pickle.PicklingError(f"{stream.tell()} bytes are too many")
     return base64.b64encode(stream.getvalue()).decode()
 
 
-def restored(text: str) -> Any:
-    """What was written, its tensors with numbers that are good enough."""
-    return pickle.loads(base64.b64decode(text))
+def restored(text: str, kept: Sequence[torch.Tensor] = ()) -> Any:
+    """What was written, its tensors with numbers that are good enough, or those that were kept."""
+    return _Unpickler(io.BytesIO(base64.b64decode(text)), kept).load()
 
 
 def tensor(
     sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: str, requires_grad: bool = False,
-    parameter: bool = False,
+    parameter: bool = False, history: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """A tensor with this metadata: random numbers, or zeros where numbers may be indices."""
+    """A tensor with this metadata: random numbers, or zeros where numbers may be indices. `history`: it was computed
+    from another that requires gradients."""
     made = torch.empty_strided(sizes, strides, dtype=dtype, device=device)
     if dtype.is_floating_point or dtype.is_complex:
         made.copy_(torch.rand(sizes, device=device))
     else:
         made.zero_()
-    return torch.nn.Parameter(made, requires_grad) if parameter else made.requires_grad_(requires_grad)
+    made = torch.nn.Parameter(made, requires_grad) if parameter else made.requires_grad_(requires_grad)
+    return computed(made) if history else made
+
+
+def computed(leaf: torch.Tensor) -> torch.Tensor:
+    """The same memory, as something that was computed from the leaf."""
+    return with_history(leaf.detach(), leaf)
 
 
 def metadata(value: torch.Tensor) -> tuple[Any, ...]:
     """The arguments of `tensor` for one like it."""
     shape = tuple(value.shape), tuple(value.stride()), value.dtype, str(value.device)
-    return *shape, value.requires_grad, isinstance(value, torch.nn.Parameter)
+    return *shape, value.requires_grad, isinstance(value, torch.nn.Parameter), not value.is_leaf
 
 
 class _Pickler(pickle.Pickler):
+    def __init__(self, stream: io.BytesIO, kept: list[torch.Tensor] | None) -> None:
+        super().__init__(stream, protocol=5)
+        self.kept = kept
+
+    def persistent_id(self, value: Any) -> int | None:
+        return None if self.kept is None or type(value) not in PLAIN else number_of(value, self.kept)
+
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.layout is torch.strided:
             return tensor, metadata(value)
@@ -74,6 +92,25 @@ class _Pickler(pickle.Pickler):
         if isinstance(value, type) and not _importable(value):
             return _class(value)
         return NotImplemented
+
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def number_of(tensor: torch.Tensor, kept: list[torch.Tensor]) -> int:
+    """Its place in the list, to which it is added if it is not there yet."""
+    if not any(tensor is other for other in kept):
+        kept.append(tensor)
+    return next(k for k, other in enumerate(kept) if other is tensor)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO, kept: Sequence[torch.Tensor]) -> None:
+        super().__init__(stream)
+        self.kept = kept
+
+    def persistent_load(self, number: int) -> torch.Tensor:
+        return self.kept[number]
 
 
 def _importable(value: Any) -> bool:

@@ -16,17 +16,19 @@ import torch
 import torch.fx
 
 from dovetail.diagnostics.dataless import metadata, tensor
-from dovetail.ir.copies import copied
+from dovetail.ir.copies import copied, copies
 
 Nodes = dict[torch.fx.Node, torch.fx.Node]  # those of a graph, and what stands for each in another
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A graph module and its inputs: tensors, of which only the metadata matters, and numbers."""
+    """A graph module and its inputs: tensors, of which only the metadata matters, and numbers. `data`: what is in the
+    tensors matters, too."""
 
     module: torch.fx.GraphModule
     inputs: tuple[Any, ...]
+    data: bool = False
 
     @cached_property
     def calls(self) -> list[torch.fx.Node]:
@@ -44,12 +46,16 @@ class Candidate:
         found: dict[torch.fx.Node, Any] = {}
 
         class Noting(torch.fx.Interpreter):
-            def run_node(self, n: torch.fx.Node) -> Any:
-                found[n] = super().run_node(n)
-                return found[n]
+            def run_node(noting, n: torch.fx.Node) -> Any:
+                value = super().run_node(n)
+                found[n] = copied(value) if self.data else value  # something may be written to it later
+                return value
 
-        Noting(self.module).run(*map(copied, self.inputs))
+        Noting(self.module).run(*copies(self.inputs)[0])
         return found
+
+    def like(self, module: torch.fx.GraphModule, inputs: tuple[Any, ...]) -> Candidate:
+        return Candidate(module, inputs, self.data)
 
 
 def _extend(
@@ -77,26 +83,28 @@ def without(found: Candidate, gone: Collection[torch.fx.Node]) -> Candidate | No
         value = values.get(node)
         if isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter):
             new[node] = graph.placeholder(node.name)
-            inputs.append(tensor(*metadata(value)[:4], value.requires_grad))
+            new[node].meta["fake"] = node.meta.get("fake")
+            plain = value.detach().requires_grad_(value.requires_grad)
+            inputs.append(plain if found.data else tensor(*metadata(value)[:4], value.requires_grad))
         elif not isinstance(value, (int, float, bool)):
             return None
     rest = [n for n in found.module.graph.nodes if n not in new and n not in gone]
     _extend(graph, new, rest, outside=values)
-    return tidied(torch.fx.GraphModule(found.module, graph), tuple(inputs))
+    return tidied(found.like(torch.fx.GraphModule(found.module, graph), tuple(inputs)))
 
 
-def tidied(module: torch.fx.GraphModule, inputs: tuple[Any, ...]) -> Candidate:
+def tidied(found: Candidate) -> Candidate:
     """Without operators and inputs that nobody needs."""
-    graph = module.graph
+    graph = found.module.graph
     graph.eliminate_dead_code()
     kept = []
-    for node, value in zip([n for n in graph.nodes if n.op == "placeholder"], inputs, strict=True):
+    for node, value in zip([n for n in graph.nodes if n.op == "placeholder"], found.inputs, strict=True):
         if node.users:
             kept.append(value)
         else:
             graph.erase_node(node)
-    module.recompile()
-    return Candidate(module, tuple(kept))
+    found.module.recompile()
+    return found.like(found.module, tuple(kept))
 
 
 def ending_at(found: Candidate, node: torch.fx.Node) -> Candidate | None:
@@ -108,7 +116,7 @@ def ending_at(found: Candidate, node: torch.fx.Node) -> Candidate | None:
     new: Nodes = {}
     _extend(graph, new, [*before, node, *(n for n in after if n.op == "placeholder")])
     graph.output((new[node],))
-    return tidied(torch.fx.GraphModule(found.module, graph), found.inputs)
+    return tidied(found.like(torch.fx.GraphModule(found.module, graph), found.inputs))
 
 
 def bypassed(found: Candidate) -> Iterator[Candidate]:
@@ -128,7 +136,7 @@ def _bypassing(found: Candidate, node: torch.fx.Node, argument: torch.fx.Node) -
     _extend(graph, new, before)
     new[node] = new[argument]
     _extend(graph, new, after)
-    return tidied(torch.fx.GraphModule(found.module, graph), found.inputs)
+    return tidied(found.like(torch.fx.GraphModule(found.module, graph), found.inputs))
 
 
 def _divided(nodes: list[torch.fx.Node], node: torch.fx.Node) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
@@ -159,6 +167,9 @@ def _with_numbers(found: Candidate, old: int, new: int) -> Candidate:
         if not isinstance(value, torch.Tensor) or old not in value.shape:
             return value
         shape = tuple(map(number, value.shape))
+        if found.data:  # as much of it as there is room for
+            part = value.detach()[tuple(slice(0, size) for size in shape)]
+            return part.clone().requires_grad_(value.requires_grad)
         order = sorted(range(value.dim()), key=lambda k: value.stride(k), reverse=True)
         plain = torch.empty([shape[k] for k in order], device="meta").stride()
         strides = tuple(plain[order.index(k)] for k in range(value.dim()))
@@ -166,7 +177,7 @@ def _with_numbers(found: Candidate, old: int, new: int) -> Candidate:
 
     graph = torch.fx.Graph()
     _extend(graph, {}, found.module.graph.nodes, number)
-    return Candidate(torch.fx.GraphModule(found.module, graph), tuple(map(given, found.inputs)))
+    return found.like(torch.fx.GraphModule(found.module, graph), tuple(map(given, found.inputs)))
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -181,10 +192,10 @@ def with_plain_inputs(found: Candidate) -> Iterator[Candidate]:
     for dtype in dict.fromkeys(d for d in half if d != torch.float32):
         yield _with_dtype(found, dtype)
     if any(isinstance(t, torch.Tensor) and t.requires_grad for t in found.inputs):
-        yield Candidate(found.module, tuple(t.detach() if isinstance(t, torch.Tensor) else t for t in found.inputs))
+        yield found.like(found.module, tuple(t.detach() if isinstance(t, torch.Tensor) else t for t in found.inputs))
     if any(isinstance(t, torch.Tensor) and not t.is_contiguous() for t in found.inputs):
         dense = lambda t: t.detach().contiguous().requires_grad_(t.requires_grad)
-        yield Candidate(found.module, tuple(dense(t) if isinstance(t, torch.Tensor) else t for t in found.inputs))
+        yield found.like(found.module, tuple(dense(t) if isinstance(t, torch.Tensor) else t for t in found.inputs))
 
 
 def _with_dtype(found: Candidate, old: torch.dtype) -> Candidate:
@@ -194,7 +205,7 @@ def _with_dtype(found: Candidate, old: torch.dtype) -> Candidate:
     graph = torch.fx.Graph()
     _extend(graph, {}, found.module.graph.nodes, plain)
     cast = lambda t: t.detach().to(plain(t.dtype)).requires_grad_(t.requires_grad)
-    return Candidate(
+    return found.like(
         torch.fx.GraphModule(found.module, graph),
         tuple(cast(t) if isinstance(t, torch.Tensor) else t for t in found.inputs),
     )

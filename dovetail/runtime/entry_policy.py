@@ -36,7 +36,7 @@ from dovetail.errors import (
 )
 from dovetail.ir.callers import users_line
 from dovetail.ir.checks import OtherSizes
-from dovetail.ir.copies import copied
+from dovetail.ir.copies import copies
 from dovetail.ir.literals import error_in_words
 from dovetail.ir.recursion import NEAR, Room
 from dovetail.runtime.undisturbed import put_back, surroundings
@@ -212,7 +212,7 @@ def raised(graph: Callable[..., Any], inputs: Sequence[Any]) -> Exception | None
     before = surroundings()
     with torch.random.fork_rng(devices=[]):
         try:
-            graph(*map(copied, inputs))
+            graph(*copies(inputs)[0])
         except Exception as error:  # whatever it is, the program raises by itself
             return error
         finally:

@@ -28,6 +28,7 @@ MOST = 10  # operators that may be left
 
 
 def program(x, w, scale, shift):
+    x = x.flip(0)
     for _ in range(4):
         x = F.layer_norm(x, (16,), scale, shift)
         q = x @ w
@@ -100,6 +101,31 @@ def reads(word: str) -> Callable[..., bool]:
     return lambda result, kernels, *_: any(word in kernel.text for kernel in kernels)
 
 
+def for_symbols(name: str, instead: str) -> Patch:
+    """An operator is lowered as another one is where sizes are symbolic."""
+    original = pipeline.lower
+
+    def lower(graph: Any, options: Any) -> Any:
+        fakes = [node.meta.get("val", node.meta.get("fake")) for node in graph.graph.nodes]
+        sizes = [size for fake in fakes if isinstance(fake, torch.Tensor) for size in fake.shape]
+        with pytest.MonkeyPatch.context() as patch:
+            if not all(isinstance(size, int) for size in sizes):
+                lowering(name, instead)(patch)
+            return original(graph, options)
+
+    return lambda patch: patch.setattr(pipeline, "lower", lower)
+
+
+def transposed(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The same values, laid out otherwise."""
+    return lambda *inputs: tuple(t if t.dim() < 2 else t.mT.contiguous().mT for t in run(*inputs))
+
+
+def one_too_far(emit: Any, out: Any, self: Any, dims: Any) -> Any:
+    """`flip` that reads from one row further, and beyond the last."""
+    return self.remapped(out.sizes, out.strides, lambda i: (self.sizes[0] - i[0], *i[1:]), None)
+
+
 def rewritten(old: str, new: str) -> Callable[[Any], Any]:
     return lambda made: dataclasses.replace(made, text=made.text.replace(old, new))
 
@@ -130,6 +156,9 @@ FAULTS: dict[str, tuple[Patch, bool]] = {
         False,
     ),
     "loading crashes": (stage(assembly.cpu_runtime, "load", reads("fcmp"), crashing), False),
+    "wrong for symbolic sizes alone": (for_symbols("sin", "cos"), False),
+    "a result is laid out otherwise": (stage(pipeline, "assemble", lambda *_: True, transposed), False),
+    "memory outside is read": (lowering("flip", one_too_far), False),
     "guards fail": (stage(request.guards, "build", lambda entry, captured, *_: len(captured.inputs) > 1), False),
 }  # fmt: skip
 
@@ -140,7 +169,8 @@ def injected(name: str) -> Iterator[dict[str, Any]]:
     put, train = FAULTS[name]
     with pytest.MonkeyPatch.context() as patch:
         put(patch)
-        yield {"function": program, "args": inputs(train), "kwargs": {}, "choices": CHOICES}
+        varying = ["x.shape[0]"] if "symbolic" in name else []
+        yield {"function": program, "args": inputs(train), "kwargs": {}, "choices": CHOICES, "varying": varying}
 
 
 def main(names: list[str], seconds: float) -> int:
