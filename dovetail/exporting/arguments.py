@@ -26,6 +26,9 @@ CONSTANTS = (
 )  # fmt: skip
 
 
+VALUE = -1  # of the sizes of an int among the arguments: itself
+
+
 @dataclass(frozen=True)
 class Arguments:
     """`names` are those of the arguments, `positional` of them given by position, and `parameters` what takes each:
@@ -41,6 +44,27 @@ class Arguments:
     identifiers: tuple[str, ...]
     paths: tuple[str, ...]
     spec: pytree.TreeSpec
+
+    def place(self, leaf: int, dim: int) -> str:
+        """How users write a size, or a number."""
+        return self.paths[leaf] if dim == VALUE else f"{self.paths[leaf]}.shape[{dim}]"
+
+    def size(self, leaf: int, dim: int) -> int:
+        return self.leaves[leaf] if dim == VALUE else self.leaves[leaf].shape[dim]
+
+    def source(self, leaf: int) -> str:
+        """The path to it as the program writes it: what `*args` takes are items of a tuple there."""
+        name = next(n for n in sorted(self.names, key=len, reverse=True) if _begins(self.paths[leaf], n))
+        at = self.names.index(name)
+        parameter, rest = self.parameters[at], self.paths[leaf].removeprefix(name)
+        if parameter == name:
+            return f"{name}{rest}"
+        key = at - self.parameters.index(parameter) if at < self.positional else name
+        return f"{parameter}[{key!r}]{rest}"
+
+
+def _begins(path: str, name: str) -> bool:
+    return path.startswith(name) and not path[len(name) :][:1].isidentifier() and not path[len(name) :][:1].isdigit()
 
 
 def read(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None) -> Arguments:

@@ -22,7 +22,7 @@ from dovetail.errors import InvalidArgument
 from dovetail.exporting import expressions
 from dovetail.exporting.code import is_free
 from dovetail.exporting.graph import with_checks
-from dovetail.exporting.signature import Constant, Signature, Tensor
+from dovetail.exporting.signature import Constant, Input, Number, Signature, Tensor
 from dovetail.exporting.state import State, is_spelled
 from dovetail.interop import torchexport
 from dovetail.ops.higher import IMMEDIATE, OPERATOR_OF, TRANSFORMS
@@ -103,6 +103,8 @@ def _examples(signature: Signature, state: State) -> Iterator[Any]:
     for each in signature.inputs:
         if isinstance(each, Constant):
             yield each.value
+        elif isinstance(each, Number):
+            yield expressions.value(each.size, sizes)
         else:
             shape = [expressions.value(size, sizes) for size in each.sizes]
             yield torch.zeros(shape, dtype=each.dtype, device=device)
@@ -112,7 +114,7 @@ def _example_sizes(signature: Signature) -> dict[str, int]:
     """Sizes like those that the program was exported for, but none that PyTorch's exporter takes for a constant."""
     sizes = {size.name: size.example for size in signature.sizes}
     small = [size for size in signature.sizes if size.example < LEAST]
-    choices = [range(max(size.low, LEAST), size.example + 64) for size in small]
+    choices = [range(max(size.low or 0, LEAST), size.example + 64) for size in small]
     for chosen in itertools.product(*choices):
         sizes |= {size.name: number for size, number in zip(small, chosen, strict=True)}
         if all(condition.holds(sizes) for condition in signature.conditions):
@@ -134,12 +136,14 @@ def _hints(signature: Signature) -> Iterator[Any]:
 def _by_dimension(signature: Signature, related: set[str]) -> Iterator[Any]:
     dims: dict[str, Any] = {}
     for size in signature.sizes:
-        low = max(size.low, LEAST)
+        low = max(size.low or 0, LEAST)
         made = torchexport.hint(low, size.high) if size.name in related else torchexport.dim(size.name, low, size.high)
         dims[size.name] = made
     for each in signature.inputs:
         if isinstance(each, Constant):
             yield None
+        elif isinstance(each, Number):  # to which it gives no names
+            yield torchexport.hint(None, None)
         else:
             yield {k: _dim(of, dims, related) for k, of in enumerate(each.sizes) if not isinstance(of, int)}
 
@@ -167,16 +171,22 @@ def _dim(of: Any, dims: Mapping[str, Any], related: set[str]) -> Any:
 
 def _refuse_constants(made: Any, signature: Signature) -> None:
     shown = {n.name: n.meta["val"] for n in made.graph.nodes if n.op == "placeholder"}
-    inputs = [name for name in made.graph_signature.user_inputs if isinstance(name, str)]
-    tensors = [each for each in signature.inputs if isinstance(each, Tensor)]
-    for name, each in zip((n for n in inputs if isinstance(shown.get(n), torch.Tensor)), tensors, strict=True):
-        for k, of in enumerate(each.sizes):
-            number = _constant(shown[name].shape[k])
+    for each, given in zip(signature.inputs, made.graph_signature.user_inputs, strict=True):
+        for place, of, size in _sizes(each, shown.get(given, given) if isinstance(given, str) else given):
+            number = _constant(size)
             if not isinstance(of, int) and number is not None:
-                place = f"{each.path}.shape[{k}] ({expressions.text(of)})"
-                raise InvalidArgument(f"to_torch: PyTorch's exporter makes {place} the constant {number}")
+                words = f"{place} ({expressions.text(of)}) the constant {number}"
+                raise InvalidArgument(f"to_torch: PyTorch's exporter makes {words}")
+
+
+def _sizes(each: Input, shown: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Places, what they are for us, and for PyTorch."""
+    if isinstance(each, Number):
+        yield each.path, each.size, shown
+    elif isinstance(each, Tensor):
+        yield from ((f"{each.path}.shape[{k}]", of, shown.shape[k]) for k, of in enumerate(each.sizes))
 
 
 def _constant(size: Any) -> int | None:
     """The number that a size of PyTorch's is, symbolic ones that have come to be one included."""
-    return size if isinstance(size, int) else size.node.maybe_as_int()
+    return size.node.maybe_as_int() if isinstance(size, torch.SymInt) else size if isinstance(size, int) else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,17 +17,18 @@ from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import GraphBreakError, InvalidArgument, Unsupported
 from dovetail.exporting import arguments, graph, outcome, ranges, shapes, state
-from dovetail.exporting.arguments import Arguments
+from dovetail.exporting.arguments import VALUE, Arguments
 from dovetail.exporting.program import ExportedProgram
 from dovetail.exporting.ranges import Found
 from dovetail.exporting.shapes import Place, Wanted
-from dovetail.exporting.signature import Constant, Signature, Tensor
+from dovetail.exporting.signature import Constant, Input, Number, Signature, Tensor
 from dovetail.ir import dims
 from dovetail.ir.captured import Captured
 from dovetail.ir.dims import Symbol
 from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.ir.source import Attr, Computed, Item
 from dovetail.ir.varying import ATTRIBUTE, Marks, Varying
+from dovetail.ops.fake.sizes import LEAST
 from dovetail.ops.fake.symint import symint
 from dovetail.ops.fake.tensor import FakeTensor
 from dovetail.request import Request, describe
@@ -40,11 +42,13 @@ def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, 
         raise InvalidArgument(f"export: autocast is on for {on[0]}; enter it in the program, or export outside of it")
     given = arguments.read(fn, args, kwargs)
     wanted = shapes.read(dynamic_shapes, fn, given)
+    numbers = {given.source(leaf): (leaf, dim) for leaf, dim in wanted if dim == VALUE}
     with _marked(given, wanted):
-        captured = _captured(fn, given)
-        symbols = _symbols(captured, fn, given, wanted)
+        captured = _captured(fn, given, numbers)
+        wanted = ranges.without_constants(captured, wanted, numbers, given)
+        symbols = _symbols(captured, fn, given, wanted, numbers)
     try:
-        found = ranges.settle(captured, wanted, symbols, given.paths)
+        found = ranges.settle(captured, wanted, symbols, given)
         stand_ins = _stand_ins(captured, given, found)
         result = outcome.find(captured, fn, given, stand_ins)
         tensors = state.of_program(fn)
@@ -72,13 +76,14 @@ def _refuse_no_program(fn: Any) -> None:
         raise InvalidArgument(f"export takes a function, a method or an nn.Module, not {said}")
 
 
-def _captured(fn: Callable[..., Any], given: Arguments) -> Captured:
-    """The program as one graph, in which sizes that are declared vary, each on its own."""
+def _captured(fn: Callable[..., Any], given: Arguments, numbers: Iterable[str]) -> Captured:
+    """The program as one graph, in which sizes and numbers that are declared vary, each on its own."""
     options = replace(Request(fullgraph=True, backend="eager").options(), standalone=True)
     events = Events(RECORDS.start(*describe(fn), 0, []), [])
     pipeline = importlib.import_module("dovetail.pipeline")
     try:
-        captured = pipeline.trace(fn, given.args, given.kwargs, options, events, Varying(apart=True))
+        varying = Varying(frozenset(numbers), apart=True)
+        captured = pipeline.trace(fn, given.args, given.kwargs, options, events, varying)
     except Unsupported as error:
         raise _as_graph_break(error) from error.__cause__
     return captured
@@ -112,8 +117,9 @@ def _marked(given: Arguments, wanted: Mapping[Place, Wanted]) -> Iterator[None]:
 
 
 def _symbols(
-    captured: Captured, fn: Callable[..., Any], given: Arguments, wanted: Mapping[Place, Wanted]
-) -> dict[Place, Symbol]:
+    captured: Captured, fn: Callable[..., Any], given: Arguments, wanted: Mapping[Place, Wanted],
+    numbers: Mapping[str, Place],
+) -> dict[Place, Symbol]:  # fmt: skip
     """The symbol of each declared dimension: one that capture has made, or a new one if it never looked at it."""
     positions = {id(leaf): k for k, leaf in enumerate(given.leaves)}
     found: dict[Place, Symbol] = {}
@@ -124,11 +130,16 @@ def _symbols(
             if id(tensor) in positions:
                 found[positions[id(tensor)], source.key] = symbol
                 continue
+        if source.name() in numbers:
+            found[numbers[source.name()]] = symbol
+            continue
         if isinstance(source, Computed):
             continue
         raise InvalidArgument(f"export: {origin.source.name()} is marked dynamic, but is no size of an argument")
     for leaf, dim in wanted.keys() - found.keys():
-        made = captured.sizes.symbol(f"s{len(found)}", given.leaves[leaf].shape[dim])
+        taken = {symbol.name for symbol in (*captured.symbols, *found.values())}
+        name = next(n for n in (f"s{k}" for k in itertools.count()) if n not in taken)
+        made = captured.sizes.symbol(name, given.size(leaf, dim), LEAST if dim == VALUE else 0)
         found[leaf, dim] = dims.as_symbol(made)
     return {place: found[place] for place in wanted}
 
@@ -139,6 +150,8 @@ def _stand_ins(captured: Captured, given: Arguments, found: Found) -> list[Any]:
 
 
 def _stand_in(captured: Captured, leaf: Any, sizes: Sequence[Any]) -> Any:
+    if type(leaf) is int and sizes:
+        return symint(captured.sizes, sizes[0])
     if all(isinstance(size, int) for size in sizes):
         return leaf
     symbolic = [symint(captured.sizes, size) for size in sizes]
@@ -146,6 +159,8 @@ def _stand_in(captured: Captured, leaf: Any, sizes: Sequence[Any]) -> Any:
 
 
 def _sizes(leaf: Any, k: int, found: Found) -> list[Any]:
+    if (k, VALUE) in found.dims:
+        return [found.dims[k, VALUE]]
     return [found.dims.get((k, dim), size) for dim, size in enumerate(leaf.shape)] if _is_tensor(leaf) else []
 
 
@@ -153,9 +168,9 @@ def _is_tensor(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor)
 
 
-def _input(given: Arguments, k: int, found: Found) -> Tensor | Constant:
+def _input(given: Arguments, k: int, found: Found) -> Input:
     leaf, name, path = given.leaves[k], given.identifiers[k], given.paths[k]
-    if not _is_tensor(leaf):
-        return Constant(name, path, leaf)
     sizes = tuple(found.formulas.of_dim(size) for size in _sizes(leaf, k, found))
+    if not _is_tensor(leaf):
+        return Number(name, path, sizes[0]) if sizes and not isinstance(sizes[0], int) else Constant(name, path, leaf)
     return Tensor(name, path, leaf.dtype, sizes)

@@ -22,7 +22,7 @@ import torch.utils._pytree as pytree
 from dovetail.errors import InvalidArgument
 from dovetail.exporting import trees
 from dovetail.exporting.encoding import Decoder, Encoder
-from dovetail.exporting.signature import Condition, Constant, Signature, Size, Tensor
+from dovetail.exporting.signature import Condition, Constant, Input, Number, Signature, Size, Tensor
 from dovetail.exporting.state import GRAPHS, State
 
 FORMAT = 2
@@ -96,8 +96,9 @@ def _signature(signature: Signature) -> dict[str, Any]:
     }
 
 
-def _input(each: Tensor | Constant) -> dict[str, Any]:
+def _input(each: Input) -> dict[str, Any]:
     found: dict[str, Any] = {"name": each.name, "path": each.path}
+    found |= {"number": each.size} if isinstance(each, Number) else {}
     if isinstance(each, Tensor):
         found |= {"dtype": str(each.dtype).removeprefix("torch."), "sizes": each.sizes}
     return found
@@ -105,11 +106,13 @@ def _input(each: Tensor | Constant) -> dict[str, Any]:
 
 def _read_signature(written: dict[str, Any], decoder: Decoder) -> Signature:
     constants = iter(decoder.value(written["constants"]))
-    inputs: list[Tensor | Constant] = []
+    inputs: list[Input] = []
     for each in written["inputs"]:
         if "dtype" in each:
             sizes = tuple(map(_tuples, each["sizes"]))
             inputs.append(Tensor(each["name"], each["path"], decoder.value({"dtype": each["dtype"]}), sizes))
+        elif "number" in each:
+            inputs.append(Number(each["name"], each["path"], _tuples(each["number"])))
         else:
             inputs.append(Constant(each["name"], each["path"], next(constants)))
     conditions = [{name: _tuples(part) for name, part in each.items()} for each in written["conditions"]]

@@ -29,10 +29,12 @@ OPPOSITE = {"==": "!=", "!=": "==", ">=": "<", "<": ">=", "<=": ">", ">": "<="}
 
 @dataclass
 class Formulas:
-    """`names` has the sizes that differ from call to call, by what their symbols are called."""
+    """`names` has the sizes that differ from call to call, by what their symbols are called; `numbers` are the ints
+    that do, by the paths to them."""
 
     captured: Captured
     names: Mapping[str, Expression]
+    numbers: Mapping[str, Any]
     known: dict[Source, Expression] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -52,6 +54,8 @@ class Formulas:
 
     def of(self, source: Source) -> Expression:
         """Raises Unsupported for what no expression says."""
+        if source.name() in self.numbers:
+            return self.of_dim(self.numbers[source.name()])
         if source not in self.known:
             if not isinstance(source, Computed):
                 raise _refused(source)
@@ -83,6 +87,8 @@ class Formulas:
 
     def _depends(self, source: Source) -> bool:
         """Does it lead by way of a size that differs from call to call?"""
+        if source.name() in self.numbers and expressions.names(self.of(source)):
+            return True
         if source in self.known and expressions.names(self.known[source]):
             return True
         parts = (getattr(source, each.name) for each in fields(source))  # type: ignore[arg-type]
@@ -91,6 +97,8 @@ class Formulas:
 
     def _condition(self, guard: Guard) -> Iterator[Condition]:
         source: Any = guard.source
+        if source.name() in self.numbers and guard.kind is GuardKind.TYPE:
+            return  # an int, which a call must bring
         if not isinstance(source, Computed) or guard.kind not in (GuardKind.ID, GuardKind.EQUAL, GuardKind.TYPE):
             raise _refused(source, guard.user_line)
         try:

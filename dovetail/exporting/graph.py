@@ -20,7 +20,7 @@ import torch.fx
 from dovetail import guards
 from dovetail.errors import Unsupported
 from dovetail.exporting import buffers, expressions
-from dovetail.exporting.arguments import TENSORS, Arguments, is_constant
+from dovetail.exporting.arguments import TENSORS, VALUE, Arguments, is_constant
 from dovetail.exporting.buffers import Exchange
 from dovetail.exporting.code import is_free
 from dovetail.exporting.encoding import CHECKPOINT, function_name, is_member
@@ -200,8 +200,8 @@ def size_node(
     """A node for a size that is no number. `computed` gives nodes for what it is computed from."""
     if isinstance(of, str):
         size = next(s for s in sizes if s.name == of)
-        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-        return graph.call_method("size", (placeholders[size.input], size.dim))
+        placeholder = [n for n in graph.nodes if n.op == "placeholder"][size.input]
+        return placeholder if size.dim == VALUE else graph.call_method("size", (placeholder, size.dim))
     sign, *sides = of
     return graph.call_function(SYMBOLIC.get(sign, expressions.OPERATIONS[sign]), tuple(map(computed, sides)))
 

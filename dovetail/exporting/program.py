@@ -20,6 +20,10 @@ from dovetail.ir.graphtext import graph_text
 from dovetail.runtime.undisturbed import put_back, surroundings
 
 
+def _shown(bound: int | None) -> str:
+    return "any" if bound is None else str(bound)
+
+
 def _files() -> Any:
     # What reads and writes is loaded with the first file, not with the package.
     return importlib.import_module("dovetail.exporting.files")
@@ -102,7 +106,7 @@ class ExportedProgram:
         return {name: t for name, t in self.state.tensors.items() if name not in self.state.temporary}
 
     @property
-    def ranges(self) -> dict[str, tuple[int, int | None]]:
+    def ranges(self) -> dict[str, tuple[int | None, int | None]]:
         """The smallest and the largest value of each size that differs from call to call; None where there is none."""
         return {size.name: (size.low, size.high) for size in self.signature.sizes}
 
@@ -138,7 +142,7 @@ class ExportedProgram:
 
     def __str__(self) -> str:
         takes = "\n".join(f"  {each}" for each in self.signature.inputs)
-        sizes = "".join(f"\n  {s.name}: {s.low} to {'any' if s.high is None else s.high}" for s in self.signature.sizes)
+        sizes = "".join(f"\n  {s.name}: {_shown(s.low)} to {_shown(s.high)}" for s in self.signature.sizes)
         where = "".join(f"\n  {c}" + (f"  # {c.where}" if c.where else "") for c in self.signature.conditions)
         parts = [f"takes\n{takes}", f"sizes{sizes}" if sizes else "", f"where{where}" if where else ""]
         parts += [f"exchanges\n  {', '.join(names)}" for names in self.signature.exchanged]

@@ -6,19 +6,21 @@ one follow from others, are in how sizes are written; what bounds a size is its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dovetail import guards
-from dovetail.errors import InvalidArgument
+from dovetail.errors import InvalidArgument, SpecializedDimension
+from dovetail.exporting.arguments import VALUE, Arguments
 from dovetail.exporting.formulas import Formulas, behind
 from dovetail.exporting.shapes import Place, Wanted
 from dovetail.exporting.signature import Condition, Size
 from dovetail.ir import dims
 from dovetail.ir.captured import Captured
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ops.fake.sizes import AT_LEAST, DECLARED, EQUAL, MARKED, UNEQUAL, Fact, Sizes
+from dovetail.ir.guard import GuardKind
+from dovetail.ops.fake.sizes import AT_LEAST, DECLARED, EQUAL, LEAST, MARKED, UNEQUAL, Fact, Sizes
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Range:
 
 
 def settle(
-    captured: Captured, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], paths: Sequence[str]
+    captured: Captured, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], given: Arguments
 ) -> Found:
     """`symbols` are those of the declared dimensions, some of which capture never looked at.
 
@@ -76,12 +78,13 @@ def settle(
     """
     guards.refuse_specialized(captured)
     sizes: Sizes = captured.sizes
-    _refuse_relations(captured, wanted, symbols, paths)
+    _refuse_relations(captured, wanted, symbols, given)
     for place, said in wanted.items():
         sizes.bound(dims.of_symbol(symbols[place]), *said.bounds)
         if said.name is not None:
             sizes.declare(dims.of_symbol(symbols[place]), said.name, said.scale, said.offset)
     guards.refuse_specialized(captured)
+    _refuse_constant_numbers(sizes, wanted, symbols, given)
     known = {place: sizes.resolve(dims.of_symbol(symbol)) for place, symbol in symbols.items()}
     free = {symbol: place for place, symbol in symbols.items() if known[place] is dims.of_symbol(symbol)}
     ranges = {symbol: Range(symbol.lo) for symbol in free}
@@ -90,20 +93,43 @@ def settle(
     left = [f for f in left if not _narrows(f, ranges)]  # some exclude a bound that was found later
     for symbol, found in ranges.items():
         for place in (p for p, dim in known.items() if dim is dims.of_symbol(symbol)):
-            _refuse_bounds(found, wanted[place], _path(place, paths))
+            _refuse_bounds(found, wanted[place], given.place(*place))
     names = _names(free, wanted, known)
-    formulas = Formulas(captured, names)
+    numbers = {given.source(place[0]): known[place] for place in wanted if place[1] == VALUE}
+    formulas = Formulas(captured, names, numbers)
     made = (_size(names[s.name], free[s], sizes.hints[s], r) for s, r in ranges.items())
+    sizes_found = tuple(made)
     conditions = (*(_condition(fact, formulas) for fact in left), *formulas.conditions())
-    return Found(known, names, formulas, tuple(made), tuple(dict.fromkeys(conditions)))
+    kept = tuple(c for c in dict.fromkeys(conditions) if not any(size.implies(c) for size in sizes_found))
+    return Found(known, names, formulas, sizes_found, kept)
 
 
 def _size(name: str, place: Place, example: int, found: Range) -> Size:
-    return Size(name, *place, example, found.low, found.high, _told(found.low_from), _told(found.high_from))
+    low = None if found.low == LEAST else found.low
+    return Size(name, *place, example, low, found.high, _told(found.low_from), _told(found.high_from))
 
 
-def _path(place: Place, paths: Sequence[str]) -> str:
-    return f"{paths[place[0]]}.shape[{place[1]}]"
+def without_constants(
+    captured: Captured, wanted: Mapping[Place, Wanted], numbers: Mapping[str, Place], given: Arguments
+) -> dict[Place, Wanted]:
+    """Without numbers whose value the program relies on. Raises SpecializedDimension for one that must not be."""
+    found = dict(wanted)
+    for guard in captured.guards:
+        place = numbers.get(guard.source.name()) if guard.source is not None and guard.kind is GuardKind.EQUAL else None
+        if place is not None and (said := found.pop(place, None)) is not None and said.must:
+            line = guards.line_text(guard.user_line)
+            raise SpecializedDimension(given.place(*place), given.size(*place), guard.user_line, line)
+    return found
+
+
+def _refuse_constant_numbers(
+    sizes: Sizes, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], given: Arguments
+) -> None:
+    for place, said in wanted.items():
+        value = sizes.resolve(dims.of_symbol(symbols[place]))
+        if place[1] == VALUE and said.must and isinstance(value, int):
+            where = next((f.where for f in reversed(sizes.facts) if symbols[place] in dims.symbols(f.dim)), "")
+            raise SpecializedDimension(given.place(*place), value, where, guards.line_text(where))
 
 
 def _narrows(fact: Fact, ranges: Mapping[Symbol, Range]) -> bool:
@@ -126,7 +152,7 @@ def _is_derived(wanted: Wanted) -> bool:
 
 
 def _refuse_relations(
-    captured: Captured, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], paths: Sequence[str]
+    captured: Captured, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], given: Arguments
 ) -> None:
     """Sizes with different names are declared to have nothing to do with each other."""
     sizes = captured.sizes
@@ -141,7 +167,7 @@ def _refuse_relations(
             continue  # no size follows from the others: it is a condition
         involved = [named[s] for s in sorted(behind(dims.symbols(fact.dim), captured)) if s in named]
         if len({w.name for _, w in involved}) > 1:
-            words = " and ".join(f"{_path(p, paths)} ({w.name})" for p, w in involved)
+            words = " and ".join(f"{given.place(*p)} ({w.name})" for p, w in involved)
             raise _contradiction(
                 f"{words} are declared as sizes of their own", fact.where, _in_names(fact, roots),
                 "Give sizes that are equal the same name, declare one as computed from the other, or let Dim.AUTO "

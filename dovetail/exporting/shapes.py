@@ -3,6 +3,7 @@
     {"x": {0: "batch"}}                      a name: equal sizes have the same
     {"x": {0: Dim("batch", min=2, max=64)}}  with bounds; 2 * batch, batch + 1 are sizes that follow from it
     ({0: Dim.AUTO}, None)                    by position; AUTO may become a constant, DYNAMIC must not
+    {"n": Dim.DYNAMIC}                       an int that is no constant
     {"x": ("batch", None)}                   all dimensions
 
 PyTorch's `Dim`s are known by what they have: nothing of `torch.export` is loaded for them.
@@ -18,7 +19,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from dovetail.errors import InvalidArgument
-from dovetail.exporting.arguments import Arguments
+from dovetail.exporting.arguments import VALUE, Arguments
 from dovetail.ir.varying import marks_of
 
 HINTS = ("AUTO", "DYNAMIC", "STATIC")
@@ -43,7 +44,7 @@ class Wanted:
         return low, high
 
 
-Place = tuple[int, int]  # the number of a leaf, and a dimension
+Place = tuple[int, int]  # the number of a leaf, and a dimension, or VALUE
 
 
 def read(dynamic_shapes: Any, fn: Any, given: Arguments) -> dict[Place, Wanted]:
@@ -155,8 +156,10 @@ def _part(spec: Any, key: Any, value: Any, count: int, path: str) -> Any:
 
 def _dimensions(leaf: Any, spec: Any, path: str) -> Iterator[tuple[int, Wanted]]:
     if not isinstance(leaf, torch.Tensor):
-        if spec is not None:
-            raise _error(f"{path} is {leaf!r}, no tensor: it is a constant of the exported program, so say None")
+        if spec is not None and type(leaf) is not int:
+            raise _error(f"{path} is {leaf!r}, no tensor and no int: it is a constant of the program, so say None")
+        if spec is not None and (wanted := _wanted(spec, leaf, path)) is not None:
+            yield VALUE, wanted
         return
     if isinstance(spec, (tuple, list)):
         if len(spec) != leaf.dim():
@@ -217,7 +220,7 @@ def _agree(found: Mapping[Place, Wanted], given: Arguments) -> None:
     for (leaf, dim), wanted in found.items():
         if wanted.name is None:
             continue
-        place, size = f"{given.paths[leaf]}.shape[{dim}]", given.leaves[leaf].shape[dim]
+        place, size = given.place(leaf, dim), given.size(leaf, dim)
         value, rest = divmod(size - wanted.offset, wanted.scale)
         if rest:
             raise _error(f"{place} is {size} in this call, which is not {_formula(wanted)}")

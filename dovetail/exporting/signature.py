@@ -18,24 +18,36 @@ from dovetail.exporting.values import Member
 
 @dataclass(frozen=True)
 class Size:
-    """A size that differs from call to call: that of dimension `dim` of input number `input`, from `low` to `high`.
-    `example` is what it was when the program was exported, `low_from` and `high_from` the lines that rely on bounds."""
+    """A size that differs from call to call: that of dimension `dim` of input number `input`, from `low` to `high`; or
+    an int among the inputs, which may have no least value. `example` is what it was when the program was exported,
+    `low_from` and `high_from` the lines that rely on bounds."""
 
     name: str
     input: int
     dim: int
     example: int
-    low: int = 0
+    low: int | None = 0
     high: int | None = None
     low_from: str = ""
     high_from: str = ""
 
     def outside(self, number: int) -> str:
         """What it should be, if the number is not; else nothing."""
-        if self.low <= number and (self.high is None or number <= self.high):
+        small, large = self.low is not None and number < self.low, self.high is not None and number > self.high
+        if not small and not large:
             return ""
-        bounds = f"at least {self.low}" if self.high is None else f"between {self.low} and {self.high}"
-        return bounds + _relied(self.low_from if number < self.low else self.high_from)
+        one = f"at least {self.low}" if self.high is None else f"at most {self.high}"
+        bounds = one if None in (self.low, self.high) else f"between {self.low} and {self.high}"
+        return bounds + _relied(self.low_from if small else self.high_from)
+
+    def implies(self, condition: Condition) -> bool:
+        """Does the condition say nothing beyond these bounds?"""
+        sides = {condition.left: condition.sign, condition.right: MIRRORED.get(condition.sign, "")}
+        sign, other = sides.get(self.name), condition.right if condition.left == self.name else condition.left
+        if sign is None or not isinstance(other, int):
+            return False
+        bound = self.low if sign in (">=", ">") else self.high
+        return bound is not None and sign in MIRRORED and expressions.COMPARISONS[sign](bound, other)
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,22 @@ class Constant:
 
     def __str__(self) -> str:
         return f"{self.path} = {self.value!r}"
+
+
+@dataclass(frozen=True)
+class Number:
+    """An int that the program takes, and what it is in terms of the sizes that differ."""
+
+    name: str
+    path: str
+    size: Expression
+
+    def __str__(self) -> str:
+        return f"{self.path}: int = {expressions.text(self.size)}"
+
+
+Input = Tensor | Number | Constant
+MIRRORED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<"}
 
 
 @dataclass(frozen=True)
@@ -98,7 +126,7 @@ class Signature:
 
     names: tuple[str, ...]
     positional: int
-    inputs: tuple[Tensor | Constant, ...]
+    inputs: tuple[Input, ...]
     sizes: tuple[Size, ...]
     conditions: tuple[Condition, ...]
     takes: pytree.TreeSpec
@@ -126,6 +154,9 @@ class Signature:
         for expected, leaf in zip(self.inputs, leaves, strict=True):
             if isinstance(expected, Tensor):
                 _check_tensor(expected, leaf)
+            elif isinstance(expected, Number):
+                if type(leaf) is not int:
+                    raise InvalidArgument(f"{expected.path} must be an int, not {type(leaf).__name__}")
             elif not _is_same(leaf, expected.value):
                 raise InvalidArgument(f"{expected.path} is {leaf!r}; the program is exported for {expected.value!r}")
         self._check_sizes(leaves)
@@ -145,7 +176,8 @@ class Signature:
     def _check_sizes(self, leaves: Sequence[Any]) -> None:
         found = {}
         for size in self.sizes:
-            found[size.name] = number = leaves[size.input].shape[size.dim]
+            leaf = leaves[size.input]
+            found[size.name] = number = leaf.shape[size.dim] if isinstance(leaf, torch.Tensor) else leaf
             if bounds := size.outside(number):
                 raise InvalidArgument(f"{self._place(size)} is {number}; the program is exported for {bounds}")
         for expected, leaf in zip(self.inputs, leaves, strict=True):
@@ -153,7 +185,9 @@ class Signature:
                 for k, size in enumerate(expected.sizes):
                     number = expressions.value(size, found)
                     if leaf.shape[k] != number:
-                        raise InvalidArgument(self._wrong(expected, k, leaf.shape[k], number))
+                        raise InvalidArgument(_wrong(f"{expected.path}.shape[{k}]", size, leaf.shape[k], number))
+            elif isinstance(expected, Number) and leaf != (number := expressions.value(expected.size, found)):
+                raise InvalidArgument(_wrong(expected.path, expected.size, leaf, number))
         for condition in self.conditions:
             if not condition.holds(found):
                 sizes = [s for s in self.sizes if s.name in condition.names]
@@ -162,13 +196,14 @@ class Signature:
                 raise InvalidArgument(f"the program is exported for {condition}{relied}; here {known}")
 
     def _place(self, size: Size) -> str:
-        path = f"{self.inputs[size.input].path}.shape[{size.dim}]"
+        given = self.inputs[size.input]
+        path = f"{given.path}.shape[{size.dim}]" if isinstance(given, Tensor) else given.path
         return path if size.name.startswith("s") and size.name[1:].isdigit() else f"{path} ({size.name})"
 
-    def _wrong(self, expected: Tensor, k: int, size: Any, number: Any) -> str:
-        of = expected.sizes[k]
-        formula = "" if isinstance(of, int) else f" ({expressions.text(of)})"
-        return f"{expected.path}.shape[{k}] is {size}; the program is exported for {number}{formula}"
+
+def _wrong(place: str, of: Expression, size: Any, number: Any) -> str:
+    formula = "" if isinstance(of, int) else f" ({expressions.text(of)})"
+    return f"{place} is {size}; the program is exported for {number}{formula}"
 
 
 def _relied(where: str) -> str:

@@ -14,7 +14,7 @@ def dim(name: str, low: int, high: int | None) -> Any:
     return _exporter().Dim(name, min=low, max=high)
 
 
-def hint(low: int, high: int | None) -> Any:
+def hint(low: int | None, high: int | None) -> Any:
     """A size whose relations to others the exporter finds out itself."""
     return _exporter().Dim.AUTO(min=low, max=high)
 
