@@ -1,6 +1,6 @@
 """Random programs of which something is changed between two processes that share a folder of compilations.
 
-`python -m tests.fuzz.stale --count 200 --seed 0`; `--one SEED` prints a program, what is changed in it and what differs.
+`python -m tests.fuzz.stale --count 200 --seed 0`; `--one SEED` prints a program, what is changed and what differs.
 
 A first process compiles every program, a second one its changed counterpart, which must give what eager gives there; a
 third one must give for the first program what the first process gave. Everything that can be changed is a choice with a
@@ -83,10 +83,10 @@ closed{n} = made{n}({c.number(f"{n} number")}, [{c.number(f"{n} list")}], {c(f"{
 
 
 def decorator(n: str, c: Choices) -> tuple[str, str]:
-    decorated = c(f"{n} decorator", (f"@plus{n}({c.number(f'{n} argument')})", f"@times{n}", f"@functools.wraps(f{n}0)"))
+    decorated = c(f"{n} decorator", (f"@plus{n}({c.number(f'{n} argument')})", f"@times{n}", f"@plain{n}"))
     text = f"""
 import functools
-def f{n}0(fn): return fn
+def plain{n}(fn): return fn
 def plus{n}(k):
     def decorate(fn):
         @functools.wraps(fn)
@@ -169,13 +169,16 @@ from library{n} import helper as helper{n}, Own as Own{n}, numbers as numbers{n}
     return text, f"helper{n}(x) * K{n} + Own{n}.k + numbers{n}[0] + hasattr(library{n}, 'extra')"
 
 
+PARTS = ("ReLU()", "Identity()", "Hardtanh(-1, 4)", "Hardtanh(-2, 3)")
+
+
 def modules(n: str, c: Choices) -> tuple[str, str]:
     text = f"""
 class M{n}(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.k = {c.number(f"{n} attribute")}
-        self.part = torch.nn.{c(f"{n} part", ("ReLU()", "Identity()", "Hardtanh(-1, 4)", "Hardtanh(-2, 3)"))}
+        self.part = torch.nn.{c(f"{n} part", PARTS)}
         self.register_buffer("count", torch.full((1,), {c.number(f"{n} buffer")}.0))
         self.weight = torch.nn.Parameter(torch.full((1,), {c.number(f"{n} weight")}.0){c(f"{n} frozen", ("", ", False"))})
         self.rest = torch.nn.ModuleList([torch.nn.ReLU() for _ in range({c(f"{n} parts", ("1", "2"))})])
