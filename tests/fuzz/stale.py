@@ -180,7 +180,8 @@ class M{n}(torch.nn.Module):
         self.k = {c.number(f"{n} attribute")}
         self.part = torch.nn.{c(f"{n} part", PARTS)}
         self.register_buffer("count", torch.full((1,), {c.number(f"{n} buffer")}.0))
-        self.weight = torch.nn.Parameter(torch.full((1,), {c.number(f"{n} weight")}.0){c(f"{n} frozen", ("", ", False"))})
+        weight = torch.full((1,), {c.number(f"{n} weight")}.0)
+        self.weight = torch.nn.Parameter(weight{c(f"{n} frozen", ("", ", False"))})
         self.rest = torch.nn.ModuleList([torch.nn.ReLU() for _ in range({c(f"{n} parts", ("1", "2"))})])
     def forward(self, x):
         for part in self.rest: x = part(x) {c.operator(f"{n} operator")} 1
