@@ -256,13 +256,13 @@ def _compile_entry(
     rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any], varying: Varying, recurs: bool,
     given: Mapping[str, bytes],
 ) -> guards.Entry:  # fmt: skip
-    if options.backend == "dovetail" and torch.cuda.is_initialized():
-        WORKERS.start()  # they import Triton meanwhile
     taken = guards.snapshot()
     keeping = _keeping(fn, args, kwargs, options, events, taken, given)
     entry = None if keeping is None else _kept_entry(keeping, fn, rest, callables, taken)
     if entry is not None:
         return entry
+    if options.backend == "dovetail" and torch.cuda.is_initialized():
+        WORKERS.start()  # they import Triton meanwhile
     pipeline = _pipeline(events)
     captured = pipeline.trace(fn, args, kwargs, options, events, varying)
     events.captured = captured

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,14 @@ def server(own) -> int:
     assert own.version()
     (pid,) = children() - before
     return pid
+
+
+def test_what_code_depends_on_needs_neither_a_process_nor_triton(own, monkeypatch):
+    monkeypatch.setattr(compiling.importlib, "import_module", lambda name: pytest.fail(f"{name} is imported"))
+    compiling._version.cache_clear()
+    before = children()
+    assert compiling.identity(90) == f"triton {metadata.version('triton')} sm_90"
+    assert not children() - before
 
 
 def test_machine_code_is_the_same_as_here(own, tmp_path):
