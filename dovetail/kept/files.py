@@ -20,6 +20,7 @@ import torch
 
 from dovetail.assembly import Built, Inference, Parts, Single, Training
 from dovetail.errors import InvalidArgument
+from dovetail.ir.kernel import Kernel
 from dovetail.kept import shelf
 from dovetail.kept.keeping import partial_key
 from dovetail.kept.objects import by_name, named
@@ -58,11 +59,13 @@ def write(path: Any, model: Any, request: Mapping[str, Any], entries: Any, weigh
             raise InvalidArgument(f"save: a compilation cannot be used by other processes: {why}")
         kept[entry.kept] = data
     blobs: dict[str, bytes] = {}
+    devices: tuple[str, ...] = ()
     for name, data in list(kept.items()):
         for program in list(_programs(name, data, store, kept)):
             blobs |= _machine_code(program, store)
+            devices = shelf.devices() if _on_gpus(program) else devices
     how, extra = _model(model, weights)
-    head = {"format": FORMAT, "machine": shelf.machine(), "request": dict(request), "model": how}
+    head = {"format": FORMAT, "machine": shelf.machine(devices), "request": dict(request), "model": how}
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(HEAD, json.dumps(head, indent=1))
         for folder, files in ((ENTRIES, kept), (BLOBS, blobs), ("", extra)):
@@ -86,14 +89,20 @@ def _programs(name: str, data: bytes, store: Store, kept: dict[str, bytes]) -> I
 
 
 def _machine_code(program: Built, store: Store) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    for single in program.parts if isinstance(program, Parts) else (program,):
-        if isinstance(single, Single):
-            kernels = single.host.kernels
-            found |= cpu.blobs([k for k in kernels if k.launch is None], store)
-            for device in {k.pointers[0].device for k in kernels if k.launch is not None}:
-                found |= gpu.blobs([k for k in kernels if k.launch is not None], device, store)
+    kernels = _kernels(program)
+    found = cpu.blobs([k for k in kernels if k.launch is None], store)
+    for device in {k.pointers[0].device for k in kernels if k.launch is not None}:
+        found |= gpu.blobs([k for k in kernels if k.launch is not None], device, store)
     return found
+
+
+def _on_gpus(program: Built) -> bool:
+    return any(k.launch is not None for k in _kernels(program))
+
+
+def _kernels(program: Built) -> list[Kernel]:
+    singles = program.parts if isinstance(program, Parts) else (program,)
+    return [k for single in singles if isinstance(single, Single) for k in single.host.kernels]
 
 
 def _model(model: Any, weights: bool) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -121,7 +130,7 @@ def read(path: Any, model: Any = None, map_location: Any = None) -> Read:
         raise InvalidArgument(f"load: {path} has the format {head.get('format')}, and this version reads {FORMAT}")
     model = _found(files, head["model"], path, map_location) if model is None else model
     given = {name.removeprefix(ENTRIES): data for name, data in files.items() if name.startswith(ENTRIES)}
-    differs = _difference(head["machine"], shelf.machine())
+    differs = _difference(head["machine"], shelf.machine(_devices(head)))
     store = Store(default_folder())
     if not differs:
         for name, data in files.items():
@@ -138,6 +147,15 @@ def _found(files: Mapping[str, bytes], how: Mapping[str, Any], path: Any, map_lo
         where = f"{'.'.join(how['named'])} is not there" if how["named"] else "the file does not hold it"
         raise InvalidArgument(f"load: {where}; give what was compiled: dovetail.load(path, model)")
     return found
+
+
+def _devices(head: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those here, if the file is for such."""
+    if not json.loads(head["machine"])["the devices"]:
+        return ()
+    if torch.cuda.is_available():
+        torch.cuda.init()
+    return shelf.devices()
 
 
 def _difference(before: str, now: str) -> str:

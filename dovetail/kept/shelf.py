@@ -46,7 +46,7 @@ def key_of(fn: Any, options: Options, taken: guards.Snapshot) -> str:
     if rest is not None and rest.inside:
         raise Unkept("a generator waits in it")
     parts = [
-        FORMAT, machine(), torch.get_num_threads(), making(function), making(type(fn)),
+        FORMAT, machine(devices()), torch.get_num_threads(), making(function), making(type(fn)),
         rest and (making(rest.points), [scope.get("__name__") for scope in rest.scopes]),
         options.cache_key(), options.fullgraph,
         sorted(str(making(f)) for f in options.reorderable_logging_functions),
@@ -64,10 +64,18 @@ def digest(parts: list[Any]) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
+def devices() -> tuple[str, ...]:
+    """What CUDA devices are called, or how many there are. Asking for names begins to use CUDA, which takes memory and
+    keeps forked processes from using it: nothing that a program on the CPU should cost."""
+    count = torch.cuda.device_count()
+    if not torch.cuda.is_initialized():
+        return (f"{count} that are not in use",) if count else ()
+    return tuple(torch.cuda.get_device_name(k) for k in range(count))
+
+
 @cache
-def machine() -> str:
+def machine(devices: tuple[str, ...]) -> str:
     """Versions, the processor's kind, devices, and what they are told by the environment, as JSON."""
-    devices = torch.cuda.is_available() and [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
     return json.dumps({
         "Python": sys.version,
         "PyTorch": f"{torch.__version__} {torch.version.git_version}",
@@ -75,7 +83,7 @@ def machine() -> str:
         "dovetail": _own_code(),
         "the processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         "oneDNN": torch.backends.mkldnn.is_available(),
-        "the devices": devices or [],
+        "the devices": devices,
         "the environment": sorted((k, v) for k, v in os.environ.items() if k.startswith(READ)),
         "-O": sys.flags.optimize,
     })  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 import textwrap
@@ -378,3 +379,24 @@ def test_weights_without_rounding():
     """`numerics="eager"` lets convolutions compute as eager's do."""
     model, x = torch.nn.Conv2d(8, 8, 3).cuda(), _randn(2, 8, 32, 32)
     assert torch.equal(dovetail.compile(model, options={"numerics": "eager"})(x), model(x))
+
+
+def test_a_program_on_the_cpu_does_not_use_the_device(tmp_path):
+    """Nor do processes that are forked from one that does, which cannot."""
+    code = """
+        import os, torch, dovetail
+        x = torch.randn(9, 9, requires_grad=True)
+        dovetail.compile(lambda x: (x @ x).sin().sum())(x).backward()
+        print(torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork())
+        torch.ones(1, device="cuda")
+        child = os.fork()
+        if child == 0:
+            dovetail.config.strict = True
+            y = dovetail.compile(lambda x: (x @ x).cos().sum())(x)
+            y.backward()
+            os._exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"""
+    environment = {**os.environ, "DOVETAIL_CACHE_DIR": str(tmp_path)}
+    arguments = [sys.executable, "-c", textwrap.dedent(code)]
+    run = subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment)
+    assert run.stdout.split() == ["False", "False", "7"]
