@@ -10,6 +10,7 @@ from dovetail.schedule import memory
 from dovetail.schedule.align import Names
 from dovetail.schedule.arrange import arrange
 from dovetail.schedule.concat import share_prefixes
+from dovetail.schedule.early import store_early
 from dovetail.schedule.fuse import Slot, fuse
 from dovetail.schedule.gather import gather
 from dovetail.schedule.in_place import write_in_place
@@ -27,6 +28,7 @@ def schedule(program: Program, options: Options) -> Program:
     program = share_prefixes(remove_dead(program))
     most = most_alive(program)
     program = inline(program, exact_rounding=options.numerics == "eager")
+    program = store_early(program, most)
     slots = fuse(program, Names(), most)
     return write_in_place(program.with_items(_checks_first(program, _finish(program, slots))))
 

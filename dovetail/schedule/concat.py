@@ -31,7 +31,7 @@ def share_prefixes(program: Program) -> Program:
     items: list[Item] = []
     for item in program.items:
         if isinstance(item, Group):
-            store = _only_store(item)
+            store = only_store(item)
             if store is not None and store.buffer.name in cats:
                 target = targets.get(store.buffer.name, store.buffer)
                 key = (target.name, _piece(item, store))
@@ -43,7 +43,8 @@ def share_prefixes(program: Program) -> Program:
     return program.with_items(tuple(items))
 
 
-def _only_store(group: Group) -> Store | None:
+def only_store(group: Group) -> Store | None:
+    """What a group of one store and nothing else stores."""
     if len(group.loops) != 1 or group.loops[0].inner or len(group.loops[0].body) != 1:
         return None
     statement = group.loops[0].body[0]
@@ -61,7 +62,7 @@ def _concatenations(program: Program) -> dict[str, tuple[Buffer, tuple[Piece, ..
     buffers: dict[str, Buffer] = {}
     unfit = set(output_buffers(program))
     for item in program.items:
-        store = _only_store(item) if isinstance(item, Group) else None
+        store = only_store(item) if isinstance(item, Group) else None
         if store is not None:
             pieces[store.buffer.name].append(_piece(item, store))  # type: ignore[arg-type]
             buffers[store.buffer.name] = store.buffer

@@ -11,7 +11,7 @@ largest, a little apart. Inputs are the caller's, and cost nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -68,6 +68,42 @@ class Lifetimes:
 def most_alive(program: Program) -> int:
     """Bytes that may be alive at once in what the program becomes."""
     return Lifetimes(program).most
+
+
+class Places(Lifetimes):
+    """The same while items move to where others are; `most`: bytes that may be alive at once."""
+
+    def __init__(self, program: Program, most: int) -> None:
+        super().__init__(program)
+        self.most = most
+        self.places = list(range(len(program.items)))
+        self.touched: list[set[str]] = []  # by each item: what is allocated
+        self.uses: dict[str, list[int]] = defaultdict(list)
+        for position, item in enumerate(program.items):
+            names = {self.roots.get(name, name) for name in (*reads(item), *writes(item))} & self.sizes.keys()
+            self.touched.append(names)
+            for name in names:
+                self.uses[name].append(position)
+
+    def let_move(self, places: Mapping[int, int]) -> bool:
+        """May these items be at these places? They are from then on."""
+        end = len(self.places)
+        found: dict[str, tuple[int, int]] = {}
+        change = np.zeros(end + 2, dtype=np.int64)  # of what is alive, from one place to the next
+        for name in {name for at in places for name in self.touched[at]}:
+            uses = [places.get(at, self.places[at]) for at in self.uses[name]]
+            first, last = found[name] = min(uses), max(uses) if self.last[name] < end else end
+            for at, size in ((first, 1), (self.first[name], -1), (last + 1, -1), (self.last[name] + 1, 1)):
+                change[at] += size * self.sizes[name]
+        live = self.live + change.cumsum()[:-1]
+        if live.max() > self.most:
+            return False
+        self.live = live
+        for name, (first, last) in found.items():
+            self.first[name], self.last[name] = first, last
+        for at, place in places.items():
+            self.places[at] = place
+        return True
 
 
 class Slots:
