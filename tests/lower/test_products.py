@@ -6,7 +6,14 @@ import pytest
 import torch
 
 import dovetail
+from dovetail.ir.evaluate import evaluate
+from dovetail.ir.parse import parse_program
+from dovetail.ir.text import program_text
+from dovetail.lower import lower
 from dovetail.ops import products
+from dovetail.options import Options
+from tests.normalize.harness import functional
+from tests.schedule.test_lifetimes import on
 from tests.schedule.test_meaning import lowered
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
@@ -75,6 +82,47 @@ def test_which_products_are_loops():
     assert operators(torch.mm, row.half(), matrix.half()) == ["aten.mm.default"]
     assert operators(torch.mv, matrix.to(torch.int64), torch.ones(32, dtype=torch.int64)) == ["aten.mv.default"]
     assert operators(lambda a, b: torch.addmm(a, a, b, beta=2), row, matrix) == ["aten.addmm.default"]
+    rows, matrices = row.expand(5, 1, 32), torch.ones(5, 32, 32)
+    assert operators(torch.bmm, rows, matrices) == operators(torch.bmm, matrices, rows.mT) == []
+    assert operators(torch.bmm, matrices, matrices) == ["aten.bmm.default"]
+    wide = torch.ones(5, 32, products.LONG_ROWS + 1)
+    assert operators(torch.bmm, rows, wide) == ["aten.bmm.default"]
+    assert operators(torch.bmm, rows, wide.mT.contiguous().mT) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_which_products_are_loops_on_gpus(dtype):
+    """Those of vectors with few terms in each sum."""
+    def found(fn, *args) -> list[str]:
+        program = lower(on("cuda", functional(fn, *args)), Options())
+        return [str(item.operator) for item in program.items if hasattr(item, "operator")]
+
+    short, long = (torch.ones(6, 8, length, dtype=dtype) for length in (products.SHORT, products.SHORT + 1))
+    assert found(torch.bmm, short, short[:, :1].mT) == found(torch.bmm, short[:, :1], short.mT) == []
+    assert found(torch.mm, short[0], short[0, :1].t()) == found(torch.mv, short[0], short[0, 0]) == []
+    assert found(torch.bmm, short, short.mT) == found(torch.bmm, long, long[:, :1].mT) == ["aten.bmm.default"]
+    assert found(torch.mv, long[0], long[0, 0]) == ["aten.mv.default"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_outer_products_are_multiplications(dtype):
+    torch.manual_seed(0)
+    columns, bias = torch.randn(3, 40, 1).to(dtype), torch.randn(30).to(dtype)
+    rows = torch.randn(3, 1, 30).to(dtype)
+    for fn in (torch.bmm, lambda a, b, *c: a[0] @ b[0], lambda a, b, c: torch.addmm(c, a[0], b[0])):
+        args = (columns, rows, bias)[: 2 if fn is torch.bmm else 3]
+        assert operators(fn, *args) == []
+        torch.testing.assert_close(dovetail.compile(fn, fullgraph=True)(*args), fn(*args))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_of_half_types_are_exact_until_they_are_stored(dtype):
+    """As the library's on a GPU."""
+    torch.manual_seed(0)
+    left, right = torch.randn(3, 9, 64).to(dtype), torch.randn(3, 64, 1).to(dtype)
+    program = lower(on("cuda", functional(torch.bmm, left, right)), Options())
+    (got,) = evaluate(parse_program(program_text(program).replace(" on cuda", "")), (left, right))
+    torch.testing.assert_close(got, (left.double() @ right.double()).to(dtype), rtol=0.01, atol=1e-5)
 
 
 WITH_VECTORS = {
@@ -90,6 +138,12 @@ WITH_VECTORS = {
     "column, transposed": lambda a, b, v, c: b.t() @ a.t()[:, 3:4],
     "column with bias": lambda a, b, v, c: torch.addmm(c[:1], a, b[:, :1]),
     "row by column": lambda a, b, v, c: a[:1] @ b[:, :1],
+    "rows by matrices": lambda a, b, v, c: torch.stack([a[:1], a[1:2]]) @ torch.stack([b, b + 1]),
+    "rows by transposed matrices": lambda a, b, v, c: b.t().view(7, 1, 300) @ a.t().expand(7, 300, 6),
+    "matrices by columns": lambda a, b, v, c: a.expand(7, 6, 300) @ b.t()[:, :, None],
+    "rows by columns": lambda a, b, v, c: a[:, None] @ b.t()[:6, :, None],
+    "outer of each": lambda a, b, v, c: a[:, :, None] @ c.expand(6, 1, 7),
+    "no matrices": lambda a, b, v, c: a[:0, None] @ b.expand(0, 300, 7),
     "outer": lambda a, b, v, c: a[:1, :1] @ b[:1],
     "matrix by vector": lambda a, b, v, c: a @ v,
     "vector by matrix": lambda a, b, v, c: v @ b,

@@ -50,6 +50,15 @@ def _chosen(x, y):
     return one - x.exp() * one.sum(-1, keepdim=True)
 
 
+def _states(x, y):
+    """Of a state space model: each position's product with a vector."""
+    state, found = torch.zeros(4, 20), []
+    for k in range(0, 32, 4):
+        state = x[:, :, k] * state + y[:, :, k]
+        found.append((state[:, None] @ y[:, :, k, None])[:, 0, 0])
+    return torch.stack(found, 1)
+
+
 CASES = {
     # function, arguments, groups after scheduling
     "chain": (lambda x: ((x + 1) * 2).sin().exp(), (A,), 1),
@@ -57,6 +66,7 @@ CASES = {
     "two outputs": (lambda x: ((y := x.sin()), y.cos()), (A,), 1),
     "broadcast": (lambda x, r: x * r + x, (A, ROW), 1),
     "row sum": (lambda x: (x.exp()).sum(-1), (A,), 1),
+    "states": (_states, (TALL, TALL.cos()), 2),
     "softmax": (lambda x: torch.softmax(x + 1, -1), (WIDE,), 1),
     "log softmax": (lambda x: torch.log_softmax(x * 2, -1), (WIDE,), 1),
     "softmax over rows of rows": (lambda x: torch.softmax(x * 2, -1) + x, (TALL,), 1),
