@@ -169,7 +169,7 @@ fuzz-history: $(READY)
 	$(BIN)/python -m tests.fuzz.history texts --processes 4
 	$(BIN)/python -m tests.fuzz.history steps --steps 20000 --jobs 2 $(ARGS)
 
-# Twenty mistakes put into the compiler, each cut down by `dovetail minify` from 64 operators.
+# Mistakes put into the compiler, each cut down by `dovetail minify` from 64 operators.
 minify: $(READY)
 	$(BIN)/python -m tests.minify.faults $(ARGS)
 

@@ -52,10 +52,11 @@ def _changes_of(rebuilder: Rebuilder, value: Any) -> list[Change]:
     place = rebuilder.s.effects.place
     if written := getattr(value, "written", ()):
         changed = [attribute for attribute in written if not _as_before(value, attribute)]
-        return [Change("object", f"{name}.{attribute}", stack=place(value, attribute)) for attribute in changed]
+        of = {"source": value.source}
+        return [Change("object", f"{name}.{attribute}", stack=place(value, attribute), **of) for attribute in changed]
     if getattr(value.source, "field", "") == "_buffers":
         return [Change("buffers", name, value.real, place(value))]
-    return [Change("object", name, stack=place(value))]
+    return [Change("object", name, stack=place(value), source=value.source)]
 
 
 def _as_before(value: ObjectValue, attribute: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import inspect
 import itertools
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,9 @@ VALUE = -1  # of the sizes of an int among the arguments: itself
 class Arguments:
     """`names` are those of the arguments, `positional` of them given by position, and `parameters` what takes each:
     other names for those that `*args` and `**kwargs` do. `identifiers` and `paths` name the leaves, as variables and as
-    users write them. `spec` is the tree of `(args, kwargs)`."""
+    users write them. `spec` is the tree of `(args, kwargs)`. `program` is what is traced: what is exported
+    (`as_given`), or, where objects among the arguments do not have the very leaves that they are put together of, a
+    function of the leaves that puts them together first."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -44,6 +47,15 @@ class Arguments:
     identifiers: tuple[str, ...]
     paths: tuple[str, ...]
     spec: pytree.TreeSpec
+    program: Callable[..., Any]
+    as_given: bool
+
+    def of_leaves(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of `program` that have these leaves."""
+        if not self.as_given:
+            return tuple(leaves), {}
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return args, kwargs
 
     def place(self, leaf: int, dim: int) -> str:
         """How users write a size, or a number."""
@@ -54,6 +66,8 @@ class Arguments:
 
     def source(self, leaf: int) -> str:
         """The path to it as the program writes it: what `*args` takes are items of a tuple there."""
+        if not self.as_given:
+            return f"leaves[{leaf}]"
         name = next(n for n in sorted(self.names, key=len, reverse=True) if _begins(self.paths[leaf], n))
         at = self.names.index(name)
         parameter, rest = self.parameters[at], self.paths[leaf].removeprefix(name)
@@ -78,12 +92,28 @@ def read(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None) ->
         raise InvalidArgument(f"export: kwargs must be a dictionary, not {type(kwargs).__name__}")
     args, named = tuple(args), dict(kwargs or {})
     names, parameters = _names(fn, args, named)
-    found, spec = flattened((args, named))
-    paths = tuple(argument_path(path, names) for path, _ in found)
-    leaves = _separate([_checked(leaf, path) for (_, leaf), path in zip(found, paths, strict=True)], _tensors(fn))
+    named_leaves, spec = flattened((args, named))
+    paths = tuple(argument_path(path, names) for path, _ in named_leaves)
+    checked = [_checked(leaf, path) for (_, leaf), path in zip(named_leaves, paths, strict=True)]
+    leaves = _separate(checked, _tensors(fn))
     args, named = pytree.tree_unflatten(leaves, spec)
+    found = pytree.tree_leaves((args, named))
+    whole = len(found) == len(leaves) and all(map(operator.is_, found, leaves))
+    program = fn if whole else assembling(fn, spec)
     identifiers = _identifiers(paths, names)
-    return Arguments(args, named, names, parameters, len(args), tuple(leaves), identifiers, paths, spec)
+    return Arguments(
+        args, named, names, parameters, len(args), tuple(leaves), identifiers, paths, spec, program, whole,
+    )  # fmt: skip
+
+
+def assembling(fn: Callable[..., Any], spec: pytree.TreeSpec) -> Callable[..., Any]:
+    """The program, called with the leaves of its arguments."""
+
+    def program(*leaves: Any) -> Any:
+        args, kwargs = pytree.tree_unflatten(leaves, spec)
+        return fn(*args, **kwargs)
+
+    return program
 
 
 def _names(

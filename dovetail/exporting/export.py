@@ -44,15 +44,15 @@ def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, 
     wanted = shapes.read(dynamic_shapes, fn, given)
     numbers = {given.source(leaf): (leaf, dim) for leaf, dim in wanted if dim == VALUE}
     with _marked(given, wanted):
-        captured = _captured(fn, given, numbers)
+        captured = _captured(given, numbers, describe(fn))
         wanted = ranges.without_constants(captured, wanted, numbers, given)
-        symbols = _symbols(captured, fn, given, wanted, numbers)
+        symbols = _symbols(captured, given, wanted, numbers)
     try:
         found = ranges.settle(captured, wanted, symbols, given)
         stand_ins = _stand_ins(captured, given, found)
-        result = outcome.find(captured, fn, given, stand_ins)
+        result = outcome.find(captured, state.owner_of(fn), given, stand_ins)
         tensors = state.of_program(fn)
-        made = graph.build(captured, fn, given, stand_ins, found, result, tensors)
+        made = graph.build(captured, given, stand_ins, found, result, tensors)
     except Unsupported as error:
         raise _as_graph_break(error) from error.__cause__
     inputs = tuple(_input(given, k, found) for k in range(len(given.leaves)))
@@ -76,14 +76,14 @@ def _refuse_no_program(fn: Any) -> None:
         raise InvalidArgument(f"export takes a function, a method or an nn.Module, not {said}")
 
 
-def _captured(fn: Callable[..., Any], given: Arguments, numbers: Iterable[str]) -> Captured:
+def _captured(given: Arguments, numbers: Iterable[str], described: tuple[str, str]) -> Captured:
     """The program as one graph, in which sizes and numbers that are declared vary, each on its own."""
     options = replace(Request(fullgraph=True, backend="eager").options(), standalone=True)
-    events = Events(RECORDS.start(*describe(fn), 0, []), [])
+    events = Events(RECORDS.start(*described, 0, []), [])
     pipeline = importlib.import_module("dovetail.pipeline")
     try:
         varying = Varying(frozenset(numbers), apart=True)
-        captured = pipeline.trace(fn, given.args, given.kwargs, options, events, varying)
+        captured = pipeline.trace(given.program, *given.of_leaves(given.leaves), options, events, varying)
     except Unsupported as error:
         raise _as_graph_break(error) from error.__cause__
     return captured
@@ -117,16 +117,15 @@ def _marked(given: Arguments, wanted: Mapping[Place, Wanted]) -> Iterator[None]:
 
 
 def _symbols(
-    captured: Captured, fn: Callable[..., Any], given: Arguments, wanted: Mapping[Place, Wanted],
-    numbers: Mapping[str, Place],
-) -> dict[Place, Symbol]:  # fmt: skip
+    captured: Captured, given: Arguments, wanted: Mapping[Place, Wanted], numbers: Mapping[str, Place]
+) -> dict[Place, Symbol]:
     """The symbol of each declared dimension: one that capture has made, or a new one if it never looked at it."""
     positions = {id(leaf): k for k, leaf in enumerate(given.leaves)}
     found: dict[Place, Symbol] = {}
     for symbol, origin in captured.symbols.items():
         source: Any = origin.source
         if isinstance(source, Item) and isinstance(source.base, Attr) and source.base.field == "shape":
-            (tensor,) = guards.load(captured, fn, [source.base.base], given.args, given.kwargs)
+            (tensor,) = guards.load(captured, given.program, [source.base.base], *given.of_leaves(given.leaves))
             if id(tensor) in positions:
                 found[positions[id(tensor)], source.key] = symbol
                 continue

@@ -22,7 +22,7 @@ import torch.utils._pytree as pytree
 from dovetail.errors import InvalidArgument
 from dovetail.exporting import trees
 from dovetail.exporting.encoding import Decoder, Encoder
-from dovetail.exporting.signature import Condition, Constant, Input, Number, Signature, Size, Tensor
+from dovetail.exporting.signature import Condition, Constant, Input, Number, Signature, Size, Tensor, children
 from dovetail.exporting.state import GRAPHS, State
 
 FORMAT = 2
@@ -117,7 +117,7 @@ def _read_signature(written: dict[str, Any], decoder: Decoder) -> Signature:
             inputs.append(Constant(each["name"], each["path"], next(constants)))
     conditions = [{name: _tuples(part) for name, part in each.items()} for each in written["conditions"]]
     takes, gives = (trees.read(written[name], decoder.what, name == "gives") for name in ("takes", "gives"))
-    if [*pytree.tree_unflatten([None] * takes.num_leaves, takes)[1]] != written["names"][written["positional"] :]:
+    if children(takes)[1].context != written["names"][written["positional"] :]:
         raise ValueError(f"the names of its arguments are {written['names']}")
     return Signature(
         tuple(written["names"]), written["positional"], tuple(inputs),

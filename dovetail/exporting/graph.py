@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,13 +24,14 @@ from dovetail.exporting.buffers import Exchange
 from dovetail.exporting.code import is_free
 from dovetail.exporting.encoding import CHECKPOINT, function_name, is_member
 from dovetail.exporting.expressions import Expression
-from dovetail.exporting.outcome import CODE, REMEDY, Outcome
+from dovetail.exporting.outcome import CODE, REMEDY, Outcome, steps
 from dovetail.exporting.ranges import Found
 from dovetail.exporting.signature import Signature, Size
 from dovetail.exporting.state import GRAPHS, State
 from dovetail.ir.captured import Captured, GraphInput
 from dovetail.ir.checks import assumed
 from dovetail.ir.dims import Dim
+from dovetail.ir.source import Arg
 from dovetail.ops import higher
 from dovetail.ops.engine import METHODS
 from dovetail.ops.fake.symint import dim_of, is_size
@@ -57,12 +57,12 @@ class Builder:
     placeholders: list[torch.fx.Node] = field(default_factory=list)
     made: dict[Expression, torch.fx.Node] = field(default_factory=dict)
 
-    def build(self, fn: Callable[..., Any], outcome: Outcome) -> torch.fx.Graph:
+    def build(self, outcome: Outcome) -> torch.fx.Graph:
         captured, given = self.captured, self.given
         self.placeholders = [self.graph.placeholder(n if is_free(n) else f"{n}_") for n in given.identifiers]
         for node in self.placeholders:
             node.target = node.name  # which is a name that code can have
-        reals = guards.real_inputs(captured, fn, given.args, given.kwargs)
+        reals = guards.real_inputs(captured, given.program, *given.of_leaves(given.leaves))
         inputs = zip(captured.inputs, reals, strict=True)
         known: dict[torch.fx.Node, Any] = {}
         for node in captured.graph.graph.nodes:
@@ -70,7 +70,7 @@ class Builder:
                 known[node] = self._input(*next(inputs))
             elif node.op != "output":
                 known[node] = self._copy(node, known)
-        buffers.refuse_other_names(outcome.exchanges, self.state, captured, partial(self._load, fn))
+        buffers.refuse_other_names(outcome.exchanges, self.state, captured, self._load)
         for exchange in outcome.exchanges:
             self._refuse_another_kind(exchange, outcome)
         named = [*zip(outcome.leaves, outcome.paths, strict=True), *((e.new, e.names[0]) for e in outcome.exchanges)]
@@ -78,8 +78,9 @@ class Builder:
         self._remove_unused()
         return self.graph
 
-    def _load(self, fn: Callable[..., Any], sources: Sequence[Any]) -> list[Any]:
-        return guards.load(self.captured, fn, sources, self.given.args, self.given.kwargs)
+    def _load(self, sources: Sequence[Any]) -> list[Any]:
+        given = self.given
+        return guards.load(self.captured, given.program, sources, *given.of_leaves(given.leaves))
 
     def _copy(self, node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> torch.fx.Node:
         if node.target is assumed:  # where capture goes on, this is an error
@@ -104,6 +105,9 @@ class Builder:
         if is_size(given.fake):
             return self.size(dim_of(given.fake))
         if isinstance(real, torch.Tensor):
+            if id(real) not in self.leaves and Arg in map(type, steps(given.source)):
+                words = f"{given.source.name()}, a tensor of an argument that no other call brings"
+                raise Unsupported(CODE, f"the program uses {words}", "Make it an argument of its own.")
             return self._tensor(real, given.source.name())
         return self._computed(self.found.formulas.of(given.source))
 
@@ -223,10 +227,9 @@ def with_checks(graph: torch.fx.Graph, signature: Signature) -> torch.fx.Graph:
 
 
 def build(
-    captured: Captured, fn: Callable[..., Any], given: Arguments, stand_ins: Sequence[Any], found: Found,
-    outcome: Outcome, state: State,
-) -> torch.fx.Graph:  # fmt: skip
+    captured: Captured, given: Arguments, stand_ins: Sequence[Any], found: Found, outcome: Outcome, state: State
+) -> torch.fx.Graph:
     """Raises Unsupported for inputs and results that an exported program cannot have."""
     real = {id(leaf): k for k, leaf in enumerate(given.leaves) if isinstance(leaf, torch.Tensor)}
     shown = {id(leaf): k for k, leaf in enumerate(stand_ins) if isinstance(leaf, torch.Tensor)}
-    return Builder(captured, given, found, state, {**real, **shown}).build(fn, outcome)
+    return Builder(captured, given, found, state, {**real, **shown}).build(outcome)

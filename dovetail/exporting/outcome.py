@@ -8,7 +8,7 @@ buffers, and those are put back.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +22,8 @@ from dovetail.exporting import buffers
 from dovetail.exporting.arguments import Arguments
 from dovetail.exporting.buffers import CODE, Exchange, Tables
 from dovetail.exporting.paths import flattened
-from dovetail.exporting.state import owner_of
 from dovetail.ir.captured import DRAWS, HOOKS, MODES_LEFT, Captured, Change
+from dovetail.ir.source import Arg, Source
 from dovetail.ops.fake.number import NumberNeeded
 
 
@@ -53,20 +53,23 @@ REMEDIES = {
 }
 
 
-def find(captured: Captured, fn: Callable[..., Any], given: Arguments, shown: Sequence[Any]) -> Outcome:
-    """`shown` are the leaves of the arguments, with stand-ins whose sizes are symbolic.
+def find(captured: Captured, owner: torch.nn.Module | None, given: Arguments, shown: Sequence[Any]) -> Outcome:
+    """`owner` is the module that is exported, `shown` are the leaves of the arguments, with stand-ins whose sizes are
+    symbolic.
 
     Raises Unsupported for programs whose result, or whose effects, no graph has.
     """
-    owned = buffers.tables(owner_of(fn))
-    _refuse_changes([*captured.changes, *_modes_left(captured.graph)], owned)
+    owned = buffers.tables(owner)
+    changed = [c for c in captured.changes if c.kind == "object" and Arg in map(type, steps(c.source))]
+    _refuse_changes([*(c for c in captured.changes if c not in changed), *_modes_left(captured.graph)], owned)
     end = next(n for n in reversed(captured.graph.graph.nodes) if n.op == "output")
     nodes: Any = end.args[0]
     stand_ins = [_stand_in(node) for node in nodes]
-    args, kwargs = pytree.tree_unflatten(shown, given.spec)
+    args, kwargs = given.of_leaves(shown)
+    ways = [guards.load(captured, given.program, [*steps(c.source)], args, kwargs) for c in changed]
     captured.sizes.unnamed = True
     try:
-        result = guards.run_residual(captured, fn, stand_ins, args, kwargs)
+        result = guards.run_residual(captured, given.program, stand_ins, args, kwargs)
         exchanges = owned.exchanged()
     except (RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
         raise Unsupported(CODE, f"the result cannot be told without running the program: {error}", REMEDY) from error
@@ -76,9 +79,37 @@ def find(captured: Captured, fn: Callable[..., Any], given: Arguments, shown: Se
     finally:
         captured.sizes.unnamed = False
         owned.put_back()
+    _refuse_losses(changed, ways, result)
     found, spec = flattened(result, is_leaf=lambda v: type(v) is torch.Size)  # else it is a tuple
     paths = [f"the result{pytree.keystr(path)}" for path, _ in found]
     return Outcome([leaf for _, leaf in found], paths, spec, nodes, stand_ins, exchanges)
+
+
+def steps(source: Any) -> Iterator[Source]:
+    """The path to an object, and those to what it is in, the outermost last."""
+    while source is not None:
+        yield source
+        source = getattr(source, "base", None)
+
+
+def _refuse_losses(changed: Sequence[Change], ways: Sequence[Sequence[Any]], result: Any) -> None:
+    """A change to an object among the arguments is lost, as the program only takes the leaves of these, unless the
+    object, or what it is in, is a part of the result, too."""
+    parts = {id(part): part for part in _containers(result)}  # which are kept, so that their numbers are theirs
+    _refuse([c for c, way in zip(changed, ways, strict=True) if parts.keys().isdisjoint(map(id, way))])
+    if changed:
+        found = (zip(steps(c.source), way, strict=True) for c, way in zip(changed, ways, strict=True))
+        names = dict.fromkeys(next(step.name() for step, part in each if id(part) in parts) for each in found)
+        words = "the exported program leaves arguments as they are; only its result has what becomes of"
+        warnings.warn(f"dovetail.export: {words} {', '.join(names)}", stacklevel=5)
+
+
+def _containers(tree: Any) -> Iterator[Any]:
+    known = pytree.SUPPORTED_NODES.get(pytree._get_node_type(tree))
+    if known is not None:
+        yield tree
+        for part in known.flatten_fn(tree)[0]:
+            yield from _containers(part)
 
 
 def _stand_in(node: torch.fx.Node) -> Any:
@@ -86,7 +117,13 @@ def _stand_in(node: torch.fx.Node) -> Any:
 
 
 def _refuse_changes(changes: Sequence[Change], owned: Tables) -> None:
-    refused = [c for c in changes if c.kind in ("object", "state") or c.kind == "buffers" and c.real not in owned]
+    _refuse([c for c in changes if c.kind in ("object", "state") or c.kind == "buffers" and c.real not in owned])
+    calls = dict.fromkeys(c.what for c in changes if c.kind == "call")
+    if calls:
+        warnings.warn(f"dovetail.export: the exported program does not call {', '.join(calls)}", stacklevel=5)
+
+
+def _refuse(refused: Sequence[Change]) -> None:
     if refused:
         stack = next((c.stack for c in refused if c.stack), ())
         remedies = dict.fromkeys(REMEDIES.get(c.what, "Keep state in buffers, or return it.") for c in refused)
@@ -94,9 +131,6 @@ def _refuse_changes(changes: Sequence[Change], owned: Tables) -> None:
             CODE, f"the program changes what is outside of it: {'; '.join(dict.fromkeys(c.what for c in refused))}",
             " ".join(remedies), stack,
         )  # fmt: skip
-    calls = dict.fromkeys(c.what for c in changes if c.kind == "call")
-    if calls:
-        warnings.warn(f"dovetail.export: the exported program does not call {', '.join(calls)}", stacklevel=5)
 
 
 def _modes_left(module: torch.fx.GraphModule) -> Iterator[Change]:

@@ -144,8 +144,9 @@ class Signature:
         if spec != self.takes:
             leaves, spec = pytree.tree_flatten(_in_order(given, self.takes))
         if spec != self.takes:
-            taken, found = (_leaf_paths(tree, self.names) for tree in (self.takes, spec))
-            raise InvalidArgument(f"the exported program takes {taken}; it was called with {found}")
+            taken = ", ".join(each.path for each in self.inputs)
+            found = ", ".join(paths.argument_path(path, self.names) for path, _ in paths.flattened(given)[0])
+            raise InvalidArgument(f"the exported program takes ({taken}); it was called with ({found})")
         return leaves
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -234,12 +235,6 @@ def _in_order(value: Any, spec: pytree.TreeSpec) -> Any:
 
 def children(spec: pytree.TreeSpec) -> list[pytree.TreeSpec]:
     return spec.children() if hasattr(spec, "children") else spec.children_specs  # by version
-
-
-def _leaf_paths(spec: pytree.TreeSpec, names: Sequence[str]) -> str:
-    """`(x, d['a']): tuple, dict` of a tree of arguments."""
-    leaves, _ = paths.flattened(pytree.tree_unflatten([...] * spec.num_leaves, spec))
-    return f"({', '.join(paths.argument_path(path, names) for path, _ in leaves)})"
 
 
 def _check_tensor(expected: Tensor, leaf: Any) -> None:

@@ -151,13 +151,14 @@ class Change:
     """What a residual does beside running the graph and making its result: the kind of it, and what, for the reader.
 
     "buffers": `real`, the dictionary of a module's buffers, gets others. "call": it leaves a call of the program's out.
-    `stack`: where the program first does it, if that is known.
+    `stack`: where the program first does it, and `source` the path to the object, if they are known.
     """
 
     kind: Literal["object", "buffers", "call", "state"]
     what: str
     real: Any = None
     stack: tuple[Location, ...] = ()
+    source: Source | None = None
 
 
 MODES_LEFT = Change("state", "modes or context variables that are left changed")

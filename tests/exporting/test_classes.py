@@ -17,7 +17,7 @@ import torch
 import torch.utils._pytree as pytree
 
 import dovetail
-from dovetail.errors import InvalidArgument
+from dovetail.errors import GraphBreakError, InvalidArgument
 from dovetail.exporting.records import Record
 
 from .checking import assert_same, check
@@ -163,3 +163,60 @@ def test_a_defaultdict_with_code_of_its_own(tmp_path):
     program = dovetail.export(lambda x: defaultdict(lambda: 3, a=x), (X,))
     with pytest.raises(InvalidArgument, match="the result has a defaultdict of"):
         program.save(tmp_path / "p")
+
+
+class Cache:
+    """Puts its own tensors together, as caches of language models do."""
+
+    def __init__(self, parts):
+        self.parts = [torch.cat([torch.empty(0, 4), part]) for part in parts]
+
+    def extend(self, x):
+        self.parts[0] = torch.cat([self.parts[0], x])
+        return self
+
+
+pytree.register_pytree_node(
+    Cache, lambda cache: ([*cache.parts], None), lambda parts, _: Cache(parts), serialized_type_name="tests.Cache"
+)
+
+
+def attends(x, *, cache, by):
+    cache.extend(x)
+    return (x @ cache.parts[0].t()).softmax(-1) @ cache.parts[0] * by, cache, cache.parts[1]
+
+
+def test_objects_that_have_other_tensors_than_they_were_made_of(tmp_path):
+    def call(x, first, second):
+        result, cache, other = attends(x, cache=Cache([first, second]), by=2)
+        return result, [*cache.parts], other
+
+    args, other = (X, torch.randn(5, 4), X * 2), (torch.randn(2, 4), torch.randn(9, 4), X)
+    kwargs = {"cache": Cache(args[1:]), "by": 2}
+    shapes = ({0: "n"}, [{0: "past"}, None], None)
+    program = dovetail.export(attends, args[:1], kwargs, shapes)
+    program.save(tmp_path / "p")
+    loaded = dovetail.ExportedProgram.load(tmp_path / "p").module()
+    for way in (program.module(), loaded, dovetail.compile(program.module())):
+        for x, *parts in (args, other):
+            result, cache, last = way(x, cache=Cache(parts), by=2)
+            assert_same((result, [*cache.parts], last), call(x, *parts), atol=1e-5, rtol=1e-5)
+    assert program.ranges.keys() == {"n", "past"} and not program.state.tensors
+
+
+def test_arguments_that_the_program_changes():
+    def adds(d, x):
+        d["in"]["b"] = x + d["in"]["a"]
+        return {"result": d["in"]}
+
+    with pytest.warns(UserWarning, match=r"leaves arguments as they are; only its result has .* d\['in'\]"):
+        module = dovetail.export(adds, ({"in": {"a": X}}, X)).module()
+    given = {"in": {"a": X + 1}}
+    assert module(given, X)["result"]["b"].equal(X + given["in"]["a"]) and given["in"].keys() == {"a"}
+
+
+def test_tensors_of_arguments_that_no_call_brings():
+    x = X.clone().requires_grad_()
+    x.grad = torch.ones(3, 4)
+    with pytest.raises(GraphBreakError, match=r"uses x.grad, a tensor of an argument that no other"):
+        dovetail.export(lambda x: x.detach() + x.grad, (x,))
