@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+import torch
 
 from tests.fuzz import workers
 
@@ -20,10 +21,12 @@ def square(number: int) -> int:
     return number * number
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_every_item_has_a_result(count, monkeypatch):
-    monkeypatch.setattr(workers, "BLOCK", 4)
-    found = list(workers.spread(square, range(10), count, lambda item, how: (item, how)))
+@pytest.mark.parametrize(("count", "start"), [(1, "fork"), (2, "fork"), (2, "spawn")])
+def test_every_item_has_a_result(count, start, monkeypatch):
+    """Processes are forked where this one has used no GPU."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: start == "spawn")
+    assert workers.context().get_start_method() == start
+    found = list(workers.spread(square, range(10), count, lambda item, how: (item, how), block=4))
     crashed = [(3, "SIGKILL"), (9, "exit status 7")]
     assert sorted(found, key=str) == sorted([*crashed, *(k * k for k in range(9) if k != 3)], key=str)
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+import torch
+
 from tests.opdb.entries import DEVICE
 
 Item = TypeVar("Item")
@@ -15,8 +17,11 @@ Result = TypeVar("Result")
 
 #: Items after which a process is replaced: compiled code and interned expressions pile up.
 BLOCK = 500
-#: What has begun to use a GPU cannot be forked.
-CONTEXT: Any = multiprocessing.get_context("fork" if DEVICE == "cpu" else "spawn")
+
+
+def context() -> Any:
+    """Processes are forked, unless the GPU is theirs to use, or has been used here, which nothing forked gets over."""
+    return multiprocessing.get_context("fork" if DEVICE == "cpu" and not torch.cuda.is_initialized() else "spawn")
 
 
 class Spoilt(Exception):
@@ -28,8 +33,8 @@ class _Worker:
 
     def __init__(self, work: Callable[[Any], Any], block: Sequence[Any]) -> None:
         self.left = list(block)
-        self.pipe, theirs = CONTEXT.Pipe(duplex=False)
-        self.process = CONTEXT.Process(target=_work, args=(work, self.left, theirs), daemon=True)
+        self.pipe, theirs = context().Pipe(duplex=False)
+        self.process = context().Process(target=_work, args=(work, self.left, theirs), daemon=True)
         self.process.start()
         theirs.close()
 

@@ -1,4 +1,4 @@
-"""Forked workers that survive a crash: a worker says what it is about to do, so that a signal has a name."""
+"""Workers that survive a crash: a worker says what it is about to do, so that a signal has a name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 import dovetail
-from tests.fuzz.workers import CONTEXT
+from tests.fuzz.workers import context
 from tests.opdb import gradients, stages
-from tests.opdb.entries import DEVICE, Case, Entry, entries, errors, samples
+from tests.opdb.entries import Case, Entry, entries, errors, samples
 from tests.opdb.exceptions import excused
 
 #: Entries after which a worker is replaced: compiled code and interned expressions pile up.
@@ -94,9 +94,10 @@ def _work(pipe: Connection, rows: Sequence[Entry] | None, most: int | None, dire
 
 class _Worker:
     def __init__(self, rows: Sequence[Entry], most: int | None, direction: Direction) -> None:
-        self.pipe, theirs = CONTEXT.Pipe()
-        given = rows if DEVICE == "cpu" else None  # a process of its own makes them anew
-        self.process = CONTEXT.Process(target=_work, args=(theirs, given, most, direction), daemon=True)
+        here = context()
+        self.pipe, theirs = here.Pipe()
+        given = rows if here.get_start_method() == "fork" else None  # a process of its own makes them anew
+        self.process = here.Process(target=_work, args=(theirs, given, most, direction), daemon=True)
         self.process.start()
         theirs.close()
         self.done, self.current, self.case = 0, -1, ""
