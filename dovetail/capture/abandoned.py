@@ -7,23 +7,26 @@ the interpreter's count of references to a generator's value falls to ours alone
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.values.base import Raised
 from dovetail.capture.values.iterators import IteratorValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 _LISTED = [[]]
 _OURS = sys.getrefcount(_LISTED[0])  # what a value counts that only a list refers to
 
 
-def waits(s: Any, generator: Any) -> None:
+def waits(s: Session, generator: Any) -> None:
     """It has yielded; remember it if closing it could be noticed."""
     if generator.source is None and _cleans_up(generator.frame):
         s.waiting.append(generator)
 
 
-def running(s: Any, generator: Any) -> None:
+def running(s: Session, generator: Any) -> None:
     s.waiting[:] = [g for g in s.waiting if g is not generator]
 
 
@@ -40,7 +43,7 @@ def _cleans_up(frame: Any) -> bool:
 _BY_THE_COMPILER = frozenset(("CALL_INTRINSIC_1", "CLEANUP_THROW"))
 
 
-def close(s: Any) -> None:
+def close(s: Session) -> None:
     """Close those that the last instruction dropped."""
     waiting = s.waiting
     for k in range(len(waiting)):
@@ -52,7 +55,7 @@ def close(s: Any) -> None:
     return None
 
 
-def _close(s: Any, generator: Any) -> None:
+def _close(s: Session, generator: Any) -> None:
     try:
         ignored = generator.close(s) is not None
     except Raised:
@@ -65,14 +68,14 @@ def _close(s: Any, generator: Any) -> None:
         )
 
 
-def leave(s: Any, frame: Any) -> None:
+def leave(s: Session, frame: Any) -> None:
     """The frame returns: its variables go one by one, in their order."""
     for name in [*frame.code.code.co_varnames, *frame.locals]:
         if frame.locals.pop(name, None) is not None and s.waiting:
             close(s)
 
 
-def in_use(s: Any) -> str | None:
+def in_use(s: Session) -> str | None:
     """The name of one that the program may drop before its end: after a graph break it would be closed too late.
 
     A loop with another way out holds it, or a variable that is assigned again or whose frame returns earlier than the
@@ -80,7 +83,7 @@ def in_use(s: Any) -> str | None:
     """
     for generator in s.waiting:
         if any(_may_drop(frame, generator, number) for number, frame in enumerate(s.frames)):
-            return generator.frame.code.code.co_name  # type: ignore[no-any-return]
+            return generator.frame.code.code.co_name
     return None
 
 

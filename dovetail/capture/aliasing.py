@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.containers import SliceValue
@@ -17,14 +17,17 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Bound, Computed
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def rely_on_difference(s: Any, left: Value, right: Value) -> None:
+
+def rely_on_difference(s: Session, left: Value, right: Value) -> None:
     """`left is not right`, so it was seen."""
     if _could_be_one(left, right):
         s.guard(left.source, GuardKind.DISTINCT, (right.source,))
 
 
-def same_number(s: Any, left: Any, right: Any) -> bool:
+def same_number(s: Session, left: Any, right: Any) -> bool:
     """`left is right` of floats and the like: equal ones, and two that are no numbers, may be one object in one call.
     """
     one = left.value is right.value
@@ -33,7 +36,7 @@ def same_number(s: Any, left: Any, right: Any) -> bool:
     return one
 
 
-def same_varying(s: Any, left: Any, right: Any) -> bool:
+def same_varying(s: Session, left: Any, right: Any) -> bool:
     """The same of floats that are not equal, of which one varies: it may be no number in another call."""
     first, second = (getattr(v, "real", getattr(v, "value", MISSING)) for v in (left, right))
     one = first is second is not MISSING
@@ -41,7 +44,7 @@ def same_varying(s: Any, left: Any, right: Any) -> bool:
     return one
 
 
-def rely_on_identity(s: Any, left: Any, right: Any, one: bool) -> None:
+def rely_on_identity(s: Session, left: Any, right: Any, one: bool) -> None:
     found = sorted((left.source, right.source), key=lambda source: source is None or isinstance(source, Bound))
     if isinstance(found[0], Computed | Bound | NoneType) or isinstance(found[1], Computed):
         return  # what is computed is new in every call
@@ -51,7 +54,7 @@ def rely_on_identity(s: Any, left: Any, right: Any, one: bool) -> None:
         s.guard(found[0], GuardKind.ID, left.value)
 
 
-def rely_on_separate_changes(s: Any) -> None:
+def rely_on_separate_changes(s: Session) -> None:
     """What was changed is none of the other objects of its kind that the code looked at.
 
     A guard keeps all that it names apart from each other, so one is enough for objects that it has all of.
@@ -73,12 +76,12 @@ def rely_on_separate_changes(s: Any) -> None:
             apart[kind] = apart[kind] if len(apart[kind]) > len(others) else {value.source, *others}
 
 
-def rely_on_separate_keys(s: Any) -> None:
+def rely_on_separate_keys(s: Session) -> None:
     """Objects that were keys by their identity are as many objects in every call. Tensors: see `keyed_tensors`."""
     rely_on_number(s, [value for value in s.keyed.values() if not isinstance(value, TensorValue)])
 
 
-def rely_on_number(s: Any, objects: list[Any]) -> None:
+def rely_on_number(s: Session, objects: list[Any]) -> None:
     """They are as many objects in every call."""
     alike: dict[type, list[Any]] = defaultdict(list)
     for value in objects:
@@ -89,7 +92,7 @@ def rely_on_number(s: Any, objects: list[Any]) -> None:
             s.guard(first.source, GuardKind.DISTINCT, tuple(v.source for v in others))
 
 
-def keyed_tensors(s: Any) -> list[Any]:
+def keyed_tensors(s: Session) -> list[Any]:
     """The paths to the tensors that were keys."""
     return [v.source for v in s.keyed.values() if isinstance(v, TensorValue) and not isinstance(v.source, Bound)]
 

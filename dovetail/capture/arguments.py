@@ -17,13 +17,14 @@ from types import (
     MethodDescriptorType,
     WrapperDescriptorType,
 )
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Args, Kwargs
 from dovetail.ir.stores import remembered
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 
 #: Whose functions and classes look at how many arguments there are before they do anything.
 MODULES = frozenset("builtins collections _collections itertools functools _functools _operator _bisect _heapq".split())
@@ -42,7 +43,7 @@ class Hollow:
         return iter(())
 
 
-def fitted(s: Any, real: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+def fitted(s: Session, real: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """The arguments, those in order that may be; raises in the traced program what the callable would."""
     owner = None if isinstance(real, ClassMethodDescriptorType) else getattr(real, "__objclass__", None)
     if owner is not None and args and not issubclass(args[0].cls, owner) and _asked(real):
@@ -133,7 +134,7 @@ def _refusal(real: Any, count: int, names: tuple[str, ...]) -> TypeError | None:
     return None
 
 
-def _refuse(s: Any, real: Any, given: tuple[Any, ...], names: tuple[str, ...]) -> None:
+def _refuse(s: Session, real: Any, given: tuple[Any, ...], names: tuple[str, ...]) -> None:
     try:
         real(*given, **{name: Hollow() for name in names})
     except TypeError as error:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, FromArray, Source
 from dovetail.ops.fake.symint import is_size
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 #: What `torch._numpy` and PyTorch have operations for.
 DTYPES = frozenset(map(np.dtype, "? u1 i1 i2 i4 i8 f2 f4 f8 c8 c16".split()))
 REMEDY = "Use the torch function that does the same, or call it outside the compiled function."
@@ -47,7 +50,7 @@ TENSOR_DTYPES = frozenset(
 )  # fmt: skip
 
 
-def refuse(s: Any, what: str) -> Any:
+def refuse(s: Session, what: str) -> Any:
     """NumPy itself has to do it; never returns."""
     return s.unsupported("numpy-array", what, REMEDY)
 
@@ -55,7 +58,7 @@ def refuse(s: Any, what: str) -> Any:
 # ---------------------------------------------------------------- values
 
 
-def wrap_array(s: Any, real: np.ndarray, source: Source) -> ArrayValue | None:
+def wrap_array(s: Session, real: np.ndarray, source: Source) -> ArrayValue | None:
     """A graph input for an array from outside; None if no tensor can stand for it."""
     plain = type(real) is np.ndarray and real.dtype in DTYPES and real.dtype.isnative and real.flags.writeable
     if not s.options.trace_numpy or not plain or min(real.strides, default=0) < 0:
@@ -74,7 +77,7 @@ def wrap_array(s: Any, real: np.ndarray, source: Source) -> ArrayValue | None:
     return array_of(s, value, real=real, source=source)
 
 
-def wrap_number(s: Any, real: np.floating, source: Source) -> ArrayValue:
+def wrap_number(s: Session, real: np.floating, source: Source) -> ArrayValue:
     """A graph input for a NumPy number that was seen to change."""
     s.guard(source, GuardKind.TYPE, type(real))
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
@@ -86,7 +89,7 @@ def wrap_number(s: Any, real: np.floating, source: Source) -> ArrayValue:
 
 
 def array_of(
-    s: Any, tensor: TensorValue, scalar: bool = False, real: Any = MISSING, source: Source | None = None,
+    s: Session, tensor: TensorValue, scalar: bool = False, real: Any = MISSING, source: Source | None = None,
     kind: type[ArrayValue] = ArrayValue,
 ) -> ArrayValue:  # fmt: skip
     """The array over a tensor of the graph; a new object, as `Tensor.numpy` gives."""
@@ -106,7 +109,7 @@ def rebuild_array(rebuilder: Any, value: ArrayValue) -> str:
 class Recorder(TorchFunctionMode):
     """Puts every operation on tensors that native Python code does into the graph."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__()
         self.s = session
         self.numbers: dict[int, tuple[float, Value]] = {}  # floats that vary, by identity
@@ -175,7 +178,7 @@ class Recorder(TorchFunctionMode):
         return value.native()
 
     def _named(self, value: TupleValue) -> Any:
-        return value.cls([self.native(v) for v in value.all(self.s)])  # type: ignore[call-arg]
+        return value.cls([self.native(v) for v in value.all(self.s)])
 
 
 def _run(function: Any, args: Any, kwargs: Any) -> Any:
@@ -205,7 +208,7 @@ def has_array(value: Any) -> bool:
 
 
 def traced(
-    s: Any, label: str, function: Any, args: list[Value], kwargs: dict[str, Value], numbers: bool = False
+    s: Session, label: str, function: Any, args: list[Value], kwargs: dict[str, Value], numbers: bool = False
 ) -> Value:
     """Run a function of `torch._numpy` and record what it does.
 
@@ -229,7 +232,7 @@ def traced(
     return _result(s, label, result, args)
 
 
-def _raise_out_of_bounds(s: Any, label: str, args: list[Value]) -> None:
+def _raise_out_of_bounds(s: Session, label: str, args: list[Value]) -> None:
     """What NumPy raises for an index, if that is all there is to it."""
     if label.rpartition(".")[2] not in ITEMS or not all(isinstance(n, int) for n in args[0].tensor.fake.shape):  # type: ignore[attr-defined]
         return
@@ -247,7 +250,7 @@ def _is_varying(value: Value) -> bool:
     return varies(value) and value.cls is float
 
 
-def _argument(s: Any, label: str, value: Value) -> Any:
+def _argument(s: Session, label: str, value: Value) -> Any:
     """What `torch._numpy` takes for it."""
     if isinstance(value, ArrayValue):
         return value.view
@@ -267,7 +270,7 @@ def _argument(s: Any, label: str, value: Value) -> Any:
     return _constant(s, label, native)
 
 
-def _constant(s: Any, label: str, native: Any) -> Any:
+def _constant(s: Session, label: str, native: Any) -> Any:
     if isinstance(native, np.generic):
         if native.dtype not in DTYPES:
             return refuse(s, f"{label} is given a {native.dtype}")
@@ -287,7 +290,7 @@ ABSTRACT = (np.generic, np.number, np.integer, np.inexact, np.floating, np.compl
             np.unsignedinteger, np.character, np.flexible)  # fmt: skip
 
 
-def _result(s: Any, label: str, result: Any, args: list[Value]) -> Value:
+def _result(s: Session, label: str, result: Any, args: list[Value]) -> Value:
     if isinstance(result, tnp.ndarray):
         return _array_result(s, label, result, args)
     if isinstance(result, torch.Tensor) or result is NotImplemented:
@@ -304,7 +307,7 @@ def _result(s: Any, label: str, result: Any, args: list[Value]) -> Value:
     return refuse(s, f"{label} gives a {type(result).__name__} on tensors")
 
 
-def _array_result(s: Any, label: str, result: Any, args: list[Value]) -> Value:
+def _array_result(s: Session, label: str, result: Any, args: list[Value]) -> Value:
     found = s.arrays.get(id(result))
     if found is not None and found.view is result:
         return found
@@ -355,7 +358,7 @@ NAMED = _named_results()
 # ---------------------------------------------------------------- attributes
 
 
-def array_get_attr(s: Any, value: ArrayValue, name: str) -> Value:
+def array_get_attr(s: Session, value: ArrayValue, name: str) -> Value:
     reader = ATTRIBUTES.get(name)
     if reader is not None:
         return reader(s, value)

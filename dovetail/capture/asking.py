@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 from types import BuiltinFunctionType, CodeType, GenericAlias, UnionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,13 +19,16 @@ from dovetail.capture.trust import trusted, trusted_class
 from dovetail.ir import asked
 from dovetail.ir.asked import Asked
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 #: Which every process has alike, or which `kept` compares as a whole.
 PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented), CodeType,
          torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, BuiltinFunctionType, enum.Enum,
          pathlib.PurePath, re.Pattern, GenericAlias, UnionType)  # fmt: skip
 
 
-def ask(s: Any, question: Any, *args: Any) -> Any:
+def ask(s: Session, question: Any, *args: Any) -> Any:
     """What the question gives now; the compilation is for processes where it gives the same."""
     key = _key(question, args)
     if key not in s.asked:
@@ -33,7 +36,7 @@ def ask(s: Any, question: Any, *args: Any) -> Any:
     return s.asked[key].answer
 
 
-def note(s: Any, question: Any, args: tuple[Any, ...], answer: Any) -> None:
+def note(s: Session, question: Any, args: tuple[Any, ...], answer: Any) -> None:
     """The question has been answered already."""
     s.asked.setdefault(_key(question, args), Asked(question, args, answer))
 
@@ -43,7 +46,7 @@ def _key(question: Any, args: tuple[Any, ...]) -> Any:
     return question, *(arg if type(arg) is str else id(arg) for arg in args)
 
 
-def alone(s: Any, reason: str) -> None:
+def alone(s: Session, reason: str) -> None:
     """No other process may use this."""
     s.alone = s.alone or reason
 
@@ -54,13 +57,13 @@ def is_plain(obj: Any) -> bool:
     return isinstance(obj, PLAIN) or type(obj).__module__ == "typing"
 
 
-def datum(s: Any, question: Any, owner: Any, name: str, found: Any) -> None:
+def datum(s: Session, question: Any, owner: Any, name: str, found: Any) -> None:
     """Plain data that the library's modules and classes have, which programs may set."""
     if is_plain(found):
         note(s, question, (owner, name), found)
 
 
-def folded(s: Any, real: Any, args: list[Any], kwargs: dict[str, Any], result: Any) -> None:
+def folded(s: Session, real: Any, args: list[Any], kwargs: dict[str, Any], result: Any) -> None:
     """`real` gave `result` for these arguments, while capturing."""
     if real not in QUESTIONS and all(is_plain(a) or id(a) in s.derived for a in (*args, *kwargs.values())):
         s.derived.add(id(result))
@@ -77,7 +80,7 @@ def folded(s: Any, real: Any, args: list[Any], kwargs: dict[str, Any], result: A
 QUESTIONS: dict[Any, Any] = {}
 
 
-def subclass(s: Any, cls: Any, other: Any, answer: bool) -> None:
+def subclass(s: Session, cls: Any, other: Any, answer: bool) -> None:
     """A metaclass other than Python's own has decided, as that of abstract classes does."""
     if not (isinstance(cls, type) and isinstance(other, type)) or trusted_class(cls) and trusted_class(other):
         return
@@ -85,7 +88,7 @@ def subclass(s: Any, cls: Any, other: Any, answer: bool) -> None:
         note(s, issubclass, (cls, other), answer)
 
 
-def text_order(s: Any, keys: Any) -> None:
+def text_order(s: Session, keys: Any) -> None:
     """Texts are walked in the order of their hashes, or hashed."""
     if not any(isinstance(part, (str, bytes)) for key in keys for part in (key if type(key) is tuple else (key,))):
         return
@@ -95,7 +98,7 @@ def text_order(s: Any, keys: Any) -> None:
         ask(s, hash, "text")
 
 
-def function_part(s: Any, real: Any, name: str, found: Any) -> None:
+def function_part(s: Session, real: Any, name: str, found: Any) -> None:
     """An attribute that every function has."""
     if trusted(getattr(real, "__module__", None) or ""):
         return

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,6 +26,9 @@ from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.scalar import Claim
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ops.check import ERRORS, check
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 JUMPS = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
 
@@ -100,12 +103,12 @@ def _error(f: Any, loading: Any) -> type | None:
     return ERRORS[loading.value] if known else None
 
 
-def _inside(s: Any) -> bool:
+def _inside(s: Session) -> bool:
     """Is there a block whose handler would run?"""
     return any(frame.code.region(frame.at) for frame in s.frames)
 
 
-def _expected(s: Any, claim: Claim, passes: bool) -> bool | None:
+def _expected(s: Session, claim: Claim, passes: bool) -> bool | None:
     """The graph checks what is relied on about sizes."""
     if late.truth(s, claim) is not None:
         return None
@@ -114,7 +117,7 @@ def _expected(s: Any, claim: Claim, passes: bool) -> bool | None:
     return passes
 
 
-def checked(s: Any, value: TensorValue, passes: bool, raised: Failure) -> bool:
+def checked(s: Session, value: TensorValue, passes: bool, raised: Failure) -> bool:
     """Does the graph raise now where the only element is not `passes`?"""
     one = not value.fake._has_symbolic_sizes_strides and value.fake.numel() == 1
     if not one or s.graph is not s.root or overrides.active(s, [value]) or counters.outcome(s, value) is not None:
@@ -131,7 +134,7 @@ def checked(s: Any, value: TensorValue, passes: bool, raised: Failure) -> bool:
     return True
 
 
-def check_all(s: Any, value: Value, error: Value, message: Value) -> bool:
+def check_all(s: Session, value: Value, error: Value, message: Value) -> bool:
     """`torch._check_tensor_all` and its like: does the graph check it?"""
     text = _FAILED if message is NONE else _constant(message)
     known = isinstance(error, ClassValue) and ERRORS.get(error.native().__name__) is error.native()

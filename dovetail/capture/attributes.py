@@ -11,7 +11,7 @@ import functools
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -40,13 +40,16 @@ from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Member, OwnDict, Source
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 FUNCTION = types.FunctionType
 MODULE_GETATTR = torch.nn.Module.__getattr__
 Position = collections.namedtuple("Position", "x")  # for the type of a named tuple's field descriptors
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 
-def generic_get_attr(s: Any, value: Value, name: str) -> Value:
+def generic_get_attr(s: Session, value: Value, name: str) -> Value:
     cls = value.cls
     if s.expected is OPERATOR:
         return computed_attribute(s, value, name)
@@ -66,7 +69,7 @@ def generic_get_attr(s: Any, value: Value, name: str) -> Value:
         return s.call(bind_descriptor(s, value, fallback, "__getattr__"), Const(name))
 
 
-def object_get_attr(s: Any, value: Value, name: str) -> Value:
+def object_get_attr(s: Session, value: Value, name: str) -> Value:
     special = SPECIAL.get(name)
     if special is not None and not (special is _class_of and computes_class(s, value)):
         found = special(s, value)
@@ -85,7 +88,7 @@ def object_get_attr(s: Any, value: Value, name: str) -> Value:
     return _no_attribute(s, value, name)
 
 
-def _no_attribute(s: Any, value: Value, name: str) -> Any:
+def _no_attribute(s: Session, value: Value, name: str) -> Any:
     if isinstance(value, ObjectValue) and value.source is not None and value.real is not MISSING:
         if isinstance(value, ModuleValue) or name in value.attrs:
             pass  # its members cannot be set beside an attribute of the same name
@@ -99,7 +102,7 @@ def _no_attribute(s: Any, value: Value, name: str) -> Any:
     raise s.raising(error)
 
 
-def computes(s: Any, cls: type, name: str) -> bool:
+def computes(s: Session, cls: type, name: str) -> bool:
     """Does reading `name` of an instance run code of the class even when the instance has it itself?"""
     if type(s.static(cls, "__getattribute__")) is FUNCTION:
         return True
@@ -112,7 +115,7 @@ def is_data_descriptor(static: Any) -> bool:
     return kind is property or hasattr(kind, "__set__")
 
 
-def _get_data(s: Any, value: Value, static: Any, name: str) -> Value:
+def _get_data(s: Session, value: Value, static: Any, name: str) -> Value:
     if isinstance(static, property):
         if static.fget is None:
             return s.throw(AttributeError, f"property {name!r} has no getter")
@@ -124,7 +127,7 @@ def _get_data(s: Any, value: Value, static: Any, name: str) -> Value:
     return bind_descriptor(s, value, static, name)
 
 
-def _get_slot(s: Any, value: Value, static: Any, name: str) -> Value:
+def _get_slot(s: Session, value: Value, static: Any, name: str) -> Value:
     if isinstance(value, Const):
         return s.from_native(static.__get__(value.value))
     if isinstance(value, TupleValue) and name in getattr(value.cls, "__match_args__", ()):
@@ -148,7 +151,7 @@ def _get_slot(s: Any, value: Value, static: Any, name: str) -> Value:
     return found
 
 
-def _exception_member(s: Any, value: ExceptionValue, static: Any) -> Value:
+def _exception_member(s: Session, value: ExceptionValue, static: Any) -> Value:
     """What native exceptions keep besides `args`: the value of a StopIteration, the name of an ImportError."""
     if static in FIRST_ARGUMENT:
         return value.args[0] if value.args else NONE
@@ -159,7 +162,7 @@ def _exception_member(s: Any, value: ExceptionValue, static: Any) -> Value:
 FIRST_ARGUMENT = (StopIteration.__dict__["value"],)
 
 
-def _get_c_attribute(s: Any, value: Value, static: Any, name: str) -> Value:
+def _get_c_attribute(s: Session, value: Value, static: Any, name: str) -> Value:
     reader = NATIVE_ATTRIBUTES.get((static.__objclass__, name))
     if reader is not None:
         return reader(s, value)
@@ -180,7 +183,7 @@ def _get_c_attribute(s: Any, value: Value, static: Any, name: str) -> Value:
     )
 
 
-def bind_descriptor(s: Any, value: Value, static: Any, name: str) -> Value:
+def bind_descriptor(s: Session, value: Value, static: Any, name: str) -> Value:
     """What `value.name` gives for `static` found in its class."""
     binder = BINDERS.get(type(static))
     if binder is not None:
@@ -198,7 +201,7 @@ def bind_descriptor(s: Any, value: Value, static: Any, name: str) -> Value:
     return s.call(s.wrap(getter, None), s.wrap(static, None), value, ClassValue(value.cls))
 
 
-def _class_constant_source(s: Any, value: Value, name: str) -> Any:
+def _class_constant_source(s: Session, value: Value, name: str) -> Any:
     if _stored(s, value.cls, name):
         return None
     if trusted_class(value.cls):
@@ -207,7 +210,7 @@ def _class_constant_source(s: Any, value: Value, name: str) -> Any:
     return s.attr_source(value, name)
 
 
-def _bind_placeholder(s: Any, value: Value, static: Placeholder, name: str) -> Value:
+def _bind_placeholder(s: Session, value: Value, static: Placeholder, name: str) -> Value:
     inner = static.value
     if inner.cls is functools.cached_property:
         result = s.call(s.get_attr(inner, "func"), value)
@@ -219,7 +222,7 @@ def _bind_placeholder(s: Any, value: Value, static: Placeholder, name: str) -> V
     return s.call(s.wrap(getter, None), inner, value, ClassValue(value.cls))
 
 
-def _cached_property(s: Any, value: Value, static: Any, name: str) -> Value:
+def _cached_property(s: Session, value: Value, static: Any, name: str) -> Value:
     result = s.call(s.wrap(static.func, None), value)
     value.set_instance_attr(s, static.attrname, result)
     return result
@@ -244,7 +247,7 @@ BINDERS: dict[type, Callable[[Any, Value, Any, str], Value]] = {
 }
 
 
-def find_special(s: Any, value: Value, name: str) -> Value | None:
+def find_special(s: Session, value: Value, name: str) -> Value | None:
     """`type(value).name` bound to the value, the way operators look up special methods."""
     static = s.static(value.cls, name)
     if static is MISSING or static is None:
@@ -255,21 +258,21 @@ def find_special(s: Any, value: Value, name: str) -> Value | None:
 # ---------------------------------------------------------------- names every object has
 
 
-def _class_of(s: Any, value: Value) -> Value:
+def _class_of(s: Session, value: Value) -> Value:
     return s.wrap(value.type, None)
 
 
-def _dict_of(s: Any, value: Value) -> Value | None:
+def _dict_of(s: Session, value: Value) -> Value | None:
     has_one = isinstance(value, ObjectValue) and (has_dict(value.cls) or isinstance(value, FunctionValue))
     return NamespaceValue(value) if has_one else None  # type: ignore[arg-type]
 
 
-def _receiver(s: Any, value: Value) -> Value | None:
+def _receiver(s: Session, value: Value) -> Value | None:
     return value.receiver if isinstance(value, MethodValue) else None
 
 
 def _function_part(name: str) -> Callable[[Any, Value], Value | None]:
-    def get(s: Any, value: Value) -> Value | None:
+    def get(s: Session, value: Value) -> Value | None:
         if isinstance(value, MethodValue):
             return s.get_attr(value.function, name)
         if not isinstance(value, FunctionValue):
@@ -285,7 +288,7 @@ def _function_part(name: str) -> Callable[[Any, Value], Value | None]:
     return get
 
 
-def _exception_args(s: Any, value: Value) -> Value | None:
+def _exception_args(s: Session, value: Value) -> Value | None:
     return TupleValue(value.args) if isinstance(value, ExceptionValue) else None
 
 
@@ -293,7 +296,7 @@ def _exception_link(name: str) -> Callable[[Any, Value], Value | None]:
     return lambda s, v: (getattr(v, name) or NONE) if isinstance(v, ExceptionValue) else None
 
 
-def _traceback(s: Any, value: Value) -> Value | None:
+def _traceback(s: Session, value: Value) -> Value | None:
     if not issubclass(value.cls, BaseException):
         return None
     if isinstance(value, ExceptionValue) and not value.raised:
@@ -354,7 +357,7 @@ SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
 # ---------------------------------------------------------------- nn.Module, classes, Python modules, super
 
 
-def module_member(s: Any, value: ModuleValue, name: str) -> Value:
+def module_member(s: Session, value: ModuleValue, name: str) -> Value:
     """What `nn.Module.__getattr__` finds."""
     if value.real is not MISSING:
         own = real_dict(value.real)
@@ -382,7 +385,7 @@ def module_member(s: Any, value: ModuleValue, name: str) -> Value:
     return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
 
 
-def class_get_attr(s: Any, value: ClassValue, name: str) -> Value:
+def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
     cls = value.real
     special = CLASS_SPECIAL.get(name)
     if special is not None:
@@ -422,14 +425,14 @@ def class_get_attr(s: Any, value: ClassValue, name: str) -> Value:
     return s.wrap(static, Attr(value.source or s.bind(cls), name))
 
 
-def _stored(s: Any, cls: type, name: str) -> bool:
+def _stored(s: Session, cls: type, name: str) -> bool:
     """Has traced code stored the attribute?"""
     return any(name in s.class_stores[base].table for base in cls.__mro__ if base in s.class_stores)
 
 
-def _table_of_class(s: Any, cls: type) -> Value:
+def _table_of_class(s: Session, cls: type) -> Value:
     constant = trusted_class(cls) or cls in s.made_classes
-    return s.wrap(cls.__dict__, None if constant else Attr(s.bind(cls), "__dict__"))  # type: ignore[no-any-return]
+    return s.wrap(cls.__dict__, None if constant else Attr(s.bind(cls), "__dict__"))
 
 
 CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
@@ -444,7 +447,7 @@ CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
 }
 
 
-def super_get_attr(s: Any, value: SuperValue, name: str) -> Value:
+def super_get_attr(s: Session, value: SuperValue, name: str) -> Value:
     mro = value.owner.__mro__
     rest = mro[mro.index(value.start) + 1 :]
     for cls in rest:
@@ -459,7 +462,7 @@ def super_get_attr(s: Any, value: SuperValue, name: str) -> Value:
     return s.throw(AttributeError, f"'super' object has no attribute {name!r}")
 
 
-def _super_on_class(s: Any, value: SuperValue, static: Any) -> Value:
+def _super_on_class(s: Session, value: SuperValue, static: Any) -> Value:
     if type(static) is classmethod:
         return MethodValue(s.wrap(static.__func__, None), value.receiver)
     if type(static) is staticmethod:
@@ -472,7 +475,7 @@ def _super_on_class(s: Any, value: SuperValue, static: Any) -> Value:
 # ---------------------------------------------------------------- stores
 
 
-def set_attr(s: Any, value: Value, name: str, new: Value) -> None:
+def set_attr(s: Session, value: Value, name: str, new: Value) -> None:
     """`setattr(value, name, new)`, `__setattr__` overrides included."""
     if isinstance(value, PyModuleValue):
         pymodule_set_attr(s, value, name, new)
@@ -496,7 +499,7 @@ def set_attr(s: Any, value: Value, name: str, new: Value) -> None:
         object_set_attr(s, value, name, new)
 
 
-def object_set_attr(s: Any, value: Value, name: str, new: Value) -> None:
+def object_set_attr(s: Session, value: Value, name: str, new: Value) -> None:
     static = s.static(value.cls, name)
     if static is not MISSING and is_data_descriptor(static) and not isinstance(static, types.MemberDescriptorType):
         if isinstance(static, property):
@@ -530,7 +533,7 @@ TENSOR_STORES: dict[str, Callable[[Any, TensorValue, Value], bool]] = {
 }
 
 
-def _set_module_attr(s: Any, value: ModuleValue, name: str, new: Value) -> None:
+def _set_module_attr(s: Session, value: ModuleValue, name: str, new: Value) -> None:
     """`nn.Module.__setattr__`: parameters, submodules and buffers go to their tables."""
     own = real_dict(value.real)
     for table in MODULE_TABLES:
@@ -545,7 +548,7 @@ def _set_module_attr(s: Any, value: ModuleValue, name: str, new: Value) -> None:
         object_set_attr(s, value, name, new)
 
 
-def del_attr(s: Any, value: Value, name: str) -> None:
+def del_attr(s: Session, value: Value, name: str) -> None:
     override = s.static(value.cls, "__delattr__")
     if type(override) is FUNCTION or borrowed(override, "__delattr__"):
         s.call(s.wrap(override, None), value, Const(name))
@@ -555,7 +558,7 @@ def del_attr(s: Any, value: Value, name: str) -> None:
         object_del_attr(s, value, name)
 
 
-def object_del_attr(s: Any, value: Value, name: str) -> None:
+def object_del_attr(s: Session, value: Value, name: str) -> None:
     """`object.__delattr__`."""
     static = s.static(value.cls, name)
     if isinstance(static, property):

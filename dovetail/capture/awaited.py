@@ -10,7 +10,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,6 +33,9 @@ from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.iterators import Enumerating, Filtering, Mapping, Zipping
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 FUNCTION = types.FunctionType
 MODULE_SETATTR = torch.nn.Module.__setattr__
@@ -106,7 +109,7 @@ def of_protocol(method: Any) -> Any:
     return function.code
 
 
-def of_attribute(s: Any, value: Value, name: str) -> Any:
+def of_attribute(s: Session, value: Value, name: str) -> Any:
     """For `value.name`, where a function computes it."""
     if not isinstance(value, ObjectValue) or isinstance(value, ExceptionValue) or name.startswith("__"):
         return None
@@ -121,7 +124,7 @@ def of_attribute(s: Any, value: Value, name: str) -> Any:
     return getter.__code__ if type(getter) is FUNCTION else None
 
 
-def of_setter(s: Any, value: Value, name: str) -> Any:
+def of_setter(s: Session, value: Value, name: str) -> Any:
     """For `value.name = ...`."""
     if type(value) not in (ObjectValue, ModuleValue):
         return None
@@ -133,7 +136,7 @@ def of_setter(s: Any, value: Value, name: str) -> Any:
     return setter.__code__ if type(setter) is FUNCTION else None
 
 
-def of_special(s: Any, value: Value, name: str) -> Any:
+def of_special(s: Session, value: Value, name: str) -> Any:
     """For a special method whose result nothing is done with."""
     method = s.static(value.cls, name) if type(value) in (ObjectValue, ModuleValue) else MISSING
     if type(method) is not FUNCTION or (method.__module__ or "").startswith("torch."):
@@ -141,12 +144,12 @@ def of_special(s: Any, value: Value, name: str) -> Any:
     return method.__code__
 
 
-def of_next(s: Any, iterator: Value) -> Any:
+def of_next(s: Session, iterator: Value) -> Any:
     """For advancing it: the generator, or the code of `__next__`."""
     return iterator if type(iterator) is GeneratorValue else of_special(s, iterator, "__next__")
 
 
-def remaining(s: Any, function: Any, values: dict[str, Value], method: Any, call: Callable[[], Value]) -> Value:
+def remaining(s: Session, function: Any, values: dict[str, Value], method: Any, call: Callable[[], Value]) -> Value:
     """`call()`, which calls `method`, made by the frame of a function of `breaks.remainders`.
 
     That frame goes on with the result after a graph break inside; without one, the caller does.
@@ -154,7 +157,7 @@ def remaining(s: Any, function: Any, values: dict[str, Value], method: Any, call
     return within(s, function, values, of_protocol(method), call)
 
 
-def within(s: Any, function: Any, values: dict[str, Value], awaited: Any, call: Callable[[], Value]) -> Value:
+def within(s: Session, function: Any, values: dict[str, Value], awaited: Any, call: Callable[[], Value]) -> Value:
     """The same for a call that gives the result of the frame `awaited`, as it is; None: there is no such frame."""
     if awaited is None:
         return call()
@@ -173,7 +176,7 @@ def within(s: Any, function: Any, values: dict[str, Value], awaited: Any, call: 
         s.frames.pop()
 
 
-def computed_attribute(s: Any, value: Value, name: str) -> Value:
+def computed_attribute(s: Session, value: Value, name: str) -> Value:
     """What a function computes, by an instruction that goes on with the result or AttributeError."""
     s.expected = None  # from here on it is loaded as ever
     static = s.static(value.cls, name)
@@ -201,7 +204,7 @@ def _read(value: Any) -> list[Value]:
     return [value.iterator] if isinstance(value, (Filtering, Enumerating)) else []
 
 
-def streamed(s: Any, value: Any) -> Any:
+def streamed(s: Session, value: Any) -> Any:
     """A generator that does what an iterator does, if that runs user code; else the iterator itself."""
     if not _read(value) or value.cls not in (map, zip, filter, enumerate) or not runs_code(value):
         return value
@@ -225,7 +228,7 @@ def used_up(f: Any, function: Any, value: Value, *more: Value) -> Value:
     after, f.ip = f.ip, f.at
     f.s.expected = of_call(consumer, [])
     try:
-        return consumer.call(f.s, [streamed(f.s, value), *more], {})  # type: ignore[no-any-return]
+        return consumer.call(f.s, [streamed(f.s, value), *more], {})
     finally:
         f.s.expected = None
         f.ip = after
@@ -237,7 +240,7 @@ ONLY_LISTED = sys.getrefcount(_LISTED[0])  # what a value counts that only a lis
 READING_TABLES = (dict, dict.update)  # what has `keys` is read by them
 
 
-def standing_in(s: Any, function: Value, args: list[Any], kwargs: dict[str, Any]) -> tuple[Value, list[Any]]:
+def standing_in(s: Session, function: Value, args: list[Any], kwargs: dict[str, Any]) -> tuple[Value, list[Any]]:
     """What to call instead of a function that uses up a generator, and with what."""
     method = isinstance(function, MethodValue)
     known = function.function if isinstance(function, MethodValue) else function

@@ -7,7 +7,7 @@ gave, which the next call gives again. There the graph ends before the call, and
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,9 @@ from dovetail.capture.values.containers import DictValue, SequenceValue, SetValu
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 #: Caches that have to be asked: what they gave was changed, or what is behind them changes something.
 ASKED: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -42,7 +45,7 @@ class CachedResults:
         self.results: dict[Any, Value] = {}
         self.makers: dict[int, tuple[Any, Any]] = {}
 
-    def add(self, s: Any, key: Any, args: list[Value], result: Value, maker: tuple[Any, Any]) -> None:
+    def add(self, s: Session, key: Any, args: list[Value], result: Value, maker: tuple[Any, Any]) -> None:
         if not self.results:
             s.effects.watchers.append(self)
         self.results[key] = result
@@ -85,7 +88,7 @@ def _parts(value: Any) -> list[Any]:
     return list(value.attrs.values()) if isinstance(value, ObjectValue) else []
 
 
-def call_key(s: Any, cache: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def call_key(s: Session, cache: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Equal for calls that the cache takes for one. It relies on nothing, so not all such calls have equal ones."""
     return id(cache.real), id(s.graph), *map(_part, args), *((name, _part(v)) for name, v in kwargs.items())
 

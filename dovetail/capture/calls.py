@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import decimal
 from types import CodeType, FunctionType, GenericAlias
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
@@ -47,10 +47,13 @@ from dovetail.ir import marks, recursion
 from dovetail.ir.literals import in_words
 from dovetail.ir.stores import remembered
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 GROWN = 16  # frames at a time, for which there is room from the beginning
 
 
-def call_function(s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_function(s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     real = function.real
     closure = CLOSURES.get(function.code)
     if closure is not None:
@@ -103,7 +106,7 @@ PEER_WRAPPERS = {
 }
 
 
-def call_python(s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_python(s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Inline a call: run the function's bytecode in a frame of its own."""
     _load_parts(s, function)
     values: dict[str, Any] = {}
@@ -111,7 +114,7 @@ def call_python(s: Any, function: FunctionValue, args: list[Value], kwargs: dict
     return run_frame(s, function, values)
 
 
-def _load_parts(s: Any, function: FunctionValue) -> None:
+def _load_parts(s: Session, function: FunctionValue) -> None:
     if function.real is not MISSING and not function.attrs.get("parts loaded"):
         function_parts(s, function)
         if not function.anew:
@@ -119,7 +122,7 @@ def _load_parts(s: Any, function: FunctionValue) -> None:
         function.attrs["parts loaded"] = True
 
 
-def run_frame(s: Any, function: FunctionValue, values: dict[str, Any]) -> Value:
+def run_frame(s: Session, function: FunctionValue, values: dict[str, Any]) -> Value:
     """Run a function whose parameters are bound; a generator function gives its generator."""
     depth, limit = len(s.frames), recursion.of_program()
     if depth >= limit:
@@ -151,7 +154,7 @@ def _parameters(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...], int, 
 
 
 def bind_arguments(
-    s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], out: dict[str, Any]
+    s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], out: dict[str, Any]
 ) -> None:
     """Assign arguments to parameters by Python's rules, filling `out`."""
     positional, keyword_only, _, star, double = _parameters(function.code)
@@ -185,7 +188,7 @@ def bind_arguments(
         out[double] = rest
 
 
-def _refuse_arguments(s: Any, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> None:
+def _refuse_arguments(s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> None:
     """Raise what Python raises: an empty function of the same signature is called in vain."""
     code = function.code
     hollow = code.replace(
@@ -207,7 +210,7 @@ EMPTY = (lambda: None).__code__
 
 
 def _bind_keywords(
-    s: Any, function: FunctionValue, kwargs: dict[str, Value], out: dict[str, Any]
+    s: Session, function: FunctionValue, kwargs: dict[str, Value], out: dict[str, Any]
 ) -> dict[str, Value] | None:
     """Assign keyword arguments; what is left over goes to **kwargs. None: they do not fit."""
     positional, keyword_only, posonly, _, double = _parameters(function.code)
@@ -224,7 +227,7 @@ def _bind_keywords(
     return extra
 
 
-def call_known(s: Any, function: KnownValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_known(s: Session, function: KnownValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     real = function.real
     found = marks.of_native(real)
     if found is not None:
@@ -263,7 +266,7 @@ def call_known(s: Any, function: KnownValue, args: list[Value], kwargs: dict[str
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
-def _opaque(s: Any, function: Value) -> Value:
+def _opaque(s: Session, function: Value) -> Value:
     name = getattr(getattr(function, "real", None), "__qualname__", None) or function.describe()
     module = getattr(getattr(function, "real", None), "__module__", None)
     return s.unsupported(
@@ -272,7 +275,7 @@ def _opaque(s: Any, function: Value) -> Value:
     )
 
 
-def fold(s: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def fold(s: Session, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a pure native function now; every argument must be known."""
     made = None if kwargs else scalars.call(s, real, args)
     if made is not None:
@@ -305,7 +308,7 @@ def _known(value: Value) -> bool:
     return True
 
 
-def _folded(s: Any, real: Any, value: Value) -> Any:
+def _folded(s: Session, real: Any, value: Value) -> Any:
     by_type = real in BY_TYPE or getattr(real, "__objclass__", None) is type
     return value.native() if by_type else settled.native(s, value)
 
@@ -332,7 +335,7 @@ OF_TWO_OPERANDS = frozenset(
 ASKING_FOR_AN_INDEX = frozenset(("__mul__", "__rmul__", "__mod__"))
 
 
-def call_object(s: Any, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_object(s: Session, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(value, ModuleValue):
         return call_module(s, value, args, kwargs)
     handler = KNOWN.get(value.cls.__call__) if "__call__" in dir(value.cls) else None

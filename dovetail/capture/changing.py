@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dovetail.capture.known.table import STANDINS
 from dovetail.errors import Unsupported
 from dovetail.ir.guard import Guard
 from dovetail.ir.varying import facts
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 CODE = "changes-often"
 
 
-def refuse_unstable(s: Any, guard: Guard) -> None:
+def refuse_unstable(s: Session, guard: Guard) -> None:
     """End the graph before the instruction that asks for such a fact, where the graph may end."""
     if not s.breaks or s.strict or not s.frames:
         return
@@ -23,7 +26,7 @@ def refuse_unstable(s: Any, guard: Guard) -> None:
         )
 
 
-def _places(s: Any) -> tuple[tuple[int, bool], ...]:
+def _places(s: Session) -> tuple[tuple[int, bool], ...]:
     """Not inside what is traced for a native function: that is called as a whole."""
     native = {function.__code__ for function in STANDINS.values()}
     inside = next((k for k, frame in enumerate(s.frames) if frame.code.code in native), len(s.frames))

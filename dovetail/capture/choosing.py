@@ -9,7 +9,7 @@ another: where the code does any of that, the graph ends.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -23,10 +23,13 @@ from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue
 from dovetail.ops.engine import steers
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def choose(s: Any, condition: Value, yes: Value, no: Value) -> Value | None:
+def choose(s: Session, condition: Value, yes: Value, no: Value) -> Value | None:
     """`yes if condition else no` of alike tensors; None if that cannot be part of the graph."""
     if not isinstance(condition, TensorValue) or condition.fake.numel() != 1 or s.graph is not s.root:
         return None
@@ -42,7 +45,7 @@ def choose(s: Any, condition: Value, yes: Value, no: Value) -> Value | None:
     return None if copy.fake.stride() != yes.fake.stride() else _chosen(s, copy, condition, yes, no)
 
 
-def _copy(s: Any, condition: TensorValue, yes: Value, no: Value) -> Any:
+def _copy(s: Session, condition: TensorValue, yes: Value, no: Value) -> Any:
     flag = s.torch_method("reshape", [condition, TupleValue([])], {}) if condition.fake.dim() else condition
     before, s.chosen = s.chosen, []  # nobody asks the copy of a copy for gradients either
     copy = s.torch_call(torch.where, [flag, yes, no], {})
@@ -50,7 +53,7 @@ def _copy(s: Any, condition: TensorValue, yes: Value, no: Value) -> Any:
     return copy
 
 
-def _chosen(s: Any, copy: TensorValue, condition: TensorValue, yes: Value, no: Value) -> ChosenTensor:
+def _chosen(s: Session, copy: TensorValue, condition: TensorValue, yes: Value, no: Value) -> ChosenTensor:
     made = s.by_fake[id(copy.fake)] = ChosenTensor(copy, condition, yes, no)
     s.chosen.append(made)
     return made
@@ -60,7 +63,7 @@ def _is_number(value: Value) -> bool:
     return type(value) is Const and value.cls in (int, float)
 
 
-def _mixed(s: Any, condition: TensorValue, yes: Value, no: Value) -> ChosenNumber | None:
+def _mixed(s: Session, condition: TensorValue, yes: Value, no: Value) -> ChosenNumber | None:
     """Of a tensor and a number, where the tensor could hold the number."""
     tensor, number = (no, yes) if _is_number(yes) else (yes, no)
     if type(tensor) is not TensorValue or tensor.cls not in PLAIN or tensor.fake.dim() or not _is_number(number):
@@ -69,12 +72,12 @@ def _mixed(s: Any, condition: TensorValue, yes: Value, no: Value) -> ChosenNumbe
     return ChosenNumber(s, _chosen(s, copy, condition, yes, no)) if copy.fake.dtype is tensor.fake.dtype else None
 
 
-def beside(s: Any, name: str, left: Value, right: Value) -> tuple[Value, Value]:
+def beside(s: Session, name: str, left: Value, right: Value) -> tuple[Value, Value]:
     """The operands of `left op right`, with copies for values beside which a tensor computes the same in any case."""
     return _beside(s, name, left, right), _beside(s, name, right, left)
 
 
-def _beside(s: Any, name: str, value: Value, other: Value) -> Value:
+def _beside(s: Session, name: str, value: Value, other: Value) -> Value:
     if type(value) is not ChosenNumber or not isinstance(other, TensorValue) or name not in ARITHMETIC:
         return value
     chosen = value.chosen
@@ -103,7 +106,7 @@ def _alike(left: TensorValue, right: TensorValue) -> bool:
     ) and first.stride() == second.stride()  # fmt: skip
 
 
-def check(s: Any, node: torch.fx.Node, fakes: list[Any], changed: list[Any]) -> None:
+def check(s: Session, node: torch.fx.Node, fakes: list[Any], changed: list[Any]) -> None:
     """End the graph before a node that does with a copy what it may not do in the tensor's place."""
     results = [f for f in pytree.tree_leaves(node.meta["fake"]) if isinstance(f, torch.Tensor)]
     for chosen in s.chosen:
@@ -118,19 +121,19 @@ def check(s: Any, node: torch.fx.Node, fakes: list[Any], changed: list[Any]) -> 
                 refuse(s, "computes gradients with the tensor")
 
 
-def _may_share(s: Any, left: Any, right: Any) -> bool:
+def _may_share(s: Session, left: Any, right: Any) -> bool:
     """May they share memory? Two tensors from outside may."""
     outside = {id(owner(given.fake)) for _, given in s.inputs if isinstance(given.fake, torch.Tensor)}
     return owner(left) is owner(right) or {id(owner(left)), id(owner(right))} <= outside
 
 
-def refuse_change(s: Any, value: Value) -> None:
+def refuse_change(s: Session, value: Value) -> None:
     """Neither the tensor nor those that it was chosen from may come to require gradients, or to be leaves."""
     if any(value in (chosen, chosen.yes, chosen.no) for chosen in s.chosen):
         refuse(s, "changes what a tensor is to autograd")
 
 
-def refuse(s: Any, what: str) -> Any:
+def refuse(s: Session, what: str) -> Any:
     """Never returns."""
     return s.unsupported(
         "chosen-tensor", f"the code {what} that min() or max() gave or was given, and which one it gave is not known",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import types
 from collections import OrderedDict, defaultdict, deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import specials
 from dovetail.capture.arguments import fitted
@@ -21,11 +21,14 @@ from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 FUNCTION = types.FunctionType
 ABSTRACT = 1 << 20
 
 
-def call_class(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_class(s: Session, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls = value.real
     handler, standin = KNOWN.get(cls), STANDINS.get(cls)
     if handler is not None or standin is not None:
@@ -42,7 +45,7 @@ def call_class(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, V
     return instantiate(s, value, args, kwargs)
 
 
-def instantiate(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def instantiate(s: Session, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls = value.real
     instruction, s.expected = s.expected is value, None
     new = s.static(cls, "__new__")
@@ -71,7 +74,7 @@ def instantiate(s: Any, value: ClassValue, args: list[Value], kwargs: dict[str, 
     return made
 
 
-def _native_init(s: Any, made: Value, init: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
+def _native_init(s: Session, made: Value, init: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
     handler = KNOWN.get(init)
     if handler is not None:
         handler(s, *fitted(s, init, [made, *args], kwargs))
@@ -79,7 +82,7 @@ def _native_init(s: Any, made: Value, init: Any, args: list[Value], kwargs: dict
         s.unsupported("native-init", f"{made.cls.__name__} is initialised by native code ({init!r})")
 
 
-def allocate(s: Any, cls: type, new: Any, args: list[Value]) -> Value:
+def allocate(s: Session, cls: type, new: Any, args: list[Value]) -> Value:
     """A fresh instance of `cls` from a native `__new__`."""
     if cls.__flags__ & ABSTRACT and new is object.__new__:
         try:
@@ -94,22 +97,22 @@ def allocate(s: Any, cls: type, new: Any, args: list[Value]) -> Value:
     return maker(s, cls, args)
 
 
-def _new_tuple(s: Any, cls: type, args: list[Value]) -> Value:
+def _new_tuple(s: Session, cls: type, args: list[Value]) -> Value:
     return TupleValue(s.unpack(args[0]) if args else [], cls)
 
 
-def _new_frozenset(s: Any, cls: type, args: list[Value]) -> Value:
+def _new_frozenset(s: Session, cls: type, args: list[Value]) -> Value:
     made = SetValue(cls)
     for item in s.unpack(args[0]) if args else []:
         made.add(s, item)
     return made
 
 
-def _new_list(s: Any, cls: type, args: list[Value]) -> Value:
+def _new_list(s: Session, cls: type, args: list[Value]) -> Value:
     return ListValue([], cls)
 
 
-def _new_dict(s: Any, cls: type, args: list[Value]) -> Value:
+def _new_dict(s: Session, cls: type, args: list[Value]) -> Value:
     return DictValue(cls)
 
 

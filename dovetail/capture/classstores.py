@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.descriptors import ClassStore, Placeholder
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 NATIVE_NAMES = frozenset(("__annotations__", "__slots__", "__match_args__", "__doc__", "__module__", "__qualname__"))
 HEAP_TYPE = 1 << 9
 
 
-def stand_in(s: Any, value: Value, name: str = "") -> Any:
+def stand_in(s: Session, value: Value, name: str = "") -> Any:
     """A real object that takes the value's place in a real class."""
     if isinstance(value, FunctionValue) and value.real is MISSING:
         return _function(s, value)
@@ -26,13 +29,13 @@ def stand_in(s: Any, value: Value, name: str = "") -> Any:
     return _kept(s, Placeholder(value), value)
 
 
-def _kept(s: Any, made: Any, value: Value) -> Any:
+def _kept(s: Session, made: Any, value: Value) -> Any:
     s.cache[id(made)] = value
     s.keep.append(made)
     return made
 
 
-def _function(s: Any, value: FunctionValue) -> Any:
+def _function(s: Session, value: FunctionValue) -> Any:
     found = s.stand_ins.get(id(value))
     if found is None:
         cells = tuple(types.CellType() for _ in value.code.co_freevars)
@@ -52,7 +55,7 @@ def _function(s: Any, value: FunctionValue) -> Any:
 # ---------------------------------------------------------------- stores
 
 
-def class_set_attr(s: Any, value: ClassValue, name: str, new: Value | None) -> None:
+def class_set_attr(s: Session, value: ClassValue, name: str, new: Value | None) -> None:
     """`cls.name = new`; None deletes."""
     cls = value.real
     if not cls.__flags__ & HEAP_TYPE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import time
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch.fx
 
@@ -15,6 +15,9 @@ from dovetail.capture.values.objects import Lazy
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.graphtext import code_text, graph_text
 from dovetail.ir.literals import in_words
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 def shown(value: Any) -> str:
@@ -35,7 +38,7 @@ def shown(value: Any) -> str:
 class ComptimeVar:
     """What is known of a variable while capturing."""
 
-    def __init__(self, s: Any, value: Any) -> None:
+    def __init__(self, s: Session, value: Any) -> None:
         self._s, self._value = s, value
 
     def as_proxy(self) -> Any:
@@ -83,7 +86,7 @@ class ComptimeVar:
 class ComptimeContext:
     """The running capture; frame 0 is the one that called comptime."""
 
-    def __init__(self, s: Any, depth: int = 0) -> None:
+    def __init__(self, s: Session, depth: int = 0) -> None:
         self._s, self._depth = s, depth
 
     def _frame(self, stacklevel: int = 0) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.amp.autocast_mode as autocast_mode
@@ -19,6 +19,9 @@ from dovetail.capture.switched import leave, put_back
 from dovetail.capture.values.base import FALSE, Const, Value, boolean
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.marks import STRICT
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @dataclass(eq=False)
@@ -41,7 +44,7 @@ class VariableSet:
 
 
 @contextmanager
-def preserved(session: Any) -> Iterator[None]:
+def preserved(session: Session) -> Iterator[None]:
     """Restore grad mode and leave autocast contexts that traced code entered, however capture ends.
 
     No class's `__torch_function__` sees what capture itself asks of tensors; what the program asks of them, it traces.
@@ -65,12 +68,12 @@ class GradMode(Const):
 
     __slots__ = ("s", "real", "node")
 
-    def __init__(self, s: Any) -> None:
+    def __init__(self, s: Session) -> None:
         self.s, self.real, self.source = s, torch.is_grad_enabled(), None
         self.node = s.graph.call_function(torch.is_grad_enabled)
 
     @property
-    def value(self) -> bool:  # type: ignore[override]
+    def value(self) -> bool:
         _rely_on_grad_mode(self.s, self.real)
         return self.real
 
@@ -79,7 +82,7 @@ class GradMode(Const):
         return bool
 
 
-def grad_mode(s: Any) -> Const:
+def grad_mode(s: Session) -> Const:
     """What the program is told of it."""
     if s.options.standalone:
         return GradMode(s)
@@ -87,12 +90,12 @@ def grad_mode(s: Any) -> Const:
     return boolean(torch.is_grad_enabled())
 
 
-def _rely_on_grad_mode(s: Any, mode: bool) -> None:
+def _rely_on_grad_mode(s: Session, mode: bool) -> None:
     if "grad_mode" not in s.changed_state:
         s.guard(None, GuardKind.STATE, ("grad_mode", mode))
 
 
-def set_grad_mode(s: Any, mode: Value) -> None:
+def set_grad_mode(s: Session, mode: Value) -> None:
     """A graph that runs in any mode sets it even where it is this one while it is captured."""
     real = mode.real if isinstance(mode, GradMode) else mode.native()
     if s.options.standalone or real != torch.is_grad_enabled():
@@ -102,7 +105,7 @@ def set_grad_mode(s: Any, mode: Value) -> None:
 
 
 @contextmanager
-def without_gradients(s: Any) -> Iterator[None]:
+def without_gradients(s: Session) -> Iterator[None]:
     mode = grad_mode(s)
     set_grad_mode(s, FALSE)
     try:
@@ -111,13 +114,13 @@ def without_gradients(s: Any) -> Iterator[None]:
         set_grad_mode(s, mode)
 
 
-def enter_autocast(s: Any, manager: Any, arguments: tuple[Any, ...], outside: bool) -> None:
+def enter_autocast(s: Session, manager: Any, arguments: tuple[Any, ...], outside: bool) -> None:
     s.changed_state.update(("autocast_cpu", "autocast_cuda"))
     node = s.state_node(autocast_mode._enter_autocast, *arguments)
     s.open_contexts.append(Entered(manager, autocast_mode._enter_autocast(*arguments), node, outside))
 
 
-def exit_autocast(s: Any, manager: Any) -> None:
+def exit_autocast(s: Session, manager: Any) -> None:
     """Leave a context; one that was entered before the graph is undone by one with the state from before it."""
     found = next((e for e in reversed(s.open_contexts) if e.manager is manager and not e.outside), None)
     if found is None:
@@ -129,7 +132,7 @@ def exit_autocast(s: Any, manager: Any) -> None:
     s.state_node(autocast_mode._exit_autocast, found.node)
 
 
-def leave_changed(s: Any, rebuilder: Any) -> list[str]:
+def leave_changed(s: Session, rebuilder: Any) -> list[str]:
     """Where the graph ends: nodes that leave what it is in, and lines that make the program's changes last."""
     for entered in reversed(s.open_contexts):
         s.state_node(autocast_mode._exit_autocast, entered.node)
@@ -141,7 +144,7 @@ def leave_changed(s: Any, rebuilder: Any) -> list[str]:
     return [*left, *in_force, *grad, *strict, *leave(s, rebuilder)]
 
 
-def set_variables(s: Any, rebuilder: Any) -> None:
+def set_variables(s: Session, rebuilder: Any) -> None:
     """Let the residual set the context variables that the traced code has left set; the tokens are the real ones."""
     for found in s.variables_set:
         rebuilder.start(found.token, f"{rebuilder.known(found.variable)}.set({rebuilder.expr(found.value)})")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -22,6 +22,9 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Source
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 Node = torch.fx.Node
 
 ARITHMETIC: dict[Any, str] = {
@@ -32,14 +35,14 @@ COMPARISONS: dict[Any, str] = {
 }  # fmt: skip
 
 
-def number(s: Any, tensor: TensorValue) -> Value | None:
+def number(s: Session, tensor: TensorValue) -> Value | None:
     """The number that the tensor holds now; None where it is not known before the graph runs."""
     if not asks(s) or tensor.fake.dim() or tensor.fake.dtype is torch.bool or tensor.node.graph is not s.root:
         return None
     return _value(s, tensor.node, None)
 
 
-def outcome(s: Any, tensor: TensorValue) -> bool | None:
+def outcome(s: Session, tensor: TensorValue) -> bool | None:
     """`bool(tensor)`."""
     if not asks(s) or tensor.fake.dim() or tensor.node.graph is not s.root:
         return None
@@ -53,12 +56,12 @@ def outcome(s: Any, tensor: TensorValue) -> bool | None:
     return s.truth(s.compare(sign, left, right))
 
 
-def asks(s: Any) -> bool:
+def asks(s: Session) -> bool:
     """Is it an optimizer's code that wants to know?"""
     return s.frames[-1].scope.table.get("__name__", "").startswith("torch.optim.")
 
 
-def _value(s: Any, node: Node, before: Node | None) -> Value | None:
+def _value(s: Session, node: Node, before: Node | None) -> Value | None:
     """The number in the node's tensor; `before`: as it was before that node ran."""
     given = _input(s, node) or _made(s, node)
     if given is not None:
@@ -78,7 +81,7 @@ def _value(s: Any, node: Node, before: Node | None) -> Value | None:
     return s.binary(name, *operands)
 
 
-def _operand(s: Any, argument: Any, user: Node) -> Value | None:
+def _operand(s: Session, argument: Any, user: Node) -> Value | None:
     if not isinstance(argument, Node):
         return Const(argument) if type(argument) in (int, float) else None
     source = next((source for source, node in s.numbers.items() if node is argument), None)
@@ -87,7 +90,7 @@ def _operand(s: Any, argument: Any, user: Node) -> Value | None:
     return _value(s, argument, user)
 
 
-def _input(s: Any, node: Node) -> tuple[torch.Tensor, Source, Node] | None:
+def _input(s: Session, node: Node) -> tuple[torch.Tensor, Source, Node] | None:
     """The tensor outside whose memory the node's tensor is, the path to it and its placeholder."""
     storage = storage_of(node)
     for placeholder, given in s.inputs if storage else ():
@@ -103,7 +106,7 @@ def _input(s: Any, node: Node) -> tuple[torch.Tensor, Source, Node] | None:
 MAKERS = (torch.zeros, torch.ones, torch.full, torch.tensor, torch.as_tensor)
 
 
-def _made(s: Any, node: Node) -> tuple[torch.Tensor, None, Node] | None:
+def _made(s: Session, node: Node) -> tuple[torch.Tensor, None, Node] | None:
     """The same of one that the graph makes of constants."""
     storage = storage_of(node)
     for maker in s.root.nodes if storage else ():
@@ -116,7 +119,7 @@ def _made(s: Any, node: Node) -> tuple[torch.Tensor, None, Node] | None:
 
 
 def _from_outside(
-    s: Any, real: torch.Tensor, source: Source | None, placeholder: Node, before: Node | None
+    s: Session, real: torch.Tensor, source: Source | None, placeholder: Node, before: Node | None
 ) -> Value | None:
     """What the tensor holds, with what has been added to it until then."""
     with torch._C._DisableTorchDispatch():
@@ -133,7 +136,7 @@ def _from_outside(
     return Const(found) if source is None else ScalarValue(s, found, Computed(f"{template}.item()", (source,)))
 
 
-def _writes(s: Any, node: Node, before: Node | None) -> list[Node]:
+def _writes(s: Session, node: Node, before: Node | None) -> list[Node]:
     storage, found = storage_of(node), []
     for other in s.root.nodes:
         if other is before:
@@ -143,14 +146,14 @@ def _writes(s: Any, node: Node, before: Node | None) -> list[Node]:
     return found
 
 
-def _written(s: Any, node: Node, before: Node | None) -> bool:
+def _written(s: Session, node: Node, before: Node | None) -> bool:
     return bool(_writes(s, node, before))
 
 
 ADDING: tuple[Callable[..., Any] | str, ...] = (operator.iadd, "add_", torch._foreach_add_)
 
 
-def _added(s: Any, node: Node, dtype: torch.dtype) -> tuple[float, float] | None:
+def _added(s: Session, node: Node, dtype: torch.dtype) -> tuple[float, float] | None:
     """The number that the node adds in place and its factor; None if it does anything else."""
     if node.target not in ADDING or len(node.args) != 2 or not node.kwargs.keys() <= {"alpha"}:
         return None

@@ -9,7 +9,7 @@ their modules and classes have under a name is not (`trust.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.trust import changeable, trusted
 from dovetail.capture.values.base import MISSING
@@ -18,8 +18,11 @@ from dovetail.capture.values.objects import ModuleValue, ObjectValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import ABSENT, GuardKind
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def rely_on_function(s: Any, real: Any) -> None:
+
+def rely_on_function(s: Session, real: Any) -> None:
     """The function is inlined."""
     if trusted(real.__globals__.get("__name__") or ""):
         return
@@ -27,7 +30,7 @@ def rely_on_function(s: Any, real: Any) -> None:
     s.guard(s.bind(real), GuardKind.DEFINITION, (real.__code__, real.__defaults__, keywords))
 
 
-def rely_on_class(s: Any, classes: Iterable[type], name: str, found: Any) -> None:
+def rely_on_class(s: Session, classes: Iterable[type], name: str, found: Any) -> None:
     """Looking `name` up in the classes, in order, gave `found`."""
     if found is MISSING or not hasattr(type(found), "__get__"):
         return
@@ -41,7 +44,7 @@ def rely_on_class(s: Any, classes: Iterable[type], name: str, found: Any) -> Non
             return
 
 
-def rely_on_no_shadow(s: Any, value: Any, name: str) -> None:
+def rely_on_no_shadow(s: Session, value: Any, name: str) -> None:
     """The class's attribute was taken because the instance has none of that name."""
     if not isinstance(value, ObjectValue) or isinstance(value, (TensorValue, FunctionValue)):
         return
@@ -55,6 +58,6 @@ def rely_on_no_shadow(s: Any, value: Any, name: str) -> None:
         s.guard(value.source, GuardKind.OWN_LACKS, name)
 
 
-def computes_class(s: Any, value: Any) -> bool:
+def computes_class(s: Session, value: Any) -> bool:
     """Does the value's class say itself what `__class__` is?"""
     return s.static(value.cls, "__class__") is not object.__dict__["__class__"]

@@ -12,7 +12,7 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from dovetail.errors import Location
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.source import Drawn, FromArray
 from dovetail.ops.fake import to_fake
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 LARGEST = 2**62  # of integers that say where a drawn one lies: it is then a number that a graph can have
 
@@ -71,11 +74,11 @@ WRITE: dict[type, Callable[[Any, Any], Any]] = {
 # ---------------------------------------------------------------- while capturing
 
 
-def draw(s: Any, owner: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def draw(s: Session, owner: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`owner.name(*args)`; `owner` is a value, or a generator that everybody has."""
     real = getattr(owner, "real", MISSING) if isinstance(owner, Value) else owner
     if type(real) not in READ or s.graph is not s.root or torch.get_default_device().type != "cpu":
-        return refuse(s, "is drawn where it cannot be drawn before the graph runs")  # type: ignore[no-any-return]
+        return refuse(s, "is drawn where it cannot be drawn before the graph runs")
     source = owner.source if isinstance(owner, Value) else None
     given, named = tuple(_plain(s, a) for a in args), {k: _plain(s, v) for k, v in kwargs.items()}
     twin = s.generators.setdefault(id(real), copy.deepcopy(real))
@@ -83,14 +86,14 @@ def draw(s: Any, owner: Any, name: str, args: list[Value], kwargs: dict[str, Val
         with _disable_current_modes():
             result = getattr(twin, name)(*given, **named)
     except Exception as error:  # the program's own
-        return s.throw_native(error)  # type: ignore[no-any-return]
+        return s.throw_native(error)
     text = (source or s.bind(real)).expr()
     call = f"{text}.{name}(*{s.bind(given).expr()}, **dict({s.bind(tuple(named.items())).expr()}))"
     s.draws.append(Draw(text, call, result, s.stack()))
     return _value(s, result, Drawn(len(s.draws) - 1))
 
 
-def _plain(s: Any, value: Value) -> Any:
+def _plain(s: Session, value: Value) -> Any:
     """What an argument is; the call made later gets the same object."""
     if isinstance(value, TupleValue):
         return tuple(_plain(s, item) for item in value.all(s))
@@ -105,13 +108,13 @@ def _plain(s: Any, value: Value) -> Any:
     return found
 
 
-def _value(s: Any, result: Any, source: Drawn) -> Value:
+def _value(s: Session, result: Any, source: Drawn) -> Value:
     if result is None:  # a seed
         return NONE
     if type(result) in (int, float) and (type(result) is float or abs(result) <= LARGEST):
         return ScalarValue(s, result, source, True)
     if type(result) is not np.ndarray or result.dtype not in DTYPES or not s.options.trace_numpy:
-        return refuse(s, f"is a {type(result).__name__}")  # type: ignore[no-any-return]
+        return refuse(s, f"is a {type(result).__name__}")
     loaded = FromArray(source)
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         fake = to_fake(torch.from_numpy(result))
@@ -122,13 +125,13 @@ def _value(s: Any, result: Any, source: Drawn) -> Value:
     return array_of(s, value)
 
 
-def refuse_reliance(s: Any, text: str) -> None:
+def refuse_reliance(s: Session, text: str) -> None:
     """Would the entry rely on this text, which tells of a number that each call draws anew?"""
     if Drawn.PREFIX in text:
         refuse(s, "decides what the code does next, or is a size")
 
 
-def refuse(s: Any, what: str) -> Any:
+def refuse(s: Session, what: str) -> Any:
     """Never returns."""
     return s.unsupported(
         "random-number", f"a random number of Python's or NumPy's {what}",
@@ -139,7 +142,7 @@ def refuse(s: Any, what: str) -> Any:
 # ---------------------------------------------------------------- the residual
 
 
-def lines(s: Any, repeated: bool) -> tuple[list[str], list[str]]:
+def lines(s: Session, repeated: bool) -> tuple[list[str], list[str]]:
     """What the residual begins with, and what comes before the program is repeated in plain Python."""
     calls = [f"{Drawn(k).expr()} = {d.call}" for k, d in enumerate(s.draws)]
     if not repeated:
@@ -149,7 +152,7 @@ def lines(s: Any, repeated: bool) -> tuple[list[str], list[str]]:
     return [*kept, *calls], [f"_before{k}.put_back()" for k in range(len(texts))]
 
 
-def names(s: Any) -> dict[str, Any]:
+def names(s: Session) -> dict[str, Any]:
     """Global names: the examples are for who asks what the graph's inputs are."""
     examples = {Drawn(k).expr(): d.result for k, d in enumerate(s.draws)}
     return {"_State": State, **examples} if s.draws else {}

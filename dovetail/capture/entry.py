@@ -267,7 +267,7 @@ def _forward(module: torch.nn.Module) -> FunctionType | None:
     own = "forward" in module.__dict__
     called = type(module).__call__ is PLAIN_CALL and not foreign(type(module)._call_impl)
     plain = called and not hooked and not own and isinstance(forward, FunctionType)
-    return forward if plain else None  # type: ignore[return-value]
+    return forward if plain else None
 
 
 def underlying(fn: Any) -> Any:
@@ -373,7 +373,7 @@ def _run(s: Session, function: FunctionType, values: dict[str, Value]) -> Value:
     function_parts(s, value)
     for index, (cell, name) in enumerate(zip(value.closure, code.co_freevars)):
         cell.source = Cell(index, name)
-    value.attrs["parts loaded"] = True  # type: ignore[assignment]
+    value.attrs["parts loaded"] = True
     return s.call_frame(value, values)
 
 

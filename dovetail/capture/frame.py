@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode import Code
 from dovetail.bytecode.opcodes import DIALECT
@@ -23,6 +23,9 @@ from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Handling
 from dovetail.errors import Location, Unsupported
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 
 class Frame:
     """`locals` maps the names of fast locals to values; cells are among them."""
@@ -32,7 +35,7 @@ class Frame:
         "_owner", "_outer",
     )  # fmt: skip
 
-    def __init__(self, s: Any, code: Code, scope: Scope, function: Any) -> None:
+    def __init__(self, s: Session, code: Code, scope: Scope, function: Any) -> None:
         self.s, self.code, self.scope, self.function = s, code, scope, function
         self.locals: dict[str, Any] = {}
         self.stack_: list[Any] = []
@@ -202,7 +205,7 @@ def _unknown(frame: Frame, instruction: Any) -> None:
     frame.s.unsupported("opcode", f"the instruction {instruction.name} cannot be captured yet")
 
 
-def run_frames(s: Any, suspended: list[Frame]) -> tuple[Any, Value]:
+def run_frames(s: Session, suspended: list[Frame]) -> tuple[Any, Value]:
     """Run frames that wait for one another from the innermost outwards: each gets the result or exception of the next.
 
     Gives how the outermost one was left, and with what.
@@ -279,10 +282,10 @@ class GeneratorValue(IteratorValue):
         flags = self.frame.code.code.co_flags
         return next((kind for bit, kind in KINDS.items() if flags & bit), GeneratorType)
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         return self.send(s, NONE)
 
-    def send(self, s: Any, value: Value) -> Value | None:
+    def send(self, s: Session, value: Value) -> Value | None:
         """Resume; the yielded value, or None at the end, when `result` is what it returned."""
         if self.state == "done":
             self.result = NONE
@@ -293,7 +296,7 @@ class GeneratorValue(IteratorValue):
             self.frame.push(value)
         return self._resume(s)
 
-    def throw(self, s: Any, error: Value) -> Value | None:
+    def throw(self, s: Session, error: Value) -> Value | None:
         """Raise at the point where the generator waits, or where what it waits for does."""
         if self.state != "waiting":
             self.state = "done"
@@ -312,7 +315,7 @@ class GeneratorValue(IteratorValue):
             return got
         return self._resume(s) if finished else self._raise_here(s, Raised(error))
 
-    def _raise_here(self, s: Any, raised: Raised) -> Value | None:
+    def _raise_here(self, s: Session, raised: Raised) -> Value | None:
         self.state = "running"
         if not self.frame.unwind(raised):
             self.state = "done"
@@ -320,7 +323,7 @@ class GeneratorValue(IteratorValue):
             raise self._outside(raised) from None
         return self._resume(s)
 
-    def close(self, s: Any) -> Value | None:
+    def close(self, s: Session) -> Value | None:
         """Raise GeneratorExit inside; gives what a generator yields that ignores it."""
         try:
             return self.throw(s, ExceptionValue(GeneratorExit, []))
@@ -329,7 +332,7 @@ class GeneratorValue(IteratorValue):
                 raise
             return None
 
-    def _changed(self, s: Any) -> None:
+    def _changed(self, s: Session) -> None:
         """Where one from outside stands has to be replayed."""
         (s.effects.tell if self.source is None else s.effects.touch)(self)
 
@@ -343,7 +346,7 @@ class GeneratorValue(IteratorValue):
         made.suppress = True
         return Raised(made)
 
-    def _resume(self, s: Any) -> Value | None:
+    def _resume(self, s: Session) -> Value | None:
         self.state = "running"
         abandoned.running(s, self)
         self._changed(s)
@@ -371,7 +374,7 @@ class GeneratorValue(IteratorValue):
         return None
 
 
-def delegate(s: Any, frame: Frame, error: Value) -> tuple[Value | None, bool]:
+def delegate(s: Session, frame: Frame, error: Value) -> tuple[Value | None, bool]:
     """Raise in what the frame waits for in `yield from` or `await`.
 
     Gives what that yields, and whether it has ended and the frame goes on behind. Neither: raise it in the frame.

@@ -13,12 +13,15 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.source import Attr, Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Gradients:
         count = sys.getrefcount(value)
         self._alone[id(value)] = value, count
 
-    def set_to_none(self, s: Any, parameter: TensorValue) -> None:
+    def set_to_none(self, s: Session, parameter: TensorValue) -> None:
         """Called before the store. A graph that computes first may fail while eager still has the gradient."""
         real = parameter.origin
         if real is None or parameter.source is None or "grad" in parameter.written or not real.is_leaf:
@@ -71,7 +74,7 @@ class Gradients:
 
 
 def lines(
-    s: Any, load: Callable[[Source], str], later: list[str], repeated: bool
+    s: Session, load: Callable[[Source], str], later: list[str], repeated: bool
 ) -> tuple[list[Source], list[str], list[str]]:
     """The gradients to let go, the lines that do it, and those that come before the program is repeated in Python.
 

@@ -7,7 +7,7 @@ assigned is assigned after the graph. `backward` changes it while the graph runs
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -23,6 +23,9 @@ from dovetail.ops.engine import leaves_of, steers
 from dovetail.ops.fake.tensor import to_fake
 from dovetail.ops.fake.wrapped import is_wrapper, made_of
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 
 class GradFn(Value):
     """The node of the autograd graph that a tensor came from: there is one, nothing else is known."""
@@ -33,13 +36,13 @@ class GradFn(Value):
         super().__init__()
         self.cls = cls
 
-    def get_attr(self, s: Any, name: str) -> Value:
+    def get_attr(self, s: Session, name: str) -> Value:
         return s.unsupported(
             "grad-fn", f"the code reads {name!r} of a tensor's grad_fn", "Look at the autograd graph outside."
         )
 
 
-def grad_fn(s: Any, value: TensorValue) -> Value:
+def grad_fn(s: Session, value: TensorValue) -> Value:
     if not value.fake.requires_grad:
         return NONE
     made = value.fake.grad_fn if value.origin is None else value.origin.grad_fn
@@ -47,14 +50,14 @@ def grad_fn(s: Any, value: TensorValue) -> Value:
     return NONE if made is None else GradFn(type(made))
 
 
-def is_leaf(s: Any, value: TensorValue) -> Value:
+def is_leaf(s: Session, value: TensorValue) -> Value:
     if value.origin is None or not value.fake.requires_grad:
         return Const(value.fake.is_leaf)
     _rely_on_leaf(s, value)
     return Const(value.origin.is_leaf)
 
 
-def _rely_on_leaf(s: Any, value: TensorValue) -> None:
+def _rely_on_leaf(s: Session, value: TensorValue) -> None:
     if value.origin is not None and value.source is not None:
         s.guard(Attr(value.source, "is_leaf"), GuardKind.EQUAL, value.origin.is_leaf)
 
@@ -67,7 +70,7 @@ class _History(torch.autograd.Function):
         return to_fake(leaf, leaf=False)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         return gradient
 
 
@@ -82,7 +85,7 @@ def as_input(real: torch.Tensor, layout: Any = None) -> Any:
         return _History.apply(fake)
 
 
-def rely_on_leaves(s: Any, given: list[Any]) -> None:
+def rely_on_leaves(s: Session, given: list[Any]) -> None:
     """PyTorch refuses to write to a leaf, and the fakes of some tensors that are none are leaves."""
     for value in _from_outside(s, pytree.tree_leaves(given)):
         if value.origin._is_view():  # asking it more would bring its history up to date
@@ -92,7 +95,7 @@ def rely_on_leaves(s: Any, given: list[Any]) -> None:
             _history(s, "has")
 
 
-def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
+def rely_on_own_memory(s: Session, changed: list[Any]) -> None:
     """What was changed gets a history; PyTorch refuses that, or passes it on, where the real tensor is a view."""
     s.gradients.written = s.gradients.written or bool(_from_outside(s, changed)) or _is_written(s)
     for value in _from_outside(s, [t for t in changed if t.requires_grad]):
@@ -102,7 +105,7 @@ def rely_on_own_memory(s: Any, changed: list[Any]) -> None:
             _rely_on_leaf(s, value)
 
 
-def note_views(s: Any, node: Any, result: Any, read: list[Any]) -> None:
+def note_views(s: Session, node: Any, result: Any, read: list[Any]) -> None:
     """See to it that the histories of views that the node reads are brought up to date, as computing with them does.
 
     `read` are fakes. Of a view from outside it is remembered who computes with its history (what gives the view itself,
@@ -119,14 +122,14 @@ def note_views(s: Any, node: Any, result: Any, read: list[Any]) -> None:
                     s.gradients.readers.append((node, value.source))
 
 
-def _renewed_by_now(s: Any, fake: torch.Tensor) -> bool:
+def _renewed_by_now(s: Session, fake: torch.Tensor) -> bool:
     """May what the program has done before give this view another history than what it does later?"""
     if fake._is_view() and fake.requires_grad:
         return bool(fake._version) or s.gradients.written
     return s.gradients.turned and any(value.origin._is_view() for value in _from_outside(s, [fake]))
 
 
-def renewed(s: Any, text: Callable[[Source], str]) -> list[str]:
+def renewed(s: Session, text: Callable[[Source], str]) -> list[str]:
     """Statements that do the same for views whose readers were left out of the graph, since nobody needs the result.
 
     PyTorch refuses to write to a view that it has not brought up to date, or to bring it up to date.
@@ -135,14 +138,14 @@ def renewed(s: Any, text: Callable[[Source], str]) -> list[str]:
     return [f"{text(source)}.grad_fn" for source in left]
 
 
-def rely_on_no_view(s: Any, value: TensorValue) -> None:
+def rely_on_no_view(s: Session, value: TensorValue) -> None:
     """PyTorch refuses to cut a view from what it is a view of; the fake of a view from outside is none."""
     refuse_change(s, value)
     if value.origin is not None and value.origin._is_view() and value.fake.requires_grad:
         _history(s, "has")
 
 
-def _rely_on_first_histories(s: Any, result: Any, read: list[Any]) -> None:
+def _rely_on_first_histories(s: Session, result: Any, read: list[Any]) -> None:
     """A graph computes with the histories that its inputs have when it begins; a view gets another by being read after
     a write under another name, `x.detach().add_(1)`, and hooks on it are hooks on that one."""
     given = _from_outside(s, [fake for fake in read if fake.requires_grad])
@@ -154,34 +157,34 @@ def _rely_on_first_histories(s: Any, result: Any, read: list[Any]) -> None:
             _rely_on_no_view_outside(s, value, "has")
 
 
-def _rely_on_no_view_outside(s: Any, value: TensorValue, how: str) -> None:
+def _rely_on_no_view_outside(s: Session, value: TensorValue, how: str) -> None:
     if value.source is not None:
         s.guard(Computed(IS_VIEW, (value.source,)), GuardKind.ID, value.origin._is_view())
     if value.origin._is_view():
         _history(s, how)
 
 
-def _from_outside(s: Any, fakes: list[Any]) -> list[Any]:
+def _from_outside(s: Session, fakes: list[Any]) -> list[Any]:
     """The inputs among these tensors and the bases of these views."""
     wanted = dict.fromkeys(id(t._base if t._is_view() else t) for t in fakes if isinstance(t, torch.Tensor))
     found = [s.by_fake.get(fake) for fake in wanted]
     return [value for value in found if isinstance(value, TensorValue) and value.origin is not None]
 
 
-def _is_written(s: Any) -> bool:
+def _is_written(s: Session) -> bool:
     """Has anything from outside changed, be it under another name, as `x.detach().add_(1)` changes x?"""
     fakes = made_of([given.fake for _, given in s.inputs if isinstance(given.fake, torch.Tensor)])
     return any(not fake.is_inference() and fake._version for fake in fakes)
 
 
-def _history(s: Any, how: str) -> None:
+def _history(s: Session, how: str) -> None:
     s.unsupported(
         "in-place-history", f"a view from outside that {how} a history of gradients is changed in place",
         "Compute a new tensor instead.",
     )
 
 
-def grad(s: Any, value: TensorValue) -> Value:
+def grad(s: Session, value: TensorValue) -> Value:
     found = value.attrs.get("grad")
     if found is not None and found is not MISSING:
         return found
@@ -200,7 +203,7 @@ def grad(s: Any, value: TensorValue) -> Value:
     return s.unsupported("tensor-grad", "reading .grad of a tensor that is not a leaf", "Read it outside.")
 
 
-def _computed(s: Any, value: TensorValue) -> Value:
+def _computed(s: Session, value: TensorValue) -> Value:
     """What `backward` left, read by the graph."""
     fake = value.fake.grad
     if fake is None:
@@ -213,7 +216,7 @@ def _computed(s: Any, value: TensorValue) -> Value:
     return s.tensor_result(node, fake)
 
 
-def backward(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def backward(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`loss.backward()`: gradients that the graph computes and that are assigned or added to `.grad`.
 
     Where the engine has more to do than that, it is a node that changes `.grad` while the graph runs.
@@ -243,7 +246,7 @@ def _leaves(loss: Value) -> list[torch.Tensor]:
     return leaves_of(loss.fake) if isinstance(loss, TensorValue) else []
 
 
-def _from_before(s: Any, leaf: torch.Tensor) -> bool:
+def _from_before(s: Session, leaf: torch.Tensor) -> bool:
     """Does the real tensor's history go on, to tensors that nobody here knows?"""
     value = s.by_fake.get(id(leaf))
     return value is None or value.origin is not None and not value.origin.is_leaf
@@ -253,7 +256,7 @@ def _from_before(s: Any, leaf: torch.Tensor) -> bool:
 _PLAIN = {"gradient": 1, "retain_graph": 2}
 
 
-def _own_leaves(s: Any, args: list[Value], kwargs: dict[str, Value]) -> list[TensorValue] | None:
+def _own_leaves(s: Session, args: list[Value], kwargs: dict[str, Value]) -> list[TensorValue] | None:
     """The leaves under a loss, if they are inputs without hooks, and nothing else is asked of the engine."""
     told = [*args[3:], *(v for k, v in kwargs.items() if k not in _PLAIN)]
     loss = args[0]
@@ -279,7 +282,7 @@ def _is_plain_leaf(value: Any) -> bool:
     return real.is_leaf and not real._backward_hooks and not real._post_accumulate_grad_hooks
 
 
-def _assign(s: Any, args: list[Value], kwargs: dict[str, Value], leaves: list[TensorValue]) -> Value:
+def _assign(s: Session, args: list[Value], kwargs: dict[str, Value], leaves: list[TensorValue]) -> Value:
     """`.grad` of each leaf becomes its gradient, or has it added in place."""
     given = {name: kwargs.get(name, args[place] if place < len(args) else NONE) for name, place in _PLAIN.items()}
     computed = s.torch_call(
@@ -300,7 +303,7 @@ def _assign(s: Any, args: list[Value], kwargs: dict[str, Value], leaves: list[Te
     return NONE
 
 
-def _laid_out(s: Any, leaf: torch.Tensor, found: TensorValue, own: bool) -> Value:
+def _laid_out(s: Session, leaf: torch.Tensor, found: TensorValue, own: bool) -> Value:
     """The gradient with the leaf's strides, as the engine leaves it: what is nobody else's is taken as it is.
 
     The engine leaves no view, which could not be detached in place.

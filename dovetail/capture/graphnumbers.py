@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
@@ -17,6 +17,9 @@ from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import Claim, GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.literals import has_text
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 LONGEST_LIST = 64
 
@@ -37,7 +40,7 @@ FUNCTIONS: dict[Any, type | None] = {
 }  # fmt: skip
 
 
-def item(s: Any, tensor: TensorValue) -> Value | None:
+def item(s: Session, tensor: TensorValue) -> Value | None:
     """`tensor.item()` as a node; None where numbers do not stay in the graph, or it is no int or float."""
     fake = tensor.fake
     if not s.options.capture_scalar_outputs or fake.numel() != 1 or fake.dtype is torch.bool or fake.is_complex():
@@ -46,7 +49,7 @@ def item(s: Any, tensor: TensorValue) -> Value | None:
     return _number(s, node, float if fake.is_floating_point() else int)
 
 
-def listed(s: Any, tensor: TensorValue) -> Value | None:
+def listed(s: Session, tensor: TensorValue) -> Value | None:
     """`tensor.tolist()` of a short vector or a single number."""
     if tensor.fake.dim() == 0:
         return item(s, tensor)
@@ -57,7 +60,7 @@ def listed(s: Any, tensor: TensorValue) -> Value | None:
     return ListValue([item(s, s.get_item(tensor, Const(k))) for k in range(len(tensor.fake))])
 
 
-def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
+def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
     """`left op right` of numbers, one of them in the graph."""
     size = sizes.binary(s, name if name in ARITHMETIC else name[1:], left, right)
     if size is not None:
@@ -72,11 +75,11 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
         try:
             function(left.cls(1), right.value)
         except ZeroDivisionError as error:  # a graph without a use for the quotient would not compute it
-            return s.throw_native(error)  # type: ignore[no-any-return]
+            return s.throw_native(error)
     return _number(s, s.graph.call_function(function, (_argument(left), _argument(right))), kind)
 
 
-def unary(s: Any, name: str, value: GraphNumber) -> Value | None:
+def unary(s: Session, name: str, value: GraphNumber) -> Value | None:
     size = sizes.unary(s, name, value)
     if size is not None:
         return size
@@ -84,7 +87,7 @@ def unary(s: Any, name: str, value: GraphNumber) -> Value | None:
     return _unknown(s) if function is None else _number(s, s.graph.call_function(function, (value.node,)), value.kind)
 
 
-def call(s: Any, function: Any, args: list[Any]) -> Value | None:
+def call(s: Session, function: Any, args: list[Any]) -> Value | None:
     """`function(number)` for a native function."""
     size = sizes.call(s, function, args)
     if size is not None:
@@ -111,7 +114,7 @@ def raising(graph: Any, outputs: list[Any]) -> list[Any]:
     return found
 
 
-def needed(s: Any) -> Any:
+def needed(s: Session) -> Any:
     """The value decides what the program does next; never returns."""
     return s.unsupported(
         "data-dependent-branch", "the code branches on a number that a tensor holds",
@@ -119,7 +122,7 @@ def needed(s: Any) -> Any:
     )
 
 
-def _unknown(s: Any) -> Any:
+def _unknown(s: Session) -> Any:
     """What is done needs the number itself; never returns."""
     return s.unsupported(
         "data-dependent-value", "the code computes something with a number that a tensor holds that no graph does",
@@ -135,7 +138,7 @@ def _constant(value: Any) -> bool:
     return isinstance(value, Const) and value.cls in (int, float) and has_text(value.value)
 
 
-def in_graph(s: Any, number: Any) -> Any:
+def in_graph(s: Session, number: Any) -> Any:
     """`number`, if a graph can hold it: graphs are text that PyTorch writes."""
     if not has_text(number):
         s.unsupported("graph-argument", "an integer of so many digits cannot be part of a graph")
@@ -146,7 +149,7 @@ def _argument(value: Any) -> Any:
     return value.node if isinstance(value, GraphNumber) else value.value
 
 
-def _number(s: Any, node: Any, kind: type) -> GraphNumber:
+def _number(s: Session, node: Any, kind: type) -> GraphNumber:
     node.meta.update(fake=kind(1), stack=s.stack(), raises=_may_raise(node))
     return GraphNumber(node, kind)
 

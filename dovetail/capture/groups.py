@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import Const
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def members(s: Any, group: Any) -> list[Any]:
+
+def members(s: Session, group: Any) -> list[Any]:
     found = group.args[1]
     return list(found.all(s)) if isinstance(found, SequenceValue) else s.unpack(found)
 
@@ -26,7 +29,7 @@ def derived(group: Any, inside: list[Any]) -> Any:
     return made
 
 
-def split(s: Any, error: Any, wanted: Any) -> tuple[Any, Any]:
+def split(s: Session, error: Any, wanted: Any) -> tuple[Any, Any]:
     """(what `wanted` chooses, the rest) of an exception or a group; None where nothing is left."""
     if wanted(error):
         return error, None
@@ -37,7 +40,7 @@ def split(s: Any, error: Any, wanted: Any) -> tuple[Any, Any]:
     return derived(error, yes) if yes else None, derived(error, no) if no else None
 
 
-def match_group(s: Any, error: Any, classes: Any) -> tuple[Any, Any]:
+def match_group(s: Session, error: Any, classes: Any) -> tuple[Any, Any]:
     """`except* classes`: (match, rest)."""
     match, rest = split(s, error, lambda e: issubclass(e.cls, classes))
     if match is error and not is_group(error):
@@ -46,11 +49,11 @@ def match_group(s: Any, error: Any, classes: Any) -> tuple[Any, Any]:
     return match, rest
 
 
-def leaves(s: Any, error: Any) -> list[Any]:
+def leaves(s: Session, error: Any) -> list[Any]:
     return [leaf for m in members(s, error) for leaf in leaves(s, m)] if is_group(error) else [error]
 
 
-def to_raise(s: Any, original: Any, raised: list[Any]) -> Any:
+def to_raise(s: Session, original: Any, raised: list[Any]) -> Any:
     """What a try statement with `except*` raises at its end; None for nothing."""
     found = [e for e in raised if not (isinstance(e, Const) and e.value is None)]
     if not found or not is_group(original):

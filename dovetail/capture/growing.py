@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,9 @@ from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.sizesource import size_of
 from dovetail.ir.source import Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 Size = tuple[type, str, int]  # the class of an object, the name of its attribute, a dimension
 
@@ -36,7 +39,7 @@ class Growing:
     known: frozenset[Size] = frozenset()
     stored: dict[tuple[int, str], tuple[Any, TensorValue]] = field(default_factory=dict)
 
-    def meet(self, s: Any, cls: type, name: str, source: Source | None) -> None:
+    def meet(self, s: Session, cls: type, name: str, source: Source | None) -> None:
         """An attribute is read for the first time."""
         if source is None:
             return
@@ -45,7 +48,7 @@ class Growing:
             s.table.varying = replace(s.table.varying, names=s.table.varying.names | names)
 
 
-def note(s: Any, owner: Value, name: str, new: Value) -> None:
+def note(s: Session, owner: Value, name: str, new: Value) -> None:
     """Before an attribute is stored: what does it replace? Only an object from outside is met again."""
     if s.options.dynamic is not None or getattr(owner, "real", MISSING) is MISSING or not isinstance(new, TensorValue):
         return
@@ -54,7 +57,7 @@ def note(s: Any, owner: Value, name: str, new: Value) -> None:
         s.growing.stored.setdefault((id(owner), name), (owner, old))
 
 
-def check(s: Any) -> None:
+def check(s: Session) -> None:
     """When a function returns: has what it stored other sizes in the end? Raises Outgrown."""
     stored, s.growing.stored = s.growing.stored, {}
     found = {

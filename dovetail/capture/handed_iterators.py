@@ -26,7 +26,6 @@ def _never(item: Any) -> bool:
     return False
 
 
-
 #: Those that give, of what another iterator gives, all of it.
 REST: dict[type, Callable[[Iterator[Any]], Any]] = {
     itertools.chain: itertools.chain,

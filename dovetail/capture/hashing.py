@@ -7,7 +7,7 @@ A key that compares by identity is the object outside, and the entry relies on w
 from __future__ import annotations
 
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import specials
 from dovetail.capture.aliasing import rely_on_identity
@@ -20,8 +20,11 @@ from dovetail.capture.values.tensor import ChosenTensor, TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Bound
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def hashable(s: Any, value: Value) -> Any:
+
+def hashable(s: Session, value: Value) -> Any:
     """The native dictionary key of a value; raises in the traced program if it has no hash."""
     if isinstance(value, FunctionValue) and value.source is not None:
         s.guard(value.source, GuardKind.ID, value.real)
@@ -44,7 +47,7 @@ def hashable(s: Any, value: Value) -> Any:
     return _identity(s, value)
 
 
-def member(s: Any, value: Value) -> Any:
+def member(s: Session, value: Value) -> Any:
     """The same for what a set is asked for: there a set stands for a frozenset of its items."""
     if isinstance(value, SetValue) and value.type.__hash__ is None:
         return value.key()
@@ -57,7 +60,7 @@ def full_name(cls: type) -> str:
     return cls.__name__ if heap else f"{cls.__module__}.{cls.__name__}"
 
 
-def _identity(s: Any, value: Value) -> Any:
+def _identity(s: Session, value: Value) -> Any:
     if isinstance(value, ChosenTensor):
         s.refuse_choice("uses a tensor as a key")
     if value.source is not None and is_object(value):
@@ -72,7 +75,7 @@ def is_object(value: Any) -> bool:
     return isinstance(value, ObjectValue) and not isinstance(value, ModuleValue) and value.real is not MISSING
 
 
-def identified(s: Any, value: Value) -> list[Value]:
+def identified(s: Session, value: Value) -> list[Value]:
     """The entry relies on which objects there are in a key: its hash is made of their addresses. Gives the objects."""
     if isinstance(value, TupleValue):
         return [found for item in value.all(s) for found in identified(s, item)]
@@ -92,11 +95,11 @@ class UserKey:
 
     __slots__ = ("session", "value", "hash")
 
-    def __init__(self, session: Any, value: Value, number: int) -> None:
+    def __init__(self, session: Session, value: Value, number: int) -> None:
         self.session, self.value, self.hash = session, value, number
 
     @classmethod
-    def of(cls, s: Any, value: Value) -> Any:
+    def of(cls, s: Session, value: Value) -> Any:
         found = s.call(s.find_special(value, "__hash__"))
         return cls(s, value, specials.result(s, value, "__hash__", found).native())
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import MISSING
 from dovetail.capture.values.callables import CellValue, MethodValue
 from dovetail.capture.values.containers import DictValue, SequenceValue
 from dovetail.capture.values.objects import ObjectValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def held(s: Any, target: Any) -> bool:
+
+def held(s: Session, target: Any) -> bool:
     """Is it from outside, or does a running frame reach it through what is known to hold it?"""
     if getattr(target, "real", MISSING) is not MISSING or getattr(target, "origin", None) is not None:
         return True

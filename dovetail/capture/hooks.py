@@ -9,7 +9,7 @@ closes over: until then the hook is a `Relay`, so no backward pass may come befo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.fx
 from torch.utils.hooks import RemovableHandle
@@ -22,6 +22,9 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ops.engine import Hook, remove_hook
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 
 class Handle(Value):
     """What takes the hook away again. `hook`: the function that the residual makes, if it does."""
@@ -33,10 +36,10 @@ class Handle(Value):
         super().__init__()
         self.node, self.hook = node, hook
 
-    def get_attr(self, s: Any, name: str) -> Value:
+    def get_attr(self, s: Session, name: str) -> Value:
         if name == "remove":
             return Removing(self)
-        return s.unsupported(  # type: ignore[no-any-return]
+        return s.unsupported(
             "graph-argument", f"the code uses {name!r} of the handle of a hook that is registered inside",
             "Register the hook outside the compiled function.",
         )
@@ -51,18 +54,18 @@ class Removing(Value):
         super().__init__()
         self.handle = handle
 
-    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         node = s.graph.call_function(remove_hook, (self.handle.node,))
         node.meta.update(stack=s.stack(), mutates=True)
         return NONE
 
 
-def register(s: Any, name: str, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def register(s: Session, name: str, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`value.name(hook)`."""
     refuse_change(s, value)
     hook = args[0] if args else kwargs.get("hook", NONE)
     if s.graph is not s.root or value.cls not in PLAIN or isinstance(hook, Const):
-        return s.unsupported(  # type: ignore[no-any-return]
+        return s.unsupported(
             "graph-argument", "a hook is registered in a function that is a graph of its own, or on a tensor subclass",
             "Register it outside the compiled function.",
         )
@@ -77,7 +80,7 @@ def register(s: Any, name: str, value: TensorValue, args: list[Value], kwargs: d
     return made
 
 
-def _check(s: Any, name: str, value: TensorValue) -> None:
+def _check(s: Session, name: str, value: TensorValue) -> None:
     """What PyTorch asks of the tensor."""
     if not value.fake.requires_grad:
         s.throw(RuntimeError, "cannot register a hook on a tensor that doesn't require gradient")
@@ -86,7 +89,7 @@ def _check(s: Any, name: str, value: TensorValue) -> None:
         s.throw(RuntimeError, "post accumulate grad hooks cannot be registered on non-leaf tensors")
 
 
-def refuse_unknown(s: Any) -> None:
+def refuse_unknown(s: Session) -> None:
     """Called before a backward pass inside the graph, which calls hooks that are there."""
     if any(handle.hook is not None for handle in s.gradients.hooks):
         s.unsupported(
@@ -95,7 +98,7 @@ def refuse_unknown(s: Any) -> None:
         )
 
 
-def lines(s: Any, rebuilder: Any) -> list[str]:
+def lines(s: Session, rebuilder: Any) -> list[str]:
     """What gives hooks their functions once the graph has run."""
     return [
         f"{rebuilder.hook(handle)}.function = {rebuilder.expr(handle.hook)}"

@@ -8,7 +8,7 @@ whether the container has the item. What needs to know the whole container asks 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,10 +31,13 @@ from dovetail.capture.values.span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import LENGTH, At, AttrAt, Computed, Source
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 # ---------------------------------------------------------------- sequences
 
 
-def position(s: Any, value: SequenceValue, index: Value, words: str) -> Value | None:
+def position(s: Session, value: SequenceValue, index: Value, words: str) -> Value | None:
     """Where the item of that index is in what the call began with and the splices made of it.
 
     None where only the index's value says it. `words`: what the program's IndexError says.
@@ -49,14 +52,14 @@ def position(s: Any, value: SequenceValue, index: Value, words: str) -> Value | 
         return None
     bound = f"len({{}}) + {more}"
     scalars.outcome(s, f"(-({bound}) <= {{}} < {bound})", [span, index, span], False)
-    return s.throw(IndexError, words)  # type: ignore[no-any-return]
+    return s.throw(IndexError, words)
 
 
 def _open(value: SequenceValue, index: Value) -> bool:
     return value.divisible and scalars.varies(index) and index.cls is int
 
 
-def _place(s: Any, value: SequenceValue, index: Any, behind_all: bool = False) -> Value | None:
+def _place(s: Session, value: SequenceValue, index: Any, behind_all: bool = False) -> Value | None:
     """The same for an index in the unread part, or right behind it; None for any other."""
     if not _open(value, index):
         return None
@@ -73,30 +76,30 @@ def _place(s: Any, value: SequenceValue, index: Any, behind_all: bool = False) -
     return None
 
 
-def item(s: Any, value: SequenceValue, index: Value) -> Value | None:
+def item(s: Session, value: SequenceValue, index: Value) -> Value | None:
     """`value[index]`; None where only the index's value will do."""
     last = _in_tail(s, value, index)
     if last is not None:
         found = value.tail[last]
         if type(found) is Lazy:
             found = value.tail[last] = s.wrap(found.real, found.source)
-        return found  # type: ignore[no-any-return]
+        return found
     place: Any = position(s, value, index, f"{value.cls.__name__} index out of range")
     if place is None:
         return None
     return _at(s, value, place)
 
 
-def _at(s: Any, value: SequenceValue, place: Any) -> Value:
+def _at(s: Session, value: SequenceValue, place: Any) -> Value:
     span: Any = value.span
     stored, place = span.stores.at(place) if span.stores is not None else (None, place)
     if stored is not None:
-        return stored  # type: ignore[no-any-return]
+        return stored
     path = At(span.source, place.source) if scalars.varies(place) else span.source.item(real(place))
-    return s.wrap(span.real[real(place)], path)  # type: ignore[no-any-return]
+    return s.wrap(span.real[real(place)], path)
 
 
-def _in_tail(s: Any, value: SequenceValue, index: Value) -> int | None:
+def _in_tail(s: Session, value: SequenceValue, index: Value) -> int | None:
     """Where in the tail the item of an index is, which follows from the index and the length."""
     if not value.divisible or not value.tail or not scalars.varies(index) or index.cls is not int:
         return None
@@ -109,7 +112,7 @@ def _in_tail(s: Any, value: SequenceValue, index: Value) -> int | None:
     return int(place)
 
 
-def items(s: Any, value: SequenceValue, index: SliceValue) -> list[Any] | None:
+def items(s: Session, value: SequenceValue, index: SliceValue) -> list[Any] | None:
     """What is in `value[index]`; None where only the numbers will do. The entry relies on how many there are."""
     chosen = _chosen(s, value, index)
     if chosen is None or value.span.stores is not None:  # type: ignore[union-attr]
@@ -123,7 +126,7 @@ def items(s: Any, value: SequenceValue, index: SliceValue) -> list[Any] | None:
     return [Lazy(span.real[at], At(span.source, place.source)) for at, place in zip(found, places)]  # type: ignore[union-attr, arg-type]
 
 
-def _chosen(s: Any, value: SequenceValue, index: SliceValue) -> tuple[range, str, list[Any]] | None:
+def _chosen(s: Session, value: SequenceValue, index: SliceValue) -> tuple[range, str, list[Any]] | None:
     """Which places a slice of a list is about, as they are in this call and as text with operands."""
     span: Any = value.span if value.divisible and value.real is not MISSING else None
     bounds: list[Any] = [index.start, index.stop]
@@ -136,7 +139,7 @@ def _chosen(s: Any, value: SequenceValue, index: SliceValue) -> tuple[range, str
     return found, f"range(len({{}}) + {span.grown})[{{}}:{{}}]", [span, *bounds]
 
 
-def part(s: Any, value: SequenceValue, index: SliceValue) -> Span | None:
+def part(s: Session, value: SequenceValue, index: SliceValue) -> Span | None:
     """`value[index]` as a whole where its size differs from call to call; None where the items must be known."""
     chosen = _chosen(s, value, index)
     span: Any = value.span
@@ -147,7 +150,7 @@ def part(s: Any, value: SequenceValue, index: SliceValue) -> Span | None:
     return Span(s, span.real[places.start : places.stop], source, span.read, True)
 
 
-def store(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
+def store(s: Session, value: SequenceValue, index: Value, new: Value) -> bool:
     """`value[index] = new`; False where only the index's value will do."""
     last = _in_tail(s, value, index)
     if last is not None:
@@ -168,21 +171,21 @@ def _is_list(value: SequenceValue) -> bool:
     return value.real is not MISSING and value.cls is list
 
 
-def _splice(s: Any, value: SequenceValue, place: Value, removed: int, new: list[Value]) -> None:
+def _splice(s: Session, value: SequenceValue, place: Value, removed: int, new: list[Value]) -> None:
     span: Any = value.span
     if span.stores is None:
         span.stores = Splices(s, span, _one)
     span.stores.splice(place, removed, new)
 
 
-def assign(s: Any, value: SequenceValue, index: Value, new: Any) -> bool:
+def assign(s: Session, value: SequenceValue, index: Value, new: Any) -> bool:
     """`value[index] = new`, or `del value[index]` of None; False where only the numbers will do."""
     if isinstance(index, SliceValue):
         return replace(s, value, index, [] if new is None else new.items)
     return store(s, value, index, new) if new is not None else remove(s, value, index, ASSIGNMENT) is not None
 
 
-def insert(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
+def insert(s: Session, value: SequenceValue, index: Value, new: Value) -> bool:
     """`value.insert(index, new)`; False where only the index's value will do."""
     place = _place(s, value, index, True) if _is_list(value) else None
     if place is not None:
@@ -190,7 +193,7 @@ def insert(s: Any, value: SequenceValue, index: Value, new: Value) -> bool:
     return place is not None
 
 
-def remove(s: Any, value: SequenceValue, index: Value, words: str) -> Value | None:
+def remove(s: Session, value: SequenceValue, index: Value, words: str) -> Value | None:
     """`value.pop(index)`; None where only the index's value will do."""
     place = position(s, value, index, words) if _is_list(value) else None
     if place is None:
@@ -200,7 +203,7 @@ def remove(s: Any, value: SequenceValue, index: Value, words: str) -> Value | No
     return found
 
 
-def replace(s: Any, value: SequenceValue, index: SliceValue, new: list[Value]) -> bool:
+def replace(s: Session, value: SequenceValue, index: SliceValue, new: list[Value]) -> bool:
     """`value[index] = new`; False where only the numbers will do. The entry relies on how many items go."""
     chosen = _chosen(s, value, index) if value.real is not MISSING else None
     if chosen is None:
@@ -216,7 +219,7 @@ def replace(s: Any, value: SequenceValue, index: SliceValue, new: list[Value]) -
 # ---------------------------------------------------------------- dictionaries and sets
 
 
-def holds(s: Any, container: DictValue | SetValue, key: Value) -> bool:
+def holds(s: Session, container: DictValue | SetValue, key: Value) -> bool:
     """`key in container`, whatever its class says."""
     if isinstance(container, DictValue) and single(container, key):
         return has(s, container, key)
@@ -228,12 +231,12 @@ def holds(s: Any, container: DictValue | SetValue, key: Value) -> bool:
     return container.has(member(s, key) if isinstance(container, SetValue) else s.hashable(key))
 
 
-def entry(s: Any, container: DictValue, key: Value) -> Value | None:
+def entry(s: Session, container: DictValue, key: Value) -> Value | None:
     """The value under the key; None if there is none."""
     return get(s, container, key) if single(container, key) else container.get(s, s.hashable(key))
 
 
-def remove_entry(s: Any, container: DictValue, key: Value) -> None:
+def remove_entry(s: Session, container: DictValue, key: Value) -> None:
     """`del container[key]`, which is there."""
     if single(container, key) and container.unread is not None:
         container.added.append((key, MISSING))
@@ -251,13 +254,13 @@ def single(value: Any, key: Value) -> bool:
     return _varies(key) or value.unread is not None and literal(key) and any(_varies(k) for k, _ in value.added)
 
 
-def has(s: Any, value: DictValue, key: Value) -> bool:
+def has(s: Session, value: DictValue, key: Value) -> bool:
     """`key in value`"""
     known = _added(s, value, key)
     return _present(s, value, key) if known is None else known is not MISSING
 
 
-def get(s: Any, value: DictValue, key: Any) -> Value | None:
+def get(s: Session, value: DictValue, key: Any) -> Value | None:
     """The value under the key; None if there is none."""
     known = _added(s, value, key)
     if known is not None:
@@ -265,10 +268,10 @@ def get(s: Any, value: DictValue, key: Any) -> Value | None:
     if not _present(s, value, key):
         return None
     source = At(value.source, _source(s, key), True)  # type: ignore[arg-type]
-    return s.wrap(dict.__getitem__(value.real, _real(key)), source)  # type: ignore[no-any-return]
+    return s.wrap(dict.__getitem__(value.real, _real(key)), source)
 
 
-def in_set(s: Any, value: Any, key: Value) -> bool | None:
+def in_set(s: Session, value: Any, key: Value) -> bool | None:
     """`key in value` for a set that nothing relies on; None where its items must be known."""
     if not isinstance(value, SetValue) or type(value.real) is not set or value.unread is None or not literal(key):
         return None
@@ -277,7 +280,7 @@ def in_set(s: Any, value: Any, key: Value) -> bool | None:
     return any(_one(s, key, other) for other in value.added) or _present(s, value, key)
 
 
-def count(s: Any, value: Any) -> Value | None:
+def count(s: Session, value: Any) -> Value | None:
     """`len(value)` without a look at what the dictionary or set holds; None where that must be known."""
     if value.unread is None or value.source is None or type(value.real) not in (*KEYED, set):
         return None
@@ -296,7 +299,7 @@ def count(s: Any, value: Any) -> Value | None:
 FEW = 8  # changes that are compared with one another
 
 
-def _present(s: Any, value: Any, key: Value) -> bool:
+def _present(s: Session, value: Any, key: Value) -> bool:
     found = _real(key) in value.real
     if _varies(key):
         scalars.outcome(s, "({} in {})", [_source(s, key), value], found)
@@ -305,7 +308,7 @@ def _present(s: Any, value: Any, key: Value) -> bool:
     return found
 
 
-def _added(s: Any, value: DictValue, key: Value) -> Any:
+def _added(s: Session, value: DictValue, key: Value) -> Any:
     """What the program has put under the key, MISSING where it has removed it, None where it did neither."""
     changes = value.added if value.unread is not None else ()
     return next((new for other, new in reversed(changes) if _one(s, other, key)), None)
@@ -314,7 +317,7 @@ def _added(s: Any, value: DictValue, key: Value) -> Any:
 # ---------------------------------------------------------------- attributes
 
 
-def attribute(s: Any, value: Value, name: Value) -> Value | None:
+def attribute(s: Session, value: Value, name: Value) -> Value | None:
     """`getattr(value, name)` of what the instance or a module's table has; None where the name must be known."""
     if not scalars.varies(name) or name.cls is not str or not _plain(s, value):
         return None
@@ -322,10 +325,10 @@ def attribute(s: Any, value: Value, name: Value) -> Value | None:
     if found is MISSING or s.static(value.cls, known) is not MISSING or known in value.attrs:  # type: ignore[attr-defined]
         return None
     scalars.outcome(s, "hasattr(type({}), {})", [value, name], False)
-    return s.wrap(found, AttrAt(value.source, name.source))  # type: ignore[arg-type, no-any-return]
+    return s.wrap(found, AttrAt(value.source, name.source))  # type: ignore[arg-type]
 
 
-def _plain(s: Any, value: Any) -> bool:
+def _plain(s: Session, value: Any) -> bool:
     """An object from outside, as it was, whose class does nothing about attributes."""
     if type(value) not in (ObjectValue, ModuleValue) or value.source is None or value.real is MISSING or value.written:
         return False
@@ -351,14 +354,14 @@ def _real(key: Any) -> Any:
     return real(key)
 
 
-def _source(s: Any, key: Any) -> Source:
+def _source(s: Session, key: Any) -> Source:
     """What gives the key: a path, or its text."""
     if isinstance(key, TupleValue):
         return scalars.source_of(s, f"({'{}, ' * len(key.head)})", key.head)
     return key.source if _varies(key) else scalars.source_of(s, "{}", [key])
 
 
-def _one(s: Any, left: Any, right: Any) -> bool:
+def _one(s: Session, left: Any, right: Any) -> bool:
     """Are the keys equal? The entry relies on it where one of them varies."""
     if left is right:
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,8 +18,11 @@ from dovetail.ir.source import Member, Source
 from dovetail.ops.fake.tensor import refuse_unusual
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
+
+def wrap_tensor(s: Session, real: torch.Tensor, source: Source) -> Value:
     """A graph input for a tensor from outside."""
     cls = type(real)
     if cls not in overrides.PLAIN:
@@ -49,7 +52,7 @@ def wrap_tensor(s: Any, real: torch.Tensor, source: Source) -> Value:
     return value
 
 
-def _as_plain_input(s: Any, real: torch.Tensor, source: Source, static: bool) -> tuple[Source, Any]:
+def _as_plain_input(s: Session, real: torch.Tensor, source: Source, static: bool) -> tuple[Source, Any]:
     """The source and the fake of the graph's input for a tensor that strides and a type describe."""
     cls, plain = type(real), real
     if s.static(cls, "__torch_function__") not in (overrides.DISABLED, MISSING) and cls is not torch.Tensor:
@@ -62,7 +65,7 @@ def _as_plain_input(s: Any, real: torch.Tensor, source: Source, static: bool) ->
     return source, grads.as_input(real, None if layout is None else (layout.sizes, layout.strides))
 
 
-def wrap_late(s: Any, real: torch.Tensor, source: Source) -> Value:
+def wrap_late(s: Session, real: torch.Tensor, source: Source) -> Value:
     """A tensor from outside that the program may never look at."""
     if type(real) is not torch.Tensor or real.__dict__ or id(real) in s.cache:
         return s.wrap(real, source)
@@ -72,7 +75,7 @@ def wrap_late(s: Any, real: torch.Tensor, source: Source) -> Value:
     return value
 
 
-def _check_class(s: Any, real: torch.Tensor, source: Source) -> None:
+def _check_class(s: Session, real: torch.Tensor, source: Source) -> None:
     cls = type(real)
     if issubclass(cls, torch.nn.parameter.UninitializedTensorMixin):
         s.unsupported(
@@ -101,7 +104,7 @@ class PlainTensor(Source):
         return self.base.name()
 
 
-def release_member(s: Any, member: Member) -> None:
+def release_member(s: Session, member: Member) -> None:
     """A buffer that the program replaces is another tensor in every call: read it, rely only on its metadata."""
     value = s.members.pop(member, None)
     if value is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import asking
 from dovetail.capture.ranges import RangeIterator, SizeRange
@@ -26,10 +26,13 @@ from dovetail.capture.values.iterators import (
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 FUNCTION = type(lambda: None)
 
 
-def iterate(s: Any, value: Value) -> Value:
+def iterate(s: Session, value: Value) -> Value:
     """`iter(value)`."""
     if isinstance(value, IteratorValue):
         return value
@@ -48,7 +51,7 @@ def iterate(s: Any, value: Value) -> Value:
     return s.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
 
 
-def _native_iterator(s: Any, value: Value) -> Value | None:
+def _native_iterator(s: Session, value: Value) -> Value | None:
     if isinstance(value, SequenceValue):
         return walk(value)
     if isinstance(value, DictValue):
@@ -66,7 +69,7 @@ def _native_iterator(s: Any, value: Value) -> Value | None:
     return None
 
 
-def set_entries(s: Any, values: Value) -> dict[Any, Value]:
+def set_entries(s: Session, values: Value) -> dict[Any, Value]:
     """What a set takes in from any iterable."""
     if isinstance(values, SetValue):
         return values.entries
@@ -84,7 +87,7 @@ class _Listed(dict[Any, Value]):
         return list(self)
 
 
-def _walk_native(s: Any, value: Value) -> Value:
+def _walk_native(s: Session, value: Value) -> Value:
     if isinstance(value, SizeRange) and not value.seen:
         return RangeIterator(s, value)
     native = value.native()
@@ -99,7 +102,7 @@ def _walk_native(s: Any, value: Value) -> Value:
     return NativeIterator(s.from_native(item) for item in items)
 
 
-def backwards(s: Any, value: Value) -> Value:
+def backwards(s: Session, value: Value) -> Value:
     """`reversed(value)` of what has no method for it in Python."""
     if isinstance(value, (DictValue, ViewValue)):
         base, kind = (value.base, value.kind) if isinstance(value, ViewValue) else (value, "keys")
@@ -113,28 +116,28 @@ def backwards(s: Any, value: Value) -> Value:
     return ReverseIterator(value, s.length(value).native())
 
 
-def _key(s: Any, base: DictValue, key: Any) -> Value:
+def _key(s: Session, base: DictValue, key: Any) -> Value:
     return base.entries[key][0]
 
 
-def _item(s: Any, base: DictValue, key: Any) -> Value | None:
+def _item(s: Session, base: DictValue, key: Any) -> Value | None:
     return base.get(s, key)
 
 
-def _pair(s: Any, base: DictValue, key: Any) -> Value:
+def _pair(s: Session, base: DictValue, key: Any) -> Value:
     return TupleValue((base.entries[key][0], base.get(s, key)))
 
 
 PICK = {"keys": _key, "values": _item, "items": _pair}
 
 
-def _rows(s: Any, value: TensorValue) -> list[Value]:
+def _rows(s: Session, value: TensorValue) -> list[Value]:
     if value.fake.dim() == 0:
         s.throw(TypeError, "iteration over a 0-d tensor")
     return s.torch_method("unbind", [value, Const(0)], {}).all(s)
 
 
-def step(s: Any, iterator: Value) -> Value | None:
+def step(s: Session, iterator: Value) -> Value | None:
     """`next(iterator)`; None when it is exhausted."""
     if isinstance(iterator, IteratorValue):
         return iterator.step(s)
@@ -146,7 +149,7 @@ def step(s: Any, iterator: Value) -> Value | None:
         raise
 
 
-def step_or_raise(s: Any, iterator: Value) -> Value:
+def step_or_raise(s: Session, iterator: Value) -> Value:
     """`next(iterator)` of a user's iterator."""
     method = s.find_special(iterator, "__next__")
     if method is None:
@@ -158,14 +161,14 @@ def step_or_raise(s: Any, iterator: Value) -> Value:
     return s.call(method)
 
 
-def each(s: Any, value: Value) -> Iterator[Value]:
+def each(s: Session, value: Value) -> Iterator[Value]:
     """The items one by one, for what has an effect after each: an error may come after some."""
     iterator = iterate(s, value)
     while (item := step(s, iterator)) is not None:
         yield item
 
 
-def unpack(s: Any, value: Value) -> list[Value]:
+def unpack(s: Session, value: Value) -> list[Value]:
     """`list(value)` as a Python list that the caller may keep."""
     if isinstance(value, SequenceValue) and type(s.static(value.cls, "__iter__")) is not FUNCTION:
         return list(value.all(s))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,11 +19,14 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Keyed, Source
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 #: Types whose `get` is a dictionary's own.
 KEYED = (dict, OrderedDict, defaultdict)
 
 
-def plainly_read(s: Any, cls: type) -> bool:
+def plainly_read(s: Session, cls: type) -> bool:
     """Do `in` and `[]` do what a dictionary's do?"""
     own = s.static(cls, "__contains__") is dict.__contains__ and s.static(cls, "__getitem__") is dict.__getitem__
     return cls in KEYED or own and s.static(cls, "__missing__") is MISSING
@@ -48,7 +51,7 @@ class KeyAt(Source):
         return f"the key {self.place} of {self.base.name()}"
 
 
-def look_up(s: Any, obj: Any, source: Source, key: Any) -> tuple[Value, Any] | None:
+def look_up(s: Session, obj: Any, source: Source, key: Any) -> tuple[Value, Any] | None:
     """The entry outside under the native key, a tensor or a literal; None if there is none."""
     if not isinstance(key, TensorValue):
         present = key in obj
@@ -61,7 +64,7 @@ def look_up(s: Any, obj: Any, source: Source, key: Any) -> tuple[Value, Any] | N
     return (key, Lazy(obj[key.origin], Keyed(source, key.source))) if present else None
 
 
-def read_keyed(s: Any, obj: Any, keys: tuple[Any, ...], source: Source) -> dict[Any, tuple[Value, Any]]:
+def read_keyed(s: Session, obj: Any, keys: tuple[Any, ...], source: Source) -> dict[Any, tuple[Value, Any]]:
     """The whole dictionary."""
     s.guard(source, GuardKind.LENGTH, len(keys))
     entries: dict[Any, tuple[Value, Any]] = {}

@@ -11,7 +11,7 @@ import contextlib
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -31,6 +31,9 @@ from dovetail.ops.fake.late import INTEGERS, discovering
 from dovetail.ops.fake.sizes import UNEQUAL, undecided
 from dovetail.ops.fake.symint import symint
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 Node = torch.fx.Node
 LONGEST_LIST = 64
 
@@ -39,14 +42,14 @@ SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def allowed(s: Any) -> bool:
+def allowed(s: Session) -> bool:
     """May operators of this graph have results of late sizes?"""
     wanted = s.options.capture_dynamic_output_shape_ops and s.options.dynamic is not False
     return wanted and s.graph is s.root and not s.table.refused
 
 
 @contextlib.contextmanager
-def unchanged_sizes(s: Any) -> Iterator[None]:
+def unchanged_sizes(s: Session) -> Iterator[None]:
     """What runs inside knows no late sizes: operators that would have them end the graph."""
     s.table.refused += 1
     try:
@@ -55,12 +58,12 @@ def unchanged_sizes(s: Any) -> Iterator[None]:
         s.table.refused -= 1
 
 
-def found_by(s: Any) -> AbstractContextManager[None]:
+def found_by(s: Session) -> AbstractContextManager[None]:
     """Operators that run on fakes inside find out sizes of this capture."""
     return discovering(s.table.sizes if allowed(s) else None)
 
 
-def note(s: Any, node: Node, result: Any) -> None:
+def note(s: Session, node: Node, result: Any) -> None:
     """Remember where the late symbols in an operator's result can be read."""
     table = s.table
     if isinstance(result, torch.Tensor):
@@ -70,7 +73,7 @@ def note(s: Any, node: Node, result: Any) -> None:
         _note(table, result, node, None)
 
 
-def refuse_unread(s: Any) -> None:
+def refuse_unread(s: Session) -> None:
     """End the graph where PyTorch has read an element by itself, as `x.view(t)` does, and something relies on it."""
     table = s.table
     lost = table.sizes.late.keys() - table.late.keys()
@@ -88,19 +91,19 @@ def _note(table: Any, size: Any, node: Node, place: int | None) -> None:
             table.late[symbol] = node, place
 
 
-def _read(s: Any, symbol: Symbol) -> Node:
+def _read(s: Session, symbol: Symbol) -> Node:
     node, place = s.table.late[symbol]
     return node if place is None else s.graph.call_method("size", (node, place))
 
 
-def number(s: Any, dim: Dim) -> Value:
+def number(s: Session, dim: Dim) -> Value:
     """The number that a Dim with late symbols stands for."""
     if s.graph is not s.root:
         raise undecided(s.table.sizes, dim)
     return GraphNumber(node_of(s, dim), int, dim)
 
 
-def node_of(s: Any, dim: Dim) -> Any:
+def node_of(s: Session, dim: Dim) -> Any:
     """The graph's node, or int, for a Dim."""
     if isinstance(dim, int):
         return in_graph(s, dim)
@@ -116,7 +119,7 @@ def node_of(s: Any, dim: Dim) -> Any:
     return node
 
 
-def _sum(s: Any, dim: Any, part: Callable[[Dim], Any]) -> Node:
+def _sum(s: Session, dim: Any, part: Callable[[Dim], Any]) -> Node:
     """Python's operators, one after the other. `part` gives the nodes of what it is made of."""
 
     def call(function: Any, left: Any, right: Any) -> Any:
@@ -145,7 +148,7 @@ _ATOMS: dict[type, Any] = {
 # ---------------------------------------------------------------- integers in tensors
 
 
-def item(s: Any, tensor: Any) -> Value | None:
+def item(s: Session, tensor: Any) -> Value | None:
     """`tensor.item()` of an integer; None where that is no size."""
     fake = tensor.fake
     if not allowed(s) or fake.dtype not in INTEGERS or fake.numel() != 1:
@@ -158,7 +161,7 @@ def item(s: Any, tensor: Any) -> Value | None:
     return sizes.size_value(s, found)
 
 
-def listed(s: Any, tensor: Any, read: Callable[[Any, int], Any]) -> Value | None:
+def listed(s: Session, tensor: Any, read: Callable[[Any, int], Any]) -> Value | None:
     """`tensor.tolist()` of a short vector of integers; `read` takes an item."""
     fake = tensor.fake
     if not fake.dim():
@@ -173,7 +176,7 @@ def listed(s: Any, tensor: Any, read: Callable[[Any, int], Any]) -> Value | None
 # ---------------------------------------------------------------- what is known of them
 
 
-def compare(s: Any, sign: str, left: Any, right: Any) -> Value | None:
+def compare(s: Session, sign: str, left: Any, right: Any) -> Value | None:
     """A truth where the facts settle it, else a claim; None where no late size takes part."""
     if not any(isinstance(v, GraphNumber) and v.dim is not None for v in (left, right)):
         return None
@@ -185,7 +188,7 @@ def compare(s: Any, sign: str, left: Any, right: Any) -> Value | None:
     return Claim(sign, left, right, claim) if known is None else boolean(known)
 
 
-def claimed(s: Any, value: Any) -> Value | None:
+def claimed(s: Session, value: Any) -> Value | None:
     """`bool(value)` that nobody knows yet."""
     if isinstance(value, Claim):
         return value if truth(s, value) is None else None
@@ -194,16 +197,16 @@ def claimed(s: Any, value: Any) -> Value | None:
     return compare(s, "!=", value, Const(0))
 
 
-def truth(s: Any, value: Any) -> bool | None:
+def truth(s: Session, value: Any) -> bool | None:
     """Of a claim, or of a size; None where the facts leave it open."""
     if isinstance(value, Claim):
-        return s.table.sizes.known(*value.claim)  # type: ignore[no-any-return]
+        return s.table.sizes.known(*value.claim)
     if isinstance(value, GraphNumber) and value.dim is not None:
-        return s.table.sizes.known(UNEQUAL, value.dim)  # type: ignore[no-any-return]
+        return s.table.sizes.known(UNEQUAL, value.dim)
     return None
 
 
-def check(s: Any, claim: Claim) -> None:
+def check(s: Session, claim: Claim) -> None:
     """`torch._check`: the graph raises where it does not hold, and what follows relies on it."""
     sign, dim = claim.claim
     known = s.table.sizes
@@ -214,7 +217,7 @@ def check(s: Any, claim: Claim) -> None:
     s.table.stated.update(known.facts[before:])
 
 
-def _emit_check(s: Any, check: Any, sign: str, left: Any, right: Any) -> Node:
+def _emit_check(s: Session, check: Any, sign: str, left: Any, right: Any) -> Node:
     holds = s.graph.call_function(SIGNS[sign], (left, right))
     node = s.graph.call_function(check, (holds,))
     for made in (holds, node):
@@ -223,7 +226,7 @@ def _emit_check(s: Any, check: Any, sign: str, left: Any, right: Any) -> Node:
     return node
 
 
-def settle(s: Any) -> None:
+def settle(s: Session) -> None:
     """What the capture came to rely on about late sizes is checked by the graph too, as soon as it knows them.
 
     Where nothing that shows has been done by then, the program can be repeated.
@@ -247,7 +250,7 @@ def settle(s: Any) -> None:
     table.repeatable = undone or all(node.args[1] for node in made)
 
 
-def _computed(s: Any, dim: Dim) -> Any:
+def _computed(s: Session, dim: Dim) -> Any:
     """A node of its own for the Dim, at this place of the graph."""
     if not s.table.sizes.is_late(dim):
         return node_of(s, dim)
@@ -263,7 +266,7 @@ def _computed(s: Any, dim: Dim) -> Any:
 # ---------------------------------------------------------------- as indices
 
 
-def part(s: Any, tensor: Any, index: Any) -> Value | None:
+def part(s: Session, tensor: Any, index: Any) -> Value | None:
     """`tensor[index]` where the first place is such a number, or a tensor that holds one: PyTorch takes a view.
 
     None where there is none.
@@ -276,10 +279,10 @@ def part(s: Any, tensor: Any, index: Any) -> Value | None:
     if number is None or not tensor.fake.dim() or tensor.cls not in PLAIN or s.overrides.modes:
         return None
     row = s.torch_method("select", [tensor, Const(0), number], {})
-    return s.get_item(row, TupleValue(rest)) if rest else row  # type: ignore[no-any-return]
+    return s.get_item(row, TupleValue(rest)) if rest else row
 
 
-def bounds(s: Any, index: Any) -> Any:
+def bounds(s: Session, index: Any) -> Any:
     """The index with numbers for the tensors that bound its slices; None where there are none."""
     given = index.all(s) if isinstance(index, TupleValue) else [index]
     if not any(isinstance(p, TensorValue) for v in given if isinstance(v, SliceValue) for p in _parts(v)):
@@ -292,13 +295,13 @@ def _parts(value: SliceValue) -> tuple[Any, Any, Any]:
     return value.start, value.stop, value.step
 
 
-def _bound(s: Any, value: Any) -> Any:
+def _bound(s: Session, value: Any) -> Any:
     return s.torch_method("item", [value], {}) if isinstance(value, TensorValue) else value
 
 
-def _place(s: Any, value: Any) -> Value | None:
+def _place(s: Session, value: Any) -> Value | None:
     if sizes.is_late_size(value):
-        return value  # type: ignore[no-any-return]
+        return value
     if not isinstance(value, TensorValue) or value.fake.dim() or value.fake.dtype not in _PLACES:
         return None
     return item(s, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -23,6 +23,9 @@ from dovetail.capture.values.objects import real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ops.fake.symint import dim_of
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 HOOK = "_initialize_hook"
 
 
@@ -30,7 +33,7 @@ class Initialized(BaseException):
     """Unwinds a capture that has given a module its parameters: it starts again."""
 
 
-def initialize(s: Any, value: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
+def initialize(s: Session, value: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
     """Called before a module is; does not return if it has given the module its parameters."""
     module = value.real
     if HOOK not in real_dict(module) or not isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
@@ -53,9 +56,9 @@ class Shown(torch.Tensor):
     """What a tensor of the graph is to a hook: metadata. Whoever wants more gets an error."""
 
     @classmethod
-    def of(cls, s: Any, fake: Any) -> Shown:
+    def of(cls, s: Session, fake: Any) -> Shown:
         sizes, strides = ([_number(s, n) for n in numbers] for numbers in (fake.shape, fake.stride()))
-        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined, no-any-return]
+        return torch.Tensor._make_wrapper_subclass(
             cls, sizes, strides=strides, dtype=fake.dtype, device=fake.device, layout=fake.layout,
         )  # fmt: skip
 
@@ -64,20 +67,20 @@ class Shown(torch.Tensor):
         raise NotImplementedError(f"{function} of a tensor that does not exist yet")
 
 
-def _number(s: Any, size: Any) -> int:
+def _number(s: Session, size: Any) -> int:
     """In this call."""
     dim = dim_of(size)
     return dim if isinstance(dim, int) else int(s.table.sizes.hint(dim))
 
 
-def _shown(s: Any) -> bool:
+def _shown(s: Session) -> bool:
     """Has the program done anything yet that the hook would see, or draw random numbers after?"""
     changed = any(getattr(v, "real", MISSING) is not MISSING for v in s.effects.touched.values())
     later = s.draws or s.effects.globals or s.effects.calls or s.changed_state or s.variables_set or s.class_stores
     return changed or bool(later) or s.graph is not s.root or any(n.meta.get("random") for n in s.graph.nodes)
 
 
-def _refuse(s: Any, value: Value) -> None:
+def _refuse(s: Session, value: Value) -> None:
     s.unsupported(
         "lazy-module",
         f"{value.describe()} gets its parameters from the first input, from its values or after random numbers were "
@@ -86,7 +89,7 @@ def _refuse(s: Any, value: Value) -> None:
     )
 
 
-def _native(s: Any, value: Value) -> Any:
+def _native(s: Session, value: Value) -> Any:
     if isinstance(value, TensorValue):
         return Shown.of(s, value.fake) if value.origin is None or _is_written(value.fake) else value.origin
     if isinstance(value, SequenceValue) and value.cls in (list, tuple):

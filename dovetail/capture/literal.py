@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -13,10 +13,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from dovetail.capture.values.base import Const
 from dovetail.capture.values.tensor import TensorValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 MAKERS = (torch.tensor, torch.as_tensor, torch.scalar_tensor)
 
 
-def number(s: Any, tensor: TensorValue) -> Const | None:
+def number(s: Session, tensor: TensorValue) -> Const | None:
     """What `tensor.item()` gives; None where an operation may have changed it, or its number is not in the text."""
     node, fake = tensor.node, tensor.fake
     if node.op != "call_function" or node.target not in MAKERS or node.users or node.graph is not s.graph:
@@ -27,12 +30,12 @@ def number(s: Any, tensor: TensorValue) -> Const | None:
         return Const(torch.tensor(node.args[0], dtype=fake.dtype, device="cpu").item())
 
 
-def index(s: Any, tensor: TensorValue) -> Const | None:
+def index(s: Session, tensor: TensorValue) -> Const | None:
     known = integer(s, tensor)
     return None if known is None else Const(known)
 
 
-def integer(s: Any, tensor: TensorValue) -> int | None:
+def integer(s: Session, tensor: TensorValue) -> int | None:
     """What `operator.index(tensor)` gives: tensors of an integer or bool have one."""
     known = number(s, tensor)
     return int(known.value) if known is not None and known.cls is not float else None

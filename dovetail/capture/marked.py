@@ -8,13 +8,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import CellType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.capture.asking import alone, ask
 from dovetail.capture.comptime import ComptimeContext
-from dovetail.capture.values.base import FALSE, MISSING, NONE, NotNative, Value, boolean
+from dovetail.capture.values.base import FALSE, MISSING, NONE, Args, Kwargs, NotNative, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.iterators import IteratorValue
@@ -23,8 +23,9 @@ from dovetail.errors import Unsupported
 from dovetail.ir import asked
 from dovetail.ir.marks import Mark
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 Handler = Callable[[Any, Any, Args, Kwargs, Any], Value]
 
 
@@ -32,7 +33,7 @@ def _name(function: Any) -> str:
     return getattr(function, "name", None) or function.describe()
 
 
-def _allow(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _allow(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     result = s.torch_call(function.real, args, kwargs)
     if type(result) in (KnownValue, ObjectValue, FunctionValue) or isinstance(result, IteratorValue):
         s.unsupported(
@@ -42,17 +43,17 @@ def _allow(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Va
     return result
 
 
-def _disallow(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _disallow(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     return s.unsupported("disallowed-function", f"{_name(function)} is marked with disallow_in_graph")
 
 
-def _disable(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _disable(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     words, _ = detail
     why = f": {words}" if words else ""
     return s.unsupported("disabled-function", f"{_name(function)} is marked not to be compiled{why}")
 
 
-def _constant(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _constant(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """Call it now, once for each set of arguments, however often this part of the program is captured."""
     try:
         native = [a.native() for a in args]
@@ -72,12 +73,12 @@ def _constant(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) ->
     return s.wrap(s.constants[key][0], None)
 
 
-def _instead(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _instead(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     real = getattr(function, "real", MISSING)
     return s.wrap(detail if real is MISSING else ask(s, asked.instead, real), None).call(s, args, kwargs)
 
 
-def _break(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _break(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """A break that PyTorch's own code asks for (its optimizers do) is advice to PyTorch's compiler."""
     if s.frames[-1].scope.table.get("__name__", "").partition(".")[0] == "torch":
         return NONE
@@ -92,18 +93,18 @@ def _message(args: Args, kwargs: Kwargs) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _skip(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _skip(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """No break inside the calling function: the graph ends before the call of that function, or nothing is compiled."""
     error = Unsupported("skipped-frame", "the code calls skip_frame()", "", s.stack())
     error.places = tuple((f.tick, f.direct) for f in s.frames[:-1]) or ((0, True),)
     raise error
 
 
-def _outside(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _outside(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     return s.unsupported("compiler-switch", f"{_name(function)} changes how code is compiled")
 
 
-def _decorate(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _decorate(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """`allow_in_graph(f)` inside: the mark is put on f now. What was made inside is traced as it is."""
     (target,) = args if len(args) == 1 else (None,)
     real = getattr(target, "real", MISSING)
@@ -114,11 +115,11 @@ def _decorate(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) ->
     return target
 
 
-def _nothing(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _nothing(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     return NONE
 
 
-def _strict_enter(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _strict_enter(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """As `ErrorOnGraphBreak.__enter__`, on the flag of this capture; the manager's own book is kept in step."""
     before = s.try_attr(args[0], "prev_error_on_graph_break")
     if isinstance(before, ListValue):
@@ -129,7 +130,7 @@ def _strict_enter(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any
     return NONE
 
 
-def _strict_exit(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _strict_exit(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     kept = s.get_attr(args[0], "prev_error_on_graph_break")
     before = (s.call_method(kept, "pop") if isinstance(kept, ListValue) else kept).native()
     s.strict = s.strict if before is None else before
@@ -139,7 +140,7 @@ def _strict_exit(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any)
 # ---------------------------------------------------------------- comptime
 
 
-def _comptime(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _comptime(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """Call the function given with the state of this capture."""
     given = next((a for a in (*args, *kwargs.values()) if isinstance(a, FunctionValue)), None)
     if given is None:
@@ -153,7 +154,7 @@ def _comptime(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) ->
     return NONE
 
 
-def _compile(s: Any, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+def _compile(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """`compile(f)` inside: a function that calls f, and is traced where it is called."""
     check, calling = detail
     model, options = args[0] if args else kwargs.get("model", NONE), {k: v for k, v in kwargs.items() if k != "model"}
@@ -205,5 +206,5 @@ HANDLERS: dict[Mark, Handler] = {
 }
 
 
-def call_marked(s: Any, function: Any, args: Args, kwargs: Kwargs, found: Any) -> Value:
+def call_marked(s: Session, function: Any, args: Args, kwargs: Kwargs, found: Any) -> Value:
     return HANDLERS[found.mark](s, function, args, kwargs, found.detail)

@@ -8,15 +8,18 @@ Who branches on it ends the graph there.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dovetail.capture.values.base import MISSING, Const, Value, boolean
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.scalar import Answer
 from dovetail.capture.values.tensor import TensorValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def held(s: Any, container: Value, item: Value, wanted: bool) -> Value | None:
+
+def held(s: Session, container: Value, item: Value, wanted: bool) -> Value | None:
     """`item in container`, or `not in` unless `wanted`; None where Python is to go through the items."""
     if s.graph is not s.root or not isinstance(container, SequenceValue) or container.cls not in (list, tuple):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -16,6 +16,9 @@ from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import ModuleValue, real_dict
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 GLOBAL_HOOKS = (
@@ -31,18 +34,18 @@ def scripted(cls: type) -> bool:
     return any((c.__module__, c.__name__) == ("torch.jit._script", "ScriptModule") for c in cls.__mro__)
 
 
-def _hooked(s: Any, value: ModuleValue) -> bool:
+def _hooked(s: Session, value: ModuleValue) -> bool:
     """Has the module, or every module, a hook now? The traced program may have added or removed some."""
     own, shared = real_dict(value.real), torch_module.__dict__
     return any(_filled(s, own[h]) for h in HOOKS) or any(_filled(s, shared[h]) for h in GLOBAL_HOOKS)
 
 
-def _filled(s: Any, table: dict[Any, Any]) -> bool:
+def _filled(s: Session, table: dict[Any, Any]) -> bool:
     known = s.cache.get(id(table))
     return bool(known.entries if isinstance(known, DictValue) else table)
 
 
-def _rely_on_no_hooks(s: Any, value: ModuleValue) -> None:
+def _rely_on_no_hooks(s: Session, value: ModuleValue) -> None:
     """A table that the traced program has read is guarded already, as it was at the call."""
     own, shared = real_dict(value.real), torch_module.__dict__
     for hook in HOOKS:
@@ -53,7 +56,7 @@ def _rely_on_no_hooks(s: Any, value: ModuleValue) -> None:
             s.guard(s.bind(shared, torch_module.__name__).item(hook), GuardKind.LENGTH, 0)
 
 
-def call_module(s: Any, value: ModuleValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_module(s: Session, value: ModuleValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`value(*args, **kwargs)` with hooks, or `forward` directly when there are none.
 
     Each module called relies on its four hook tables being empty, and once on the global ones.
@@ -76,7 +79,7 @@ def call_module(s: Any, value: ModuleValue, args: list[Value], kwargs: dict[str,
     return _instead_of_forward(s, value, s.find_special(value, "__call__")).call(s, args, kwargs)
 
 
-def _instead_of_forward(s: Any, value: ModuleValue, method: Value) -> Value:
+def _instead_of_forward(s: Session, value: ModuleValue, method: Value) -> Value:
     """If the module is what an instruction calls, so is the method."""
     if s.expected is not None and s.expected is of_forward(value.cls):
         s.expected = of_method(method)

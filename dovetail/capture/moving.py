@@ -6,7 +6,7 @@ sides of it are compiled.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,8 +15,11 @@ from dovetail.capture.values.base import Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ops.engine import set_data
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def store_data(s: Any, value: TensorValue, new: Value) -> bool:
+
+def store_data(s: Session, value: TensorValue, new: Value) -> bool:
     """False where that cannot be part of the graph: what capture knows of the tensor must stay true."""
     if value is new:
         return True  # what `module.to(...)` does where nothing has to move

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from dovetail.capture import scalars
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import SequenceValue
 from dovetail.capture.values.scalar import NumpyNumber
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 _KINDS: dict[type, type] = {np.int64: int, np.float64: float}
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -30,7 +33,7 @@ def plain(value: Any) -> Any:
     return value.plain if isinstance(value, NumpyNumber) and not value.seen else value
 
 
-def _made(s: Any, kind: type, number: Any) -> Value | None:
+def _made(s: Session, kind: type, number: Any) -> Value | None:
     """`number` as a NumPy number of this kind; None where it does not vary or is of another kind."""
     if kind not in _KINDS or not scalars.varies(number) or number.cls is not _KINDS[kind]:
         return None
@@ -41,7 +44,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Const) and value.cls in (int, float, *_KINDS)
 
 
-def binary(s: Any, name: str, left: Any, right: Any) -> Value | None:
+def binary(s: Session, name: str, left: Any, right: Any) -> Value | None:
     """`left op right`, of which one is such a number."""
     name = name if name in _OPERATORS else name[1:]
     if name not in _OPERATORS or not (_is_number(left) and _is_number(right)):
@@ -54,18 +57,18 @@ def binary(s: Any, name: str, left: Any, right: Any) -> Value | None:
     return _made(s, type(wanted), found) if same else None
 
 
-def compare(s: Any, sign: str, function: Any, left: Any, right: Any) -> Value | None:
+def compare(s: Session, sign: str, function: Any, left: Any, right: Any) -> Value | None:
     if not (_is_number(left) and _is_number(right)):
         return None
     found = scalars.compare(s, sign, function, plain(left), plain(right))
     return None if found is None else Const(np.bool_(found.native()))
 
 
-def call(s: Any, function: Any, args: list[Any]) -> Value | None:
+def call(s: Session, function: Any, args: list[Any]) -> Value | None:
     """Of Python's functions: those that give Python's numbers for NumPy's."""
     given = [plain(a) for a in args]
     if function in _PYTHONS and given[0].cls is _PYTHONS[function]:
-        return given[0]  # type: ignore[no-any-return]
+        return given[0]
     return None if function in _OWN else scalars.call(s, function, given)
 
 
@@ -73,7 +76,7 @@ _PYTHONS: dict[Any, type] = {int: int, float: float, operator.index: int}
 _OWN = (abs, round, min, max)  # these give NumPy's
 
 
-def computed(s: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Value | None:
+def computed(s: Session, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Value | None:
     """`function(*args, **kwargs)` of NumPy, where sizes or numbers that vary take part; None where it is not known."""
     if kwargs or len(args) != 1:
         return None
@@ -99,7 +102,7 @@ def computed(s: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     return _made(s, type(found), scalars.computed(s, "{}({}({}))", parts, found.item(), False))
 
 
-def _product(s: Any, items: list[Any]) -> Any:
+def _product(s: Session, items: list[Any]) -> Any:
     return reduce(lambda a, b: scalars.binary(s, "mul", a, b) or Const(a.value * b.value), items)
 
 

@@ -7,7 +7,7 @@ beginning of the storage, or refuses some places in it, is named here.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -15,13 +15,16 @@ import torch.fx
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Bound
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 SEEING = frozenset(
     ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "storage_offset", "view_as_complex")
 )
 VIEWS = frozenset(("view", "view_as"))  # as another dtype they refuse some places
 
 
-def refuse_outside(s: Any, made: Any) -> None:
+def refuse_outside(s: Session, made: Any) -> None:
     """End the graph at an `as_strided` beyond the end of the storage: eager raises, a kernel would read elsewhere."""
     value = s.by_fake.get(id(made.owner))
     real = None if value is None else value.origin
@@ -34,7 +37,7 @@ def refuse_outside(s: Any, made: Any) -> None:
         )  # fmt: skip
 
 
-def forget_offsets(s: Any) -> None:
+def forget_offsets(s: Session) -> None:
     """Called when the region is complete."""
     graphs = [s.root, *(m.graph for sub in s.subgraphs.values() for m in sub.modules() if hasattr(m, "graph"))]
     if s.offset_read or any(_sees(node) for graph in graphs for node in graph.nodes):

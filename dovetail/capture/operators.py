@@ -11,7 +11,7 @@ import operator
 import warnings
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from dovetail.capture.aliasing import rely_on_difference, same_number, same_vary
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import contain, decide, equate, measure, operate, operate_in_place, outlast
 from dovetail.capture.choosing import beside
+from dovetail.capture.operator_tables import BINARY, COMPARE, IN_PLACE, SIGNS, UNARY
 from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Value, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
@@ -41,40 +42,11 @@ from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import LENGTH, Computed
 
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add, "and": operator.and_, "floordiv": operator.floordiv, "lshift": operator.lshift,
-    "matmul": operator.matmul, "mul": operator.mul, "mod": operator.mod, "or": operator.or_, "pow": operator.pow,
-    "rshift": operator.rshift, "sub": operator.sub, "truediv": operator.truediv, "xor": operator.xor,
-    "iadd": operator.iadd, "iand": operator.iand, "ifloordiv": operator.ifloordiv, "ilshift": operator.ilshift,
-    "imatmul": operator.imatmul, "imul": operator.imul, "imod": operator.imod, "ior": operator.ior,
-    "ipow": operator.ipow, "irshift": operator.irshift, "isub": operator.isub, "itruediv": operator.itruediv,
-    "ixor": operator.ixor,
-}  # fmt: skip
-
-IN_PLACE = frozenset(name for name in BINARY if name[0] == "i")
-
-COMPARE: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
-    "<": (operator.lt, "__lt__", "__gt__"),
-    "<=": (operator.le, "__le__", "__ge__"),
-    "==": (operator.eq, "__eq__", "__eq__"),
-    "!=": (operator.ne, "__ne__", "__ne__"),
-    ">": (operator.gt, "__gt__", "__lt__"),
-    ">=": (operator.ge, "__ge__", "__le__"),
-}
-
-UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "neg": (operator.neg, "__neg__"),
-    "pos": (operator.pos, "__pos__"),
-    "invert": (operator.invert, "__invert__"),
-}
-
-SIGNS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
-    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
-}  # fmt: skip
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
-def native_call(s: Any, function: Callable[..., Any], *args: Any) -> Value:
+def native_call(s: Session, function: Callable[..., Any], *args: Any) -> Value:
     """Run a pure native function for the traced program; its exception is the program's."""
     try:
         result = function(*args)
@@ -83,7 +55,7 @@ def native_call(s: Any, function: Callable[..., Any], *args: Any) -> Value:
     return s.from_native(result)
 
 
-def binary(s: Any, name: str, left: Value, right: Value) -> Value:
+def binary(s: Session, name: str, left: Value, right: Value) -> Value:
     """`left op right`; in-place names ("iadd") fall back to the plain operator."""
     instruction, s.expected = s.expected is OPERATOR, None
     made = scalars.binary(s, name, left, right)
@@ -125,7 +97,7 @@ def _is_not_implemented(value: Value) -> bool:
 
 
 def _protocol(
-    s: Any, left: Value, right: Value, name: str, reflected: str, sign: str, instruction: bool = False
+    s: Session, left: Value, right: Value, name: str, reflected: str, sign: str, instruction: bool = False
 ) -> Value:
     """`instruction`: is it all that the running instruction does?"""
     attempts = [(left, right, name), (right, left, reflected)]
@@ -156,14 +128,14 @@ def _protocol(
 JOINED = (list, tuple, str, deque)
 
 
-def _attempt(s: Any, method: Value, other: Value, second: list[tuple[Value, Value, str]], message: str) -> Value:
+def _attempt(s: Session, method: Value, other: Value, second: list[tuple[Value, Value, str]], message: str) -> Value:
     """The first of an operator's methods, whose result may be that of the instruction."""
     receiver, argument, name = second[0] if second else (NONE, NONE, None)
     values = {"receiver": receiver, "other": argument, "method": Const(name), "message": Const(message)}
     return remaining(s, operate, values, method, lambda: s.call(method, other))
 
 
-def _of_object(s: Any, value: Value, name: str) -> bool:
+def _of_object(s: Session, value: Value, name: str) -> bool:
     """Is the comparison `object`'s own, which never knows?"""
     return s.static(value.cls, name) is s.static(object, name)
 
@@ -171,7 +143,7 @@ def _of_object(s: Any, value: Value, name: str) -> bool:
 _SIGNS = {"neg": "-", "pos": "+", "invert": "~"}
 
 
-def unary(s: Any, name: str, value: Value) -> Value:
+def unary(s: Session, name: str, value: Value) -> Value:
     function, special = UNARY[name]
     made = scalars.unary(s, name, value)
     if made is not None:
@@ -186,7 +158,7 @@ def unary(s: Any, name: str, value: Value) -> Value:
     return s.call(method)
 
 
-def _inverted(s: Any, value: Const) -> Value:
+def _inverted(s: Session, value: Const) -> Value:
     """Python 3.12 and later warn about `~True`: the program shall, on every call, and not its capture."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -196,7 +168,7 @@ def _inverted(s: Any, value: Const) -> Value:
     return result
 
 
-def compare(s: Any, sign: str, left: Value, right: Value) -> Value:
+def compare(s: Session, sign: str, left: Value, right: Value) -> Value:
     function, name, reflected = COMPARE[sign]
     instruction, s.expected = s.expected is OPERATOR, None
     made = scalars.compare(s, sign, function, left, right)
@@ -216,7 +188,7 @@ def _tensor_to_none(left: Value, right: Value) -> bool:
     return any(isinstance(v, Const) and v.cls in (type(None), str) for v in (left, right))
 
 
-def _equality(s: Any, sign: str, left: Value, right: Value, instruction: bool) -> Value:
+def _equality(s: Session, sign: str, left: Value, right: Value, instruction: bool) -> Value:
     want = sign == "=="
     both = (left, right)
     if KnownValue in map(type, both) and all(isinstance(v, (KnownValue, Const)) for v in both):
@@ -243,7 +215,7 @@ def _equality(s: Any, sign: str, left: Value, right: Value, instruction: bool) -
     return boolean(same(s, left, right) is want)
 
 
-def _defines(s: Any, value: Value, name: str) -> bool:
+def _defines(s: Session, value: Value, name: str) -> bool:
     """Does the class have a special method of its own, not `object`'s?"""
     return s.static(value.cls, name) is not s.static(object, name)
 
@@ -256,7 +228,7 @@ def _by_identity(value: Value) -> bool:
 IDENTITY = (FunctionValue, MethodValue, ClassValue)
 
 
-def equal(s: Any, left: Value, right: Value) -> bool:
+def equal(s: Session, left: Value, right: Value) -> bool:
     """`left is right or left == right`, as containers compare."""
     if scalars.varies(left) or scalars.varies(right):
         if left is right or truth(s, compare(s, "==", left, right)):
@@ -268,7 +240,7 @@ def equal(s: Any, left: Value, right: Value) -> bool:
     return same(s, left, right) or truth(s, compare(s, "==", left, right))
 
 
-def same(s: Any, left: Value, right: Value) -> bool:
+def same(s: Session, left: Value, right: Value) -> bool:
     """`left is right`."""
     if left is right:
         return True
@@ -309,7 +281,7 @@ INTERNED, FLOATS = (int, str, bytes), (float, complex)
 REMADE = (*FLOATS, np.generic, np.dtype, range, torch.device)
 
 
-def truth(s: Any, value: Value) -> bool:
+def truth(s: Session, value: Value) -> bool:
     """`bool(value)`, while capturing."""
     instruction, s.expected = s.expected is OPERATOR, None
     known = scalars.truth(s, value)
@@ -340,7 +312,7 @@ def truth(s: Any, value: Value) -> bool:
     return True
 
 
-def sequence_truth(s: Any, value: SequenceValue) -> bool:
+def sequence_truth(s: Session, value: SequenceValue) -> bool:
     """Does it hold anything?"""
     if not value.divisible or value.head or value.tail:
         return bool(value.head or value.tail or value.items)
@@ -350,7 +322,7 @@ def sequence_truth(s: Any, value: SequenceValue) -> bool:
     return more
 
 
-def _unread_length(s: Any, value: Any) -> Value:
+def _unread_length(s: Session, value: Any) -> Value:
     """A number like any other from outside: one that changes is an input of the entry."""
     span = value.span
     before = s.wrap(len(span.real), Computed(LENGTH, (span.source,)))
@@ -360,7 +332,7 @@ def _unread_length(s: Any, value: Any) -> Value:
     return scalars.binary(s, "add", before, Const(more)) or Const(before.value + more)
 
 
-def length(s: Any, value: Value) -> Value:
+def length(s: Session, value: Value) -> Value:
     kind = type(value)
     instruction, s.expected = s.expected is OPERATOR, None
     if isinstance(value, SequenceValue) and value.divisible:
@@ -380,13 +352,13 @@ def length(s: Any, value: Value) -> Value:
     return specials.result(s, value, "__len__", found)
 
 
-def _overrides(s: Any, value: ObjectValue, name: str) -> bool:
+def _overrides(s: Session, value: ObjectValue, name: str) -> bool:
     """Does a Python class in the MRO replace the built-in method?"""
     static = s.static(value.cls, name)
     return type(static).__name__ == "function" or borrowed(static, name)
 
 
-def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool:
+def contains(s: Session, container: Value, item: Value, wanted: bool = True) -> bool:
     """`item in container`; `wanted`: what the running instruction gives if so."""
     instruction, s.expected = s.expected is OPERATOR, None
     if isinstance(container, (DictValue, SetValue)) and not _overrides(s, container, "__contains__"):
@@ -413,7 +385,7 @@ def contains(s: Any, container: Value, item: Value, wanted: bool = True) -> bool
     return False
 
 
-def get_item(s: Any, container: Value, index: Value) -> Value:
+def get_item(s: Session, container: Value, index: Value) -> Value:
     if isinstance(container, SequenceValue) and not _overrides(s, container, "__getitem__"):
         return sequence_item(s, container, index)
     if isinstance(container, DictValue) and not _overrides(s, container, "__getitem__"):
@@ -437,7 +409,7 @@ def get_item(s: Any, container: Value, index: Value) -> Value:
     return s.call(method, index)
 
 
-def _class_item(s: Any, container: ClassValue, index: Value) -> Value:
+def _class_item(s: Session, container: ClassValue, index: Value) -> Value:
     """`list[int]`, `SomeEnum["NAME"]`."""
     try:
         return native_call(s, operator.getitem, container.real, index.native())
@@ -445,7 +417,7 @@ def _class_item(s: Any, container: ClassValue, index: Value) -> Value:
         return s.unsupported("class-subscript", f"{container.real.__name__}[...] with a value made inside")
 
 
-def sequence_item(s: Any, container: SequenceValue, index: Value) -> Value:
+def sequence_item(s: Session, container: SequenceValue, index: Value) -> Value:
     if isinstance(index, SliceValue):
         return _sequence_slice(s, container, index)
     found = indexed.item(s, container, index)
@@ -459,7 +431,7 @@ def sequence_item(s: Any, container: SequenceValue, index: Value) -> Value:
     return container.at(s, position)
 
 
-def _sequence_slice(s: Any, container: SequenceValue, index: SliceValue) -> Value:
+def _sequence_slice(s: Session, container: SequenceValue, index: SliceValue) -> Value:
     kind, cls = (TupleValue, tuple) if isinstance(container, TupleValue) else (ListValue, list)
     if issubclass(container.cls, deque):
         return s.throw(TypeError, "sequence index must be integer, not 'slice'")
@@ -489,7 +461,7 @@ def _sequence_slice(s: Any, container: SequenceValue, index: SliceValue) -> Valu
     return kind([container.at(s, k) for k in chosen], container.cls if container.cls.__name__ == "Size" else cls)
 
 
-def as_index(s: Any, index: Value, words: str = "list indices must be integers or slices, not {}") -> int:
+def as_index(s: Session, index: Value, words: str = "list indices must be integers or slices, not {}") -> int:
     """`words` for what is none, with its type's name."""
     if isinstance(index, Const):
         if not hasattr(type(index.value), "__index__"):
@@ -505,7 +477,7 @@ def as_index(s: Any, index: Value, words: str = "list indices must be integers o
 NO_INTEGER = "{!r} object cannot be interpreted as an integer"
 
 
-def indexed_by(s: Any, value: Value, words: str = NO_INTEGER) -> Value:
+def indexed_by(s: Session, value: Value, words: str = NO_INTEGER) -> Value:
     """What an object's `__index__` gives."""
     method = s.find_special(value, "__index__")
     if method is None:
@@ -513,10 +485,10 @@ def indexed_by(s: Any, value: Value, words: str = NO_INTEGER) -> Value:
     found = s.call(method)
     if not issubclass(found.cls, int):
         s.throw(TypeError, f"__index__ returned non-int (type {found.cls.__name__})")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
-def dict_item(s: Any, container: DictValue, index: Value) -> Value:
+def dict_item(s: Session, container: DictValue, index: Value) -> Value:
     found = indexed.entry(s, container, index)
     if found is not None:
         return found
@@ -532,7 +504,7 @@ def dict_item(s: Any, container: DictValue, index: Value) -> Value:
     return s.throw(KeyError, index)
 
 
-def set_item(s: Any, container: Value, index: Value, value: Value) -> None:
+def set_item(s: Session, container: Value, index: Value, value: Value) -> None:
     if isinstance(container, TensorValue):
         if _fills(s, container, index, value):
             s.torch_method("masked_fill_", [container, index, value], {})
@@ -551,14 +523,14 @@ def set_item(s: Any, container: Value, index: Value, value: Value) -> None:
     s.call(method, index, value)
 
 
-def _fills(s: Any, container: TensorValue, index: Value, value: Value) -> bool:
+def _fills(s: Session, container: TensorValue, index: Value, value: Value) -> bool:
     """A mask without dimensions is for the whole tensor; PyTorch's own assignment would read it."""
     mask = isinstance(index, TensorValue) and index.fake.dtype is torch.bool and index.fake.dim() == 0
     mask = mask and not overrides.active(s, [container, index])
     return mask and container.fake.is_floating_point() and isinstance(value, Const) and value.cls in (int, float)
 
 
-def sequence_store(s: Any, container: ListValue, index: Value, value: Value | None) -> None:
+def sequence_store(s: Session, container: ListValue, index: Value, value: Value | None) -> None:
     """Assign to (or, with None, delete) an item or a slice of a list."""
     if isinstance(index, SliceValue) and value is not None:
         value = ListValue(s.unpack(value))
@@ -579,14 +551,14 @@ def sequence_store(s: Any, container: ListValue, index: Value, value: Value | No
     mark(s, container, moves=value is None)
 
 
-def mark(s: Any, container: SequenceValue, moves: bool = True) -> None:
+def mark(s: Session, container: SequenceValue, moves: bool = True) -> None:
     """The list has changed; if it came from outside, its new state is replayed."""
     container.changed = True
     container.moves += moves
     s.effects.touch(container)
 
 
-def del_item(s: Any, container: Value, index: Value) -> None:
+def del_item(s: Session, container: Value, index: Value) -> None:
     if isinstance(container, DictValue) and not _overrides(s, container, "__delitem__"):
         if not indexed.holds(s, container, index):
             s.throw(KeyError, index)

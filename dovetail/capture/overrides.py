@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.overrides
@@ -20,6 +20,9 @@ from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 DISABLED = torch._C._disabled_torch_function_impl
 DEFAULT = torch.Tensor.__dict__["__torch_function__"].__func__
@@ -56,7 +59,7 @@ class Overrides:
             self.modes.append(mode)
 
 
-def implementation(s: Any, value: Value) -> Any:
+def implementation(s: Session, value: Value) -> Any:
     """The class's `__torch_function__` as it stands in the class, None if there is none or it is switched off."""
     if isinstance(value, TensorValue) and value.cls in PLAIN or not isinstance(value, ObjectValue):
         return None
@@ -68,7 +71,7 @@ def implementation(s: Any, value: Value) -> Any:
     return None if found is MISSING or found is DISABLED else found
 
 
-def overriders(s: Any, values: Iterable[Value]) -> list[Value]:
+def overriders(s: Session, values: Iterable[Value]) -> list[Value]:
     """Arguments whose classes override torch functions: one of each class, subclasses before their bases."""
     found: list[Value] = []
     if s.overrides.subclasses_off or s.overrides.all_off:
@@ -81,7 +84,7 @@ def overriders(s: Any, values: Iterable[Value]) -> list[Value]:
     return found
 
 
-def _flat(s: Any, values: Iterable[Value]) -> Iterator[Value]:
+def _flat(s: Session, values: Iterable[Value]) -> Iterator[Value]:
     for value in values:
         if type(value) is Const or isinstance(value, TensorValue) and value.cls in PLAIN:
             continue
@@ -91,14 +94,14 @@ def _flat(s: Any, values: Iterable[Value]) -> Iterator[Value]:
             yield value
 
 
-def active(s: Any, values: Iterable[Value]) -> bool:
+def active(s: Session, values: Iterable[Value]) -> bool:
     """What `has_torch_function` answers."""
     modes = s.overrides.modes and not s.overrides.all_off
     return bool(modes) or bool(overriders(s, values))
 
 
 def overridden(
-    s: Any, function: Any, args: list[Value], kwargs: dict[str, Value], native: Callable[[], Value]
+    s: Session, function: Any, args: list[Value], kwargs: dict[str, Value], native: Callable[[], Value]
 ) -> Value:
     """Call the implementations in PyTorch's order: the innermost mode, then each class. `native` is the function."""
     found = overriders(s, (*args, *kwargs.values()))
@@ -130,7 +133,7 @@ def _named(kwargs: dict[str, Value]) -> Value:
 
 
 def _default(
-    s: Any, cls: type, function: Value, types: Value, args: list[Value], native: Callable[[], Value]
+    s: Session, cls: type, function: Value, types: Value, args: list[Value], native: Callable[[], Value]
 ) -> Value:
     """`torch.Tensor.__torch_function__`: run the function on plain tensors; tensors among its results get the class."""
     if not all(issubclass(cls, t.native()) for t in s.unpack(types)):
@@ -142,7 +145,7 @@ def _default(
     return result if real in torch.overrides.get_default_nowrap_functions() else converted(s, result, cls, last)
 
 
-def default_implementation(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def default_implementation(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`super().__torch_function__(func, types, args, kwargs)`."""
     names = ("cls", "func", "types", "args", "kwargs")
     given = dict(zip(names, args)) | kwargs
@@ -153,7 +156,7 @@ def default_implementation(s: Any, args: list[Value], kwargs: dict[str, Value]) 
     return _default(s, cls, function, given["types"], positional, lambda: s.call(function, *positional, **named))
 
 
-def converted(s: Any, result: Value, cls: type, last: Any) -> Value:
+def converted(s: Session, result: Value, cls: type, last: Any) -> Value:
     """The result with its tensors as `cls`; nodes up to `last` existed before, so their values stay what they are."""
     if cls is torch.Tensor:
         return result
@@ -171,7 +174,7 @@ def converted(s: Any, result: Value, cls: type, last: Any) -> Value:
     return result
 
 
-def as_class(s: Any, value: TensorValue, cls: type) -> Value:
+def as_class(s: Session, value: TensorValue, cls: type) -> Value:
     """`value.as_subclass(cls)`: another tensor object with the same memory."""
     with s.overrides.without_subclasses():
         made = s.torch_call(torch.ops.aten.alias.default, [value], {})

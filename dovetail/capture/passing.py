@@ -9,15 +9,18 @@ The first step of an optimizer is such a region. Whoever empties the dictionary 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dovetail.capture.values.base import MISSING
 from dovetail.capture.values.containers import DictValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Attr, Source, path
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def passes(s: Any) -> bool:
+
+def passes(s: Session) -> bool:
     """Do the effects of this capture undo what its guards rely on?"""
     missed = {g.source for g in s.guards if g.kind in ASKED and g.payload[1] is False}
     touched = (v for v in s.effects.touched.values() if isinstance(v, DictValue))

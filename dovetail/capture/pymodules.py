@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import asking
 from dovetail.capture.values.base import MISSING, Const, Value
@@ -14,10 +14,13 @@ from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import Lazy, ObjectValue
 from dovetail.ir.source import Attr, Global, Source
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 FUNCTION = types.FunctionType
 
 
-def pymodule_get_attr(s: Any, value: PyModuleValue, name: str) -> Value:
+def pymodule_get_attr(s: Session, value: PyModuleValue, name: str) -> Value:
     module = value.real
     table = module.__dict__
     special = MODULE_ATTRIBUTES.get((module.__name__, name))
@@ -45,7 +48,7 @@ def _module_source(value: PyModuleValue) -> Source:
     return value.source or Global("modules", "sys").item(name)
 
 
-def _modules(s: Any) -> Value:
+def _modules(s: Session) -> Value:
     """`sys.modules`: grows at any time, so only what is looked up is relied on."""
     made = DictValue()
     source = Global("modules", "sys")
@@ -56,7 +59,7 @@ def _modules(s: Any) -> Value:
 def _stream(name: str) -> Callable[[Any], Value]:
     """A standard stream, whichever it is when the program runs."""
 
-    def get(s: Any) -> Value:
+    def get(s: Session) -> Value:
         stored = s.scope(sys.__dict__, "sys").values.get(name)
         real = getattr(sys, name)
         return stored if stored is not None else ObjectValue(type(real), real, Global(name, "sys"))
@@ -71,14 +74,14 @@ MODULE_ATTRIBUTES: dict[tuple[str, str], Callable[[Any], Value]] = {
 }
 
 
-def pymodule_set_attr(s: Any, value: PyModuleValue, name: str, new: Value) -> None:
+def pymodule_set_attr(s: Session, value: PyModuleValue, name: str, new: Value) -> None:
     if (value.real.__name__, name) in MODULE_ATTRIBUTES:
         s.unsupported("stream-replaced", f"the code replaces sys.{name}", "Redirect output outside.")
     if type(value.real) is types.ModuleType or not _set_by_class(s, value, name, new):
         s.scope(value.real.__dict__, value.real.__name__).store(s, name, new)
 
 
-def _set_by_class(s: Any, value: PyModuleValue, name: str, new: Value) -> bool:
+def _set_by_class(s: Session, value: PyModuleValue, name: str, new: Value) -> bool:
     """Does a module's own class store the attribute?"""
     cls = type(value.real)
     setter = s.static(type(s.static(cls, name)), "__set__")

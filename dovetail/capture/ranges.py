@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import scalars, sizes
 from dovetail.capture.values.base import Const, LateConst, Value
 from dovetail.capture.values.iterators import ConstIterator, _from
 from dovetail.ops.fake.sizes import AT_LEAST, EQUAL
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class SizeRange(LateConst):
@@ -19,21 +22,21 @@ class SizeRange(LateConst):
 
     __slots__ = ("bounds", "step")
 
-    def __init__(self, s: Any, bounds: list[Any], step: int) -> None:
+    def __init__(self, s: Session, bounds: list[Any], step: int) -> None:
         self.s, self.bounds, self.step, self.seen = s, bounds, step, False
         self.real = range(*(scalars.number_of(b) for b in bounds), step)
         self.source = scalars.source_of(s, "{}({}, {}, {})", [s.bind(range), *bounds, Const(step)])
 
     @property
-    def value(self) -> range:  # type: ignore[override]
+    def value(self) -> range:
         if not self.seen:
             self.seen = True
             for bound in self.bounds:
                 bound.value  # noqa: B018 it is relied on from now on
-        return self.real  # type: ignore[no-any-return]
+        return self.real
 
 
-def between(s: Any, args: list[Any]) -> Value | None:
+def between(s: Session, args: list[Any]) -> Value | None:
     """`range(*args)` where a bound is a size that varies; None where only constants will do."""
     if not 1 <= len(args) <= 3:
         return None
@@ -51,12 +54,12 @@ class RangeIterator(ConstIterator):
 
     __slots__ = ()
 
-    def __init__(self, s: Any, base: SizeRange) -> None:
+    def __init__(self, s: Session, base: SizeRange) -> None:
         super().__init__(s, base.real)
         self.base = base
         self.walk = self.items(s)
 
-    def items(self, s: Any) -> Iterator[Value]:
+    def items(self, s: Session) -> Iterator[Value]:
         base: Any = self.base
         first, last = (sizes.as_dim(s, bound) for bound in base.bounds)
         times, table = len(base.real), s.table.sizes
@@ -68,6 +71,6 @@ class RangeIterator(ConstIterator):
                 table.holds(AT_LEAST, last - first - (times - 1) * base.step - 1)
         return (sizes.size_value(s, first + k * base.step) for k in range(times))
 
-    def parts(self, s: Any) -> Any:
+    def parts(self, s: Session) -> Any:
         base: Any = self.base
         return _from, [base, Const(min(self.index, len(base.real)))]

@@ -20,7 +20,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import CellType, FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -61,11 +61,14 @@ from dovetail.ir.literals import has_literal, literal
 from dovetail.ir.source import Attr, Computed, Source
 from dovetail.ops.fake.wrapped import is_wrapper
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 
 class Rebuilder:
     """Collects the residual's lines; `outputs` are the graph nodes that its results need."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.s = session
         self.prelude: list[str] = []  # before the graph runs
         self.lines: list[str] = []

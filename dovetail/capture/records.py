@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.objects import ObjectValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def _fields(s: Any, value: Any) -> dict[str, Any] | None:
+
+def _fields(s: Session, value: Any) -> dict[str, Any] | None:
     """The value of each field; None for what is no object of a dataclass that is made of them and of nothing else."""
     if type(value) is not ObjectValue or not dataclasses.is_dataclass(value.cls):
         return None
@@ -22,7 +25,7 @@ def _fields(s: Any, value: Any) -> dict[str, Any] | None:
     return {field.name: s.get_attr(value, field.name) for field in listed}
 
 
-def in_graph(s: Any, value: Any, to_graph: Callable[[Any, Any], tuple[Any, Any]]) -> tuple[Any, Any] | None:
+def in_graph(s: Session, value: Any, to_graph: Callable[[Any, Any], tuple[Any, Any]]) -> tuple[Any, Any] | None:
     """(the node that makes it, one of fakes)."""
     found = _fields(s, value)
     if found is None:

@@ -7,7 +7,7 @@ graph reads and writes the tensor's own memory, and an input that overlaps anoth
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,21 +18,24 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Source
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def read(s: Any, tensor: TensorValue, index: Value) -> Value | None:
+
+def read(s: Session, tensor: TensorValue, index: Value) -> Value | None:
     """`tensor[index]`; None where the graph must do it."""
     known, bounded = len(s.parts), late.bounds(s, index)
     if bounded is not None:
-        return s.get_item(tensor, bounded)  # type: ignore[no-any-return]
+        return s.get_item(tensor, bounded)
     found = part(s, tensor, index)
     if found is None:
         return _selected(s, tensor, index) or late.part(s, tensor, index)
     if len(s.parts) > known:
         return found
-    return s.torch_call(operator.getitem, [found, ELLIPSIS], {})  # type: ignore[no-any-return]  # eager makes two objects
+    return s.torch_call(operator.getitem, [found, ELLIPSIS], {})  # eager makes two objects
 
 
-def store(s: Any, tensor: TensorValue, index: Value, value: Value) -> bool:
+def store(s: Session, tensor: TensorValue, index: Value, value: Value) -> bool:
     """`tensor[index] = value`; False where the graph must do it."""
     bounded = late.bounds(s, index)
     if bounded is not None:
@@ -48,7 +51,7 @@ def store(s: Any, tensor: TensorValue, index: Value, value: Value) -> bool:
     return True
 
 
-def _selected(s: Any, tensor: TensorValue, index: Any) -> Value | None:
+def _selected(s: Session, tensor: TensorValue, index: Any) -> Value | None:
     """A row of a tensor that the graph makes; the entry relies on there being such a row."""
     if not scalars.varies(index) or index.cls is not int or tensor.cls not in overrides.PLAIN or not tensor.fake.dim():
         return None
@@ -59,10 +62,10 @@ def _selected(s: Any, tensor: TensorValue, index: Any) -> Value | None:
     if s.graph is not s.root or not 0 <= index.real < known or overrides.active(s, [tensor, index]):
         return None
     scalars.compare(s, "<", operator.lt, index, size)
-    return s.torch_method("select", [tensor, Const(0), index], {})  # type: ignore[no-any-return]
+    return s.torch_method("select", [tensor, Const(0), index], {})
 
 
-def part(s: Any, tensor: TensorValue, index: Value) -> Value | None:
+def part(s: Session, tensor: TensorValue, index: Value) -> Value | None:
     """The part as an input of the graph."""
     places = index.all(s) if isinstance(index, TupleValue) else [index]
     if not any(map(_open, places)) or not all(map(_plain, places)) or not _outside(s, tensor, index):
@@ -79,10 +82,10 @@ def part(s: Any, tensor: TensorValue, index: Value) -> Value | None:
         except (IndexError, TypeError):
             return None
         s.parts[source] = s.wrap_tensor(real, source)
-    return s.parts[source]  # type: ignore[no-any-return]
+    return s.parts[source]
 
 
-def _outside(s: Any, tensor: TensorValue, index: Value) -> bool:
+def _outside(s: Session, tensor: TensorValue, index: Value) -> bool:
     """Can it be taken before the graph runs, with the same history?"""
     if tensor.source is None or tensor.origin is None or id(tensor) in s.moved or tensor.cls not in overrides.PLAIN:
         return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -20,6 +20,9 @@ from dovetail.capture.values.scalar import Claim, GraphNumber, ScalarValue, Tens
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Drawn, Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 NUMBERS = (int, float)
 IN_GRAPH = (GraphNumber, TensorNumber)
@@ -77,7 +80,7 @@ def is_open(value: Any) -> bool:
     return varies(value) or type(value) is LateConst and not value.seen and type(value.real) is str
 
 
-def from_outside(s: Any, real: Any, source: Source | None) -> Value | None:
+def from_outside(s: Session, real: Any, source: Source | None) -> Value | None:
     """A number or text whose value has been seen to change, or a number that is wanted as an input, else None."""
     if source is None or type(real) not in (*NUMBERS, str):
         return None
@@ -87,12 +90,12 @@ def from_outside(s: Any, real: Any, source: Source | None) -> Value | None:
     return ScalarValue(s, real, source)
 
 
-def varies_inside(s: Any, items: tuple[Any, ...], source: Source | None) -> bool:
+def varies_inside(s: Session, items: tuple[Any, ...], source: Source | None) -> bool:
     """Is this a tuple or shape whose numbers were seen to change?"""
     return type(items) in (tuple, torch.Size) and source is not None and s.table.varying.changed(source.name())
 
 
-def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
+def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
     """`left op right`; None where only constants will do."""
     if isinstance(left, (GraphNumber, Claim)) or isinstance(right, (GraphNumber, Claim)):
         return graphnumbers.binary(s, name, left, right)
@@ -123,7 +126,7 @@ def _is_sure(name: str, left: Any, right: Any) -> bool:
     return small and (name in SURE or name == "truediv" and known is right)
 
 
-def unary(s: Any, name: str, value: Value) -> Value | None:
+def unary(s: Session, name: str, value: Value) -> Value | None:
     if isinstance(value, (GraphNumber, Claim)):
         return graphnumbers.unary(s, name, value)
     if isinstance(value, TensorNumber):
@@ -134,7 +137,7 @@ def unary(s: Any, name: str, value: Value) -> Value | None:
     return made or _operation(s, f"({UNARY_SIGNS[name]}{{}})", [value], name != "invert")
 
 
-def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
+def compare(s: Session, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
     """The entry relies on the outcome."""
     if isinstance(left, (*IN_GRAPH, Claim)) or isinstance(right, (*IN_GRAPH, Claim)):
         open_ = late.compare(s, sign, left, right)
@@ -156,7 +159,7 @@ def compare(s: Any, sign: str, function: Callable[[Any, Any], Any], left: Any, r
     return outcome(s, f"({{}} {sign} {{}})", [left, right], function(number_of(left), number_of(right)))
 
 
-def contains(s: Any, keys: Iterable[Any], item: Any) -> bool | None:
+def contains(s: Session, keys: Iterable[Any], item: Any) -> bool | None:
     """`item in keys`; None where something else than numbers and texts is among them."""
     known = frozenset(keys)
     if not all(type(k) in (int, float, str, bool, type(None)) for k in known):
@@ -165,7 +168,7 @@ def contains(s: Any, keys: Iterable[Any], item: Any) -> bool | None:
     return bool(outcome(s, text, [item], item.real in known).native())
 
 
-def truth(s: Any, value: Any) -> bool | None:
+def truth(s: Session, value: Any) -> bool | None:
     if isinstance(value, (*IN_GRAPH, Claim)):
         known = late.truth(s, value)
         return graphnumbers.needed(s) if known is None else known
@@ -177,7 +180,7 @@ def truth(s: Any, value: Any) -> bool | None:
     return bool(outcome(s, "({} != 0)", [value], value.real != 0).native())
 
 
-def call(s: Any, function: Any, args: list[Value]) -> Value | None:
+def call(s: Session, function: Any, args: list[Value]) -> Value | None:
     """`function(*args)` for a native function of numbers."""
     if any(isinstance(a, TensorNumber) for a in args):
         return tensornumbers.call(s, function, args)
@@ -197,7 +200,7 @@ def call(s: Any, function: Any, args: list[Value]) -> Value | None:
     return computed(s, text, parts, result, False) if type(result) in (*NUMBERS, str) else None
 
 
-def added(s: Any, values: list[Any], start: Any) -> Value:
+def added(s: Session, values: list[Any], start: Any) -> Value:
     """`sum(values, start)` of numbers: Python may be more exact than adding one after the other."""
     numbers = [*values, start]
     whole = sizes.added(s, numbers)
@@ -211,7 +214,7 @@ def added(s: Any, values: list[Any], start: Any) -> Value:
     return Const(sum((v.value for v in values), start.value))
 
 
-def text(s: Any, value: Any, spec: str, function: Any) -> Value | None:
+def text(s: Session, value: Any, spec: str, function: Any) -> Value | None:
     """`format(value, spec)` after `function`: a text that the residual makes anew."""
     if not is_open(value):
         return None
@@ -225,7 +228,7 @@ def text(s: Any, value: Any, spec: str, function: Any) -> Value | None:
     return computed(s, f"{{}}({inner}, {braced(repr(spec))})", [s.bind(format), *parts], made, True)
 
 
-def joined(s: Any, parts: list[Value]) -> Value | None:
+def joined(s: Session, parts: list[Value]) -> Value | None:
     """Texts in one."""
     if not any(map(is_open, parts)) or not all(isinstance(p, Const) for p in parts):
         return None
@@ -233,7 +236,7 @@ def joined(s: Any, parts: list[Value]) -> Value | None:
     return computed(s, f"''.join(({' '.join('{},' for _ in parts)}))", parts, whole, True)
 
 
-def is_representable(s: Any, value: ScalarValue) -> bool:
+def is_representable(s: Session, value: ScalarValue) -> bool:
     """May the graph take it? Integers must fit 64 bits, as for PyTorch; the entry relies on that."""
     if type(value.real) is not int or isinstance(value.source, Drawn):
         return True
@@ -270,7 +273,7 @@ def _result(function: Any, args: list[Any]) -> Any:
         return None
 
 
-def _operation(s: Any, template: str, operands: list[Any], sure: bool) -> Value | None:
+def _operation(s: Session, template: str, operands: list[Any], sure: bool) -> Value | None:
     names = tuple(f"_{k}" for k in range(len(operands)))
     result = _result(_evaluator(template, names), operands)
     if type(result) not in NUMBERS:
@@ -282,7 +285,7 @@ def _evaluator(template: str, names: tuple[str, ...]) -> Any:
     return eval(f"lambda {', '.join(names)}: {template.format(*names)}")
 
 
-def computed(s: Any, template: str, operands: list[Any], result: Any, sure: bool = True) -> Value | None:
+def computed(s: Session, template: str, operands: list[Any], result: Any, sure: bool = True) -> Value | None:
     """A number or text that the residual computes; operands are numbers, texts, what has a source, and sources."""
     source = source_of(s, template, operands)
     if source.length > LONGEST:
@@ -290,13 +293,13 @@ def computed(s: Any, template: str, operands: list[Any], result: Any, sure: bool
     return ScalarValue(s, result, source, sure)
 
 
-def outcome(s: Any, template: str, operands: list[Any], found: bool) -> Value:
+def outcome(s: Session, template: str, operands: list[Any], found: bool) -> Value:
     """Rely on what comes of a test."""
     s.guard(source_of(s, template, operands), GuardKind.ID, found)
     return boolean(found)
 
 
-def source_of(s: Any, template: str, operands: list[Any]) -> Computed:
+def source_of(s: Session, template: str, operands: list[Any]) -> Computed:
     """What gives the result; constants become part of the template."""
     known = [isinstance(v, Const) and not is_open(v) for v in operands]
     texts = [braced(constant(s, v)) if fixed else "{}" for v, fixed in zip(operands, known)]
@@ -304,7 +307,7 @@ def source_of(s: Any, template: str, operands: list[Any]) -> Computed:
     return Computed(template.format(*texts), tuple(found))
 
 
-def constant(s: Any, value: Any) -> str:
+def constant(s: Session, value: Any) -> str:
     number = value.value
     if type(number) is float and not math.isfinite(number):
         return s.bind(number, repr(number)).expr()

@@ -6,10 +6,13 @@ Eager reads the number out of the tensor; the graph multiplies by the tensor. `x
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dovetail.capture.values.base import Value
 from dovetail.capture.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 #: Method → the name of its factor, and how the second tensor joins the first; None: there is one tensor.
 FACTORS: dict[str, tuple[str, str | None]] = {
@@ -17,7 +20,7 @@ FACTORS: dict[str, tuple[str, str | None]] = {
 }  # fmt: skip
 
 
-def scaled(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def scaled(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The call with its factor as a tensor; None where that is a number."""
     found = FACTORS.get(name.removesuffix("_"))
     if found is None or not isinstance(kwargs.get(found[0]), TensorValue) or not isinstance(args[1], TensorValue):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.asking import datum
 from dovetail.capture.trust import rely_on_entry, trusted
@@ -12,6 +12,9 @@ from dovetail.capture.values.base import MISSING, Value
 from dovetail.ir.asked import in_module
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Global, Globals, Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class Scope:
@@ -29,14 +32,14 @@ class Scope:
         found = table.get("__builtins__", builtins)
         self.builtins = found if isinstance(found, dict) else vars(found)
 
-    def source(self, s: Any, name: str) -> Source | None:
+    def source(self, s: Session, name: str) -> Source | None:
         if self.trusted:
             return None
         if self.module is None:
             return s.bind(self.table, "globals").item(name)
         return Global(name, self.module)
 
-    def load(self, s: Any, name: str) -> Value | None:
+    def load(self, s: Session, name: str) -> Value | None:
         """The global or builtin; None if there is none."""
         found = self.values.get(name)
         if found is None:
@@ -54,12 +57,12 @@ class Scope:
             self.values[name] = found
         return None if found is MISSING else found
 
-    def _rely_on_absence(self, s: Any, name: str) -> None:
+    def _rely_on_absence(self, s: Session, name: str) -> None:
         """No global hides the builtin."""
         if not self.trusted:
             table = s.bind(self.table, "globals") if self.module is None else Globals(self.module)
             s.guard(table, GuardKind.CONTAINS, (name, False))
 
-    def store(self, s: Any, name: str, value: Any) -> None:
+    def store(self, s: Session, name: str, value: Any) -> None:
         self.values[name] = value
         s.effects.store_global(self, name, value)

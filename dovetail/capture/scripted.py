@@ -7,18 +7,21 @@ took and is always called as it is.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dovetail.capture.modules import SCRIPT_REMEDY
 from dovetail.capture.values.base import NONE, Raised, Value
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 #: A declared type → the class of arguments that it takes as they are.
 AS_THEY_ARE: dict[str, type] = {"Tensor": torch.Tensor, "int": int, "float": float, "bool": bool, "str": str}
 
 
-def call_scripted(s: Any, function: torch._C.ScriptFunction, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_scripted(s: Session, function: torch._C.ScriptFunction, args: list[Value], kwargs: dict[str, Value]) -> Value:
     python = _python(function)
     if python is None:
         return _stays(s, function, "it does not run as Python")
@@ -31,7 +34,7 @@ def call_scripted(s: Any, function: torch._C.ScriptFunction, args: list[Value], 
     if not all(_fits(str(a.type), given[a.name]) for a in declared):
         return _stays(s, function, "it converts what it is given")
     try:
-        return s.call(s.wrap(python, None), **given)  # type: ignore[no-any-return]
+        return s.call(s.wrap(python, None), **given)
     except Raised:
         return _stays(s, function, "it raises an error")
 
@@ -49,5 +52,5 @@ def _fits(declared: str, value: Value) -> bool:
     return taken is not None and issubclass(value.cls, taken) and (taken is torch.Tensor or value.cls is taken)
 
 
-def _stays(s: Any, function: torch._C.ScriptFunction, why: str) -> Any:
+def _stays(s: Session, function: torch._C.ScriptFunction, why: str) -> Any:
     return s.unsupported("script-code", f"{function.name} is a ScriptFunction: {why}", SCRIPT_REMEDY)

@@ -27,6 +27,7 @@ from dovetail.capture import (
     operators,
     pymodules,
     sizes,
+    tensor_attributes,
     tensors,
     texts,
 )  # fmt: skip
@@ -332,8 +333,8 @@ class Session:
     torch_call = tensors.torch_call
     torch_method = tensors.torch_method
     recorded_method = tensors.recorded_method
-    tensor_get_attr = tensors.tensor_get_attr
-    graph_attribute = tensors.graph_attribute
+    tensor_get_attr = tensor_attributes.tensor_get_attr
+    graph_attribute = tensor_attributes.graph_attribute
     wrap_tensor, wrap_late = inputs.wrap_tensor, inputs.wrap_late
     late_number = late.number
     array_get_attr = arrays.array_get_attr

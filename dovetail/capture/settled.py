@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import MISSING, NotNative, Value
 from dovetail.capture.values.callables import MethodValue
@@ -16,19 +16,22 @@ from dovetail.capture.values.containers import DictValue, SequenceValue, SetValu
 from dovetail.capture.values.objects import Lazy, ObjectValue
 from dovetail.ir.guard import GuardKind
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 HEAP_TYPE = 1 << 9
 UNCHANGING = (pathlib.PurePath,)  # by agreement, once made
 GUARDED = (functools.partial,)  # in all their parts, when they are met
 
 
-def native(s: Any, value: Value) -> Any:
+def native(s: Session, value: Value) -> Any:
     """The object itself, for native code to read; raises NotNative where the entry does not rely on what it holds."""
     found = value.native()
     _rely_on(s, value)
     return found
 
 
-def _rely_on(s: Any, value: Any) -> None:
+def _rely_on(s: Session, value: Any) -> None:
     for part in _parts(value):
         _rely_on(s, part)
     if type(value) is not ObjectValue or value.real is MISSING or isinstance(value.real, GUARDED):

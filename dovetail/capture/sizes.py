@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,6 +32,9 @@ from dovetail.ops.fake.layout import contiguous
 from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, MARKED, UNEQUAL, Sizes
 from dovetail.ops.fake.symint import dim_of, is_size, symint
 from dovetail.ops.fake.tensor import FakeTensor
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 Bounds = tuple[int | None, int | None]
 
@@ -77,7 +80,7 @@ class SizeValue(ScalarValue):
 
     __slots__ = ("dim",)
 
-    def __init__(self, s: Any, dim: Dim) -> None:
+    def __init__(self, s: Session, dim: Dim) -> None:
         self.s, self.dim = s, dim
         self.real = s.table.sizes.hint(dim)
         self.source = source_of(dim, s.table.sources)
@@ -87,14 +90,14 @@ class SizeValue(ScalarValue):
         return isinstance(self.s.table.sizes.resolve(self.dim), int)
 
     @property
-    def value(self) -> int:  # type: ignore[override]
-        return self.s.table.sizes.value(self.dim)  # type: ignore[no-any-return]
+    def value(self) -> int:
+        return self.s.table.sizes.value(self.dim)
 
     def __repr__(self) -> str:
         return f"<SizeValue {self.dim}>"
 
 
-def size_value(s: Any, dim: Any) -> Value:
+def size_value(s: Session, dim: Any) -> Value:
     """The value for a Dim, or for what PyTorch gives as a size."""
     if isinstance(dim, torch.SymInt) and dim.node.is_nested_int():
         s.unsupported("nested-tensor", "the code reads the size of a ragged dimension, which is no number")
@@ -121,12 +124,12 @@ class Layout:
         return replace(facts, **self.changes)
 
 
-def is_resized(s: Any, real: torch.Tensor, source: Source) -> bool:
+def is_resized(s: Session, real: torch.Tensor, source: Source) -> bool:
     """Was a size of the tensor at this path seen to change?"""
     return any(s.table.varying.changed(size_of(source, k).name()) for k in range(real.dim()))
 
 
-def laid_out(s: Any, real: torch.Tensor, source: Source) -> Layout | None:
+def laid_out(s: Session, real: torch.Tensor, source: Source) -> Layout | None:
     """The layout of an input with sizes that vary; None where all are constants."""
     before = set(s.table.symbols)
     sizes: list[Dim] = [_input_size(s, real, source, k) for k in range(real.dim())]
@@ -147,11 +150,11 @@ def laid_out(s: Any, real: torch.Tensor, source: Source) -> Layout | None:
     return Layout(_symints(s, sizes), _symints(s, strides), changes)
 
 
-def _symints(s: Any, values: Any) -> tuple[Any, ...]:
+def _symints(s: Session, values: Any) -> tuple[Any, ...]:
     return tuple(symint(s.table.sizes, v) for v in values)
 
 
-def _input_size(s: Any, real: torch.Tensor, source: Source, k: int) -> Dim:
+def _input_size(s: Session, real: torch.Tensor, source: Source, k: int) -> Dim:
     place, size, marks = size_of(source, k), real.shape[k], marks_of(real)
     name, table = place.name(), s.table
     table.seen[name] = size
@@ -167,7 +170,7 @@ def _input_size(s: Any, real: torch.Tensor, source: Source, k: int) -> Dim:
     return made
 
 
-def _symbol(s: Any, place: Item, size: int, bounds: Bounds = (None, None), marked: bool = False) -> Dim:
+def _symbol(s: Session, place: Item, size: int, bounds: Bounds = (None, None), marked: bool = False) -> Dim:
     """A symbol for a size; the one of another that was equal to it in every call so far."""
     table, name = s.table, place.name()
     for known in table.symbols.values():
@@ -183,7 +186,7 @@ def _symbol(s: Any, place: Item, size: int, bounds: Bounds = (None, None), marke
 
 
 def new_symbol(
-    s: Any, source: Source, value: int, names: list[str], bounds: Bounds = (None, None), marked: bool = False
+    s: Session, source: Source, value: int, names: list[str], bounds: Bounds = (None, None), marked: bool = False
 ) -> Dim:
     table = s.table
     s.names.update(NAMES)
@@ -199,7 +202,7 @@ def new_symbol(
 
 
 def _strides(
-    s: Any, real: torch.Tensor, sizes: list[Dim], free: dict[int, Source]
+    s: Session, real: torch.Tensor, sizes: list[Dim], free: dict[int, Source]
 ) -> tuple[list[Dim], tuple[Any, ...]]:
     """Strides as products of sizes further in where they are, and what guards say of them.
 
@@ -236,7 +239,7 @@ def _keep_order(sizes: Any, stride: Dim, end: Dim, inner: Dim) -> None:
             sizes.holds(AT_LEAST, stride - inner - 1)
 
 
-def show_strides(s: Any, value: Any) -> None:
+def show_strides(s: Session, value: Any) -> None:
     """The program sees a tensor's strides: they are products of sizes only where none is 0, or strange beside a 1."""
     sizes = s.table.sizes
     involved = {symbol for dim in _dims_of(value.fake) for symbol in dims.symbols(dim)}
@@ -255,7 +258,7 @@ def show_strides(s: Any, value: Any) -> None:
 # ---------------------------------------------------------------- what the graph takes
 
 
-def size_node(s: Any, dim: Dim, placeholder: Callable[[Any, Source], Any]) -> Any:
+def size_node(s: Session, dim: Dim, placeholder: Callable[[Any, Source], Any]) -> Any:
     """The graph input for a size."""
     node = s.table.nodes.get(dim)
     if node is None:
@@ -274,13 +277,13 @@ def is_late_size(value: Any) -> bool:
     return type(value) is GraphNumber and value.dim is not None
 
 
-def as_argument(s: Any, value: Any) -> Dim | None:
+def as_argument(s: Session, value: Any) -> Dim | None:
     """A number that varies as a size, where an operation takes none; None if it cannot be one."""
     dim = as_dim(s, value) if value.cls is int else None
     return None if isinstance(dim, int) else dim
 
 
-def settle(s: Any) -> None:
+def settle(s: Session) -> None:
     """Sizes that the entry came to rely on after all are constants of the graph."""
     for dim, node in s.table.nodes.items():
         known = s.table.sizes.resolve(dim)
@@ -290,7 +293,7 @@ def settle(s: Any) -> None:
                 user.kwargs = torch.fx.map_arg(user.kwargs, lambda n, node=node, known=known: known if n is node else n)
 
 
-def bind_symbols(s: Any, placeholder: Callable[[Any, Source], Any]) -> set[Any]:
+def bind_symbols(s: Session, placeholder: Callable[[Any, Source], Any]) -> set[Any]:
     """Placeholders without users that tell the graph symbols which its other inputs do not."""
     needed, given = set(), set()
     if not s.table.symbols:
@@ -357,7 +360,7 @@ class Constants(BaseException):
         self.names, self.reason = names, reason
 
 
-def retry_as_constants(s: Any, function: Callable[..., Any], args: Any, kwargs: Any, error: Exception) -> Exception:
+def retry_as_constants(s: Session, function: Callable[..., Any], args: Any, kwargs: Any, error: Exception) -> Exception:
     """Raise Constants if the operation would succeed on the sizes of this call; else the error that shows these."""
     given = [getattr(function, "__self__", None), *args, *kwargs.values()]
     found = [n for value in given for n in _sizes_in(value) if is_size(n)]
@@ -386,7 +389,7 @@ LEAF = "leaf Variable that requires grad"
 OF_AUTOGRAD = ("modified inplace", LEAF)  # in what is refused at any size
 
 
-def _refused(s: Any, function: Any, error: Exception) -> Unsupported:
+def _refused(s: Session, function: Any, error: Exception) -> Unsupported:
     """An operation that cannot be predicted for late sizes."""
     name, words = getattr(function, "__name__", str(function)), str(error).splitlines() or [type(error).__name__]
     return Unsupported(
@@ -396,7 +399,7 @@ def _refused(s: Any, function: Any, error: Exception) -> Unsupported:
     )  # fmt: skip
 
 
-def _names(s: Any, symbols: set[Symbol]) -> list[str]:
+def _names(s: Session, symbols: set[Symbol]) -> list[str]:
     known = [s.table.symbols[symbol] for symbol in sorted(symbols)]
     return [n for k in known for n in k.names or _leaves(k.source)]
 
@@ -407,7 +410,7 @@ def _leaves(source: Source) -> list[str]:
     return [source.name()]
 
 
-def _with_numbers(s: Any, function: Any, args: Any, kwargs: Any) -> None:
+def _with_numbers(s: Session, function: Any, args: Any, kwargs: Any) -> None:
     copies: dict[int, Any] = {}
 
     def plain(value: Any) -> Any:
@@ -435,10 +438,10 @@ def _with_numbers(s: Any, function: Any, args: Any, kwargs: Any) -> None:
 # ---------------------------------------------------------------- what the program does with them
 
 
-def as_dim(s: Any, value: Any) -> Dim | None:
+def as_dim(s: Session, value: Any) -> Dim | None:
     """The Dim of an integer; None for what is none."""
     if type(value) is SizeValue or is_late_size(value):
-        return s.table.sizes.resolve(value.dim)  # type: ignore[no-any-return]
+        return s.table.sizes.resolve(value.dim)
     if isinstance(value, ScalarValue) and not value.seen:
         return _number(s, value)
     if isinstance(value, Const) and value.cls in (int, bool):
@@ -446,7 +449,7 @@ def as_dim(s: Any, value: Any) -> Dim | None:
     return None
 
 
-def _number(s: Any, value: ScalarValue) -> Dim | None:
+def _number(s: Session, value: ScalarValue) -> Dim | None:
     """A symbol for a natural number from outside."""
     if type(value.real) is not int or not 0 <= value.real < 2**31:
         return None
@@ -455,10 +458,10 @@ def _number(s: Any, value: ScalarValue) -> Dim | None:
     if found is None:
         s.guard(Computed("(0 <= {} < 0x80000000)", (source,)), GuardKind.ID, True)
         found = s.table.numbers[source] = new_symbol(s, source, value.real, [])
-    return found  # type: ignore[no-any-return]
+    return found
 
 
-def binary(s: Any, name: str, left: Any, right: Any) -> Value | None:
+def binary(s: Session, name: str, left: Any, right: Any) -> Value | None:
     """`left op right` where a size takes part; None where the result is no Dim."""
     if not (is_open_size(left) or is_open_size(right)) or name not in _BINARY:
         return None
@@ -484,10 +487,10 @@ _BINARY: dict[str, Callable[[Sizes, Dim, Dim], Dim | None]] = {
 }  # fmt: skip
 
 
-def unary(s: Any, name: str, value: Any) -> Value | None:
+def unary(s: Session, name: str, value: Any) -> Value | None:
     if not is_open_size(value) or name not in ("neg", "pos"):
         return None
-    return size_value(s, -value.dim) if name == "neg" else value  # type: ignore[no-any-return]
+    return size_value(s, -value.dim) if name == "neg" else value
 
 
 CLAIMS: dict[str, Callable[[Dim], tuple[str, Dim]]] = {
@@ -496,7 +499,7 @@ CLAIMS: dict[str, Callable[[Dim], tuple[str, Dim]]] = {
 }  # fmt: skip
 
 
-def compare(s: Any, sign: str, left: Any, right: Any) -> bool | None:
+def compare(s: Session, sign: str, left: Any, right: Any) -> bool | None:
     """The entry relies on the outcome."""
     if not (is_open_size(left) or is_open_size(right)):
         return None
@@ -504,7 +507,7 @@ def compare(s: Any, sign: str, left: Any, right: Any) -> bool | None:
     return None if a is None or b is None else s.table.sizes.holds(*CLAIMS[sign](a - b))
 
 
-def call(s: Any, function: Any, args: list[Any]) -> Value | None:
+def call(s: Session, function: Any, args: list[Any]) -> Value | None:
     """`function(*args)` for a native function of integers that gives one; None where it is not known here."""
     if not any(map(is_open_size, args)) or function not in _FUNCTIONS:
         return None
@@ -536,10 +539,10 @@ _FUNCTIONS: dict[Any, Callable[..., Dim | None]] = {
 }  # fmt: skip
 
 
-def added(s: Any, values: list[Any]) -> Value | None:
+def added(s: Session, values: list[Any]) -> Value | None:
     """The sum of integers, a size among them."""
     if not any(map(is_open_size, values)):
         return None
     found = [as_dim(s, value) for value in values]
-    return None if None in found else size_value(s, sum(found))  # type: ignore[arg-type]
+    return None if None in found else size_value(s, sum(found))
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import Const, LateConst, Value
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 #: Special method → who asks for it and what is taken as it is.
 ASKING: dict[str, tuple[Callable[..., Any], type]] = {
@@ -29,7 +32,7 @@ ASKING: dict[str, tuple[Callable[..., Any], type]] = {
 }
 
 
-def result(s: Any, value: Value, name: str, found: Value) -> Value:
+def result(s: Session, value: Value, name: str, found: Value) -> Value:
     """What the built-in function gives for `value`, whose special method gave `found`."""
     function, accepted = ASKING[name]
     if found.cls is accepted and accepted is not int:
@@ -48,5 +51,5 @@ def result(s: Any, value: Value, name: str, found: Value) -> Value:
     try:
         answer = function(object.__new__(asked))
     except (TypeError, ValueError, OverflowError) as error:
-        return s.throw_native(error)  # type: ignore[no-any-return]
-    return found if known and answer is given else s.from_native(answer)  # type: ignore[no-any-return]
+        return s.throw_native(error)
+    return found if known and answer is given else s.from_native(answer)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import scalars
 from dovetail.capture.values.base import Const, LateConst, Value
 from dovetail.capture.values.span import Span
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 
 class Splices:
     """In order: at which place so many items make room for which others. Each counts places as they are by then."""
 
-    def __init__(self, s: Any, span: Span, one: Callable[[Any, Value, Value], bool]) -> None:
+    def __init__(self, s: Session, span: Span, one: Callable[[Any, Value, Value], bool]) -> None:
         self.s, self.span, self.one = s, span, one
         self.made: list[tuple[Any, int, list[Value]]] = []
         self.grown, self.resized = 0, False

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import state
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.settings import HOOKS_DISABLED
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Switch:
     silent: bool = False
     also: tuple[str, ...] = ()
 
-    def in_graph(self, s: Any) -> bool:
+    def in_graph(self, s: Session) -> bool:
         return not self.silent and (self.key == "default_dtype" or not s.breaks)
 
 
@@ -39,7 +42,7 @@ class Turned:
     now: Any
 
 
-def value(s: Any, switch: Switch) -> Any:
+def value(s: Session, switch: Switch) -> Any:
     """What the setting is now; the entry relies on what it was before the graph."""
     found = s.switched.get(switch.key)
     if found is not None:
@@ -49,7 +52,7 @@ def value(s: Any, switch: Switch) -> Any:
     return before
 
 
-def turn(s: Any, switch: Switch, wanted: Any) -> None:
+def turn(s: Session, switch: Switch, wanted: Any) -> None:
     before = value(s, switch)
     if wanted == before:
         return
@@ -65,7 +68,7 @@ def turn(s: Any, switch: Switch, wanted: Any) -> None:
         s.state_node(switch.write, wanted)
 
 
-def refuse_operators(s: Any) -> None:
+def refuse_operators(s: Session) -> None:
     """Called where an operator is recorded."""
     for turned in s.switched.values():
         if turned.now != turned.before and not (turned.switch.in_graph(s) or turned.switch.silent):
@@ -75,20 +78,20 @@ def refuse_operators(s: Any) -> None:
             )
 
 
-def refuse_hooks(s: Any) -> None:
+def refuse_hooks(s: Session) -> None:
     """Called where the program puts hooks on saved tensors in force."""
     turned = s.switched.get(HOOKS_DISABLED)
     if turned is not None and turned.now is not None:
         s.unsupported("setting-changed", "hooks on saved tensors are disabled in the same graph")
 
 
-def put_back(s: Any) -> None:
+def put_back(s: Session) -> None:
     for turned in s.switched.values():
         if turned.now != turned.before and not turned.switch.silent:
             turned.switch.write(turned.before)
 
 
-def leave(s: Any, rebuilder: Any) -> list[str]:
+def leave(s: Session, rebuilder: Any) -> list[str]:
     """Where the graph ends: nodes that turn back what nodes have turned, and lines that turn all of it."""
     found = [turned for turned in s.switched.values() if turned.now != turned.before]
     for turned in found:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +21,9 @@ from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.scalar import TensorNumber
 from dovetail.capture.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
@@ -34,7 +37,7 @@ LISTS_TAKE_TENSORS = frozenset("add sub mul div".split())
 BESIDE = (torch.float32, torch.float64)
 
 
-def item(s: Any, tensor: TensorValue) -> Value | None:
+def item(s: Session, tensor: TensorValue) -> Value | None:
     """`tensor.item()` in an optimizer's code; None where it is no float, or elsewhere."""
     fake = tensor.fake
     if not asks(s) or fake.numel() != 1 or fake.dtype not in BESIDE or s.options.numerics == "eager":
@@ -44,7 +47,7 @@ def item(s: Any, tensor: TensorValue) -> Value | None:
     return _number(s, s.torch_method("reshape", [found, TupleValue([])], {}))
 
 
-def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
+def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
     """`left op right` of numbers, one of them held by a tensor."""
     function = ARITHMETIC.get(name) or ARITHMETIC.get(name[1:])
     if function is None or not (_operand(left) and _operand(right)):
@@ -54,11 +57,11 @@ def binary(s: Any, name: str, left: Value, right: Value) -> Value | None:
     return _number(s, s.torch_call(function, [_tensor(s, left), _tensor(s, right)], {}))
 
 
-def unary(s: Any, name: str, value: TensorNumber) -> Value | None:
+def unary(s: Session, name: str, value: TensorNumber) -> Value | None:
     return _number(s, s.torch_call(operator.neg, [value.tensor], {})) if name == "neg" else None
 
 
-def call(s: Any, function: Any, args: list[Value]) -> Value | None:
+def call(s: Session, function: Any, args: list[Value]) -> Value | None:
     """`max` and `min`, which take a later argument only where it is greater or less, so never one that is no number."""
     if function is float and len(args) == 1:
         return args[0]
@@ -73,7 +76,7 @@ def call(s: Any, function: Any, args: list[Value]) -> Value | None:
     return _number(s, best, positive)
 
 
-def given(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> tuple[list[Value], dict[str, Value]]:
+def given(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> tuple[list[Value], dict[str, Value]]:
     """The arguments of an operation on tensors, with tensors for such numbers where it takes them."""
     of_lists = name.startswith("_foreach_")
     takes = LISTS_TAKE_TENSORS if of_lists else TAKE_TENSORS
@@ -86,7 +89,7 @@ def given(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> tup
     return [_as_tensor(s, a, dtype) for a in args], {k: _as_tensor(s, v, dtype) for k, v in kwargs.items()}
 
 
-def _each(s: Any, lists: Value, argument: Value) -> Value:
+def _each(s: Session, lists: Value, argument: Value) -> Value:
     """Each number of a list as a tensor of the dtype of the tensor that it is for."""
     both = isinstance(lists, SequenceValue) and isinstance(argument, SequenceValue)
     pairs = list(zip(lists.all(s), argument.all(s))) if both else []  # type: ignore[attr-defined]
@@ -95,8 +98,8 @@ def _each(s: Any, lists: Value, argument: Value) -> Value:
     return TupleValue([_as_tensor(s, n, t.fake.dtype) for t, n in pairs])
 
 
-def _as_tensor(s: Any, value: Value, dtype: torch.dtype) -> Value:
-    return s.torch_method("to", [value.tensor, Const(dtype)], {}) if isinstance(value, TensorNumber) else value  # type: ignore[no-any-return]
+def _as_tensor(s: Session, value: Value, dtype: torch.dtype) -> Value:
+    return s.torch_method("to", [value.tensor, Const(dtype)], {}) if isinstance(value, TensorNumber) else value
 
 
 def _tensors(values: Iterable[Value]) -> list[TensorValue]:
@@ -107,7 +110,7 @@ def _tensors(values: Iterable[Value]) -> list[TensorValue]:
     return found
 
 
-def _number(s: Any, tensor: Any, positive: bool = False) -> TensorNumber:
+def _number(s: Session, tensor: Any, positive: bool = False) -> TensorNumber:
     s.has_tensor_numbers = True
     return TensorNumber(tensor, positive)
 
@@ -118,17 +121,17 @@ def _operand(value: Any) -> bool:
     return type(value) is Const and value.cls is int and abs(value.value) <= EXACT
 
 
-def _is_positive(s: Any, value: Any) -> bool:
+def _is_positive(s: Session, value: Any) -> bool:
     """Is it greater than zero, or no number at all? Of one that varies, the entry relies on the answer."""
-    return value.positive if isinstance(value, TensorNumber) else s.truth(s.compare(">", value, Const(0)))  # type: ignore[no-any-return]
+    return value.positive if isinstance(value, TensorNumber) else s.truth(s.compare(">", value, Const(0)))
 
 
-def _divides(s: Any, value: Any) -> bool:
+def _divides(s: Session, value: Any) -> bool:
     """Is it surely not zero?"""
-    return value.positive if isinstance(value, TensorNumber) else s.truth(value)  # type: ignore[no-any-return]
+    return value.positive if isinstance(value, TensorNumber) else s.truth(value)
 
 
-def _tensor(s: Any, value: Any) -> Any:
+def _tensor(s: Session, value: Any) -> Any:
     if isinstance(value, TensorNumber):
         return value.tensor
     value = Const(float(value.value)) if value.cls is int else value

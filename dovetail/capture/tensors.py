@@ -10,10 +10,9 @@ from __future__ import annotations
 import keyword
 import operator
 import re
-import types
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
@@ -23,12 +22,9 @@ from torch.utils import _pytree as pytree
 
 from dovetail.capture import (
     choosing,
-    counters,
     grads,
     graphnumbers,
-    hooks,
     late,
-    literal,
     numpynumbers,
     overrides,
     records,
@@ -40,17 +36,15 @@ from dovetail.capture.offsets import refuse_outside
 from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.scaled import scaled
 from dovetail.capture.switched import refuse_operators
-from dovetail.capture.torchtable import BY_LAYOUT, NO_PLACE, number_places, tensor_methods
-from dovetail.capture.trust import intact, replaced_operator
-from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, NotNative, Value, boolean
-from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue
+from dovetail.capture.torchtable import BY_LAYOUT, NO_PLACE, number_places
+from dovetail.capture.trust import replaced_operator
+from dovetail.capture.values.base import Const, NotNative, Value
+from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.scalar import GraphNumber, ScalarValue
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.capture.wrap import Called
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
-from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.full import NoShapeRule
@@ -58,10 +52,13 @@ from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.retry import symbolically
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 # ---------------------------------------------------------------- inputs
 
 
-def number_node(s: Any, value: ScalarValue) -> torch.fx.Node:
+def number_node(s: Session, value: ScalarValue) -> torch.fx.Node:
     """The graph input for a number that varies."""
     node = s.numbers.get(value.source)
     if node is None:
@@ -71,7 +68,7 @@ def number_node(s: Any, value: ScalarValue) -> torch.fx.Node:
     return node
 
 
-def placeholder_of(s: Any, source: Source) -> torch.fx.Node:
+def placeholder_of(s: Session, source: Source) -> torch.fx.Node:
     name = re.sub(r"\W+", "_", source.name()).strip("_").lower()[:40] or "arg"
     name = f"arg_{name}" if name[0].isdigit() or keyword.iskeyword(name) or name == "self" else name
     name = name if name not in s.input_names else f"{name}_{len(s.input_names)}"
@@ -93,6 +90,9 @@ def placeholder_of(s: Any, source: Source) -> torch.fx.Node:
 # ---------------------------------------------------------------- calls
 
 
+#: Methods that are no nodes: what metadata answers, or what makes something else of the call; see tensor_attributes.py.
+METHODS: dict[str, Callable[..., Value]] = {}
+
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
@@ -105,7 +105,7 @@ def lacks_fake(target: Any) -> bool:
     return not can_generate_trivial_fake_impl(defined._opoverload)
 
 
-def torch_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+def torch_call(s: Session, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """One `call_function` node."""
     replaced = replaced_operator(s, target, args, TensorValue)
     if replaced is not None:
@@ -116,7 +116,7 @@ def torch_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: di
     return _plain_call(s, target, args, kwargs)
 
 
-def _plain_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _plain_call(s: Session, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(target, OPERATORS) and lacks_fake(target):
         s.unsupported(
             "no-shape-rule", f"the operator {target} has no fake implementation, so its result cannot be predicted",
@@ -134,10 +134,10 @@ def _plain_call(s: Any, target: Callable[..., Any], args: list[Value], kwargs: d
     if fake_kwargs.get("out") is not None:
         versions = _written(s, target, fake_kwargs["out"], result, versions)
     node = s.graph.create_node("call_function", target, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
-    return _record(s, node, result, versions)
+    return record(s, node, result, versions)
 
 
-def _written(s: Any, target: Any, out: Any, result: Any, versions: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+def _written(s: Session, target: Any, out: Any, result: Any, versions: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     """The versions, so that all of `out=` counts as changed. It is the result, except where PyTorch ignores it."""
     outs = pytree.tree_leaves(out)
     if list(map(id, pytree.tree_leaves(result))) != list(map(id, outs)):
@@ -145,7 +145,7 @@ def _written(s: Any, target: Any, out: Any, result: Any, versions: list[tuple[An
     return [(fake, -1 if any(fake is o for o in outs) else version) for fake, version in versions]
 
 
-def torch_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def torch_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """One `call_method` node, or a constant where the answer is metadata."""
     receiver = args[0]
     if not isinstance(receiver, TensorValue):
@@ -156,7 +156,7 @@ def torch_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value])
     return plain_method(s, name, args, kwargs)
 
 
-def plain_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def plain_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     receiver: Any = args[0]
     handler = METHODS.get(name)
     if handler is not None:
@@ -164,7 +164,7 @@ def plain_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value])
     return recorded_method(s, name, args, kwargs)
 
 
-def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def recorded_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if s.has_tensor_numbers:
         args, kwargs = tensornumbers.given(s, name, args, kwargs)
     if kwargs and (multiplied := scaled(s, name, args, kwargs)) is not None:
@@ -188,7 +188,7 @@ def recorded_method(s: Any, name: str, args: list[Value], kwargs: dict[str, Valu
     if s.options.standalone and result is receiver.fake and (name in BY_LAYOUT or "memory_format" in kwargs):
         result = run_native(s, receiver.fake.view_as, [receiver.fake], {})
     node = s.graph.create_node("call_method", name, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
-    return _record(s, node, result, versions)
+    return record(s, node, result, versions)
 
 
 #: Methods after which a tensor has other sizes, strides or memory. Graphs know inputs as they are at the beginning.
@@ -209,7 +209,7 @@ def _tensors(value: Any) -> list[TensorValue]:
     return [t for item in value.items for t in _tensors(item)] if isinstance(value, SequenceValue) else []
 
 
-def run_native(s: Any, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+def run_native(s: Session, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     try:
         return symbolically(function, args, kwargs)
     except Unsupported as error:
@@ -236,7 +236,7 @@ READS = "data is not allocated yet"
 NO_MEMORY = (" meta ", "'Meta'", "FakeTensor", "Could not run ")
 
 
-def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:
+def record(s: Session, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:
     node.meta["stack"] = s.stack()
     if s.switched:
         refuse_operators(s)
@@ -257,7 +257,7 @@ def _record(s: Any, node: torch.fx.Node, result: Any, versions: list[tuple[Any, 
     return made
 
 
-def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
+def tensor_result(s: Session, node: torch.fx.Node, result: Any) -> Value:
     """The value of a node's result: a tensor, a constant, or a sequence of results."""
     node.meta["fake"] = result
     if s.table.sizes.late:
@@ -285,7 +285,7 @@ def tensor_result(s: Any, node: torch.fx.Node, result: Any) -> Value:
     return s.from_native(result)
 
 
-def _kind(s: Any, node: torch.fx.Node, result: torch.Tensor) -> type:
+def _kind(s: Session, node: torch.fx.Node, result: torch.Tensor) -> type:
     """The class that the program sees. One that holds fakes without saying so would hold them for ever."""
     kind = type(result)
     if kind is torch.Tensor or kind is FakeTensor:
@@ -306,7 +306,7 @@ def _kind(s: Any, node: torch.fx.Node, result: torch.Tensor) -> type:
 ARGUMENTS = (str, int, float, complex, torch.dtype, torch.device, torch.layout, range)
 
 
-def reachable(s: Any, value: TensorValue) -> TensorValue:
+def reachable(s: Session, value: TensorValue) -> TensorValue:
     """Refuse a tensor that only a finished inner graph knows."""
     if value.node.graph not in s.open_graphs:
         s.unsupported(
@@ -322,7 +322,7 @@ ELEMENT_TYPES: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def to_graph(s: Any, value: Value, numbers: bool = False) -> tuple[Any, Any]:
+def to_graph(s: Session, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     """(graph argument, fake argument). `numbers`: may the operation take a number that varies here?"""
     if isinstance(value, TensorValue):
         if value.cls not in overrides.PLAIN and is_wrapper(value.fake):
@@ -383,7 +383,7 @@ HELD: dict[type, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-def _of_python(s: Any, native: Any) -> Any:
+def _of_python(s: Session, native: Any) -> Any:
     """One of NumPy's numbers as Python's, if PyTorch takes both for the same; what an enumeration's member holds."""
     if not isinstance(native, numpy.generic):
         kind = next((k for k in HELD if isinstance(native, k) and type(native) not in (k, bool)), None)
@@ -391,209 +391,3 @@ def _of_python(s: Any, native: Any) -> Any:
     if isinstance(native, (numpy.bool_, numpy.complex64)):
         s.unsupported("graph-argument", f"PyTorch makes something of its own of a {type(native).__name__} of NumPy's")
     return native.item()
-
-
-# ---------------------------------------------------------------- attributes
-
-
-def tensor_get_attr(s: Any, value: TensorValue, name: str) -> Value:
-    if (s.overrides.modes or value.cls not in overrides.PLAIN) and name in OVERRIDABLE and overrides.active(s, [value]):
-        getter = getattr(torch.Tensor, name).__get__
-        return overrides.overridden(s, getter, [value], {}, lambda: _plain_attribute(s, value, name))
-    return _plain_attribute(s, value, name)
-
-
-def _plain_attribute(s: Any, value: TensorValue, name: str) -> Value:
-    reader = ATTRIBUTES.get(name)
-    if reader is not None:
-        return reader(s, value)
-    found = value.attrs.get(name)
-    if found is not None and found is not MISSING:
-        return found
-    if value.cls not in overrides.PLAIN and is_wrapper(value.fake):
-        found = wrappers.attribute(s, value, name)
-        if found is not None:
-            return found
-    static = s.static(value.cls, name)
-    if static is MISSING:
-        if value.real is not MISSING and name in value.real.__dict__:
-            return s.wrap(value.real.__dict__[name], s.attr_source(value, name))
-        if value.source is not None:
-            s.guard(value.source, GuardKind.HAS_ATTR, (name, False))
-        return s.throw(AttributeError, f"'Tensor' object has no attribute {name!r}")
-    if name == "__dict__":
-        return s.unsupported("tensor-attribute", "the code reads the attribute dictionary of a tensor")
-    method = getattr(torch.Tensor, name, None)
-    own = static is next((c.__dict__[name] for c in torch.Tensor.__mro__ if name in c.__dict__), None)
-    if own and method in tensor_methods() and intact(s, method):
-        return MethodValue(KnownValue(method), value)
-    if name in GRAPH_ATTRIBUTES:
-        return graph_attribute(s, value, name)
-    if type(static) in BOUND:
-        return s.bind_descriptor(value, static, name)
-    if not own and not hasattr(type(static), "__get__"):
-        return s.wrap(static, s.attr_source(value, name))
-    return s.unsupported("tensor-attribute", f"the code reads {name!r} of a tensor, which a graph does not know")
-
-
-BOUND = (types.FunctionType, property, classmethod, staticmethod)
-GRAPH_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
-
-
-def graph_attribute(s: Any, value: TensorValue, name: str) -> Value:
-    read = [] if value.fake.is_inference() else [(value.fake, value.fake._version)]
-    result = run_native(s, getattr, [value.fake, name], {})
-    node = s.graph.create_node("call_function", getattr, (reachable(s, value).node, name))
-    return _record(s, node, result, read)
-
-
-def _metadata(name: str) -> Callable[[Any, TensorValue], Value]:
-    return lambda s, v: s.from_native(getattr(v.fake, name))
-
-
-def _shape(s: Any, value: TensorValue) -> Value:
-    return TupleValue([sizes.size_value(s, n) for n in value.fake.shape], torch.Size)
-
-
-ATTRIBUTES: dict[str, Callable[[Any, TensorValue], Value]] = {
-    "shape": _shape,
-    "nbytes": lambda s, v: s.binary("mul", s.call_method(v, "numel"), Const(v.fake.itemsize)),
-    "grad": grads.grad,
-    "is_leaf": grads.is_leaf,
-    "grad_fn": grads.grad_fn,
-    "__class__": lambda s, v: s.wrap(v.cls, None),
-    **{
-        n: _metadata(n)
-        for n in (
-            "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "is_cpu", "is_mps", "is_meta",
-            "is_sparse", "is_quantized", "is_nested", "itemsize", "is_xpu", "is_mkldnn", "is_xla",
-            "is_sparse_csr", "names", "output_nr",
-        )
-    },
-}  # fmt: skip
-
-
-OVERRIDABLE = frozenset(
-    n for n in (*ATTRIBUTES, *GRAPH_ATTRIBUTES) if type(getattr(torch.Tensor, n, None)) is types.GetSetDescriptorType
-)
-
-
-def _fold_method(name: str) -> Callable[..., Value]:
-    def method(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        native = [a.native() for a in args]
-        s.offset_read |= name == "storage_offset"
-        if name in ("stride", "dim_order"):
-            sizes.show_strides(s, value)
-        try:
-            result = getattr(value.fake, name)(*native, **{k: v.native() for k, v in kwargs.items()})
-        except (TypeError, IndexError, RuntimeError, ValueError) as error:
-            return s.throw_native(error)
-        return s.from_native(result)
-
-    return method
-
-
-def _is_inference(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Tensors from outside are asked themselves, each time; outside inference mode they make only their kind."""
-    outside = [v for v in s.cache.values() if isinstance(v, TensorValue) and v.source is not None]
-    if value.source is not None:
-        return boolean(_made_in_inference_mode(s, value))
-    if not torch.is_inference_mode_enabled() and not any(_made_in_inference_mode(s, v) for v in outside):
-        return FALSE
-    return s.unsupported(
-        "inference-tensor", f"the code asks whether {value.describe()} is an inference tensor",
-        "Ask outside the compiled function, or ask torch.is_inference_mode_enabled().",
-    )
-
-
-def _made_in_inference_mode(s: Any, value: TensorValue) -> bool:
-    found = next(real for real in s.keep if s.cache.get(id(real)) is value).is_inference()
-    s.guard(Called(value.source, ".is_inference()"), GuardKind.ID, found)
-    return found
-
-
-def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | None = None) -> Callable[..., Value]:
-    def method(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        number = in_graph(s, value) if in_graph is not None and s.graph is s.root else None
-        if number is not None:
-            return number
-        return s.unsupported(
-            "data-dependent-value",
-            f"Tensor.{name} gives Python a value of a tensor, which exists only after the graph has run",
-            "Keep the computation in tensors, or move this call out of the compiled function.",
-        )
-
-    return method
-
-
-def _item(s: Any, value: TensorValue) -> Value | None:
-    if (known := literal.number(s, value)) is not None:
-        return known
-    if s.options.capture_scalar_outputs and (size := late.item(s, value)) is not None:
-        return size  # which may be more than a number: a size
-    made = graphnumbers.item(s, value) or counters.number(s, value) or tensornumbers.item(s, value)
-    return made or late.item(s, value)
-
-
-def _listed(s: Any, value: TensorValue) -> Value | None:
-    return late.listed(s, value, lambda v, k: s.get_item(v, Const(k))) or graphnumbers.listed(s, value)
-
-
-def _len(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if value.fake.dim() == 0:
-        s.throw(TypeError, "len() of a 0-d tensor")
-    return sizes.size_value(s, value.fake.shape[0])
-
-
-def _new(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """`x.new(sizes)` is memory without contents, `x.new(data)` a tensor of the data."""
-    if args and isinstance(args[0], SequenceValue) and args[0].cls is not torch.Size:
-        return s.torch_method("new_tensor", [value, *args], kwargs)
-    if args and isinstance(args[0], TensorValue):
-        return s.torch_method("detach", [args[0]], {})
-    return s.torch_method("new_empty", [value, *(args or [Const(0)])], kwargs)
-
-
-def _iter(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return s.iterate(value)
-
-
-def _bool(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return boolean(s.truth(value))
-
-
-def _contains(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    found = s.torch_call(operator.eq, [value, args[0]], {})
-    return boolean(s.truth(s.torch_method("any", [found], {})))
-
-
-def _hash(s: Any, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return s.unsupported("tensor-hash", "the code hashes a tensor, as a dictionary or a set does with a key")
-
-
-METADATA_METHODS = (
-    "size dim stride is_contiguous numel nelement ndimension element_size storage_offset get_device is_floating_point "
-    "is_complex is_signed is_inference is_conj is_neg is_pinned dim_order has_names"
-).split()
-DATA_METHODS = "item tolist numpy __int__ __float__ __index__ __complex__ data_ptr nonzero_numpy __array__".split()
-
-METHODS: dict[str, Callable[..., Value]] = {
-    **{name: _fold_method(name) for name in METADATA_METHODS},
-    "is_inference": _is_inference,
-    **{name: _data_dependent(name) for name in DATA_METHODS},
-    "item": _data_dependent("item", _item),
-    "__index__": _data_dependent("__index__", literal.index),
-    "tolist": _data_dependent("tolist", _listed),
-    "__len__": _len,
-    "new": _new,
-    **{
-        name: lambda s, v, args, kw, name=name: hooks.register(s, name, v, args, kw)
-        for name in ("register_hook", "register_post_accumulate_grad_hook")
-    },
-    "backward": lambda s, v, args, kw: grads.backward(s, [v, *args], kw),
-    "__iter__": _iter,
-    "__bool__": _bool,
-    "__contains__": _contains,
-    "__hash__": _hash,
-    "__setattr__": lambda s, v, args, kw: s.object_set_attr(v, args[0].native(), args[1]) or NONE,
-}

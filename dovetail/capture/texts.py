@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,10 +20,13 @@ from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.views import NamespaceValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 FUNCTION = types.FunctionType
 
 
-def to_string(s: Any, value: Value, spec: str, function: Callable[..., str] = str) -> Value:
+def to_string(s: Session, value: Value, spec: str, function: Callable[..., str] = str) -> Value:
     """`format(value, spec)`, or that of `function(value)`; the text of a tensor is made after the graph."""
     if function is format:
         if isinstance(value, (TensorValue, GraphNumber)):
@@ -49,7 +52,7 @@ def to_string(s: Any, value: Value, spec: str, function: Callable[..., str] = st
     return native_call(s, format, text.native(), spec) if spec else text
 
 
-def _formatted_later(s: Any, value: Any, spec: str) -> Value:
+def _formatted_later(s: Session, value: Any, spec: str) -> Value:
     """Whether a type has a format is known before the value is."""
     text = LateText(s, [(format, _kept(s, value), spec)])
     if not spec:
@@ -59,9 +62,9 @@ def _formatted_later(s: Any, value: Any, spec: str) -> Value:
     elif value.cls is torch.Tensor and value.fake.dim() == 0 and value.fake.device.type != "meta":
         kind = _kind(value.fake.dtype)
     else:
-        return s.throw(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")  # type: ignore[no-any-return]
+        return s.throw(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")
     native_call(s, format, kind(), spec)
-    return text.native() if spec[-1] == "c" else text  # type: ignore[no-any-return]  # not every number is a character's
+    return text.native() if spec[-1] == "c" else text  # not every number is a character's
 
 
 def _kind(dtype: torch.dtype) -> type:
@@ -71,11 +74,11 @@ def _kind(dtype: torch.dtype) -> type:
     return complex if dtype.is_complex else float if dtype.is_floating_point else int
 
 
-def _kept(s: Any, value: Value) -> Value:
+def _kept(s: Session, value: Value) -> Value:
     return Snapshot(s, value) if isinstance(value, TensorValue) else value
 
 
-def _text(s: Any, value: Value, function: Callable[[Any], str]) -> Value:
+def _text(s: Session, value: Value, function: Callable[[Any], str]) -> Value:
     name = "__str__" if function is str else "__repr__"
     if type(s.static(value.cls, name)) is FUNCTION:
         return specials.result(s, value, name, s.call(s.find_special(value, name)))
@@ -93,13 +96,13 @@ def _text(s: Any, value: Value, function: Callable[[Any], str]) -> Value:
             raise NotNative(value)  # its contents are not guarded
         return native_call(s, function, value.native())
     except NotNative:
-        return s.unsupported(  # type: ignore[no-any-return]
+        return s.unsupported(
             "text-of-object", f"the text of {value.describe()} is needed while capturing",
             "Give its class a __repr__ method, or format it outside the compiled function.",
         )
 
 
-def _native_exception(s: Any, value: ExceptionValue) -> BaseException:
+def _native_exception(s: Session, value: ExceptionValue) -> BaseException:
     if value.original is not None:
         return value.original
     made = value.cls.__new__(value.cls, *[settled.native(s, a) for a in value.args])
@@ -110,12 +113,12 @@ def _native_exception(s: Any, value: ExceptionValue) -> BaseException:
 # ---------------------------------------------------------------- containers
 
 
-def joined(s: Any, parts: list[Value]) -> Value:
+def joined(s: Session, parts: list[Value]) -> Value:
     """The concatenation of strings."""
     return scalars.joined(s, parts) or late_text(s, parts)
 
 
-def _reprs(s: Any, items: list[Value]) -> list[Value]:
+def _reprs(s: Session, items: list[Value]) -> list[Value]:
     return [to_string(s, item, "", repr) for item in items]
 
 
@@ -129,7 +132,7 @@ def _separated(parts: list[Value], separator: str = ", ") -> list[Value]:
 def _guarded(function: Callable[[Any, Any], Value]) -> Callable[[Any, Any], Value]:
     """A container inside itself is shown as dots."""
 
-    def write(s: Any, value: Any) -> Value:
+    def write(s: Session, value: Any) -> Value:
         if id(value) in s.writing:
             return Const(_DOTS.get(value.cls, "..."))
         s.writing.add(id(value))
@@ -145,7 +148,7 @@ _DOTS = {list: "[...]", dict: "{...}", deque: "[...]", tuple: "(...)"}
 
 
 @_guarded
-def _sequence(s: Any, value: Any) -> Value:
+def _sequence(s: Session, value: Any) -> Value:
     cls, parts = value.cls, _separated(_reprs(s, value.all(s)))
     if issubclass(cls, deque):
         limit = "" if value.maxlen is None else f", maxlen={value.maxlen}"
@@ -161,7 +164,7 @@ ORDERED = ("[(", ", ", ")]") if "[" in repr(OrderedDict(a=1)) else ("{", ": ", "
 
 
 @_guarded
-def _mapping(s: Any, value: Any) -> Value:
+def _mapping(s: Session, value: Any) -> Value:
     cls, pairs = value.cls, value.pairs(s)
     if issubclass(cls, OrderedDict):
         before, between, after = ORDERED
@@ -177,11 +180,11 @@ def _mapping(s: Any, value: Any) -> Value:
     return text
 
 
-def _pair_texts(s: Any, pairs: Any) -> list[tuple[Value, Value]]:
+def _pair_texts(s: Session, pairs: Any) -> list[tuple[Value, Value]]:
     return [(to_string(s, k, "", repr), to_string(s, v, "", repr)) for k, v in pairs]
 
 
-def _set(s: Any, value: Any) -> Value:
+def _set(s: Session, value: Any) -> Value:
     if not value.entries:
         return Const(f"{value.cls.__name__}()")
     parts = _separated(_reprs(s, s.unpack(value)))

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Iterator
 from functools import cache
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -20,6 +20,9 @@ import torch.nn.functional as F
 
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.library import LIBRARY, of_library
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 #: Packages whose definitions PyTorch's modules have under their names.
 _OWNERS = LIBRARY | {"numpy", "sympy", "typing_extensions"}
@@ -44,7 +47,7 @@ def foreign(found: Any) -> bool:
     return (module or "").partition(".")[0] not in _OWNERS
 
 
-def rely_on_entry(s: Any, table: dict[str, Any], module: str, name: str, found: Any) -> None:
+def rely_on_entry(s: Session, table: dict[str, Any], module: str, name: str, found: Any) -> None:
     """A module of the library has the definition `found` under `name`."""
     if callable(found) or isinstance(found, ModuleType):
         s.guard(s.bind(table, module).item(name), GuardKind.ID, found)
@@ -61,7 +64,7 @@ _IMMUTABLE, _HEAP = 1 << 8, 1 << 9
 _INSIDE = (F.__dict__, torch.functional.__dict__)
 
 
-def intact(s: Any, function: Any) -> bool:
+def intact(s: Session, function: Any) -> bool:
     """May the graph have a call of this function of PyTorch as one node? Not where the program has replaced what it
     calls: its code is then traced. Relies on what it calls."""
     if not isinstance(function, FunctionType):
@@ -139,7 +142,7 @@ def _specials() -> dict[Any, tuple[str, str]]:
     }  # fmt: skip
 
 
-def replaced_operator(s: Any, target: Any, args: list[Any], kinds: type) -> Any:
+def replaced_operator(s: Session, target: Any, args: list[Any], kinds: type) -> Any:
     """What the program has put in the place of the special method by which a tensor takes part in an operator, and the
     arguments for it; None while it is PyTorch's, which is relied on. `kinds`: the class of tensors' values."""
     names = _specials().get(target) if args else None

@@ -16,7 +16,7 @@ import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
@@ -47,10 +47,13 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import has_literal
 from dovetail.ir.source import Arg, At, Attr, Bound, Got, Item, OwnDict, RawItem, RawView, Source, path
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 Wrapper = Callable[[Any, Any, "Source | None"], Value]
 
 
-def wrap(s: Any, obj: Any, source: Source | None) -> Value:
+def wrap(s: Session, obj: Any, source: Source | None) -> Value:
     """The value that stands for `obj`; the same object gives the same value."""
     found = s.cache.get(id(obj))
     if found is not None:
@@ -76,13 +79,13 @@ def _wrapper_for(cls: type) -> Wrapper | None:
     return None
 
 
-def _remember(s: Any, obj: Any, value: Value) -> Value:
+def _remember(s: Session, obj: Any, value: Value) -> Value:
     s.cache[id(obj)] = value
     s.keep.append(obj)
     return value
 
 
-def _guard_again(s: Any, value: Value, obj: Any, source: Source) -> None:
+def _guard_again(s: Session, value: Value, obj: Any, source: Source) -> None:
     """The object is reached by one more path; that path must keep leading to it."""
     if value.source is None or value.source == source:
         return
@@ -99,32 +102,32 @@ def _guard_again(s: Any, value: Value, obj: Any, source: Source) -> None:
 # ---------------------------------------------------------------- constants
 
 
-def _wrap_const(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_const(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.EQUAL, obj)
     return Const(obj, source)
 
 
-def _wrap_late(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_late(s: Session, obj: Any, source: Source | None) -> Value:
     """A number or text that may never be looked at."""
     if source is None:
         return Const(obj)
     return from_outside(s, obj, source) or LateConst(s, obj, source)
 
 
-def _wrap_singleton(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_singleton(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.ID, obj)
     return {None: NONE, True: TRUE, False: FALSE}[obj]
 
 
-def _wrap_identity_const(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_identity_const(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.ID, obj)
     return Const(obj, source)
 
 
-def _wrap_slice(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_slice(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.EQUAL, obj)
     return SliceValue(Const(obj.start), Const(obj.stop), Const(obj.step), source, obj)
@@ -133,20 +136,20 @@ def _wrap_slice(s: Any, obj: Any, source: Source | None) -> Value:
 # ---------------------------------------------------------------- known by identity
 
 
-def _wrap_known(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_known(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.ID, obj)
     kind = ClassValue if isinstance(obj, type) else PyModuleValue if inspect.ismodule(obj) else KnownValue
     return _remember(s, obj, kind(obj, source))
 
 
-def _wrap_operator(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_operator(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.ID, obj)
     return _remember(s, obj, OperatorValue(obj, source))
 
 
-def _wrap_function(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_function(s: Session, obj: Any, source: Source | None) -> Value:
     value = FunctionValue(obj.__code__, obj.__globals__, obj.__name__, obj, source)
     if source is not None and made_anew(obj, source):
         value.anew = True
@@ -167,7 +170,7 @@ def made_anew(function: Any, source: Any) -> bool:
     return inner and not function.__dict__
 
 
-def function_parts(s: Any, value: FunctionValue) -> None:
+def function_parts(s: Session, value: FunctionValue) -> None:
     """Load what a call of a real function reads besides its code: defaults and cells."""
     real = value.real
     if value.anew:
@@ -186,7 +189,7 @@ def function_parts(s: Any, value: FunctionValue) -> None:
         value.closure = tuple(_wrap_cell(s, c, value, k) for k, c in enumerate(real.__closure__))
 
 
-def _guard_defaults(s: Any, value: FunctionValue) -> None:
+def _guard_defaults(s: Session, value: FunctionValue) -> None:
     defaults, keywords = Attr(value.source, "__defaults__"), Attr(value.source, "__kwdefaults__")  # type: ignore[arg-type]
     if value.real.__defaults__ is None:
         s.guard(defaults, GuardKind.ID, None)
@@ -198,12 +201,12 @@ def _guard_defaults(s: Any, value: FunctionValue) -> None:
         s.guard(keywords, GuardKind.KEYS, tuple(value.real.__kwdefaults__))
 
 
-def _wrap_default(s: Any, obj: Any, source: Source | None, anew: bool) -> Value:
+def _wrap_default(s: Session, obj: Any, source: Source | None, anew: bool) -> Value:
     """Those of a function known by identity are part of its definition."""
     return wrap(s, obj, None if isinstance(obj, IMMUTABLE) and not anew else source)
 
 
-def _wrap_cell(s: Any, cell: Any, function: FunctionValue, index: int) -> CellValue:
+def _wrap_cell(s: Session, cell: Any, function: FunctionValue, index: int) -> CellValue:
     found = s.cache.get(id(cell))
     if found is not None:
         return found
@@ -222,7 +225,7 @@ def _needs_guard(cell: Any) -> bool:
         return True
 
 
-def _wrap_method(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_method(s: Session, obj: Any, source: Source | None) -> Value:
     if source is None:
         return MethodValue(wrap(s, obj.__func__, None), wrap(s, obj.__self__, None))
     s.guard(source, GuardKind.TYPE, type(obj))
@@ -230,7 +233,7 @@ def _wrap_method(s: Any, obj: Any, source: Source | None) -> Value:
     return MethodValue(function, wrap(s, obj.__self__, Attr(source, "__self__")), source)
 
 
-def _wrap_builtin(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_builtin(s: Session, obj: Any, source: Source | None) -> Value:
     receiver = getattr(obj, "__self__", None)
     if isinstance(receiver, type):
         return _wrap_class_method(s, obj, source)
@@ -246,7 +249,7 @@ def _wrap_builtin(s: Any, obj: Any, source: Source | None) -> Value:
     return MethodValue(wrap(s, unbound, None), wrap(s, receiver, source))
 
 
-def _wrap_class_method(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_class_method(s: Session, obj: Any, source: Source | None) -> Value:
     """A native class method; one that is known unbound is handed its class as Python's own are."""
     unbound = s.static(obj.__self__, obj.__name__)
     if type(unbound) is not types.ClassMethodDescriptorType or obj in KNOWN or unbound not in KNOWN:
@@ -259,14 +262,14 @@ def _wrap_class_method(s: Any, obj: Any, source: Source | None) -> Value:
 # ---------------------------------------------------------------- containers
 
 
-def _owned(s: Any, obj: Any, source: Source | None) -> Source:
+def _owned(s: Session, obj: Any, source: Source | None) -> Source:
     if source is None:
         return s.bind(obj)
     s.guard(source, GuardKind.TYPE, type(obj))
     return source
 
 
-def _wrap_tuple(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_tuple(s: Session, obj: Any, source: Source | None) -> Value:
     cls = type(obj)
     if source is None:
         return TupleValue([wrap(s, v, None) for v in obj], cls)
@@ -278,7 +281,7 @@ def _wrap_tuple(s: Any, obj: Any, source: Source | None) -> Value:
     return value
 
 
-def _read_tuple(s: Any, obj: Any, source: Source) -> list[Any]:
+def _read_tuple(s: Session, obj: Any, source: Source) -> list[Any]:
     """Something depends on what it holds."""
     if plain(obj) and not varies_inside(s, obj, source):
         s.guard(source, GuardKind.EQUAL, obj)
@@ -294,7 +297,7 @@ def plain(obj: Any) -> bool:
     return all(type(v) in (int, str) for v in obj)
 
 
-def _guard_length(s: Any, obj: Any, source: Source, kind: type) -> None:
+def _guard_length(s: Session, obj: Any, source: Source, kind: type) -> None:
     """The number of items, past what a subclass says of it."""
     if s.static(type(obj), "__len__") is kind.__len__:  # type: ignore[attr-defined]
         s.guard(source, GuardKind.LENGTH, len(obj))
@@ -302,16 +305,16 @@ def _guard_length(s: Any, obj: Any, source: Source, kind: type) -> None:
         s.guard(RawView(source, f"{kind.__name__}.__len__"), GuardKind.EQUAL, kind.__len__(obj))  # type: ignore[attr-defined]
 
 
-def _item_source(s: Any, cls: type, kind: type) -> Callable[[Source, Any], Source]:
+def _item_source(s: Session, cls: type, kind: type) -> Callable[[Source, Any], Source]:
     """How an item is reached, past what a subclass makes of `obj[key]`."""
     if kind is dict and s.static(cls, "__missing__") is not MISSING:
         return Got
-    if kind is deque or s.static(cls, "__getitem__") is kind.__getitem__:  # type: ignore[attr-defined]
+    if kind is deque or s.static(cls, "__getitem__") is kind.__getitem__:
         return Item
     return lambda source, key: RawItem(source, key, kind.__name__)
 
 
-def _wrap_list(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_list(s: Session, obj: Any, source: Source | None) -> Value:
     source = _owned(s, obj, source)
     value = ListValue([], type(obj), obj, source)
     value.span = Span(s, obj, source, functools.partial(_read_list, s), type(obj) in (list, deque))
@@ -320,7 +323,7 @@ def _wrap_list(s: Any, obj: Any, source: Source | None) -> Value:
     return _remember(s, obj, value)
 
 
-def _read_list(s: Any, obj: Any, source: Source) -> list[Any]:
+def _read_list(s: Session, obj: Any, source: Source) -> list[Any]:
     """Something depends on what it holds."""
     kind = deque if isinstance(obj, deque) else list
     if kind is deque:
@@ -330,7 +333,7 @@ def _read_list(s: Any, obj: Any, source: Source) -> list[Any]:
     return [Lazy(v, item(source, k)) for k, v in enumerate(kind.__iter__(obj))]
 
 
-def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_dict(s: Session, obj: Any, source: Source | None) -> Value:
     owner = s.namespaces.get(id(obj))
     if owner is not None:
         if source is not None:
@@ -346,7 +349,7 @@ def _wrap_dict(s: Any, obj: Any, source: Source | None) -> Value:
     return _remember(s, obj, value)
 
 
-def _read_dict(s: Any, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]:
+def _read_dict(s: Session, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]:
     keys = _keys(obj)
     if by_tensors(keys):
         return read_keyed(s, obj, keys, source)
@@ -365,7 +368,7 @@ def _keys(obj: Any) -> tuple[Any, ...]:
     return tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
 
 
-def _entry_key(s: Any, key: Any, place: Source | None) -> tuple[Value, Any]:
+def _entry_key(s: Session, key: Any, place: Source | None) -> tuple[Value, Any]:
     """A key that a guard of the whole covers, and what it is as a key.
 
     One that compares in Python may be an equal object in another call, so it is read from its place.
@@ -396,7 +399,7 @@ class Called(Source):
         return f"{self.base.expr()}{self.call}"
 
 
-def _wrap_set(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_set(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None or isinstance(obj, set):
         source = _owned(s, obj, source)
     value = SetValue(type(obj), obj if source is not None else MISSING, source)
@@ -407,7 +410,7 @@ def _wrap_set(s: Any, obj: Any, source: Source | None) -> Value:
     return _remember(s, obj, value) if source is not None else value
 
 
-def _read_set(s: Any, obj: Any, source: Source | None) -> SetEntries:
+def _read_set(s: Session, obj: Any, source: Source | None) -> SetEntries:
     if source is not None:
         s.guard(source, GuardKind.EQUAL, type(obj)(obj))
     items = tuple(obj)
@@ -421,7 +424,7 @@ def _read_set(s: Any, obj: Any, source: Source | None) -> SetEntries:
 # ---------------------------------------------------------------- objects
 
 
-def _wrap_module(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_module(s: Session, obj: Any, source: Source | None) -> Value:
     label = source.name() if source is not None else type(obj).__name__
     if source is not None and is_alike(s, source) and _few_inside(obj):
         s.guard(source, GuardKind.TYPE, type(obj))
@@ -433,7 +436,7 @@ def _wrap_module(s: Any, obj: Any, source: Source | None) -> Value:
     return _remember(s, obj, ModuleValue(type(obj), obj, s.bind(obj, label)))
 
 
-def is_alike(s: Any, source: Source) -> bool:
+def is_alike(s: Session, source: Source) -> bool:
     """Is this a place that was seen to lead to many modules, or something below one of those?"""
     names = s.table.varying.names
     return any(
@@ -448,7 +451,7 @@ def _few_inside(module: torch.nn.Module) -> bool:
     return sum(1 for _ in itertools.islice(module.modules(), MANY)) < MANY
 
 
-def _wrap_optimizer(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_optimizer(s: Session, obj: Any, source: Source | None) -> Value:
     """Known by its identity, as a module is: hundreds of guards hang below it, which are then checked in bulk."""
     if source is not None and not isinstance(source, Bound):
         s.guard(source, GuardKind.ID, obj)
@@ -456,7 +459,7 @@ def _wrap_optimizer(s: Any, obj: Any, source: Source | None) -> Value:
     return _wrap_object(s, obj, source)
 
 
-def _wrap_object(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_object(s: Session, obj: Any, source: Source | None) -> Value:
     cls = type(obj)
     if source is not None and (hasattr(cls, "__next__") or cls in VIEWS):
         # Stepping a real iterator while capturing would use it up; a view's dictionary is out of reach.
@@ -473,7 +476,7 @@ def _wrap_object(s: Any, obj: Any, source: Source | None) -> Value:
     return _remember(s, obj, value)
 
 
-def _note_namespace(s: Any, obj: Any, value: ObjectValue) -> None:
+def _note_namespace(s: Session, obj: Any, value: ObjectValue) -> None:
     """The object's dictionary may be reached on its own, and is then the same attributes."""
     table = real_dict(obj)
     if id(table) in s.cache:
@@ -482,7 +485,7 @@ def _note_namespace(s: Any, obj: Any, value: ObjectValue) -> None:
     s.keep.append(table)
 
 
-def _wrap_partial(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_partial(s: Session, obj: Any, source: Source | None) -> Value:
     source = _owned(s, obj, source)
     value = ObjectValue(type(obj), obj, source)
     value.attrs["func"] = wrap(s, obj.func, Attr(source, "func"))
@@ -492,17 +495,17 @@ def _wrap_partial(s: Any, obj: Any, source: Source | None) -> Value:
     return _remember(s, obj, value)
 
 
-def _wrap_tensor(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_tensor(s: Session, obj: Any, source: Source | None) -> Value:
     return s.wrap_tensor(obj, source if source is not None else s.bind(obj, "tensor"))
 
 
-def _wrap_numpy_number(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_numpy_number(s: Session, obj: Any, source: Source | None) -> Value:
     if source is None or not s.options.trace_numpy or source.name() not in s.table.varying:
         return _wrap_const(s, obj, source)
     return wrap_number(s, obj, source)
 
 
-def _wrap_array(s: Any, obj: Any, source: Source | None) -> Value:
+def _wrap_array(s: Session, obj: Any, source: Source | None) -> Value:
     value = wrap_array(s, obj, source if source is not None else s.bind(obj, "array"))
     return _wrap_object(s, obj, source) if value is None else _remember(s, obj, value)
 
@@ -510,20 +513,20 @@ def _wrap_array(s: Any, obj: Any, source: Source | None) -> Value:
 # ---------------------------------------------------------------- results of native code
 
 
-def from_native(s: Any, obj: Any) -> Value:
+def from_native(s: Session, obj: Any) -> Value:
     """The value for something that native code just made: fresh containers of known things."""
     maker = FRESH.get(type(obj))
     return maker(s, obj) if maker is not None else wrap(s, obj, None)
 
 
-def _fresh_dict(s: Any, obj: dict[Any, Any]) -> Value:
+def _fresh_dict(s: Session, obj: dict[Any, Any]) -> Value:
     value = DictValue(type(obj))
     for key, item in obj.items():
         value.entries[key] = (from_native(s, key), from_native(s, item))
     return value
 
 
-def _fresh_set(s: Any, obj: Any) -> Value:
+def _fresh_set(s: Session, obj: Any) -> Value:
     value = SetValue(type(obj))
     value.entries = SetEntries({item: from_native(s, item) for item in obj}, obj)
     return value

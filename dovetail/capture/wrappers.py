@@ -7,7 +7,7 @@ In the graph such a tensor is one value, as it is in the program. What its class
 from __future__ import annotations
 
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -23,12 +23,15 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed, Source
 from dovetail.ops.fake.wrapped import CODE, like
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 #: What the class says of its tensors in code that runs while capturing.
 _CONSTANTS = (int, float, str, bytes, type(None), torch.dtype, torch.device)
 _SAYS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
 
 
-def as_input(s: Any, real: torch.Tensor, source: Source) -> Any:
+def as_input(s: Session, real: torch.Tensor, source: Source) -> Any:
     """The fake of a tensor from outside. The entry relies on its class, its context, and what it is made of."""
     cls = type(real)
     s.guard(source, GuardKind.TYPE, cls)
@@ -49,17 +52,17 @@ def as_input(s: Any, real: torch.Tensor, source: Source) -> Any:
     return fake
 
 
-def note(s: Any, cls: type) -> None:
+def note(s: Session, cls: type) -> None:
     """The graph computes with tensors of the class; what its `__torch_function__` adds has been traced."""
     if s.static(cls, "__torch_function__") not in (DISABLED, MISSING):
         s.names[NO_OVERRIDES] = True
 
 
-def attribute(s: Any, value: TensorValue, name: str) -> Value | None:
+def attribute(s: Session, value: TensorValue, name: str) -> Value | None:
     """A tensor that this one is made of; of one that the graph makes, whatever else its class has stored in it."""
     if name in value.fake.__tensor_flatten__()[0]:
         refuse_inside(s, value)
-        return s.graph_attribute(value, name)  # type: ignore[no-any-return]
+        return s.graph_attribute(value, name)
     known, own = value.real is not MISSING and name in value.real.__dict__, getattr(value.fake, "__dict__", {})
     if not known and name not in own:
         return None
@@ -67,16 +70,16 @@ def attribute(s: Any, value: TensorValue, name: str) -> Value | None:
         return None  # it is what it was outside
     if not isinstance(own.get(name), _CONSTANTS):
         s.unsupported("tensor-attribute", f"the code reads {name!r} of a {value.cls.__name__} that the graph computes")
-    return s.from_native(own[name])  # type: ignore[no-any-return]
+    return s.from_native(own[name])
 
 
-def refuse_ragged(s: Any, name: str, error: Exception, given: Any) -> None:
+def refuse_ragged(s: Session, name: str, error: Exception, given: Any) -> None:
     """What PyTorch's code for ragged tensors raises may be about tensors without elements."""
     if any(isinstance(t, torch.Tensor) and t.layout is torch.jagged for t in pytree.tree_leaves(given)):
         s.unsupported("nested-tensor", f"{name} of a nested tensor cannot be part of a graph here: {error}")
 
 
-def refuse_inside(s: Any, value: TensorValue) -> None:
+def refuse_inside(s: Session, value: TensorValue) -> None:
     """Branches, loops and transforms take plain tensors apart from their history."""
     if s.graph is not s.root:
         s.unsupported(

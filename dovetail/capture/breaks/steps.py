@@ -14,7 +14,7 @@ from typing import Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.breaks.points import PUSH_NULL
-from dovetail.capture.operators import BINARY, COMPARE, UNARY
+from dovetail.capture.operator_tables import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NULL, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.objects import ObjectValue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import CoroutineType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode import decode
 from dovetail.capture import abandoned
@@ -24,6 +24,9 @@ from dovetail.capture.replay import effects
 from dovetail.capture.values.objects import Handling
 from dovetail.ir.captured import Continuation, Next
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 
 class Stopped(BaseException):
     """Unwinds the capture that has reached its stop; `Session.ending` is what was built there."""
@@ -36,7 +39,7 @@ class Ending:
         self.rebuilder, self.lines, self.continuations = rebuilder, lines, continuations
 
 
-def stop(s: Any) -> None:
+def stop(s: Session) -> None:
     """Called just before the instruction; never returns. Raises Unsupported if no break is possible here."""
     _check(s)
     s.release_replaced()
@@ -68,7 +71,7 @@ def _indented(lines: list[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def _in_handler(s: Any, rebuilder: Rebuilder, steps: list[str]) -> list[str]:
+def _in_handler(s: Session, rebuilder: Rebuilder, steps: list[str]) -> list[str]:
     """The steps as the `except` block that they stand in makes them."""
     if s.current_exception is None:
         return steps
@@ -80,7 +83,7 @@ def _in_handler(s: Any, rebuilder: Rebuilder, steps: list[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _caught(s: Any, rebuilder: Rebuilder, number: int) -> tuple[Continuation | None, str]:
+def _caught(s: Session, rebuilder: Rebuilder, number: int) -> tuple[Continuation | None, str]:
     """What follows when the step raises: the innermost handler, entered as Python does, or the caller's."""
     places = s.stack()
     for depth in range(len(s.frames), 0, -1):
@@ -95,7 +98,7 @@ def _caught(s: Any, rebuilder: Rebuilder, number: int) -> tuple[Continuation | N
     return None, f"raise _placed(_e, {rebuilder.known(places)})"
 
 
-def _check(s: Any) -> None:
+def _check(s: Session) -> None:
     """Refuse where the rest could not be resumed as it was."""
     if not all(frame.direct for frame in s.frames[1:]):
         s.unsupported("break-here", "a built-in or library function waits for this code in the middle of its own work")
@@ -112,7 +115,7 @@ def _check(s: Any) -> None:
 
 
 def _rest(
-    s: Any, frames: list[Any], way: Way, stack: list[Any], rebuilder: Rebuilder, number: int
+    s: Session, frames: list[Any], way: Way, stack: list[Any], rebuilder: Rebuilder, number: int
 ) -> tuple[Continuation, str]:
     """What goes on after the step, and the line that hands over to it.
 
@@ -142,7 +145,7 @@ def advance_coroutine(coroutine: Any) -> Any:
     return coroutine.send(None)
 
 
-def _advancing(s: Any, frames: list[Any], owner: Any) -> tuple[list[Any], int, list[Any], list[str]]:
+def _advancing(s: Session, frames: list[Any], owner: Any) -> tuple[list[Any], int, list[Any], list[str]]:
     """Frames, place, stack and what is pushed on it for the innermost frame to advance the generator once more."""
     frame = frames[-1]
     name = frame.code.instructions[frame.at].name

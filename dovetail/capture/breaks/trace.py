@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import BuiltinMethodType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode import decode
 from dovetail.capture.breaks.generators import SHELLS, state_of
@@ -16,6 +16,9 @@ from dovetail.capture.wrap import WRAPPERS, remember, wrap_object
 from dovetail.ir.captured import EMPTY, HANDLED, Continuation, Point
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Attr, Item, Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class StateOf(Source):
 LATE = (int, float, complex, str, bytes)
 
 
-def trace_continuation(s: Any, rest: Continuation, args: tuple[Any, ...]) -> Value:
+def trace_continuation(s: Session, rest: Continuation, args: tuple[Any, ...]) -> Value:
     """The result of the outermost frame; `args` are the continuation's real arguments."""
     names = rest.parameters()
     s.header = ", ".join(names)
@@ -47,7 +50,7 @@ def _leaves_block(real: Any) -> bool:
     return getattr(real, "__name__", None) == "__exit__" and isinstance(real, (MethodType, BuiltinMethodType))
 
 
-def suspended_frames(s: Any, rest: Continuation, values: list[tuple[Any, Source]]) -> list[Frame]:
+def suspended_frames(s: Session, rest: Continuation, values: list[tuple[Any, Source]]) -> list[Frame]:
     """The continuation's frames made anew from its arguments and where they come from."""
     given = iter(_owners_first(s, values))
     cells: dict[int, CellValue] = {}
@@ -63,7 +66,7 @@ def suspended_frames(s: Any, rest: Continuation, values: list[tuple[Any, Source]
     return frames
 
 
-def wrap_generator(s: Any, obj: Any, source: Source | None) -> Value:
+def wrap_generator(s: Session, obj: Any, source: Source | None) -> Value:
     """A generator that a graph break left behind is traced on; the user's own are native."""
     state = state_of(obj)
     if source is None or state.paused is None and not state.ended:
@@ -88,7 +91,7 @@ def wrap_generator(s: Any, obj: Any, source: Source | None) -> Value:
 WRAPPERS.update(dict.fromkeys(SHELLS, wrap_generator))
 
 
-def _fill(s: Any, frame: Any, point: Point, given: Any, cells: dict[int, CellValue]) -> None:
+def _fill(s: Session, frame: Any, point: Point, given: Any, cells: dict[int, CellValue]) -> None:
     for name in point.locals:
         real, source = next(given)
         frame.locals[name] = _late(s, real, source)
@@ -104,7 +107,7 @@ def _fill(s: Any, frame: Any, point: Point, given: Any, cells: dict[int, CellVal
         frame.push(NULL if kind == EMPTY else _stacked(s, kind, *next(given)))
 
 
-def _stacked(s: Any, kind: int, real: Any, source: Source) -> Value:
+def _stacked(s: Session, kind: int, real: Any, source: Source) -> Value:
     value = _late(s, real, source)
     if type(value) is Lazy:
         value = s.wrap(value.real, value.source)
@@ -114,7 +117,7 @@ def _stacked(s: Any, kind: int, real: Any, source: Source) -> Value:
     return value
 
 
-def _owners_first(s: Any, values: list[tuple[Any, Source]]) -> list[tuple[Any, Source]]:
+def _owners_first(s: Session, values: list[tuple[Any, Source]]) -> list[tuple[Any, Source]]:
     """An object is wrapped before its own dictionary, or a method of that, which is only another way to it."""
     tables = {id(t) for real, _ in values for t in (real, getattr(real, "__self__", None)) if type(t) is dict}
     for real, source in values if tables else ():
@@ -123,6 +126,6 @@ def _owners_first(s: Any, values: list[tuple[Any, Source]]) -> list[tuple[Any, S
     return values
 
 
-def _late(s: Any, real: Any, source: Source) -> Any:
+def _late(s: Session, real: Any, source: Source) -> Any:
     """A value that the rest may never look at."""
     return s.wrap(real, source) if type(real) in LATE else Lazy(real, source)

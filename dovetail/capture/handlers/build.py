@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.awaited import runs_code, used_up
 from dovetail.capture.breaks.consumers import first, listed
@@ -23,6 +23,9 @@ from dovetail.capture.values.containers import (
 )
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ObjectValue
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 CONVERSIONS = {0: format, 1: str, 2: repr, 3: ascii}
 
@@ -180,7 +183,7 @@ def callee_text(function: Any) -> str:
     return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
 
 
-def mapping_pairs(s: Any, value: Any) -> list[tuple[Any, Any]]:
+def mapping_pairs(s: Session, value: Any) -> list[tuple[Any, Any]]:
     """The (key, value) pairs of any mapping."""
     if isinstance(value, DictValue) or hasattr(value, "pairs"):
         return value.pairs(s)
@@ -193,22 +196,22 @@ def list_to_tuple(f: Any, i: Any) -> None:
     f.stack_[-1] = copied(f.s, f.stack_[-1], TupleValue)
 
 
-def walks(s: Any, value: Value) -> bool:
+def walks(s: Session, value: Value) -> bool:
     """Can Python iterate over it?"""
     named = any(s.static(value.cls, name) is not MISSING for name in ("__iter__", "__getitem__"))
     return named or isinstance(value, ClassValue)
 
 
-def _unpacked(s: Any, value: Value) -> list[Value]:
+def _unpacked(s: Session, value: Value) -> list[Value]:
     if not walks(s, value):
         s.throw(TypeError, f"cannot unpack non-iterable {value.cls.__name__} object")
-    return s.unpack(value)  # type: ignore[no-any-return]
+    return s.unpack(value)
 
 
 def _first(f: Any, value: Value, count: int) -> list[Value]:
     """No more than so many items: there may be no end to them."""
     if runs_code(value):
-        return f.s.unpack(used_up(f, first, value, Const(count)))  # type: ignore[no-any-return]
+        return f.s.unpack(used_up(f, first, value, Const(count)))
     if not isinstance(value, (IteratorValue, ObjectValue)) or isinstance(value, (SequenceValue, DictValue, SetValue)):
         return _unpacked(f.s, value)
     if not walks(f.s, value):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode import INLINED, decode
 from dovetail.bytecode.opcodes import DIALECT
@@ -22,6 +22,9 @@ from dovetail.capture.values.callables import CellValue, FunctionValue, KnownVal
 from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import Lazy
 from dovetail.ir import asked
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @op("KW_NAMES")
@@ -164,19 +167,19 @@ def set_function_attribute(f: Any, i: Any) -> None:
     f.push(function)
 
 
-def _defaults(s: Any, function: FunctionValue, part: Any) -> None:
+def _defaults(s: Session, function: FunctionValue, part: Any) -> None:
     function.defaults = tuple(part.all(s))
 
 
-def _kwdefaults(s: Any, function: FunctionValue, part: Any) -> None:
+def _kwdefaults(s: Session, function: FunctionValue, part: Any) -> None:
     function.kwdefaults = {k.native(): v for k, v in part.pairs(s)}
 
 
-def _annotations(s: Any, function: FunctionValue, part: Any) -> None:
+def _annotations(s: Session, function: FunctionValue, part: Any) -> None:
     function.annotations = part
 
 
-def _closure(s: Any, function: FunctionValue, part: Any) -> None:
+def _closure(s: Session, function: FunctionValue, part: Any) -> None:
     function.closure = tuple(part.items)
 
 

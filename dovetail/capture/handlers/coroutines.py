@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.table import op
 from dovetail.capture.values.base import NONE, Raised, Value
 from dovetail.capture.values.iterators import IteratorValue
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 AWAITABLE = 0x80 | 0x100  # a coroutine, or a generator that `types.coroutine` marked
 ASYNC_GENERATOR = 0x200
@@ -33,36 +36,36 @@ class AsyncStep(IteratorValue):
         self.generator = generator
         self.result: Value = NONE
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         return self.send(s, NONE)
 
-    def send(self, s: Any, value: Value) -> Value | None:
+    def send(self, s: Session, value: Value) -> Value | None:
         return self._outcome(s, self.generator.send(s, value))
 
-    def throw(self, s: Any, error: Value) -> Value | None:
+    def throw(self, s: Session, error: Value) -> Value | None:
         return self._outcome(s, self.generator.throw(s, error))
 
-    def _outcome(self, s: Any, got: Value | None) -> Value | None:
+    def _outcome(self, s: Session, got: Value | None) -> Value | None:
         if got is None:
-            return s.throw(StopAsyncIteration)  # type: ignore[no-any-return]
+            return s.throw(StopAsyncIteration)
         if isinstance(got, Wrapped):
             self.result = got.value
             return None
-        return got  # type: ignore[no-any-return]
+        return got
 
 
 def _flags(value: Any) -> int:
     return value.frame.code.code.co_flags if isinstance(value, GeneratorValue) else 0
 
 
-def awaited(s: Any, value: Value) -> Value:
+def awaited(s: Session, value: Value) -> Value:
     """The iterator that `await value` goes through."""
     if _flags(value) & AWAITABLE or isinstance(value, AsyncStep):
         return value
     method = s.find_special(value, "__await__")
     if method is None:
-        return s.throw(TypeError, f"object {value.cls.__name__} can't be used in 'await' expression")  # type: ignore[no-any-return]
-    return s.call(method)  # type: ignore[no-any-return]
+        return s.throw(TypeError, f"object {value.cls.__name__} can't be used in 'await' expression")
+    return s.call(method)
 
 
 @op("GET_AWAITABLE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.awaited import ONLY_LISTED, of_protocol, of_special, streamed, within
@@ -20,6 +20,9 @@ from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import TupleValue, copied
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Handling, ObjectValue
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @op("JUMP")
@@ -147,7 +150,7 @@ def send(f: Any, i: Any) -> None:
     f.ip = i.target
 
 
-def _sent(s: Any, receiver: Any, value: Any) -> tuple[Any, Any]:
+def _sent(s: Session, receiver: Any, value: Any) -> tuple[Any, Any]:
     """What an iterator that is no generator yields, or None and what it returns at its end."""
     if isinstance(receiver, IteratorValue):
         return receiver.step(s), NONE
@@ -341,7 +344,7 @@ def match_class(f: Any, i: Any) -> None:
     f.push(_match_class(f.s, subject, cls.native(), [n.native() for n in names.all(f.s)], i.arg) or NONE)
 
 
-def _match_class(s: Any, subject: Any, cls: type, names: list[str], positional: int) -> Any:
+def _match_class(s: Session, subject: Any, cls: type, names: list[str], positional: int) -> Any:
     if not issubclass(subject.type, cls):
         return None
     found = []

@@ -341,7 +341,7 @@ def decided(f: Any, value: Any) -> bool:
     after, f.ip, f.s.expected = f.ip, f.at, OPERATOR
     found = f.s.truth(value)
     f.ip = after
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 @op("COMPARE_OP")

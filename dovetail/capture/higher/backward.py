@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -26,6 +26,9 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ops.engine import steers
 from dovetail.ops.higher import Graphs
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class Opaque(BaseException):
@@ -48,7 +51,8 @@ class Both:
 
 
 def both(
-    s: Any, forward: Region, cls: Value, inputs: list[Value], result: Value, context: ObjectValue, constant: list[Value]
+    s: Session, forward: Region, cls: Value, inputs: list[Value], result: Value, context: ObjectValue,
+    constant: list[Value],
 ) -> Both | None:
     """Called inside the region `forward` after that was traced. None where the function is left to PyTorch."""
     results = result.all(s) if isinstance(result, TupleValue) else [result]
@@ -95,7 +99,7 @@ def _computed_from(result: Any, inputs: list[Value]) -> frozenset[Any]:
 
 
 def _traced(
-    s: Any, region: Region, cls: Value, inputs: list[Value], results: list[Any], context: ObjectValue
+    s: Session, region: Region, cls: Value, inputs: list[Value], results: list[Any], context: ObjectValue
 ) -> list[Value]:
     """The gradient of each input."""
     context.attrs["saved_tensors"] = TupleValue(_saved(s, context))
@@ -119,7 +123,7 @@ def _gradient(result: torch.Tensor) -> torch.Tensor:
     return torch.empty(result.size(), dtype=result.dtype, device=result.device)
 
 
-def _saved(s: Any, context: ObjectValue) -> list[Value]:
+def _saved(s: Session, context: ObjectValue) -> list[Value]:
     found = context.attrs.get("to_save")
     return found.all(s) if isinstance(found, SequenceValue) else []
 

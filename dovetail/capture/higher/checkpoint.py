@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint
@@ -15,12 +15,13 @@ import torch.utils.checkpoint
 from dovetail.capture.higher.transforms import Traced, record
 from dovetail.capture.known.table import known
 from dovetail.capture.switched import refuse_hooks
-from dovetail.capture.values.base import MISSING, Const, Value
+from dovetail.capture.values.base import MISSING, Args, Const, Kwargs, Value
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ops import higher
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 SETTINGS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 
 WARNING = (
@@ -38,7 +39,7 @@ def _native(value: Value) -> Any:
 
 
 @known(torch.utils.checkpoint.checkpoint)
-def _checkpoint(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _checkpoint(s: Session, args: Args, kwargs: Kwargs) -> Value:
     refuse_hooks(s)
     function, *given = args
     settings = {n: _native(kwargs[n]) for n in SETTINGS if n in kwargs}

@@ -9,7 +9,7 @@ operators'. Every graph's results own their memory, so that whoever runs it may 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -18,20 +18,21 @@ import torch.utils._pytree as pytree
 from dovetail.capture.higher import structure
 from dovetail.capture.higher.subgraph import Region
 from dovetail.capture.known.table import known
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ops import higher
 from dovetail.ops.fake import FakeTensor
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 OPERATORS = torch.ops.higher_order
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 class Body:
     """A function that may run any number of times, traced: `graph` and `lifted` go into the node."""
 
-    def __init__(self, s: Any, name: str, what: str, call: Callable[[Region], Value]) -> None:
+    def __init__(self, s: Session, name: str, what: str, call: Callable[[Region], Value]) -> None:
         self.region = Region(s, name)
         with self.region as region:
             output, _ = structure.pair(s, call(region))
@@ -39,7 +40,7 @@ class Body:
             leaves, self.spec = pytree.tree_flatten(output)
             self.output = [_private(s, n, region, leaves) for n in leaves]
 
-    def finish(self, s: Any) -> None:
+    def finish(self, s: Session) -> None:
         structure.outside(s, self.leaves)
         self.graph, self.lifted = self.region.finish(self.output)
 
@@ -47,7 +48,7 @@ class Body:
     def leaves(self) -> list[Any]:
         return [_fake(n) for n in self.output]
 
-    def lay_out(self, s: Any, positions: list[int]) -> None:
+    def lay_out(self, s: Session, positions: list[int]) -> None:
         """Give some of the results row-major strides."""
         with self.region:
             for k in positions:
@@ -58,7 +59,7 @@ def _fake(leaf: Any) -> Any:
     return leaf.meta["fake"] if isinstance(leaf, torch.fx.Node) else leaf
 
 
-def _private(s: Any, leaf: Any, region: Region, leaves: list[Any]) -> Any:
+def _private(s: Session, leaf: Any, region: Region, leaves: list[Any]) -> Any:
     """A result that is a parameter, a view, or returned twice is returned as a copy."""
     if not isinstance(leaf, torch.fx.Node):
         return leaf
@@ -69,13 +70,13 @@ def _private(s: Any, leaf: Any, region: Region, leaves: list[Any]) -> Any:
     return _copy(s, leaf)
 
 
-def _copy(s: Any, node: torch.fx.Node, **layout: Any) -> torch.fx.Node:
+def _copy(s: Session, node: torch.fx.Node, **layout: Any) -> torch.fx.Node:
     made = s.graph.create_node("call_method", "clone", (node,), layout)
     made.meta.update(stack=s.stack(), fake=node.meta["fake"].clone(**layout))
     return made
 
 
-def _node(s: Any, target: Any, args: tuple[Any, ...], flat: list[Any], spec: Any, *bodies: Body) -> Value:
+def _node(s: Session, target: Any, args: tuple[Any, ...], flat: list[Any], spec: Any, *bodies: Body) -> Value:
     """A node that gives a list of results, and the value that has them in their places."""
     node = s.graph.create_node("call_function", target, args)
     node.meta.update(stack=s.stack(), mutates=any(b.region.impure for b in bodies))
@@ -92,7 +93,7 @@ def _shown(leaf: Any) -> str:
     return f"a tensor of {leaf.dtype} {list(leaf.shape)} on {leaf.device}"
 
 
-def _differ(s: Any, code: str, first: str, one: list[Any], second: str, other: list[Any]) -> None:
+def _differ(s: Session, code: str, first: str, one: list[Any], second: str, other: list[Any]) -> None:
     """Refuse results that do not have the same structure and metadata."""
     if len(one) != len(other):
         s.unsupported(code, f"{first} gives {len(one)} values and {second} {len(other)}", "Return as many from both.")
@@ -106,7 +107,7 @@ def _differ(s: Any, code: str, first: str, one: list[Any], second: str, other: l
 
 
 @known(OPERATORS.cond)
-def _cond(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _cond(s: Session, args: Args, kwargs: Kwargs) -> Value:
     pred, true, false, operands = [*args, *kwargs.values()]
     if isinstance(pred, Const):
         return (true if pred.native() else false).call(s, s.unpack(operands), {})
@@ -140,7 +141,7 @@ def _needs_grad(leaf: Any) -> bool:
 # ---------------------------------------------------------------- loops
 
 
-def _fresh(s: Any, region: Region, leaves: list[TensorValue], what: str, rows: int = 0) -> list[TensorValue]:
+def _fresh(s: Session, region: Region, leaves: list[TensorValue], what: str, rows: int = 0) -> list[TensorValue]:
     """Parameters with the metadata of tensors, or of their rows: row-major, whatever those are."""
     out = []
     for value in leaves:
@@ -161,7 +162,7 @@ def _fresh(s: Any, region: Region, leaves: list[TensorValue], what: str, rows: i
     return out
 
 
-def _live(s: Any) -> list[Any]:
+def _live(s: Session) -> list[Any]:
     return [(n.meta["fake"], n) for n in s.root.nodes if isinstance(n.meta.get("fake"), torch.Tensor)]
 
 
@@ -175,7 +176,7 @@ def _row_major(shape: Any) -> tuple[Any, ...]:
 
 
 @known(OPERATORS.while_loop)
-def _while_loop(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _while_loop(s: Session, args: Args, kwargs: Kwargs) -> Value:
     test, step, carried, extra = [*args, *kwargs.values()]
     first, more = list(s.unpack(carried)), list(s.unpack(extra))
     what = "the function of torch.while_loop"
@@ -199,7 +200,7 @@ def _while_loop(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(OPERATORS.scan)
-def _scan(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _scan(s: Session, args: Args, kwargs: Kwargs) -> Value:
     step, init, xs, extra = [*args, *kwargs.values()]
     first, rows, more = list(s.unpack(init)), list(s.unpack(xs)), list(s.unpack(extra))
     what = "the function of scan"
@@ -224,7 +225,7 @@ def _stacked(fake: Any, length: Any) -> Any:
 
 
 @known(OPERATORS.map_impl)
-def _map(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _map(s: Session, args: Args, kwargs: Kwargs) -> Value:
     function, xs, extra = [*args, *kwargs.values()]
     rows, more = list(s.unpack(xs)), list(s.unpack(extra))
     what = "the function of map"

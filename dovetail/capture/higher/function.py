@@ -8,7 +8,7 @@ only computes: a joint graph is recorded from the two graphs (`backward.py`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -20,7 +20,7 @@ from dovetail.capture.higher.backward import Both, both
 from dovetail.capture.higher.subgraph import Region
 from dovetail.capture.known.table import known
 from dovetail.capture.tensors import run_native
-from dovetail.capture.values.base import MISSING, NotNative, Value, boolean
+from dovetail.capture.values.base import MISSING, Args, Kwargs, NotNative, Value, boolean
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
@@ -28,14 +28,15 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ops import higher
 from dovetail.ops.fake.full import NoShapeRule
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 
 _NATIVE_APPLY: Any = torch.autograd.Function.__dict__["apply"]  # before PyTorch 2.15 a classmethod in Python
 
 
 @known(getattr(_NATIVE_APPLY, "__func__", _NATIVE_APPLY))
-def _apply(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _apply(s: Session, args: Args, kwargs: Kwargs) -> Value:
     cls, inputs = args[0], args[1:]
     if kwargs:
         return s.unsupported("autograd-function", f"{cls.describe()}.apply is called with keyword arguments")
@@ -55,12 +56,12 @@ def _apply(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return result
 
 
-def _tensors(s: Any, result: Value) -> list[TensorValue]:
+def _tensors(s: Session, result: Value) -> list[TensorValue]:
     found = result.all(s) if isinstance(result, TupleValue) else [result]
     return [v for v in found if isinstance(v, TensorValue)]
 
 
-def _forward(s: Any, cls: Value, inputs: Args, needed: Any) -> tuple[Value, ObjectValue]:
+def _forward(s: Session, cls: Value, inputs: Args, needed: Any) -> tuple[Value, ObjectValue]:
     """Trace forward, and setup_context if the class has one: the result and the context."""
     context = ObjectValue(FunctionCtx)
     context.attrs["needs_input_grad"] = TupleValue([boolean(n) for n in needed])
@@ -74,7 +75,7 @@ def _forward(s: Any, cls: Value, inputs: Args, needed: Any) -> tuple[Value, Obje
     return _apart(s, result, [v for v in inputs if v not in dirty]), context
 
 
-def _apart(s: Any, result: Value, inputs: Args) -> Value:
+def _apart(s: Session, result: Value, inputs: Args) -> Value:
     """An input that forward returns as it is comes out of `apply` as a view of itself."""
     if isinstance(result, TupleValue):
         return TupleValue([_apart(s, v, inputs) for v in result.all(s)], result.cls)
@@ -83,13 +84,13 @@ def _apart(s: Any, result: Value, inputs: Args) -> Value:
     return result
 
 
-def _noted(s: Any, context: ObjectValue, name: str) -> list[Value]:
+def _noted(s: Session, context: ObjectValue, name: str) -> list[Value]:
     """The tensors that forward gave to `mark_dirty` and the like."""
     found = context.attrs.get(name)
     return found.all(s) if isinstance(found, TupleValue) else []
 
 
-def _tracked(s: Any, cls: Value, inputs: Args) -> Value:
+def _tracked(s: Session, cls: Value, inputs: Args) -> Value:
     """A node that calls `apply`, where inputs require grad."""
     region = Region(s, "forward")
     s.changed_state.add("grad_mode")  # off while forward runs
@@ -138,7 +139,7 @@ class _Probe(torch.autograd.Function):
         return None, *found.gradients(grads)
 
 
-def _in_transform(s: Any, cls: Value, inputs: Args) -> Value:
+def _in_transform(s: Session, cls: Value, inputs: Args) -> Value:
     """Under torch.func the call itself is the node too; forward's own derivative has the right shapes."""
     region = Region(s, "forward")
     with region:
@@ -151,7 +152,7 @@ def _in_transform(s: Any, cls: Value, inputs: Args) -> Value:
 
 
 def _node(
-    s: Any, cls: Value, parts: list[tuple[Any, Any]], native: Any, impure: bool, found: Both | None = None
+    s: Session, cls: Value, parts: list[tuple[Any, Any]], native: Any, impure: bool, found: Both | None = None
 ) -> Value:
     graphs, around = (found.graphs, found.around) if found is not None else (None, [])
     fixed = {k: p[1] for k, p in enumerate(parts) if p[0] is _HELD}
@@ -162,7 +163,7 @@ def _node(
     return structure.result(s, node, native)
 
 
-def _argument(s: Any, value: Value) -> tuple[Any, Any]:
+def _argument(s: Session, value: Value) -> tuple[Any, Any]:
     """(argument of the node, argument of the call on fakes). The target holds objects that a graph cannot name."""
     real = getattr(value, "real", MISSING)
     if real is MISSING or isinstance(value, (TensorValue, TupleValue)):

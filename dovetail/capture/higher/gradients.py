@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,8 +10,11 @@ from dovetail.capture.hooks import refuse_unknown
 from dovetail.capture.known.table import known
 from dovetail.capture.values.base import Value
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 
 @known(torch.autograd.grad)
-def _grad(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _grad(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
     refuse_unknown(s)
     return s.torch_call(torch.autograd.grad, args, kwargs)

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils import stateless
 
 from dovetail.capture.known.table import known
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, Value
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
 from dovetail.capture.values.tensor import TensorValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 TABLES = ("_parameters", "_buffers")
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 @known(stateless._functional_call)
-def _functional_call(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _functional_call(s: Session, args: Args, kwargs: Kwargs) -> Value:
     names = ("module", "parameters_and_buffers", "args", "kwargs")
     given = {**dict(zip(names, args)), **kwargs}
     module, tensors = given["module"], given["parameters_and_buffers"]
@@ -42,17 +43,17 @@ def _flag(given: Kwargs, name: str, default: bool) -> bool:
     return given[name].native() if name in given else default
 
 
-def _positional(s: Any, value: Value | None) -> Args:
+def _positional(s: Session, value: Value | None) -> Args:
     if value is None or isinstance(value, Const) and value.native() is None:
         return []
     return list(value.all(s)) if isinstance(value, TupleValue) else [value]
 
 
-def _named(s: Any, value: Value | None) -> Kwargs:
+def _named(s: Session, value: Value | None) -> Kwargs:
     return {k.native(): v for k, v in value.pairs(s)} if isinstance(value, DictValue) else {}
 
 
-def _complete(s: Any, module: torch.nn.Module, values: Kwargs, tie: bool, strict: bool) -> Kwargs:
+def _complete(s: Session, module: torch.nn.Module, values: Kwargs, tie: bool, strict: bool) -> Kwargs:
     """The given tensors, and those that the module ties to them under other names. PyTorch says what is wrong."""
     own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
     own.update(module.named_buffers(remove_duplicate=False))
@@ -70,7 +71,7 @@ def _complete(s: Any, module: torch.nn.Module, values: Kwargs, tie: bool, strict
 
 
 @contextmanager
-def _replaced(s: Any, module: ModuleValue, values: Kwargs) -> Iterator[None]:
+def _replaced(s: Session, module: ModuleValue, values: Kwargs) -> Iterator[None]:
     undo: list[Any] = []
     try:
         for name, value in values.items():

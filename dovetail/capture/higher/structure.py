@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -18,8 +18,11 @@ from dovetail.capture.values.base import Value
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.ops import higher
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-def pair(s: Any, value: Value) -> tuple[Any, Any]:
+
+def pair(s: Session, value: Value) -> tuple[Any, Any]:
     """(argument of a node, what native code gets: the same nest with fakes). Named tuples stay what they are."""
     if isinstance(value, SequenceValue):
         pairs = [pair(s, v) for v in value.all(s)]
@@ -33,11 +36,11 @@ def pair(s: Any, value: Value) -> tuple[Any, Any]:
 
 def _maker(cls: type) -> Callable[[Any], Any]:
     if issubclass(cls, tuple) and hasattr(cls, "_make"):
-        return cls._make  # type: ignore[attr-defined]
+        return cls._make
     return list if issubclass(cls, list) else tuple
 
 
-def pairs(s: Any, args: list[Value], kwargs: dict[str, Value]) -> tuple[Any, Any, Any, Any]:
+def pairs(s: Session, args: list[Value], kwargs: dict[str, Value]) -> tuple[Any, Any, Any, Any]:
     """(arguments, keyword arguments) of a node, then the same with fakes."""
     given = [pair(s, a) for a in args]
     named = {k: pair(s, v) for k, v in kwargs.items()}
@@ -64,7 +67,7 @@ def inside(region: Region, native: Any) -> Value:
     return s.from_native(native)
 
 
-def result(s: Any, node: torch.fx.Node, native: Any) -> Value:
+def result(s: Session, node: torch.fx.Node, native: Any) -> Value:
     """The value of a node that gives nested containers."""
     read = [n.meta.get("fake") for n in node.all_input_nodes]
     grads.note_views(s, node, native, [f for f in read if isinstance(f, torch.Tensor) and not f.is_inference()])
@@ -94,7 +97,7 @@ class GraphFunction(Value):
         self.node, self.native_function = node, native
         node.meta["fake"] = native
 
-    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         given, named, fakes, fake_kwargs = pairs(s, args, kwargs)
         native = run_native(s, self.native_function, fakes, fake_kwargs)
         node = s.graph.create_node("call_function", higher.call, (self.node, *given), named)
@@ -102,7 +105,7 @@ class GraphFunction(Value):
         return result(s, node, native)
 
 
-def nest(s: Any, native: Any) -> Value:
+def nest(s: Session, native: Any) -> Value:
     """The value of containers that hold values."""
     if isinstance(native, Value):
         return native
@@ -119,14 +122,14 @@ def _has_tensors(native: Any) -> bool:
     return any(isinstance(leaf, (torch.Tensor, types.FunctionType)) for leaf in pytree.tree_leaves(native))
 
 
-def _pick(s: Any, node: torch.fx.Node, key: Any) -> torch.fx.Node:
+def _pick(s: Session, node: torch.fx.Node, key: Any) -> torch.fx.Node:
 
     made = s.graph.call_function(operator.getitem, (node, key))
     made.meta["stack"] = node.meta["stack"]
     return made
 
 
-def outside(s: Any, native: Any) -> None:
+def outside(s: Session, native: Any) -> None:
     """Tensors that a region made are from now on results of the node that runs it."""
     for leaf in pytree.tree_leaves(native):
         found = s.by_fake.get(id(leaf))

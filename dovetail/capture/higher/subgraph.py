@@ -10,7 +10,7 @@ turns each one that the new graph uses into a parameter of it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
@@ -19,6 +19,9 @@ from dovetail.capture.torchtable import impure, remove_dead
 from dovetail.capture.values.base import Value, serial
 from dovetail.capture.values.tensor import TensorValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 
 class Region:
     """A graph inside the session's current one, which is the current one until the block ends.
@@ -26,7 +29,7 @@ class Region:
     `graph` stands for the finished module in arguments of nodes outside.
     """
 
-    def __init__(self, s: Any, name: str) -> None:
+    def __init__(self, s: Session, name: str) -> None:
         self.s, self.name = s, name
         self.nodes = torch.fx.Graph()
         self.modules: dict[str, Any] = {}

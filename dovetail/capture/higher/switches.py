@@ -7,24 +7,24 @@ switches were is put back when capture ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dovetail.capture import state
 from dovetail.capture.known.table import KNOWN
-from dovetail.capture.values.base import NONE, Value
+from dovetail.capture.values.base import NONE, Args, Kwargs, Value
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.settings import ATTENTION
 
-NAMES = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+NAMES = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
 
 
 def _reader(function: Callable[[], Any]) -> Callable[..., Value]:
-    def read(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def read(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if ATTENTION not in s.changed_state:
             s.guard(None, GuardKind.STATE, (ATTENTION, state.READERS[ATTENTION]()))
         return s.from_native(function())
@@ -33,7 +33,7 @@ def _reader(function: Callable[[], Any]) -> Callable[..., Value]:
 
 
 def _writer(write: Callable[[Any], None], read: Callable[[], Any]) -> Callable[..., Value]:
-    def turn(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def turn(s: Session, args: Args, kwargs: Kwargs) -> Value:
         wanted, before = args[0].native(), read()
         if wanted != before:
             s.changed_state.add(ATTENTION)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -21,12 +21,12 @@ from dovetail.capture.higher import structure
 from dovetail.capture.higher.subgraph import Region
 from dovetail.capture.known.table import CLOSURES, known
 from dovetail.capture.tensors import run_native
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Args, Kwargs, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.ops import higher
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class Traced:
@@ -35,7 +35,7 @@ class Traced:
     `pure`: what to call it when it may run more than once and so must change nothing.
     """
 
-    def __init__(self, s: Any, function: Value, name: str, pure: str = "") -> None:
+    def __init__(self, s: Session, function: Value, name: str, pure: str = "") -> None:
         self.s, self.function, self.region, self.pure = s, function, Region(s, name), pure
         s.changed_state.add("grad_mode")  # transforms turn it on and off
         self.given: list[int] = []
@@ -66,7 +66,9 @@ class Traced:
         return next(k for k, leaf in enumerate(leaves) if leaf is node.meta["fake"])
 
 
-def transformed(s: Any, transform: Any, function: Value, settings: dict[str, Any], args: Args, kwargs: Kwargs) -> Value:
+def transformed(
+    s: Session, transform: Any, function: Value, settings: dict[str, Any], args: Args, kwargs: Kwargs
+) -> Value:
     """A node that calls `transform(function, **settings)(*args, **kwargs)`."""
     target = higher.TRANSFORMS[transform]
     traced = Traced(s, function, _name(function, target))
@@ -78,7 +80,7 @@ def transformed(s: Any, transform: Any, function: Value, settings: dict[str, Any
 
 
 def immediate(
-    s: Any, transform: Any, function: Value, settings: dict[str, Any], args: Args, pure: str = ""
+    s: Session, transform: Any, function: Value, settings: dict[str, Any], args: Args, pure: str = ""
 ) -> Value:
     """A node that calls `transform(function, *args, **settings)`."""
     target = higher.IMMEDIATE[transform]
@@ -91,8 +93,9 @@ def immediate(
 
 
 def record(
-    s: Any, target: Any, run: Callable[..., Any], traced: Traced, settings: dict[str, Any], args: Args, kwargs: Kwargs
-) -> Value:
+    s: Session, target: Any, run: Callable[..., Any], traced: Traced, settings: dict[str, Any], args: Args,
+    kwargs: Kwargs,
+) -> Value:  # fmt: skip
     """Run the transform on fakes, then add its node."""
     given, named, fakes, fake_kwargs = structure.pairs(s, args, kwargs)
     native = run_native(s, run, fakes, fake_kwargs)
@@ -118,7 +121,7 @@ def _closure(transform: Any, code: types.CodeType) -> None:
     """Calls of what `transform(func, ...)` returned, wherever that was done: its free variables say how."""
     names = [n for n in inspect.signature(transform).parameters if n != "func"]
 
-    def handler(s: Any, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
         free = {n: c.load(s) for n, c in zip(code.co_freevars, function.closure, strict=True)}
         settings = {n: structure.pair(s, free[n])[1] for n in names if n in free}
         return transformed(s, transform, free["func"], settings, args, kwargs)
@@ -137,13 +140,13 @@ def _keyword(kwargs: Kwargs, name: str, default: Any) -> Any:
 
 
 @known(torch.func.vjp)
-def _vjp(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _vjp(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """The second result is a function of the graph's, called by nodes of its own."""
     return immediate(s, torch.func.vjp, args[0], {"has_aux": _keyword(kwargs, "has_aux", False)}, args[1:])
 
 
 @known(torch.func.linearize)
-def _linearize(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _linearize(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """The second result runs the function again, which therefore must change nothing."""
     result = immediate(s, higher.linearize, args[0], {}, args[1:], "the function of linearize")
     if any(t.requires_grad for t in pytree.tree_leaves(result.at(s, 0).node.meta["fake"])):
@@ -152,7 +155,7 @@ def _linearize(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch.func.jvp)
-def _jvp(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _jvp(s: Session, args: Args, kwargs: Kwargs) -> Value:
     names = ("func", "primals", "tangents")
     given = [*args, *(kwargs[n] for n in names[len(args) :])]
     settings = {n: _keyword(kwargs, n, False) for n in ("strict", "has_aux")}

@@ -7,7 +7,7 @@ import itertools
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,7 +24,19 @@ from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
 from dovetail.capture.operators import NO_INTEGER, as_index
 from dovetail.capture.scope import trusted
-from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, LateConst, Raised, Value, boolean, is_singleton
+from dovetail.capture.values.base import (
+    FALSE,
+    MISSING,
+    NONE,
+    Args,
+    Const,
+    Kwargs,
+    LateConst,
+    Raised,
+    Value,
+    boolean,
+    is_singleton,
+)
 from dovetail.capture.values.callables import (
     ClassValue,
     FunctionValue,
@@ -47,32 +59,33 @@ from dovetail.capture.values.tensor import ChosenTensor, TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 FUNCTION = types.FunctionType
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 @known(len)
-def _len(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _len(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.length(args[0])
 
 
 @known(isinstance)
-def _isinstance(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _isinstance(s: Session, args: Args, kwargs: Kwargs) -> Value:
     value, spec = args
     if isinstance(value, SuperValue):
         return FALSE
     return boolean(any(_instance_of(s, value, c) for c in _classes(s, spec)))
 
 
-def _classes(s: Any, spec: Value) -> list[Any]:
+def _classes(s: Session, spec: Value) -> list[Any]:
     if isinstance(spec, TupleValue):
         return [c for item in spec.all(s) for c in _classes(s, item)]
     native = spec.native()
     return list(native.__args__) if not isinstance(native, type) and hasattr(native, "__args__") else [native]
 
 
-def _instance_of(s: Any, value: Value, cls: Any) -> bool:
+def _instance_of(s: Session, value: Value, cls: Any) -> bool:
     if cls is torch.nn.Parameter:
         return isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter)
     if isinstance(value, TensorValue):
@@ -85,7 +98,7 @@ def _instance_of(s: Any, value: Value, cls: Any) -> bool:
         return found
     own = _own_check(s, cls, "__instancecheck__")
     if own is not None:
-        return value.type is cls or s.truth(s.call(own, value))  # type: ignore[no-any-return]
+        return value.type is cls or s.truth(s.call(own, value))
     return _is_subclass(s, value.type, cls) or any(_is_subclass(s, c, cls) for c in _claimed(s, value))
 
 
@@ -93,26 +106,26 @@ def _plain_meta(cls: Any) -> bool:
     return type(cls).__instancecheck__ is type.__instancecheck__
 
 
-def _own_check(s: Any, cls: Any, name: str) -> Value | None:
+def _own_check(s: Session, cls: Any, name: str) -> Value | None:
     """What the program's own metaclass has to say."""
     check = s.static(type(cls), name)
     own = type(check) is FUNCTION and not trusted(check.__globals__.get("__name__") or "")
     return MethodValue(s.wrap(check, None), s.wrap(cls, None)) if own else None
 
 
-def _is_subclass(s: Any, cls: Any, other: Any) -> bool:
+def _is_subclass(s: Session, cls: Any, other: Any) -> bool:
     own = _own_check(s, other, "__subclasscheck__")
     if own is not None:
-        return s.truth(s.call(own, s.wrap(cls, None)))  # type: ignore[no-any-return]
+        return s.truth(s.call(own, s.wrap(cls, None)))
     try:
         found = issubclass(cls, other)
         asking.subclass(s, cls, other, found)
         return found
     except TypeError as error:
-        return s.throw_native(error)  # type: ignore[no-any-return]
+        return s.throw_native(error)
 
 
-def _claimed(s: Any, value: Value) -> list[type]:
+def _claimed(s: Session, value: Value) -> list[type]:
     """The class that an object says it has, where that is computed."""
     if type(s.static(value.cls, "__getattribute__")) is not FUNCTION and not computes_class(s, value):
         return []
@@ -121,36 +134,36 @@ def _claimed(s: Any, value: Value) -> list[type]:
 
 
 @known(issubclass)
-def _issubclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _issubclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return boolean(any(_is_subclass(s, args[0].native(), c) for c in _classes(s, args[1])))
 
 
 @known(type)
-def _type(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _type(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1:
         return s.wrap(args[0].type, None)
     return make_class(s, args, kwargs)
 
 
 @known(super)
-def _super(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _super(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return SuperValue(*super_parts(args[0], args[1]))
 
 
 @known(callable)
-def _callable(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _callable(s: Session, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
     if isinstance(value, (FunctionValue, MethodValue, ClassValue)):
         return Const(True)
     return boolean(callable(value.real) if isinstance(value, KnownValue) else has_call(s, value))
 
 
-def has_call(s: Any, value: Value) -> bool:
+def has_call(s: Session, value: Value) -> bool:
     return s.static(value.cls, "__call__") is not MISSING
 
 
 @known(id)
-def _id(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _id(s: Session, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
     if isinstance(value, ChosenTensor):
         s.refuse_choice("asks for the id of a tensor")
@@ -167,7 +180,7 @@ def _id(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(hash)
-def _hash(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _hash(s: Session, args: Args, kwargs: Kwargs) -> Value:
     method = s.static(args[0].cls, "__hash__")
     if type(method) is type(_hash):
         return specials.result(s, args[0], "__hash__", s.call(s.find_special(args[0], "__hash__")))
@@ -178,15 +191,15 @@ def _hash(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return Const(hash(key))
 
 
-def _name(s: Any, value: Value) -> str:
+def _name(s: Session, value: Value) -> str:
     """The name of an attribute, as the built-in functions take it."""
     if not issubclass(value.cls, str):
         s.throw(TypeError, f"attribute name must be string, not {value.cls.__name__!r}")
-    return value.native()  # type: ignore[no-any-return]
+    return value.native()
 
 
 @known(getattr)
-def _getattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _getattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     found = indexed.attribute(s, args[0], args[1])
     if found is not None:
         return found
@@ -210,78 +223,78 @@ def _unless(error: type, call: Callable[[], Value]) -> Value | None:
 
 
 @known(hasattr)
-def _hasattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _hasattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     name, awaited = _name(s, args[1]), _awaited(s, of_attribute, args)
     load = functools.partial(s.get_attr, args[0], name)
     return boolean(_unless(AttributeError, lambda: within(s, exists, {}, awaited, load)) is not None)
 
 
 @known(setattr)
-def _setattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _setattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     name, awaited = _name(s, args[1]), _awaited(s, of_setter, args)
     within(s, discard, {}, awaited, lambda: s.set_attr(args[0], name, args[2]))
     return NONE
 
 
-def _awaited(s: Any, find: Any, args: Args) -> Any:
+def _awaited(s: Session, find: Any, args: Args) -> Any:
     """What the attribute's function is, if the running instruction does nothing else than calling the built-in one."""
     instruction, s.expected = s.expected is OPERATOR, None
     return find(s, args[0], _name(s, args[1])) if instruction else None
 
 
 @known(object.__setattr__)
-def _object_setattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _object_setattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     s.object_set_attr(args[0], _name(s, args[1]), args[2])
     return NONE
 
 
 @known(delattr)
-def _delattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _delattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     s.del_attr(args[0], _name(s, args[1]))
     return NONE
 
 
 @known(object.__delattr__)
-def _object_delattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _object_delattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     s.object_del_attr(args[0], _name(s, args[1]))
     return NONE
 
 
 @known(object.__getattribute__)
-def _object_getattribute(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _object_getattribute(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.object_get_attr(args[0], _name(s, args[1]))
 
 
 @known(torch.nn.Module.__getattr__)
-def _module_getattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _module_getattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.module_member(args[0], args[1].native()) if isinstance(args[0], ModuleValue) else INLINE
 
 
 @known(object.__init__, object.__init_subclass__, object.__dict__["__init_subclass__"])
-def _object_init(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _object_init(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
 @known(object.__eq__)
-def _object_eq(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _object_eq(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return boolean(True) if s.same(*args) else Const(NotImplemented)
 
 
 @known(object.__ne__)
-def _object_ne(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _object_ne(s: Session, args: Args, kwargs: Kwargs) -> Value:
     result = s.call_method(args[0], "__eq__", args[1])
     return result if is_singleton(result, NotImplemented) else boolean(not s.truth(result))
 
 
 @known(vars)
-def _vars(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _vars(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if not args:
         s.unsupported("locals", "vars() gives the local variables of its caller")
     return s.get_attr(args[0], "__dict__")
 
 
 @known(dir)
-def _dir(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _dir(s: Session, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
     if isinstance(value, ObjectValue) and type(s.static(value.cls, "__dir__")) is not type(_dir):
         own = value.attr_names(s) if value.cls.__dictoffset__ or isinstance(value, FunctionValue) else []
@@ -293,12 +306,12 @@ def _dir(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(bool)
-def _bool(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _bool(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return late.claimed(s, args[0]) or boolean(s.truth(args[0])) if args else FALSE
 
 
 def _number(cls: type, special: str) -> Any:
-    def convert(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def convert(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if args and isinstance(args[0], TensorValue):
             number = s.torch_method("item", [args[0]], {})
             return scalars.call(s, cls, [number]) or fold(s, cls, [number], {})
@@ -317,36 +330,36 @@ known(complex)(_number(complex, "__complex__"))
 
 
 @known(str)
-def _str(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _str(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if len(args) > 1:
         return fold(s, str, args, kwargs)
     return s.to_string(args[0], "") if args else Const("")
 
 
 @known(repr)
-def _repr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _repr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.to_string(args[0], "", repr)
 
 
 @known(ascii)
-def _ascii(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _ascii(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return Const(s.to_string(args[0], "", repr).native().encode("ascii", "backslashreplace").decode())
 
 
 @known(format)
-def _format(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _format(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.to_string(args[0], args[1].native() if len(args) > 1 else "", format)
 
 
 @known(list)
-def _list(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _list(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if args and isinstance(args[0], SequenceValue) and args[0].divisible:
         return copied(s, args[0], ListValue)
     return ListValue(s.unpack(args[0]) if args else [])
 
 
 @known(tuple)
-def _tuple(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _tuple(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
     if args and isinstance(args[0], SequenceValue) and args[0].divisible:
@@ -355,12 +368,12 @@ def _tuple(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch.Size)
-def _size(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _size(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return TupleValue(s.unpack(args[0]) if args else [], torch.Size)
 
 
 def _make_set(cls: type) -> Any:
-    def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if cls is frozenset and args and isinstance(args[0], SetValue) and args[0].cls is frozenset:
             return args[0]
         made = SetValue(cls)
@@ -376,7 +389,7 @@ known(frozenset)(_make_set(frozenset))
 
 
 @known(slice)
-def _slice(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _slice(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1:
         return SliceValue(NONE, args[0], NONE)
     return SliceValue(*args, *[NONE] * (3 - len(args)))
@@ -386,7 +399,7 @@ def _slice(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(iter)
-def _iter(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _iter(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1:
         return s.iterate(args[0])
     if not s.truth(_callable(s, args[:1], {})):
@@ -395,7 +408,7 @@ def _iter(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(next)
-def _next(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _next(s: Session, args: Args, kwargs: Kwargs) -> Value:
     iterator, instruction, s.expected = args[0], s.expected is OPERATOR, None
     awaited = of_next(s, iterator) if instruction else None
     advance = functools.partial(_advanced, s, iterator)
@@ -406,44 +419,44 @@ def _next(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return advance()
 
 
-def _advanced(s: Any, iterator: Value) -> Value:
+def _advanced(s: Session, iterator: Value) -> Value:
     if not isinstance(iterator, IteratorValue):
-        return s.step_or_raise(iterator)  # type: ignore[no-any-return]
+        return s.step_or_raise(iterator)
     found = iterator.step(s)
-    return _exhausted(s, iterator) if found is None else found  # type: ignore[no-any-return]
+    return _exhausted(s, iterator) if found is None else found
 
 
-def _exhausted(s: Any, iterator: Value) -> Any:
+def _exhausted(s: Session, iterator: Value) -> Any:
     """StopIteration, with what a generator returned."""
     result = getattr(iterator, "result", NONE)
     return s.throw(StopIteration, *([] if isinstance(result, Const) and result.value is None else [result]))
 
 
 @known(enumerate)
-def _enumerate(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _enumerate(s: Session, args: Args, kwargs: Kwargs) -> Value:
     iterator = s.iterate(args[0])
     start = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
     return Enumerating(iterator, as_index(s, start, NO_INTEGER), TupleValue)
 
 
 @known(zip)
-def _zip(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _zip(s: Session, args: Args, kwargs: Kwargs) -> Value:
     strict = "strict" in kwargs and s.truth(kwargs["strict"])
     return Zipping([s.iterate(a) for a in args], TupleValue, strict)
 
 
 @known(map)
-def _map(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _map(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return Mapping(args[0], [s.iterate(a) for a in args[1:]])
 
 
 @known(filter)
-def _filter(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _filter(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return Filtering(args[0], s.iterate(args[1]))
 
 
 @known(reversed)
-def _reversed(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _reversed(s: Session, args: Args, kwargs: Kwargs) -> Value:
     method = s.find_special(args[0], "__reversed__")
     if method is not None and type(s.static(args[0].cls, "__reversed__")) is type(_reversed):
         return s.call(method)
@@ -451,7 +464,7 @@ def _reversed(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(any)
-def _any(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _any(s: Session, args: Args, kwargs: Kwargs) -> Value:
     iterator = s.iterate(args[0])
     while (value := s.step(iterator)) is not None:
         if s.truth(value):
@@ -460,7 +473,7 @@ def _any(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(all)
-def _all(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _all(s: Session, args: Args, kwargs: Kwargs) -> Value:
     iterator = s.iterate(args[0])
     while (value := s.step(iterator)) is not None:
         if not s.truth(value):
@@ -469,7 +482,7 @@ def _all(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(sum)
-def _sum(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _sum(s: Session, args: Args, kwargs: Kwargs) -> Value:
     total = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
     numbers: Args | None = [] if _plain_number(total) else None
     for value in each(s, args[0]):
@@ -488,7 +501,7 @@ def _plain_number(value: Value) -> bool:
 # ---------------------------------------------------------------- generators
 
 
-def _sent(s: Any, generator: GeneratorValue, found: Value | None) -> Value:
+def _sent(s: Session, generator: GeneratorValue, found: Value | None) -> Value:
     return found if found is not None else _exhausted(s, generator)
 
 
@@ -496,14 +509,14 @@ GENERATOR = types.GeneratorType
 COROUTINE = types.CoroutineType
 
 
-@known(GENERATOR.send, COROUTINE.send)  # type: ignore[attr-defined]
-def _generator_send(s: Any, args: Args, kwargs: Kwargs) -> Value:
+@known(GENERATOR.send, COROUTINE.send)
+def _generator_send(s: Session, args: Args, kwargs: Kwargs) -> Value:
     generator = args[0]
     return _sent(s, generator, generator.send(s, args[1]))  # type: ignore[arg-type, attr-defined]
 
 
-@known(GENERATOR.__next__)  # type: ignore[attr-defined]
-def _generator_next(s: Any, args: Args, kwargs: Kwargs) -> Value:
+@known(GENERATOR.__next__)
+def _generator_next(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return _sent(s, args[0], s.step(args[0]))  # type: ignore[arg-type]
 
 
@@ -517,7 +530,7 @@ ITERATORS = (
 
 
 @known(*(cls.__next__ for cls in ITERATORS))  # type: ignore[attr-defined]
-def _iterator_next(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _iterator_next(s: Session, args: Args, kwargs: Kwargs) -> Value:
     found = s.step(args[0])
     return found if found is not None else s.throw(StopIteration)
 
@@ -528,8 +541,8 @@ known(*(cls.__iter__ for cls in (*ITERATORS, GENERATOR)))(lambda s, args, kwargs
 known(range.__iter__, str.__iter__, bytes.__iter__)(lambda s, args, kwargs: s.iterate(args[0]))
 
 
-@known(GENERATOR.throw, COROUTINE.throw)  # type: ignore[attr-defined]
-def _generator_throw(s: Any, args: Args, kwargs: Kwargs) -> Value:
+@known(GENERATOR.throw, COROUTINE.throw)
+def _generator_throw(s: Session, args: Args, kwargs: Kwargs) -> Value:
     generator, error = args[0], args[-1] if not isinstance(args[-1], ClassValue) else s.call(args[-1])
     if len(args) > 2 and isinstance(args[2], ObjectValue):
         error = args[2]
@@ -541,7 +554,7 @@ for _kind in (GENERATOR, COROUTINE):
     NATIVE_ATTRIBUTES[(_kind, "__qualname__")] = lambda s, v: Const(v.frame.code.code.co_qualname)
 
 
-@known(GENERATOR.close, COROUTINE.close)  # type: ignore[attr-defined]
-def _generator_close(s: Any, args: Args, kwargs: Kwargs) -> Value:
+@known(GENERATOR.close, COROUTINE.close)
+def _generator_close(s: Session, args: Args, kwargs: Kwargs) -> Value:
     found = args[0].close(s)  # type: ignore[attr-defined]
     return NONE if found is None else s.throw(RuntimeError, "generator ignored GeneratorExit")

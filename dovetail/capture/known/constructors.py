@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
@@ -13,31 +13,31 @@ import torch.return_types
 from dovetail.capture.known.table import known
 from dovetail.capture.scalars import varies
 from dovetail.capture.values.array import NumberValue
-from dovetail.capture.values.base import Const, NotNative, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @known(torch.tensor)
-def _tensor(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _tensor(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return from_data(s, torch.tensor, args, kwargs)
 
 
 @known(torch.as_tensor)
-def _as_tensor(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _as_tensor(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return from_data(s, torch.as_tensor, args, kwargs)
 
 
 @known(torch.asarray)
-def _asarray(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _asarray(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return from_data(s, torch.asarray, args, kwargs)
 
 
-def from_data(s: Any, function: Any, args: Args, kwargs: Kwargs) -> Value:
+def from_data(s: Session, function: Any, args: Args, kwargs: Kwargs) -> Value:
     """Data in which tensors are nested becomes a stack of its elements."""
     name = "obj" if function is torch.asarray else "data"
     if not args and name not in kwargs:
@@ -62,7 +62,7 @@ def _computed(data: Value) -> bool:
     return varies(data) or isinstance(data, GraphNumber)
 
 
-def _own_dtype(s: Any, function: Any, data: Value) -> Kwargs:
+def _own_dtype(s: Session, function: Any, data: Value) -> Kwargs:
     """The dtype of NumPy's numbers, which the graph has as Python's."""
     if varies(data):
         return {"dtype": Const(_dtype(data))} if issubclass(data.cls, numpy.generic) else {}
@@ -73,22 +73,22 @@ def _own_dtype(s: Any, function: Any, data: Value) -> Kwargs:
     except NotNative:
         return {}
     except (TypeError, ValueError, RuntimeError) as error:
-        return s.throw_native(error)  # type: ignore[no-any-return]
+        return s.throw_native(error)
 
 
-def _has_numpy(s: Any, data: Value) -> bool:
+def _has_numpy(s: Session, data: Value) -> bool:
     if isinstance(data, SequenceValue):
         return any(_has_numpy(s, item) for item in data.all(s))
     return isinstance(data, NumberValue) or isinstance(data, Const) and issubclass(data.cls, numpy.generic)
 
 
-def _without_grad(s: Any, kwargs: Kwargs) -> Kwargs:
+def _without_grad(s: Session, kwargs: Kwargs) -> Kwargs:
     if "requires_grad" in kwargs and s.truth(kwargs["requires_grad"]):
         s.unsupported("nested-data", "a tensor that requires grad is made from a list of tensors", "Use torch.stack.")
     return {n: v for n, v in kwargs.items() if n in ("dtype", "device")}
 
 
-def _walk(s: Any, data: Value, leaves: Args) -> list[int]:
+def _walk(s: Session, data: Value, leaves: Args) -> list[int]:
     """Append the elements; the sizes of the nesting."""
     if not isinstance(data, SequenceValue):
         leaves.append(data)
@@ -99,7 +99,7 @@ def _walk(s: Any, data: Value, leaves: Args) -> list[int]:
     return [len(inner), *(inner[0] if inner else [])]
 
 
-def _stacked(s: Any, leaves: Args, sizes: list[int]) -> Value:
+def _stacked(s: Session, leaves: Args, sizes: list[int]) -> Value:
     if any(isinstance(leaf, TensorValue) and leaf.fake.dim() for leaf in leaves):
         return s.unsupported(
             "nested-data", "a tensor is made from a list of tensors that have dimensions", "Use torch.stack."
@@ -126,14 +126,14 @@ def _dtype(leaf: Value) -> torch.dtype:
 
 def _named_tuple(cls: Any) -> None:
     @known(cls)
-    def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
         items = s.unpack(args[0] if args else kwargs["sequence"])
         if len(items) != cls.n_sequence_fields or len(args) + len(kwargs) > 1:
             try:
                 cls([None] * len(items), *(a.native() for a in args[1:]))
             except (TypeError, RuntimeError) as error:
-                return s.throw_native(error)  # type: ignore[no-any-return]
-            return s.unsupported("native-object", f"{cls.__name__} objects are made of other items", "Make it outside.")  # type: ignore[no-any-return]
+                return s.throw_native(error)
+            return s.unsupported("native-object", f"{cls.__name__} objects are made of other items", "Make it outside.")
         return TupleValue(items, cls)
 
 

@@ -7,20 +7,20 @@ graph that raises what PyTorch raises, with the same message.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributions import Distribution, constraints
 from torch.distributions.utils import lazy_property
 
 from dovetail.capture.known.table import known, standin
-from dovetail.capture.values.base import NONE, Value, boolean
+from dovetail.capture.values.base import NONE, Args, Kwargs, Value, boolean
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ops.check import check
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 SCALAR = torch.Size()
@@ -32,7 +32,7 @@ def require(valid: Any, shown: list[Any], text: str) -> None:
 
 
 @known(require)
-def _require(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _require(s: Session, args: Args, kwargs: Kwargs) -> Value:
     valid, shown, text = args
     if not isinstance(valid, TensorValue) or not isinstance(shown, ListValue):
         return NONE if s.truth(valid) else s.throw(ValueError, text.native().format(*shown.native()))
@@ -48,7 +48,7 @@ def made_when_read(distribution: Any, name: str) -> bool:
 
 
 @known(made_when_read)
-def _made_when_read(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _made_when_read(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return boolean(isinstance(s.static(args[0].cls, args[1].native()), lazy_property))
 
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import asking
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.known.table import KNOWN, known
-from dovetail.capture.values.base import NONE, Const, Value
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value
 from dovetail.capture.values.containers import ListValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, TracebackValue
 from dovetail.ir import recursion
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @known(BaseException.add_note)
-def _add_note(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _add_note(s: Session, args: Args, kwargs: Kwargs) -> Value:
     error, note = args
     notes = error.instance_attr(s, "__notes__")
     if notes is None:
@@ -29,12 +29,12 @@ def _add_note(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(sys.getrecursionlimit)
-def _recursion_limit(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _recursion_limit(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return Const(asking.ask(s, recursion.of_program))
 
 
 @known(sys.exc_info)
-def _exc_info(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _exc_info(s: Session, args: Args, kwargs: Kwargs) -> Value:
     error = s.current_exception
     if error is None:
         return TupleValue([NONE, NONE, NONE])
@@ -47,7 +47,7 @@ KNOWN[sys.exception] = lambda s, args, kwargs: s.current_exception or NONE
 def _argument(position: int, count: int = 1) -> Any:
     """The constructor's argument, None where fewer than `count` were given."""
 
-    def read(s: Any, error: Any) -> Value:
+    def read(s: Session, error: Any) -> Value:
         if error.original is not None or not isinstance(error, ExceptionValue):
             return _original(s, error, position)
         return error.args[position] if len(error.args) >= max(count, position + 1) else NONE
@@ -55,25 +55,25 @@ def _argument(position: int, count: int = 1) -> Any:
     return read
 
 
-def _original(s: Any, error: Any, position: int) -> Value:
+def _original(s: Session, error: Any, position: int) -> Value:
     args = error.original.args
-    return s.from_native(args[position]) if position < len(args) else NONE  # type: ignore[no-any-return]
+    return s.from_native(args[position]) if position < len(args) else NONE
 
 
 def _named(name: str) -> Any:
     """What Python fills in itself (`AttributeError.name`) or a keyword argument."""
 
-    def read(s: Any, error: Any) -> Value:
+    def read(s: Session, error: Any) -> Value:
         found = error.attrs.get(name)
         if found is not None:
-            return found  # type: ignore[no-any-return]
+            return found
         real = getattr(error.original, name, None) if error.original is not None else None
-        return s.wrap(real, None)  # type: ignore[no-any-return]
+        return s.wrap(real, None)
 
     return read
 
 
-def _members(s: Any, error: Any) -> Value:
+def _members(s: Session, error: Any) -> Value:
     return TupleValue(s.unpack(error.args[1]))
 
 

@@ -8,14 +8,14 @@ import functools
 import threading
 import types
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import asking
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.caches import ASKED, Changes, call_key
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import KNOWN, known
-from dovetail.capture.values.base import MISSING, NONE, Const, Value, is_singleton
+from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Value, is_singleton
 from dovetail.capture.values.callables import MethodValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
@@ -24,45 +24,45 @@ from dovetail.errors import NOWHERE, Unsupported
 from dovetail.ir import asked
 from dovetail.ir.guard import GuardKind
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 # ---------------------------------------------------------------- functions and methods as objects
 
 
 @known(types.MethodType)
-def _method(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _method(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return MethodValue(args[0], args[1])
 
 
 @known(types.SimpleNamespace.__init__)
-def _namespace(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _namespace(s: Session, args: Args, kwargs: Kwargs) -> Value:
     for name, value in kwargs.items():
         args[0].set_instance_attr(s, name, value)
     return NONE
 
 
 @known(types.FunctionType.__get__)
-def _bind(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _bind(s: Session, args: Args, kwargs: Kwargs) -> Value:
     function, receiver = args[0], args[1]
     unbound = isinstance(receiver, Const) and receiver.value is None
     return function if unbound else MethodValue(function, receiver)
 
 
-def _cell_contents(s: Any, cell: Any) -> Value:
+def _cell_contents(s: Session, cell: Any) -> Value:
     found = cell.load(s)
-    return found if found is not None else s.throw(ValueError, "Cell is empty")  # type: ignore[no-any-return]
+    return found if found is not None else s.throw(ValueError, "Cell is empty")
 
 
 NATIVE_ATTRIBUTES[(types.CellType, "cell_contents")] = _cell_contents
 
 
 @known(functools.update_wrapper)
-def _update_wrapper(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _update_wrapper(s: Session, args: Args, kwargs: Kwargs) -> Value:
     wrapper, wrapped = args[0], kwargs.get("wrapped") or args[1]
     if not isinstance(wrapper, ObjectValue) or wrapper.real is not MISSING:
-        return s.unsupported("function-changed", f"{wrapper.describe()} is given another function's name")  # type: ignore[no-any-return]
+        return s.unsupported("function-changed", f"{wrapper.describe()} is given another function's name")
     for name in functools.WRAPPER_ASSIGNMENTS:
         found = s.try_attr(wrapped, name)
         if found is not None:
@@ -75,7 +75,7 @@ def _update_wrapper(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(functools.wraps)
-def _wraps(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _wraps(s: Session, args: Args, kwargs: Kwargs) -> Value:
     made = ObjectValue(Wraps)
     made.attrs["wrapped"] = args[0] if args else kwargs["wrapped"]
     return made
@@ -88,7 +88,7 @@ class Wraps:
         raise NotImplementedError
 
 
-known(Wraps.__call__)(lambda s, args, kwargs: _update_wrapper(s, [args[1], args[0].attrs["wrapped"]], {}))  # type: ignore[attr-defined]
+known(Wraps.__call__)(lambda s, args, kwargs: _update_wrapper(s, [args[1], args[0].attrs["wrapped"]], {}))
 
 
 # ---------------------------------------------------------------- caches
@@ -97,7 +97,7 @@ CACHE = type(functools.lru_cache(lambda: None))
 
 
 @known(CACHE)
-def _make_cache(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _make_cache(s: Session, args: Args, kwargs: Kwargs) -> Value:
     made = ObjectValue(CACHE)
     made.attrs["__wrapped__"] = args[0]
     made.made_by = {}
@@ -105,7 +105,7 @@ def _make_cache(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(CACHE.__call__)
-def _call_cached(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _call_cached(s: Session, args: Args, kwargs: Kwargs) -> Value:
     cache, *given = args
     if cache.real is not MISSING:  # type: ignore[attr-defined]
         if cache.source is not None:
@@ -114,10 +114,10 @@ def _call_cached(s: Any, args: Args, kwargs: Kwargs) -> Value:
     key = (tuple(s.hashable(a) for a in given), tuple((k, s.hashable(v)) for k, v in kwargs.items()))
     if key not in cache.made_by:
         cache.made_by[key] = cache.attrs["__wrapped__"].call(s, given, kwargs)
-    return cache.made_by[key]  # type: ignore[no-any-return]
+    return cache.made_by[key]
 
 
-def _inlined(s: Any, cache: Value, args: Args, kwargs: Kwargs) -> Value:
+def _inlined(s: Session, cache: Value, args: Args, kwargs: Kwargs) -> Value:
     """A cache from outside: its function is inlined; but one that shows something (a warning given once) is called
     itself: its cache knows whether to."""
     later, known = s.effects.calls, s.cached.results
@@ -125,7 +125,7 @@ def _inlined(s: Any, cache: Value, args: Args, kwargs: Kwargs) -> Value:
     if cache.native() in ASKED:
         _ask(s, cache)
     if key in known:
-        return known[key]  # type: ignore[no-any-return]
+        return known[key]
     changes, variables = Changes(), dict(s.effects.globals)
     s.effects.watchers.append(changes)
     try:
@@ -137,27 +137,27 @@ def _inlined(s: Any, cache: Value, args: Args, kwargs: Kwargs) -> Value:
     if len(later) > before and settled and is_singleton(result, None) and not changed:
         del later[before:]
         s.effects.call(cache, args, kwargs)
-        return result  # type: ignore[no-any-return]
+        return result
     if len(later) > before or changed:
         ASKED.add(cache.native())
         _ask(s, cache)
     s.cached.add(s, key, [*args, *kwargs.values()], result, (cache.native(), places))
-    return result  # type: ignore[no-any-return]
+    return result
 
 
-def _ask(s: Any, cache: Value) -> None:
+def _ask(s: Session, cache: Value) -> None:
     name = getattr(cache.native(), "__name__", "a function")
     s.unsupported("cache-state", f"{name} has a cache, which has to say whether it runs and what it gives")
 
 
 @known(CACHE.cache_info)
-def _info(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _info(s: Session, args: Args, kwargs: Kwargs) -> Value:
     reason = "the code asks how often a cache was used, which calls of the graph do not show"
     raise Unsupported("cache-state", reason, stack=s.stack(), places=NOWHERE)
 
 
 @known(CACHE.cache_clear)
-def _clear(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _clear(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if args[0].real is not MISSING:  # type: ignore[attr-defined]
         s.unsupported("cache-state", "the code clears a cache", "Do it outside the compiled function.")
     args[0].made_by.clear()
@@ -172,12 +172,12 @@ def _example(value: Any) -> Any:
     return value
 
 
-def _dispatch(s: Any, function: Value, cls: type) -> Value:
-    return s.wrap(asking.ask(s, asked.dispatched, function.native(), cls), None)  # type: ignore[no-any-return]
+def _dispatch(s: Session, function: Value, cls: type) -> Value:
+    return s.wrap(asking.ask(s, asked.dispatched, function.native(), cls), None)
 
 
 @known(_example.__code__)  # type: ignore[attr-defined]
-def _single_dispatch(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _single_dispatch(s: Session, args: Args, kwargs: Kwargs) -> Value:
     function, *given = args
     if not given:
         s.throw(TypeError, f"{function.native().__name__} requires at least 1 positional argument")
@@ -185,7 +185,7 @@ def _single_dispatch(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(functools.singledispatchmethod.__get__)
-def _dispatch_method(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _dispatch_method(s: Session, args: Args, kwargs: Kwargs) -> Value:
     made = ObjectValue(DispatchMethod)
     made.attrs = {"table": s.get_attr(args[0], "dispatcher"), "receiver": args[1]}
     return made
@@ -199,11 +199,11 @@ class DispatchMethod:
 
 
 @known(DispatchMethod.__call__)
-def _call_dispatch_method(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _call_dispatch_method(s: Session, args: Args, kwargs: Kwargs) -> Value:
     made, *given = args
     chosen = _dispatch(s, made.attrs["table"], given[0].type)  # type: ignore[attr-defined]
     bound = s.bind_descriptor(made.attrs["receiver"], chosen.native(), "")  # type: ignore[attr-defined]
-    return bound.call(s, given, kwargs)  # type: ignore[no-any-return]
+    return bound.call(s, given, kwargs)
 
 
 class Key:
@@ -244,7 +244,7 @@ for _maker in (collections.namedtuple, dataclasses.make_dataclass):
 
 
 @known(dataclasses.dataclass)
-def _dataclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _dataclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if not args:
         made = ObjectValue(Decorator)
         made.attrs = dict(kwargs)
@@ -264,7 +264,7 @@ def _dataclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if cls in s.class_cells:
         s.class_cells[made] = s.class_cells[cls]
         s.class_cells[made].contents = s.wrap(made, None)
-    return s.wrap(made, None)  # type: ignore[no-any-return]
+    return s.wrap(made, None)
 
 
 class Decorator:
@@ -275,7 +275,7 @@ class Decorator:
 
 
 @known(Decorator.__call__)
-def _decorate(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _decorate(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return _dataclass(s, args[1:], args[0].attrs)  # type: ignore[attr-defined]
 
 
@@ -287,7 +287,7 @@ known(threading.get_ident)(
 
 
 @known(weakref.ref)
-def _weak_reference(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _weak_reference(s: Session, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
     inside = getattr(target, "real", MISSING) is MISSING
     plain = type(target) in (ObjectValue, TensorValue) and target.cls.__weakrefoffset__

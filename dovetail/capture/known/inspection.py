@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import asking
 from dovetail.capture.calls import fold
 from dovetail.capture.classstores import stand_in
 from dovetail.capture.known.table import KNOWN, known
-from dovetail.capture.values.base import MISSING, Value, boolean
+from dovetail.capture.values.base import MISSING, Args, Kwargs, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, MethodValue
 from dovetail.ir import asked
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 def _is(kind: type) -> Any:
@@ -33,7 +33,7 @@ KNOWN[inspect.iscoroutine] = _is(types.CoroutineType)
 def _makes(flag: int, native: Any) -> Any:
     """Does the code of a function, also of one made inside, say so?"""
 
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         target = args[0].function if isinstance(args[0], MethodValue) else args[0]
         if isinstance(target, FunctionValue):
             return boolean(bool(target.code.co_flags & flag))
@@ -47,7 +47,7 @@ KNOWN[inspect.iscoroutinefunction] = _makes(inspect.CO_COROUTINE, inspect.iscoro
 
 
 @known(inspect.signature)
-def _signature(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _signature(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """Also of functions made inside, and of methods of objects made inside."""
     target = args[0]
     bound = isinstance(target, MethodValue)
@@ -56,8 +56,8 @@ def _signature(s: Any, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(target, FunctionValue):
         return fold(s, inspect.signature, args, kwargs)
     if target.real is not MISSING and not kwargs:
-        return s.wrap(asking.ask(s, asked.signature, target.real, bound), None)  # type: ignore[no-any-return]
+        return s.wrap(asking.ask(s, asked.signature, target.real, bound), None)
     found = inspect.signature(stand_in(s, target), **{k: v.native() for k, v in kwargs.items()})
     if bound:
         found = found.replace(parameters=list(found.parameters.values())[1:])
-    return s.wrap(found, None)  # type: ignore[no-any-return]
+    return s.wrap(found, None)

@@ -13,7 +13,7 @@ import time
 import types
 import typing
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,9 +23,9 @@ from dovetail.capture.classes import ALLOCATORS, allocate
 from dovetail.capture.contexts import VariableSet
 from dovetail.capture.held import held
 from dovetail.capture.known.table import FOLDED, KNOWN, known
-from dovetail.capture.operators import BINARY, COMPARE, UNARY
+from dovetail.capture.operator_tables import BINARY, COMPARE, UNARY
 from dovetail.capture.values.array import ArrayValue
-from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean
+from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.callables import KnownValue, PyModuleValue
 from dovetail.capture.values.containers import (
     LITERALS,
@@ -42,8 +42,8 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import Called
 from dovetail.ir.guard import GuardKind
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 def _register_operators() -> None:
@@ -70,7 +70,7 @@ KNOWN[operator.methodcaller] = lambda s, args, kwargs: fold(s, operator.methodca
 
 
 @known(operator.methodcaller.__call__)
-def _call_method(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _call_method(s: Session, args: Args, kwargs: Kwargs) -> Value:
     maker, given = args[0].native().__reduce__()
     name, *rest = given if maker is operator.methodcaller else (maker.args[0], *given)
     named = {} if maker is operator.methodcaller else maker.keywords
@@ -93,14 +93,14 @@ EXCEPTIONS = tuple(c for c in vars(builtins).values() if isinstance(c, type) and
 
 
 @known(*(c.__init__ for c in EXCEPTIONS))
-def _exception_init(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _exception_init(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], ExceptionValue):
         args[0].args = list(args[1:])
     return NONE
 
 
 @known(BaseException.__str__)
-def _exception_str(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _exception_str(s: Session, args: Args, kwargs: Kwargs) -> Value:
     values = args[0].args  # type: ignore[attr-defined]
     if not values:
         return Const("")
@@ -108,12 +108,12 @@ def _exception_str(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(BaseException.with_traceback)
-def _with_traceback(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _with_traceback(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return args[0]
 
 
 @known(functools.partial)
-def _partial(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _partial(s: Session, args: Args, kwargs: Kwargs) -> Value:
     function, given = args[0], args[1:]
     made, keywords = ObjectValue(functools.partial), DictValue()
     if _flattened(function):
@@ -139,7 +139,7 @@ known(inspect.unwrap)(lambda s, args, kwargs: args[0])
 
 
 @known(types.MappingProxyType)
-def _mapping_proxy(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _mapping_proxy(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return args[0]
 
 
@@ -147,19 +147,19 @@ def _mapping_proxy(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(copy.copy)
-def _copy(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _copy(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return copied(s, args[0], None)
 
 
 @known(copy.deepcopy)
-def _deepcopy(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _deepcopy(s: Session, args: Args, kwargs: Kwargs) -> Value:
     memo: dict[int, Value] = {}
     made = copied(s, args[0], memo)
     rely_on_number(s, [v for v in s.cache.values() if id(v) in memo and type(v) in _COPIED and v.source is not None])
     return made
 
 
-def copied(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
+def copied(s: Session, value: Value, memo: dict[int, Value] | None) -> Value:
     """A copy of a value; with a memo, a deep one."""
     if memo is not None and id(value) in memo:
         return memo[id(value)]
@@ -172,33 +172,33 @@ def copied(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
     return copier(s, value, memo) if copier is not None else value
 
 
-def _copy_array(s: Any, value: ArrayValue, memo: dict[int, Value] | None) -> Value:
+def _copy_array(s: Session, value: ArrayValue, memo: dict[int, Value] | None) -> Value:
     made = value if value.scalar else s.call_method(value, "copy", Const("K"))
     if memo is not None:
         memo[id(value)] = made
-    return made  # type: ignore[no-any-return]
+    return made
 
 
-def _copy_native(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
+def _copy_native(s: Session, value: Value, memo: dict[int, Value] | None) -> Value:
     """By Python, if it never changes, as what is hashed by its value does not: itself, or an equal one."""
     cls = value.cls
     if issubclass(cls, _ATOMS):
         return value
     if cls.__hash__ in (None, object.__hash__):
-        return _by_python(s, value)  # type: ignore[no-any-return]
+        return _by_python(s, value)
     made = copy.copy(value.native()) if memo is None else copy.deepcopy(value.native())
     found = value if made is value.native() else s.from_native(made)
     if memo is not None:
         memo[id(value)] = found
-    return found  # type: ignore[no-any-return]
+    return found
 
 
-def _copy_const(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
+def _copy_const(s: Session, value: Value, memo: dict[int, Value] | None) -> Value:
     """A number from outside is not looked at: it is itself."""
     return value if value.cls in LITERALS else _copy_native(s, value, memo)
 
 
-def _copy_slice(s: Any, value: SliceValue, memo: dict[int, Value] | None) -> Value:
+def _copy_slice(s: Session, value: SliceValue, memo: dict[int, Value] | None) -> Value:
     parts = (value.start, value.stop, value.step)
     if memo is None or copy.deepcopy(ONE_SLICE) is ONE_SLICE:
         return value
@@ -212,11 +212,11 @@ ONE_SLICE = slice(1)
 _ATOMS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, weakref.ref)
 
 
-def _by_python(s: Any, value: Value) -> Any:
+def _by_python(s: Session, value: Value) -> Any:
     s.unsupported("deepcopy", f"{value.describe()} is copied", "Copy it outside of compiled code.")
 
 
-def _copy_tensor(s: Any, value: TensorValue, memo: dict[int, Value] | None) -> Value:
+def _copy_tensor(s: Session, value: TensorValue, memo: dict[int, Value] | None) -> Value:
     """A new tensor, deeply a leaf like the original; tensors copied together that share memory are left to Python."""
     fake, deep = value.fake, memo is not None
     if deep and s.get_attr(value, "grad_fn") is not NONE:
@@ -247,11 +247,11 @@ def _dense(fake: Any) -> bool:
     return bool(fake.is_contiguous() and fake.held == fake.numel() * fake.itemsize)
 
 
-def _inner(s: Any, value: Value, memo: dict[int, Value] | None) -> Value:
+def _inner(s: Session, value: Value, memo: dict[int, Value] | None) -> Value:
     return value if memo is None else copied(s, value, memo)
 
 
-def _copy_attributes(s: Any, value: ObjectValue, made: ObjectValue, memo: dict[int, Value] | None) -> Value:
+def _copy_attributes(s: Session, value: ObjectValue, made: ObjectValue, memo: dict[int, Value] | None) -> Value:
     if memo is not None:
         memo[id(value)] = made
     for name in value.attr_names(s):
@@ -262,7 +262,7 @@ def _copy_attributes(s: Any, value: ObjectValue, made: ObjectValue, memo: dict[i
     return made
 
 
-def _copy_list(s: Any, value: Any, memo: Any) -> Value:
+def _copy_list(s: Session, value: Any, memo: Any) -> Value:
     made = ListValue([], value.cls)
     made.maxlen = value.maxlen
     _copy_attributes(s, value, made, memo)
@@ -270,18 +270,18 @@ def _copy_list(s: Any, value: Any, memo: Any) -> Value:
     return made
 
 
-def _copy_tuple(s: Any, value: Any, memo: Any) -> Value:
+def _copy_tuple(s: Session, value: Any, memo: Any) -> Value:
     """Of other classes a copy is made whatever they hold."""
     items = value.all(s)
     made = [_inner(s, v, memo) for v in items]
     if memo is not None and id(value) in memo:  # it holds what holds it
-        return memo[id(value)]  # type: ignore[no-any-return]
+        return memo[id(value)]
     if value.cls is tuple and all(map(operator.is_, made, items)):
-        return value  # type: ignore[no-any-return]
+        return value
     return _copy_attributes(s, value, TupleValue(made, value.cls), memo)
 
 
-def _copy_dict(s: Any, value: Any, memo: Any) -> Value:
+def _copy_dict(s: Session, value: Any, memo: Any) -> Value:
     made = DictValue(value.cls)
     made.default_factory = value.default_factory
     _copy_attributes(s, value, made, memo)
@@ -293,18 +293,18 @@ def _copy_dict(s: Any, value: Any, memo: Any) -> Value:
     return made
 
 
-def _copy_set(s: Any, value: Any, memo: Any) -> Value:
+def _copy_set(s: Session, value: Any, memo: Any) -> Value:
     if memo is not None:
         memo[id(value)] = s.call(s.wrap(value.cls, None), ListValue([copied(s, v, memo) for v in s.unpack(value)]))
-        return memo[id(value)]  # type: ignore[no-any-return]
+        return memo[id(value)]
     if value.cls is frozenset:
-        return value  # type: ignore[no-any-return]
+        return value
     made = SetValue(value.cls)
     made.entries = SetEntries(value.entries, value.entries.order.copy())
     return made
 
 
-def _copy_object(s: Any, value: Any, memo: Any) -> Value:
+def _copy_object(s: Session, value: Any, memo: Any) -> Value:
     if type(value) not in (ObjectValue, ModuleValue):
         return value
     if not value.cls.__flags__ & _HEAP_TYPE:  # a generator, for one
@@ -336,7 +336,7 @@ COPIERS: dict[type, Any] = {
 
 
 @known(weakref.ref.__call__)
-def _dereference(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _dereference(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], ObjectValue):
         target: Value = args[0].attrs["target"]
         if not held(s, target):
@@ -347,7 +347,7 @@ def _dereference(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(contextvars.ContextVar.get)
-def _context_get(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _context_get(s: Session, args: Args, kwargs: Kwargs) -> Value:
     variable = args[0].native()
     changed = next((v for v in reversed(s.variables_set) if v.variable is variable), None)
     if changed is not None:
@@ -366,7 +366,7 @@ def _context_get(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(contextvars.ContextVar.set)
-def _context_set(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _context_set(s: Session, args: Args, kwargs: Kwargs) -> Value:
     variable = args[0].native()
     token = ObjectValue(contextvars.Token)
     s.variables_set.append(VariableSet(variable, args[1], token))
@@ -374,7 +374,7 @@ def _context_set(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(contextvars.ContextVar.reset)
-def _context_reset(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _context_reset(s: Session, args: Args, kwargs: Kwargs) -> Value:
     variable = args[0].native()
     found = next((k for k, v in enumerate(s.variables_set) if v.token is args[1]), None)
     if found is None or s.variables_set[found].variable is not variable:
@@ -387,7 +387,7 @@ def _context_reset(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(time.time, time.perf_counter, time.monotonic, time.perf_counter_ns, time.time_ns)
-def _time(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _time(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("clock", "the code reads the clock", "Time the compiled function from outside.")
 
 
@@ -399,7 +399,7 @@ known(dataclasses.is_dataclass)(lambda s, args, kwargs: boolean(dataclasses.is_d
 
 
 @known(dataclasses.fields)
-def _fields(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _fields(s: Session, args: Args, kwargs: Kwargs) -> Value:
     cls = _class_of(args[0])
     return TupleValue([ObjectValue(dataclasses.Field, f) for f in dataclasses.fields(cls)])
 

@@ -10,12 +10,12 @@ import io
 import logging
 import re
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dovetail.capture.known.table import CALL_LATER, KNOWN, known
-from dovetail.capture.values.base import NONE, Const, Value, boolean
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SliceValue, TupleValue
 from dovetail.capture.values.late import LateText, Snapshot
@@ -25,11 +25,11 @@ from dovetail.capture.wrap import Called
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Global
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
-def require(s: Any, function: Any) -> None:
+def require(s: Session, function: Any) -> None:
     """Break the graph unless the function may be called after it."""
     if function not in s.options.reorderable_logging_functions:
         s.unsupported(
@@ -39,14 +39,14 @@ def require(s: Any, function: Any) -> None:
 
 
 @known(CALL_LATER)
-def _call_later(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _call_later(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """A user's own function of the setting."""
     function, *rest = args
     s.effects.call(function, [settled(s, function, a) for a in rest], _settled_all(s, function, kwargs))
     return NONE
 
 
-def settled(s: Any, function: Value, value: Value) -> Value:
+def settled(s: Session, function: Value, value: Value) -> Value:
     """The value in a form that looks the same after the graph has run."""
     if s.effects.stack is not None or isinstance(value, (Const, KnownValue, LateText, GraphNumber)):
         return value
@@ -55,17 +55,17 @@ def settled(s: Any, function: Value, value: Value) -> Value:
     copier = COPIERS.get((type(value), value.cls))
     if copier is not None:
         return copier(s, function, value)
-    return s.unsupported(  # type: ignore[no-any-return]
+    return s.unsupported(
         "late-call", f"{function.describe()} shows {value.describe()}, which may look different after the graph",
         "Pass strings, numbers and tensors, or call it outside the compiled function.",
     )
 
 
-def _settled_all(s: Any, function: Value, kwargs: Kwargs) -> Kwargs:
+def _settled_all(s: Session, function: Value, kwargs: Kwargs) -> Kwargs:
     return {k: settled(s, function, v) for k, v in kwargs.items()}
 
 
-def _settled_dict(s: Any, function: Value, value: Any) -> Value:
+def _settled_dict(s: Session, function: Value, value: Any) -> Value:
     made = DictValue()
     made.entries = {n: (k, settled(s, function, v)) for n, (k, v) in zip(value.entries, value.pairs(s))}
     return made
@@ -88,7 +88,7 @@ COPIERS: dict[tuple[type, type], Any] = {
 
 
 @known(print)
-def _print(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _print(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """`print` shows the text of its arguments, and that can be made now."""
     require(s, print)
     function = KnownValue(print)
@@ -102,13 +102,13 @@ def _print(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _stream_call(cls: Any, name: str, result: Any) -> Any:
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         stream, rest = args[0], args[1:]
         if not isinstance(stream.source, Global) or not all(isinstance(a, (Const, LateText)) for a in rest):
             s.unsupported("stream", f"{stream.describe()}.{name} changes a stream", "Use print.")
         require(s, print)
         s.effects.call(MethodValue(KnownValue(getattr(cls, name)), stream), rest, kwargs, f"{cls.__name__}.{name}")
-        return result(rest)  # type: ignore[no-any-return]
+        return result(rest)
 
     return handler
 
@@ -124,7 +124,7 @@ KNOWN[io.TextIOWrapper.flush] = _stream_call(io.TextIOWrapper, "flush", lambda r
 def _log(name: str) -> Any:
     method = getattr(logging.Logger, name)
 
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         level = args[1].native() if name == "log" else LEVELS[name]
         if _enabled(s, args[0], level):
             require(s, method)
@@ -136,7 +136,7 @@ def _log(name: str) -> Any:
     return handler
 
 
-def _enabled(s: Any, logger: Value, level: int) -> bool:
+def _enabled(s: Session, logger: Value, level: int) -> bool:
     real = logger.native()
     found = real.isEnabledFor(level)
     s.guard(Called(logger.source or s.bind(real, "logger"), f".isEnabledFor({level})"), GuardKind.ID, found)
@@ -150,17 +150,17 @@ known(logging.Logger.isEnabledFor)(lambda s, args, kwargs: boolean(_enabled(s, a
 known(logging.Logger.getEffectiveLevel)(lambda s, args, kwargs: _effective_level(s, args[0]))
 
 
-def _effective_level(s: Any, logger: Value) -> Value:
+def _effective_level(s: Session, logger: Value) -> Value:
     real = logger.native()
     source = Called(logger.source or s.bind(real, "logger"), ".getEffectiveLevel()")
-    return s.wrap(real.getEffectiveLevel(), source)  # type: ignore[no-any-return]
+    return s.wrap(real.getEffectiveLevel(), source)
 
 
 @known(logging.getLogger)
-def _get_logger(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _get_logger(s: Session, args: Args, kwargs: Kwargs) -> Value:
     name = args[0].native() if args else None
     logger = logging.getLogger(name)
-    return s.wrap(logger, s.bind(logger, f"logger {name!r}"))  # type: ignore[no-any-return]
+    return s.wrap(logger, s.bind(logger, f"logger {name!r}"))
 
 
 # ---------------------------------------------------------------- warnings
@@ -170,7 +170,7 @@ known(MUTATED)(lambda s, args, kwargs: NONE)  # traced code that changes the fil
 
 
 @known(warnings.warn)
-def _warn(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _warn(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """Replayed as `warn_explicit`: the place it names is the program's, not the generated code's."""
     message, category, level = _warning_parts(s, args, kwargs)
     frames = s.user_frames()
@@ -187,7 +187,7 @@ def _warn(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-def _warning_parts(s: Any, args: Args, kwargs: Kwargs) -> tuple[Value, type, int]:
+def _warning_parts(s: Session, args: Args, kwargs: Kwargs) -> tuple[Value, type, int]:
     named = {**dict(zip(("message", "category", "stacklevel", "source"), args)), **kwargs}
     message, category = named["message"], named.get("category", NONE)
     if isinstance(category, Const) and category.value is None:
@@ -197,7 +197,7 @@ def _warning_parts(s: Any, args: Args, kwargs: Kwargs) -> tuple[Value, type, int
     return message, category.native(), named.get("stacklevel", Const(1)).native()
 
 
-def _wanted(s: Any, filters: ListValue, message: Value, category: type, frame: Any) -> bool:
+def _wanted(s: Session, filters: ListValue, message: Value, category: type, frame: Any) -> bool:
     """Do the filters that traced code has put in force let it through? Only "ignore" is decided here."""
     for row in filters.all(s):
         action, pattern, wanted, module, line = (v.native() for v in s.unpack(row))

@@ -11,27 +11,27 @@ from __future__ import annotations
 
 import builtins
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode import decode
 from dovetail.capture.classstores import class_set_attr, stand_in
 from dovetail.capture.frame import Frame
 from dovetail.capture.known.table import known
 from dovetail.capture.trust import trusted
-from dovetail.capture.values.base import NONE, Const, Value
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value
 from dovetail.capture.values.callables import CellValue, ClassValue, FunctionValue, SuperValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.descriptors import quiet_class
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 # ---------------------------------------------------------------- class statements
 
 
 @known(builtins.__build_class__)
-def _build_class(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _build_class(s: Session, args: Args, kwargs: Kwargs) -> Value:
     body, name, *given = args
     bases = _resolved(s, given)
     kwargs = dict(kwargs)
@@ -50,7 +50,7 @@ def _build_class(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return made
 
 
-def _resolved(s: Any, given: Args) -> Args:
+def _resolved(s: Session, given: Args) -> Args:
     """The bases after `__mro_entries__`."""
     out: Args = []
     natives = tuple(v.native() for v in given)
@@ -62,14 +62,14 @@ def _resolved(s: Any, given: Args) -> Args:
     return out
 
 
-def _metaclass(s: Any, meta: Any, bases: tuple[Any, ...]) -> type:
+def _metaclass(s: Session, meta: Any, bases: tuple[Any, ...]) -> type:
     try:
         return types.prepare_class("_", bases, {"metaclass": meta})[0]
     except TypeError as error:
-        return s.throw_native(error)  # type: ignore[no-any-return]
+        return s.throw_native(error)
 
 
-def _run_body(s: Any, body: Value, table: dict[str, Value]) -> Value:
+def _run_body(s: Session, body: Value, table: dict[str, Value]) -> Value:
     assert isinstance(body, FunctionValue)
     scope = s.scope(body.globals, body.globals.get("__name__"))
     frame = Frame(s, decode(body.code), scope, body)
@@ -79,19 +79,19 @@ def _run_body(s: Any, body: Value, table: dict[str, Value]) -> Value:
     return frame.run_call()  # the cell `__class__`, if methods use it
 
 
-def _construct(s: Any, meta: type, name: str, bases: Args, table: dict[str, Value], kwargs: Kwargs) -> Value:
+def _construct(s: Session, meta: type, name: str, bases: Args, table: dict[str, Value], kwargs: Kwargs) -> Value:
     if meta is type or not _is_users(s, meta):
         return create(s, meta, name, bases, table, kwargs)
     namespace = DictValue()
     namespace.entries = {k: (Const(k), v) for k, v in table.items()}
-    return s.call(ClassValue(meta), Const(name), TupleValue(bases), namespace, **kwargs)  # type: ignore[no-any-return]
+    return s.call(ClassValue(meta), Const(name), TupleValue(bases), namespace, **kwargs)
 
 
-def _is_users(s: Any, meta: type) -> bool:
+def _is_users(s: Session, meta: type) -> bool:
     return any(not trusted(base.__module__) for base in meta.__mro__)
 
 
-def create(s: Any, meta: type, name: str, bases: Args, table: dict[str, Value], kwargs: Kwargs) -> Value:
+def create(s: Session, meta: type, name: str, bases: Args, table: dict[str, Value], kwargs: Kwargs) -> Value:
     """The class, its `__set_name__` and `__init_subclass__` hooks run as traced code."""
     natives: tuple[Any, ...] = tuple(b.native() for b in bases)
     hook = next((b for base in natives for b in base.__mro__ if "__init_subclass__" in b.__dict__), object)
@@ -108,7 +108,7 @@ def create(s: Any, meta: type, name: str, bases: Args, table: dict[str, Value], 
         else:
             made = meta(name, natives, space, **native_kwargs)
     except (TypeError, ValueError, AttributeError) as error:
-        return s.throw_native(error)  # type: ignore[no-any-return]
+        return s.throw_native(error)
     s.made_classes[made] = (meta, name)
     # Python itself wraps some functions of a class, such as __new__, around their stand-ins
     s.private.update(id(v) for v in made.__dict__.values() if type(v) in (staticmethod, classmethod))
@@ -126,23 +126,23 @@ def create(s: Any, meta: type, name: str, bases: Args, table: dict[str, Value], 
 
 
 @known(type.__new__)
-def _type_new(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _type_new(s: Session, args: Args, kwargs: Kwargs) -> Value:
     meta, name, bases, space = args
     table = {k.native(): v for k, v in space.pairs(s)}  # type: ignore[attr-defined]
     return create(s, meta.native(), name.native(), list(bases.all(s)), table, kwargs)  # type: ignore[attr-defined]
 
 
 @known(type.__init__)
-def _type_init(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _type_init(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
 @known(type.__call__)
-def _type_call(s: Any, args: Args, kwargs: Kwargs) -> Value:
-    return s.instantiate(args[0], args[1:], kwargs)  # type: ignore[no-any-return]
+def _type_call(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return s.instantiate(args[0], args[1:], kwargs)
 
 
-def make_class(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def make_class(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """`type(name, bases, namespace)`."""
     name, bases, space = args
     given = list(bases.all(s))  # type: ignore[attr-defined]
@@ -154,7 +154,7 @@ def make_class(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(type.__setattr__)
-def _type_setattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _type_setattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     class_set_attr(s, args[0], args[1].native(), args[2])
     return NONE
 
@@ -163,20 +163,20 @@ def _type_setattr(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _descriptor(cls: Any) -> Any:
-    def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
         given = [stand_in(s, a) for a in args]
         made = cls(*given, **{k: stand_in(s, v) for k, v in kwargs.items()})
         s.private.add(id(made))
-        return s.wrap(made, None)  # type: ignore[no-any-return]
+        return s.wrap(made, None)
 
     return make
 
 
 def _changed(name: str) -> Any:
-    def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
         made = getattr(args[0].native(), name)(stand_in(s, args[1]))
         s.private.add(id(made))
-        return s.wrap(made, None)  # type: ignore[no-any-return]
+        return s.wrap(made, None)
 
     return make
 

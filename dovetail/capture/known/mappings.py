@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.handlers.build import mapping_pairs
@@ -13,7 +13,17 @@ from dovetail.capture.indexed import entry, holds, remove_entry
 from dovetail.capture.iteration import each
 from dovetail.capture.known.table import known, methods
 from dovetail.capture.operators import dict_item, native_call
-from dovetail.capture.values.base import MISSING, NONE, NOT_IMPLEMENTED, Const, Value, boolean, is_singleton
+from dovetail.capture.values.base import (
+    MISSING,
+    NONE,
+    NOT_IMPLEMENTED,
+    Args,
+    Const,
+    Kwargs,
+    Value,
+    boolean,
+    is_singleton,
+)
 from dovetail.capture.values.containers import DictValue, TupleValue, ViewValue
 from dovetail.capture.values.objects import Lazy
 from dovetail.capture.values.views import NamespaceValue
@@ -22,13 +32,14 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import has_literal
 from dovetail.ir.source import Item, Source
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 Method = Callable[..., Any]
 YES = Const(True)
 
 
-def wrap_mapping_proxy(s: Any, obj: Any, source: Source | None) -> Value:
+def wrap_mapping_proxy(s: Session, obj: Any, source: Source | None) -> Value:
     """The mapping behind it may change."""
     value = DictValue(dict, obj, source)
     if source is not None:
@@ -42,7 +53,7 @@ def wrap_mapping_proxy(s: Any, obj: Any, source: Source | None) -> Value:
 WRAPPERS[MappingProxyType] = wrap_mapping_proxy
 
 
-def fill(s: Any, v: Any, source: Value | None = None, **kwargs: Value) -> None:
+def fill(s: Session, v: Any, source: Value | None = None, **kwargs: Value) -> None:
     """`dict.update`."""
     if source is not None:
         if isinstance(source, (DictValue, NamespaceValue)) or s.has_attr(source, "keys"):
@@ -55,16 +66,16 @@ def fill(s: Any, v: Any, source: Value | None = None, **kwargs: Value) -> None:
         _put(s, v, Const(name), value)
 
 
-def _pair(s: Any, number: int, row: Value) -> list[Value]:
+def _pair(s: Session, number: int, row: Value) -> list[Value]:
     if s.static(row.cls, "__iter__") is MISSING and s.static(row.cls, "__getitem__") is MISSING:
         s.throw(TypeError, f"cannot convert dictionary update sequence element #{number} to a sequence")
     pair = s.unpack(row)
     if len(pair) != 2:
         s.throw(ValueError, f"dictionary update sequence element #{number} has length {len(pair)}; 2 is required")
-    return pair  # type: ignore[no-any-return]
+    return pair
 
 
-def _put(s: Any, v: Any, key: Value, value: Value) -> None:
+def _put(s: Session, v: Any, key: Value, value: Value) -> None:
     if isinstance(v, NamespaceValue):
         v.base.set_instance_attr(s, key.native(), value)
     elif type(s.static(v.cls, "__setitem__")).__name__ == "function" and issubclass(v.cls, OrderedDict):
@@ -74,7 +85,7 @@ def _put(s: Any, v: Any, key: Value, value: Value) -> None:
 
 
 def _make_dict(cls: type) -> Any:
-    def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
         made = DictValue(cls)
         fill(s, made, *args, **kwargs)
         return made
@@ -87,21 +98,21 @@ known(OrderedDict)(_make_dict(OrderedDict))
 
 
 @known(defaultdict)
-def _defaultdict(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _defaultdict(s: Session, args: Args, kwargs: Kwargs) -> Value:
     made = DictValue(defaultdict)
     _defaultdict_init(s, made, *args, **kwargs)
     return made
 
 
 @methods(dict, "get")
-def _get(s: Any, v: Any, key: Value, default: Value = NONE) -> Value:
+def _get(s: Session, v: Any, key: Value, default: Value = NONE) -> Value:
     if isinstance(v, NamespaceValue):
         return v.get(s, key.native()) or default
     return entry(s, v, key) or default
 
 
 @methods(dict, "pop")
-def _dict_pop(s: Any, v: Any, key: Value, default: Value | None = None) -> Value:
+def _dict_pop(s: Session, v: Any, key: Value, default: Value | None = None) -> Value:
     if isinstance(v, NamespaceValue):
         found = v.get(s, key.native())
         v.base.del_instance_attr(s, key.native())
@@ -114,7 +125,7 @@ def _dict_pop(s: Any, v: Any, key: Value, default: Value | None = None) -> Value
 
 
 @methods(dict, "setdefault")
-def _setdefault(s: Any, v: Any, key: Value, default: Value = NONE) -> Value:
+def _setdefault(s: Session, v: Any, key: Value, default: Value = NONE) -> Value:
     found = _get(s, v, key, MISSING)
     found = None if found is MISSING else found
     if found is None:
@@ -124,7 +135,7 @@ def _setdefault(s: Any, v: Any, key: Value, default: Value = NONE) -> Value:
 
 
 @methods(dict, "popitem")
-def _popitem(s: Any, v: Any, last: Value = YES) -> Value:
+def _popitem(s: Session, v: Any, last: Value = YES) -> Value:
     if isinstance(v, NamespaceValue):
         pairs = v.pairs(s)
         if pairs:
@@ -144,7 +155,7 @@ def _popitem(s: Any, v: Any, last: Value = YES) -> Value:
 
 
 @methods(dict, "clear")
-def _dict_clear(s: Any, v: Any) -> None:
+def _dict_clear(s: Session, v: Any) -> None:
     if isinstance(v, NamespaceValue):
         for name in v.base.attr_names(s):
             v.base.del_instance_attr(s, name)
@@ -154,7 +165,7 @@ def _dict_clear(s: Any, v: Any) -> None:
 
 
 @methods(dict, "copy")
-def _dict_copy(s: Any, v: Any) -> Value:
+def _dict_copy(s: Session, v: Any) -> Value:
     if isinstance(v, NamespaceValue):
         made = DictValue()
         fill(s, made, v)
@@ -166,7 +177,7 @@ def _dict_copy(s: Any, v: Any) -> Value:
 
 
 @methods(OrderedDict, "move_to_end")
-def _move_to_end(s: Any, v: Any, key: Value, last: Value = YES) -> None:
+def _move_to_end(s: Session, v: Any, key: Value, last: Value = YES) -> None:
     native_key = s.hashable(key)
     if native_key not in v.entries:
         s.throw(KeyError, key)
@@ -175,24 +186,24 @@ def _move_to_end(s: Any, v: Any, key: Value, last: Value = YES) -> None:
 
 
 @methods(dict, "__getitem__")
-def _dict_getitem(s: Any, v: Any, key: Value) -> Value:
+def _dict_getitem(s: Session, v: Any, key: Value) -> Value:
     if isinstance(v, NamespaceValue):
         return v.get(s, key.native()) or s.throw(KeyError, key)
     return dict_item(s, v, key)
 
 
 @methods(dict, "__contains__")
-def _dict_contains(s: Any, v: Any, key: Value) -> Value:
+def _dict_contains(s: Session, v: Any, key: Value) -> Value:
     if isinstance(v, NamespaceValue):
         return boolean(v.get(s, key.native()) is not None)
     return boolean(holds(s, v, key))
 
 
-def _del_item(s: Any, v: Any, key: Value) -> None:
+def _del_item(s: Session, v: Any, key: Value) -> None:
     _dict_pop(s, v, key)
 
 
-def _same_dict(s: Any, v: Any, other: Value) -> Value:
+def _same_dict(s: Session, v: Any, other: Value) -> Value:
     v, other = (_dict_copy(s, d) if isinstance(d, NamespaceValue) else d for d in (v, other))
     if not isinstance(other, DictValue) or not isinstance(v, DictValue):
         return NOT_IMPLEMENTED
@@ -205,12 +216,12 @@ def _same_dict(s: Any, v: Any, other: Value) -> Value:
     return boolean(all(s.equal(v.get(s, k), other.get(s, k)) for k in v.entries))
 
 
-def _other_dict(s: Any, v: Any, other: Value) -> Value:
+def _other_dict(s: Session, v: Any, other: Value) -> Value:
     same = _same_dict(s, v, other)
     return same if same is NOT_IMPLEMENTED else boolean(not s.truth(same))
 
 
-def _merge(s: Any, v: Any, other: Value) -> Value:
+def _merge(s: Session, v: Any, other: Value) -> Value:
     if not isinstance(other, (DictValue, NamespaceValue)):
         return NOT_IMPLEMENTED
     made = _dict_copy(s, v)
@@ -218,13 +229,13 @@ def _merge(s: Any, v: Any, other: Value) -> Value:
     return made
 
 
-def _imerge(s: Any, v: Any, other: Value) -> Value:
+def _imerge(s: Session, v: Any, other: Value) -> Value:
     fill(s, v, other)
     return v
 
 
 def _view(kind: str) -> Method:
-    def view(s: Any, v: Any) -> Value:
+    def view(s: Session, v: Any) -> Value:
         if isinstance(v, NamespaceValue):
             v = _dict_copy(s, v)
         return ViewValue(v, kind)
@@ -253,7 +264,7 @@ methods(OrderedDict, "copy")(_dict_copy)
 methods(defaultdict, "copy")(_dict_copy)
 
 
-def _raw_put(s: Any, v: Any, key: Value, value: Value) -> None:
+def _raw_put(s: Session, v: Any, key: Value, value: Value) -> None:
     if isinstance(v, NamespaceValue):
         v.base.set_instance_attr(s, key.native(), value)
     else:
@@ -261,7 +272,7 @@ def _raw_put(s: Any, v: Any, key: Value, value: Value) -> None:
 
 
 @methods(defaultdict, "__init__")
-def _defaultdict_init(s: Any, v: Any, factory: Value = NONE, *args: Value, **kwargs: Value) -> None:
+def _defaultdict_init(s: Session, v: Any, factory: Value = NONE, *args: Value, **kwargs: Value) -> None:
     if not is_singleton(factory, None) and not s.truth(s.call(s.wrap(callable, None), factory)):
         s.throw(TypeError, "first argument must be callable or None")
     v.default_factory = None if isinstance(factory, Const) else factory
@@ -269,9 +280,9 @@ def _defaultdict_init(s: Any, v: Any, factory: Value = NONE, *args: Value, **kwa
 
 
 @known(dict.__dict__["fromkeys"], OrderedDict.__dict__["fromkeys"])
-def _fromkeys(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _fromkeys(s: Session, args: Args, kwargs: Kwargs) -> Value:
     cls, keys, *values = args
     made = s.call(cls)
     for key in each(s, keys):
         s.set_item(made, key, values[0] if values else NONE)
-    return made  # type: ignore[no-any-return]
+    return made

@@ -5,7 +5,7 @@ Functions that `numpylib.py` knows come here when no array takes part.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,11 +14,14 @@ from dovetail.capture.calls import fold
 from dovetail.capture.known.table import FOLDED_METHOD_TYPES, KNOWN
 from dovetail.capture.values.base import Value
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 NUMBERS = (bool, int, float, complex, np.generic)
 
 
 def of_numbers(function: Any) -> Any:
-    def handler(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         made = numpynumbers.computed(s, function, args, kwargs)
         if made is not None:
             return made

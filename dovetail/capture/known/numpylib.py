@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,16 +21,18 @@ from dovetail.capture.known.constructors import from_data
 from dovetail.capture.known.numbers import NUMBER_FUNCTIONS, of_numbers
 from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES, KNOWN, Handler, known
 from dovetail.capture.scalars import varies
-from dovetail.capture.tensors import METHODS
+from dovetail.capture.tensor_attributes import METHODS
 from dovetail.capture.values.array import ArrayValue, NumberValue
-from dovetail.capture.values.base import ELLIPSIS, NONE, Const, NotNative, Value, boolean, is_singleton
+from dovetail.capture.values.base import ELLIPSIS, NONE, Args, Const, Kwargs, NotNative, Value, boolean, is_singleton
 from dovetail.capture.values.callables import KnownValue
 from dovetail.capture.values.containers import SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir import arrays
 
-Args, Kwargs = list[Value], dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 CALLABLE = (np.ufunc, type(np.sum), types.FunctionType, types.BuiltinFunctionType)
 
 #: Whose counterparts do something else.
@@ -52,7 +54,7 @@ def _handler(label: str, function: Any, numbers: Any = None, ufunc: Any = None) 
     name = label.rpartition(".")[2]
     check = CHECKS.get(name)
 
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         given = (*args, *kwargs.values())
         if numbers is not None and not any(map(has_array, given)):
             return numbers(s, args, kwargs)
@@ -87,7 +89,7 @@ def _operand(value: Value, ufunc: Any) -> Any:
     return value.real if varies(value) else value.native()  # type: ignore[attr-defined]
 
 
-def _settled(s: Any, label: str, ufunc: Any, args: Args, result: Value) -> Value:
+def _settled(s: Session, label: str, ufunc: Any, args: Args, result: Value) -> Value:
     """The result in the dtype that NumPy gives it, unless precision is lost already."""
     try:
         with np.errstate(all="ignore"):
@@ -100,7 +102,7 @@ def _settled(s: Any, label: str, ufunc: Any, args: Args, result: Value) -> Value
     return _cast(s, label, result, expected.dtype)
 
 
-def _cast(s: Any, label: str, value: Value, dtype: np.dtype) -> Value:
+def _cast(s: Session, label: str, value: Value, dtype: np.dtype) -> Value:
     if not isinstance(value, ArrayValue) or dtype_of(value) == dtype:
         return value
     exact = label.rpartition(".")[2] in WHOLE and dtype_of(value).kind in "iu"  # a whole number is one in any dtype
@@ -112,7 +114,7 @@ def _cast(s: Any, label: str, value: Value, dtype: np.dtype) -> Value:
 WHOLE = frozenset("rint fabs".split())
 
 
-def _as_float(s: Any, value: Value) -> Value:
+def _as_float(s: Session, value: Value) -> Value:
     """PyTorch divides integers in its default dtype."""
     if not isinstance(value, ArrayValue):
         return value
@@ -145,7 +147,7 @@ def _known(value: Value) -> Any:
     return value.real if varies(value) and value.cls is float else getattr(value, "value", None)  # type: ignore[attr-defined]
 
 
-def _no_zero_divisor(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
+def _no_zero_divisor(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
     """Integers: NumPy warns and gives zero, PyTorch raises."""
     if len(args) < 2 or not all(map(_is_integer, args[:2])):
         return
@@ -154,7 +156,7 @@ def _no_zero_divisor(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
         refuse(s, f"{label} divides integers by what may be zero")
 
 
-def _no_integer_power(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
+def _no_integer_power(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
     """Integers: NumPy raises for negative exponents."""
     if len(args) < 2 or not all(map(_is_integer, args[:2])):
         return
@@ -167,30 +169,30 @@ def _reflected(label: str) -> bool:
     return "__r" in label and not label.endswith("__rshift__")
 
 
-def _wide_enough(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
+def _wide_enough(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
     """NumPy counts small unsigned integers in uint64, and bools in int64."""
     if args and isinstance(args[0], ArrayValue) and dtype_of(args[0]) == np.uint8:
         refuse(s, f"{label} of unsigned integers")
 
 
-def _no_bools(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
+def _no_bools(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
     if args and isinstance(args[0], ArrayValue) and dtype_of(args[0]).kind in "bu":
         refuse(s, f"{label} of {dtype_of(args[0])}")
 
 
-def _no_integers(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
+def _no_integers(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
     if args and isinstance(args[0], ArrayValue) and dtype_of(args[0]).kind in "biu":
         refuse(s, f"{label} of {dtype_of(args[0])}")
 
 
-def _one_axis(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
+def _one_axis(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
     """Without an axis the result would have a dimension."""
     place = 1 if label.endswith("median") else 2
     if len(args) > place + 1 or is_singleton(kwargs.get("axis", args[place] if len(args) > place else NONE), None):
         refuse(s, f"{label} over all elements")
 
 
-def _plain_index(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
+def _plain_index(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
     """A negative step is a copy on tensors; only whole dimensions are turned round."""
     index = args[1]
     parts = index.all(s) if isinstance(index, SequenceValue) else [index]
@@ -204,7 +206,7 @@ def _plain_index(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
         refuse(s, "an array is indexed by a slice with a negative step")
 
 
-def _numbers(s: Any, label: str, args: Args, kwargs: Kwargs) -> None:
+def _numbers(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
     """PyTorch's NumPy finds whatever it cannot compare unequal; NumPy compares it item by item."""
     for value in args:
         if isinstance(value, SequenceValue):
@@ -257,7 +259,7 @@ FOLDED |= {np.can_cast, np.result_type, np.issubdtype, np.promote_types, np.dtyp
 def _unless_array(function: Any) -> Any:
     plain = KNOWN[function]
 
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         """An array is given back as it is."""
         if len(args) == 1 and isinstance(args[0], ArrayValue) and not kwargs and not args[0].scalar:
             return args[0]
@@ -290,7 +292,7 @@ KNOWN[np.full] = _handler("numpy.full", _full)
 def _from_parts(function: Any) -> Any:
     plain, stacked = KNOWN[function], _handler("numpy.array", _stacked)
 
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         parts = bool(args) and isinstance(args[0], SequenceValue) and has_array(args[0])
         return (stacked if parts and not kwargs.keys() - {"dtype"} else plain)(s, args, kwargs)
 
@@ -305,7 +307,7 @@ def _scalar_type(cls: Any) -> None:
     """`np.float32(x)`."""
     plain, traced_call = KNOWN.get(cls), _handler(f"numpy.{cls.__name__}", getattr(tnp, cls.__name__))
 
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         return (traced_call if args and isinstance(args[0], ArrayValue) else plain)(s, args, kwargs)
 
     if plain is not None:
@@ -319,9 +321,9 @@ for _dtype in DTYPES - {np.dtype(bool)}:
 # ---------------------------------------------------------------- methods
 
 
-def _of_part(s: Any, name: str, args: Args) -> Args:
+def _of_part(s: Session, name: str, args: Args) -> Args:
     """Reading or writing items under indices that vary is doing so with all of a part (`rows`)."""
-    found = rows.part(s, args[0].tensor, args[1]) if name in ("__getitem__", "__setitem__") and len(args) > 1 else None  # type: ignore[attr-defined]
+    found = rows.part(s, args[0].tensor, args[1]) if name in ("__getitem__", "__setitem__") and len(args) > 1 else None
     return args if found is None else [array_of(s, found), ELLIPSIS, *args[2:]]  # type: ignore[arg-type]
 
 
@@ -331,7 +333,7 @@ def _method(name: str, counterpart: Any) -> Callable[[Any, Args, Kwargs], Value]
     if name[:3] == "__i" and other.strip("_") in OPERATORS:
         out_of_place = _handler(f"numpy.ndarray.{other}", getattr(tnp.ndarray, other), None, _operator(other))
 
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if not args or not isinstance(args[0], ArrayValue):
             return refuse(s, f"numpy.ndarray.{name} is given no array that the graph knows")
         args = _of_part(s, name, args)
@@ -343,7 +345,6 @@ def _method(name: str, counterpart: Any) -> Callable[[Any, Args, Kwargs], Value]
     return handler
 
 
-
 for _name in dir(np.ndarray):
     _static = np.ndarray.__dict__.get(_name)
     if callable(_static) and _name not in METHODS_EXCEPT and hasattr(tnp.ndarray, _name):
@@ -351,7 +352,7 @@ for _name in dir(np.ndarray):
 
 
 @known(np.ndarray.__dict__["conj"], np.ndarray.__dict__["conjugate"])
-def _conj(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _conj(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """The array itself where there is nothing to do, unlike `np.conj`."""
     plain = len(args) == 1 and not kwargs and isinstance(args[0], ArrayValue) and dtype_of(args[0]).kind != "c"
     return args[0] if plain else KNOWN[np.conjugate](s, args, kwargs)
@@ -362,7 +363,7 @@ def _data(name: str) -> Callable[[Any, Args, Kwargs], Value]:
     static = np.ndarray.__dict__[name]
 
     @known(static)
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         value = args[0]
         if not isinstance(value, ArrayValue) or kwargs or len(args) > 1:
             return refuse(s, f"numpy.ndarray.{name} is given no array that the graph knows")
@@ -378,7 +379,7 @@ for _name in ("item", "tolist", "__int__", "__float__", "__index__", "__complex_
 
 
 @known(np.ndarray.__dict__["__bool__"])
-def _bool(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _bool(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], NumberValue):
         return boolean(bool(args[0].native()))
     return s.unsupported(
@@ -388,13 +389,13 @@ def _bool(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(np.ndarray.__dict__["__len__"])
-def _len(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _len(s: Session, args: Args, kwargs: Kwargs) -> Value:
     fake = args[0].tensor.fake
     return Const(fake.shape[0]) if fake.dim() else s.throw(TypeError, "len() of unsized object")
 
 
 @known(np.ndarray.__dict__["__iter__"])
-def _iter(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _iter(s: Session, args: Args, kwargs: Kwargs) -> Value:
     fake = args[0].tensor.fake
     if not fake.dim():
         return s.throw(TypeError, "iteration over a 0-d array")
@@ -404,7 +405,7 @@ def _iter(s: Any, args: Args, kwargs: Kwargs) -> Value:
 # ---------------------------------------------------------------- between arrays and tensors
 
 
-def tensor_to_array(s: Any, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
+def tensor_to_array(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     """`Tensor.numpy()`."""
     force = kwargs.get("force", args[0] if args else None)
     forced = force is not None and bool(force.native())
@@ -425,7 +426,7 @@ def _like_tensor(function: Any) -> Any:
     """What makes an array like another takes a tensor for one; other functions of NumPy make tensors of tensors."""
     plain = KNOWN[function]
 
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if args and isinstance(args[0], TensorValue) and args[0].cls is torch.Tensor and args[0].fake.is_contiguous():
             args = [tensor_to_array(s, args[0], [], {}), *args[1:]]
         return plain(s, args, kwargs)
@@ -438,7 +439,7 @@ for _function in (np.ones_like, np.zeros_like, np.full_like):
 
 
 @known(torch.from_numpy)
-def _from_numpy(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _from_numpy(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 1 or kwargs or not isinstance(args[0], ArrayValue) or args[0].scalar:
         return refuse(s, "torch.from_numpy is given no array that the graph knows")
     return s.torch_method("view_as", [args[0].tensor, args[0].tensor], {})
@@ -448,7 +449,7 @@ def _from_arrays(function: Any) -> None:
     """`torch.tensor`, which copies, and `torch.as_tensor`, which need not, of an array."""
 
     @known(function)
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if not args or not has_array(args[0]) or isinstance(args[0], TensorValue):
             return from_data(s, function, args, kwargs)
         if not isinstance(args[0], ArrayValue) or kwargs.keys() - {"dtype", "device"}:
@@ -465,13 +466,13 @@ _from_arrays(torch.as_tensor)
 
 
 @known(arrays.to_array)
-def _to_array(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _to_array(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """What `wrap_numpy` sees a tensor as keeps its device and its gradient."""
     return array_of(s, args[0]) if s.options.trace_numpy else tensor_to_array(s, args[0], [], {})
 
 
 @known(arrays.to_tensor)
-def _to_tensor(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _to_tensor(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], ArrayValue):
         return args[0].tensor
     return s.torch_call(torch.as_tensor, args, kwargs)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import scalars
 from dovetail.capture.choosing import choose
 from dovetail.capture.known.table import known
 from dovetail.capture.sizes import is_late_size
-from dovetail.capture.values.base import NONE, Const, Value
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import TensorNumber
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 def _extreme(sign: str, name: str) -> Any:
-    def choose(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def choose(s: Session, args: Args, kwargs: Kwargs) -> Value:
         items = list(args) if len(args) > 1 else s.unpack(args[0])
         if not items:
             return kwargs.get("default") or s.throw(ValueError, f"{name}() arg is an empty sequence")
@@ -43,7 +43,9 @@ def _extreme(sign: str, name: str) -> Any:
     return choose
 
 
-def _chosen(s: Any, better: Value, items: tuple[Value, Value], keys: tuple[Value, Value]) -> tuple[Value, Value] | None:
+def _chosen(
+    s: Session, better: Value, items: tuple[Value, Value], keys: tuple[Value, Value]
+) -> tuple[Value, Value] | None:
     """An item and its key, where only the graph knows which."""
     item = choose(s, better, *items)
     key = item if items == keys else choose(s, better, *keys)
@@ -55,11 +57,11 @@ known(max)(_extreme(">", "max"))
 
 
 @known(sorted)
-def _sorted(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _sorted(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return ListValue(sort_values(s, s.unpack(args[0]), kwargs))
 
 
-def sort_values(s: Any, items: Args, kwargs: Kwargs) -> Args:
+def sort_values(s: Session, items: Args, kwargs: Kwargs) -> Args:
     """`items` in order; stable, as Python's sort."""
     key = kwargs.get("key", NONE)
     keys = items if isinstance(key, Const) else [s.call(key, item) for item in items]
@@ -73,7 +75,7 @@ class _Ordered:
 
     __slots__ = ("s", "value")
 
-    def __init__(self, s: Any, value: Value) -> None:
+    def __init__(self, s: Session, value: Value) -> None:
         self.s, self.value = s, value
 
     def __lt__(self, other: _Ordered) -> bool:

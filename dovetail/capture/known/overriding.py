@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -13,28 +13,28 @@ import torch.utils._device
 from dovetail.capture import overrides
 from dovetail.capture.known.constructors import LEGACY
 from dovetail.capture.known.table import known
-from dovetail.capture.values.base import FALSE, NONE, Const, Value, boolean
+from dovetail.capture.values.base import FALSE, NONE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ops.fake.wrapped import handles_operators
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @known(torch.overrides.has_torch_function)
-def _has_torch_function(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _has_torch_function(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return boolean(overrides.active(s, s.unpack(args[0])))
 
 
 @known(torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic)
-def _has_torch_function_variadic(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _has_torch_function_variadic(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return boolean(overrides.active(s, args))
 
 
 @known(F.handle_torch_function)
-def _handle_torch_function(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _handle_torch_function(s: Session, args: Args, kwargs: Kwargs) -> Value:
     function, _, *rest = args
     return overrides.overridden(s, function.native(), rest, kwargs, lambda: s.call(function, *rest, **kwargs))
 
@@ -43,7 +43,7 @@ known(overrides.DEFAULT)(overrides.default_implementation)
 
 
 @known(torch._C._disabled_torch_function_impl)
-def _disabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _disabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
     function, _, *rest = args
     named = {k.native(): v for k, v in rest[1].pairs(s)} if len(rest) > 1 else {}  # type: ignore[attr-defined]
     with s.overrides.without_subclasses():
@@ -54,44 +54,44 @@ def _disabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch._C._push_on_torch_function_stack)
-def _push_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _push_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
     s.overrides.modes.append(args[0])
     return NONE
 
 
 @known(torch._C._pop_torch_function_stack)
-def _pop_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _pop_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if not s.overrides.modes:
         return s.unsupported("function-mode", "the code leaves a torch function mode that was entered outside")
     return s.overrides.modes.pop()
 
 
 @known(torch._C._len_torch_function_stack)
-def _count_modes(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _count_modes(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return Const(torch._C._len_torch_function_stack() + len(s.overrides.modes))
 
 
 @known(torch._C._is_torch_function_enabled)
-def _enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _enabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return boolean(not s.overrides.subclasses_off and not s.overrides.all_off)
 
 
 @known(torch._C._is_torch_function_mode_enabled)
-def _modes_enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _modes_enabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return boolean(bool(s.overrides.modes) and not s.overrides.all_off)
 
 
 def _switch(cls: type, slot: str) -> None:
     """A context manager in native code that switches overriding off."""
 
-    def make(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
         return ObjectValue(cls)
 
-    def enter(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def enter(s: Session, args: Args, kwargs: Kwargs) -> Value:
         setattr(s.overrides, slot, getattr(s.overrides, slot) + 1)
         return NONE
 
-    def leave(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def leave(s: Session, args: Args, kwargs: Kwargs) -> Value:
         setattr(s.overrides, slot, getattr(s.overrides, slot) - 1)
         return FALSE
 
@@ -107,7 +107,7 @@ _switch(torch._C.DisableTorchFunction, "all_off")
 def _device_mode(step: str) -> Callable[..., Value]:
     """`with torch.device(...)`: the mode that PyTorch makes for it."""
 
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if s.breaks:  # a graph cannot end inside the block, so where it may have to, the block is not entered
             return s.unsupported(
                 "device-context", "the code changes the default device for a block",
@@ -123,15 +123,15 @@ def _device_mode(step: str) -> Callable[..., Value]:
     return handler
 
 
-known(torch.device.__enter__)(_device_mode("__enter__"))  # type: ignore[attr-defined]
-known(torch.device.__exit__)(_device_mode("__exit__"))  # type: ignore[attr-defined]
+known(torch.device.__enter__)(_device_mode("__enter__"))
+known(torch.device.__exit__)(_device_mode("__exit__"))
 
 
 # ---------------------------------------------------------------- making subclasses
 
 
 @known(torch.Tensor._make_subclass)
-def _make_subclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _make_subclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """A detached tensor of the class. The graph itself makes Parameters; other classes are put on at the end."""
     names = ("cls", "data", "require_grad")
     given = dict(zip(names, args)) | kwargs
@@ -149,12 +149,12 @@ def _make_subclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return made
 
 
-def plain(s: Any, value: Any) -> Value:
+def plain(s: Session, value: Any) -> Value:
     """The same memory as a plain tensor."""
     return value if value.cls is torch.Tensor else overrides.as_class(s, value, torch.Tensor)
 
 
-def refuse(s: Any, cls: type) -> None:
+def refuse(s: Session, cls: type) -> None:
     if handles_operators(cls):
         s.unsupported(
             "tensor-subclass", f"{cls.__name__} is a tensor class that handles operators itself (__torch_dispatch__)",
@@ -163,7 +163,7 @@ def refuse(s: Any, cls: type) -> None:
 
 
 @known(torch.Tensor.as_subclass)
-def _as_subclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _as_subclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
     cls = (args[1] if len(args) > 1 else kwargs["cls"]).native()
     refuse(s, cls)
     if not isinstance(args[0], TensorValue):
@@ -171,7 +171,7 @@ def _as_subclass(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return overrides.as_class(s, args[0], cls)
 
 
-def construct(s: Any, cls: type, args: Args, kwargs: Kwargs) -> Value:
+def construct(s: Session, cls: type, args: Args, kwargs: Kwargs) -> Value:
     """`torch.Tensor(...)`: sizes make memory without contents, data becomes the default type, a tensor is shared."""
     dtype = LEGACY.get(cls, torch.get_default_dtype())
     device = {"device": kwargs["device"]} if "device" in kwargs else {}
@@ -190,7 +190,7 @@ for _cls in (torch.Tensor, *LEGACY):
 
 
 @known(torch.Tensor.__new__)
-def _new(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _new(s: Session, args: Args, kwargs: Kwargs) -> Value:
     cls = args[0].native()
     refuse(s, cls)
     made = construct(s, torch.Tensor, args[1:], kwargs)
@@ -201,7 +201,7 @@ _GETTER = type(torch.Tensor.__dict__.get("shape", torch._C.TensorBase.__dict__["
 
 
 @known(_GETTER.__get__)
-def _get(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _get(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """`torch.Tensor.shape.__get__(x)`, which implementations are told for attributes."""
     descriptor, value = args[0].native(), args[1]
     if isinstance(value, TensorValue):

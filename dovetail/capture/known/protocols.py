@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,17 +11,17 @@ from dovetail.capture import ranges
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import known
 from dovetail.capture.operators import indexed_by
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @known(range)
-def _range(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _range(s: Session, args: Args, kwargs: Kwargs) -> Value:
     for arg in args:
         if isinstance(arg, TensorValue):
             s.torch_method("item", [arg], {})
@@ -30,7 +30,7 @@ def _range(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(operator.index)
-def _index(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _index(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1 and args[0].cls is int:
         return args[0]  # whatever it is
     if isinstance(args[0], (ObjectValue, TensorValue)):
@@ -39,7 +39,7 @@ def _index(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(divmod)
-def _divmod(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _divmod(s: Session, args: Args, kwargs: Kwargs) -> Value:
     for value, other, name in ((*args, "__divmod__"), (*args[::-1], "__rdivmod__")):
         if type(s.static(value.cls, name)) is type(_divmod) and not isinstance(value, TensorValue):
             result = s.call(s.find_special(value, name), other)
@@ -52,24 +52,24 @@ def _divmod(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(pow)
-def _pow(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _pow(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.binary("pow", *args) if len(args) == 2 else _special_or_fold(s, pow, "__pow__", args)
 
 
 @known(abs, operator.abs)
-def _abs(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _abs(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], TensorValue):
         return s.torch_call(operator.abs, args, {})
     return _special_or_fold(s, abs, "__abs__", args)
 
 
 @known(round)
-def _round(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _round(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], TensorValue) and not hasattr(torch.Tensor, "__round__"):
         s.throw(TypeError, f"type {args[0].cls.__name__} doesn't define __round__ method")
     return _special_or_fold(s, round, "__round__", args)
 
 
-def _special_or_fold(s: Any, function: Any, special: str, args: Args) -> Value:
+def _special_or_fold(s: Session, function: Any, special: str, args: Args) -> Value:
     method = s.find_special(args[0], special) if isinstance(args[0], ObjectValue) else None
     return s.call(method, *args[1:]) if method is not None else fold(s, function, args, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,16 @@ from dovetail.capture.known.table import INLINE, KNOWN
 from dovetail.capture.values.base import Value
 from dovetail.capture.values.callables import MethodValue
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 Handler = Callable[[Any, list[Value], dict[str, Value]], Value]
 
 
 def _method(name: str, cls: type) -> Handler:
-    def handler(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not args or args[0].cls is not cls:
-            return INLINE  # type: ignore[no-any-return]
+            return INLINE
         return draw(s, args[0], name, args[1:], kwargs)
 
     return handler
@@ -39,12 +42,12 @@ ARRAYS = """random random_sample rand randn uniform normal standard_normal randi
 
 for _name in NUMBERS:
     KNOWN[getattr(random.Random, _name)] = _method(_name, random.Random)
-    KNOWN[getattr(random, _name)] = _everybodys(_name, random._inst)  # type: ignore[attr-defined]
+    KNOWN[getattr(random, _name)] = _everybodys(_name, random._inst)
 for _name in ARRAYS:
     for _cls in (np.random.RandomState, np.random.Generator):
         if hasattr(_cls, _name):
             KNOWN[getattr(_cls, _name)] = _method(_name, _cls)
     if hasattr(np.random, _name):
-        KNOWN[getattr(np.random, _name)] = _everybodys(_name, np.random.mtrand._rand)  # type: ignore[attr-defined]
+        KNOWN[getattr(np.random, _name)] = _everybodys(_name, np.random.mtrand._rand)
 
 BINDERS[type(np.random.Generator.normal)] = lambda s, v, static, name: MethodValue(s.wrap(static, None), v)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,16 +16,9 @@ from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.iteration import backwards, each
 from dovetail.capture.known.ordering import sort_values
 from dovetail.capture.known.table import KNOWN, known, methods
-from dovetail.capture.operators import (
-    COMPARE,
-    NO_INTEGER,
-    as_index,
-    mark,
-    sequence_item,
-    sequence_store,
-    sequence_truth,
-)
-from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Const, Value, boolean
+from dovetail.capture.operator_tables import COMPARE
+from dovetail.capture.operators import NO_INTEGER, as_index, mark, sequence_item, sequence_store, sequence_truth
+from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.iterators import walk
 from dovetail.capture.values.late import joined
@@ -33,21 +26,22 @@ from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 Method = Callable[..., Any]
 ZERO, ONE, LAST = Const(0), Const(1), Const(-1)
 
 
 @methods(list, "__init__")
-def _list_init(s: Any, v: Any, values: Any = None) -> None:
+def _list_init(s: Session, v: Any, values: Any = None) -> None:
     v.items = []
     if values is not None:
         _extend(s, v, values)
 
 
 @methods(deque, "__init__")
-def _deque_init(s: Any, v: Any, iterable: Any = None, maxlen: Any = NONE) -> None:
+def _deque_init(s: Session, v: Any, iterable: Any = None, maxlen: Any = NONE) -> None:
     v.maxlen = maxlen.native()
     v.items = []
     if iterable is not None:
@@ -60,18 +54,18 @@ def _trim(v: Any, left: bool = False) -> None:
 
 
 @known(deque)
-def _deque(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _deque(s: Session, args: Args, kwargs: Kwargs) -> Value:
     made = ListValue([], deque)
     _deque_init(s, made, *args, **kwargs)
     return made
 
 
-def _append(s: Any, v: Any, value: Value) -> None:
+def _append(s: Session, v: Any, value: Value) -> None:
     v.extend([value])
     mark(s, v)
 
 
-def _extend(s: Any, v: Any, values: Value) -> None:
+def _extend(s: Session, v: Any, values: Value) -> None:
     if not isinstance(values, SequenceValue):
         for value in each(s, values):
             _append(s, v, value)
@@ -87,12 +81,12 @@ methods(list, "extend")(_extend)
 methods(deque, "extend")(_extend)
 
 
-def _takes_none(s: Any, v: Any) -> bool:
+def _takes_none(s: Session, v: Any) -> bool:
     return v.maxlen == 0 and _maxlen(s, v).native() == 0
 
 
 @methods(list, "__iadd__")
-def _iadd(s: Any, v: Any, values: Value) -> Value:
+def _iadd(s: Session, v: Any, values: Value) -> Value:
     _extend(s, v, values)
     return v
 
@@ -100,7 +94,7 @@ def _iadd(s: Any, v: Any, values: Value) -> Value:
 methods(deque, "__iadd__")(_iadd)
 
 
-def _maxlen(s: Any, v: Any) -> Value:
+def _maxlen(s: Session, v: Any) -> Value:
     if v.source is not None and issubclass(v.cls, deque):
         s.guard(Attr(v.source, "maxlen"), GuardKind.EQUAL, v.maxlen)
     return Const(v.maxlen)
@@ -110,14 +104,14 @@ NATIVE_ATTRIBUTES[(deque, "maxlen")] = _maxlen
 
 
 @methods(deque, "extendleft")
-def _extendleft(s: Any, v: Any, values: Value) -> None:
+def _extendleft(s: Session, v: Any, values: Value) -> None:
     for value in each(s, values) if not isinstance(values, SequenceValue) else s.unpack(values):
         if not _takes_none(s, v):
             _appendleft(s, v, value)
 
 
 @methods(deque, "appendleft")
-def _appendleft(s: Any, v: Any, value: Value) -> None:
+def _appendleft(s: Session, v: Any, value: Value) -> None:
     if v.divisible and v.fits(1, last=True):
         v.head.insert(0, value)
     else:
@@ -127,14 +121,14 @@ def _appendleft(s: Any, v: Any, value: Value) -> None:
 
 
 @methods(deque, "popleft")
-def _popleft(s: Any, v: Any) -> Value:
+def _popleft(s: Session, v: Any) -> Value:
     return _pop(s, v, Const(0))
 
 
 ARGUMENT = "'{}' object cannot be interpreted as an integer"
 
 
-def _pop(s: Any, v: Any, index: Value = LAST) -> Value:
+def _pop(s: Session, v: Any, index: Value = LAST) -> Value:
     place = None if scalars.varies(index) else as_index(s, index, ARGUMENT)
     if not sequence_truth(s, v):
         s.throw(IndexError, "pop from an empty deque" if issubclass(v.cls, deque) else "pop from empty list")
@@ -157,7 +151,7 @@ methods(list, "pop")(_pop)
 methods(deque, "pop")(_pop)
 
 
-def _insert(s: Any, v: Any, index: Value, value: Value) -> None:
+def _insert(s: Session, v: Any, index: Value, value: Value) -> None:
     if indexed.insert(s, v, index, value):
         mark(s, v)
         return
@@ -172,18 +166,18 @@ def _insert(s: Any, v: Any, index: Value, value: Value) -> None:
     mark(s, v)
 
 
-def _clear(s: Any, v: Any) -> None:
+def _clear(s: Session, v: Any) -> None:
     moves = not issubclass(v.cls, deque) or sequence_truth(s, v)
     v.items = []
     mark(s, v, moves)
 
 
-def _reverse(s: Any, v: Any) -> None:
+def _reverse(s: Session, v: Any) -> None:
     v.items = v.items[::-1]
     mark(s, v, moves=False)
 
 
-def _remove(s: Any, v: Any, value: Value) -> None:
+def _remove(s: Session, v: Any, value: Value) -> None:
     for k, item in enumerate(v.all(s)):
         if s.equal(item, value):
             del v.items[k]
@@ -194,7 +188,7 @@ def _remove(s: Any, v: Any, value: Value) -> None:
     s.throw(ValueError, "list.remove(x): x not in list")
 
 
-def _index(s: Any, v: Any, value: Value, start: Value = ZERO, stop: Value = NONE) -> Value:
+def _index(s: Session, v: Any, value: Value, start: Value = ZERO, stop: Value = NONE) -> Value:
     items = v.all(s)
     for k in range(*slice(start.native(), stop.native()).indices(len(items))):
         if s.equal(items[k], value):
@@ -206,11 +200,11 @@ def _index(s: Any, v: Any, value: Value, start: Value = ZERO, stop: Value = NONE
     return s.throw(ValueError, joined(s, [shown, Const(f" is not in {kind}")]))
 
 
-def _count(s: Any, v: Any, value: Value) -> Value:
+def _count(s: Session, v: Any, value: Value) -> Value:
     return Const(sum(s.equal(item, value) for item in v.all(s)))
 
 
-def _copy(s: Any, v: Any) -> Value:
+def _copy(s: Session, v: Any) -> Value:
     made = ListValue([], deque if issubclass(v.cls, deque) else list)
     made.join(s, v)
     made.maxlen = _maxlen(s, v).native()
@@ -226,13 +220,13 @@ for _cls in (list, deque):
 
 
 @methods(list, "sort")
-def _sort(s: Any, v: Any, **kwargs: Value) -> None:
+def _sort(s: Session, v: Any, **kwargs: Value) -> None:
     v.items = sort_values(s, v.all(s), kwargs)
     mark(s, v)
 
 
 @methods(deque, "rotate")
-def _rotate(s: Any, v: Any, count: Value = ONE) -> None:
+def _rotate(s: Session, v: Any, count: Value = ONE) -> None:
     steps, moves = as_index(s, count, NO_INTEGER), True
     if type(steps) is int and v.divisible and v.ensure(max(abs(steps), 2), steps > 0):
         goes, comes = (v.tail, v.head) if steps > 0 else (v.head, v.tail)
@@ -250,7 +244,7 @@ def _alike(left: Value, right: Value) -> bool:
     return any(issubclass(left.cls, kind) and issubclass(right.cls, kind) for kind in (list, tuple, deque))
 
 
-def _sequence_add(s: Any, v: Any, other: Value) -> Value:
+def _sequence_add(s: Session, v: Any, other: Value) -> Value:
     if not isinstance(other, SequenceValue) or not _alike(v, other):
         return NOT_IMPLEMENTED
     made = type(v)([], _plain_class(v))
@@ -263,11 +257,11 @@ def _sequence_add(s: Any, v: Any, other: Value) -> Value:
 
 def _plain_class(v: Any) -> type:
     if issubclass(v.cls, deque) or v.cls.__name__ == "Size":
-        return v.cls  # type: ignore[no-any-return]
+        return v.cls
     return tuple if isinstance(v, TupleValue) else list
 
 
-def _sequence_mul(s: Any, v: Any, count: Value) -> Value:
+def _sequence_mul(s: Session, v: Any, count: Value) -> Value:
     if isinstance(count, ObjectValue) and _has(s, count, "__index__") and not _has(s, count, "__rmul__"):
         return type(v)(v.all(s) * as_index(s, count), _plain_class(v))
     if not isinstance(count, Const) or not isinstance(count.value, int):
@@ -275,11 +269,11 @@ def _sequence_mul(s: Any, v: Any, count: Value) -> Value:
     return type(v)(v.all(s) * count.value, _plain_class(v))
 
 
-def _has(s: Any, value: Value, name: str) -> bool:
+def _has(s: Session, value: Value, name: str) -> bool:
     return s.find_special(value, name) is not None
 
 
-def _imul(s: Any, v: Any, count: Value) -> Value:
+def _imul(s: Session, v: Any, count: Value) -> Value:
     v.items = v.all(s) * count.native()
     mark(s, v)
     return v
@@ -288,14 +282,14 @@ def _imul(s: Any, v: Any, count: Value) -> Value:
 methods(list, "__imul__")(_imul)
 
 
-def _sequence_contains(s: Any, v: Any, value: Value) -> Value:
+def _sequence_contains(s: Session, v: Any, value: Value) -> Value:
     return boolean(any(s.equal(item, value) for item in v.all(s)))
 
 
 def _sequence_compare(sign: str) -> Method:
     function, _, _ = COMPARE[sign]
 
-    def method(s: Any, v: Any, other: Value) -> Value:
+    def method(s: Session, v: Any, other: Value) -> Value:
         if not isinstance(other, SequenceValue) or not _alike(v, other):
             return NOT_IMPLEMENTED
         left, right = v.all(s), other.all(s)
@@ -330,7 +324,7 @@ for _name in ("__add__", "__mul__", "__rmul__", "__getitem__"):
         known(torch.Size.__dict__[_name])(KNOWN[tuple.__dict__[_name]])
 
 
-def _size_radd(s: Any, v: Any, other: Value) -> Value:
+def _size_radd(s: Session, v: Any, other: Value) -> Value:
     if not isinstance(other, TupleValue):
         return NOT_IMPLEMENTED
     return TupleValue([*other.all(s), *v.all(s)], torch.Size)

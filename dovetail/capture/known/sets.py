@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.hashing import member
 from dovetail.capture.iteration import each, set_entries
@@ -21,11 +21,14 @@ from dovetail.capture.values.containers import (
 )
 from dovetail.capture.values.iterators import SetIterator
 
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 Method = Callable[..., Any]
 Choose = Callable[[Any, Any], list[Any]]
 
 
-def _entries(s: Any, values: Value) -> dict[Any, Value]:
+def _entries(s: Session, values: Value) -> dict[Any, Value]:
     """What an operand holds, `order` of which is what a real set is given in its place; an iterator is used up."""
     if isinstance(values, SetValue):
         return values.entries
@@ -61,7 +64,7 @@ def _made(entries: SetEntries, cls: type = set) -> SetValue:
 
 
 def _set_operator(choose: Choose, name: str, reflected: bool) -> Method:
-    def operator(s: Any, v: Any, other: Value) -> Value:
+    def operator(s: Session, v: Any, other: Value) -> Value:
         if not isinstance(other, SetValue):
             return NOT_IMPLEMENTED
         first, second = (other, v) if reflected else (v, other)
@@ -71,7 +74,7 @@ def _set_operator(choose: Choose, name: str, reflected: bool) -> Method:
 
 
 def _set_method(choose: Choose, name: str) -> Method:
-    def method(s: Any, v: Any, *others: Value) -> Value:
+    def method(s: Session, v: Any, *others: Value) -> Value:
         entries = SetEntries(v.entries, type(v.entries.order)(v.entries.order))
         for other in others:
             entries = _algebra(choose, name, entries, _entries(s, other), other)
@@ -81,11 +84,11 @@ def _set_method(choose: Choose, name: str) -> Method:
 
 
 def _in_place_operator(update: Method) -> Method:
-    def operator(s: Any, v: Any, other: Value) -> Value:
+    def operator(s: Session, v: Any, other: Value) -> Value:
         if not isinstance(other, SetValue):
             return NOT_IMPLEMENTED
         update(s, v, other)
-        return v  # type: ignore[no-any-return]
+        return v
 
     return operator
 
@@ -93,7 +96,7 @@ def _in_place_operator(update: Method) -> Method:
 def _update(choose: Choose, name: str) -> Method:
     """An update that has an effect once everything it is given has been read."""
 
-    def method(s: Any, v: Any, *others: Value) -> None:
+    def method(s: Session, v: Any, *others: Value) -> None:
         entries = v.entries
         for other in others:
             entries = _algebra(choose, name, entries, _entries(s, other), other)
@@ -107,7 +110,7 @@ def _step_by_step(choose: Choose, name: str, change: Callable[..., None]) -> Met
     """The others: of an iterator, what came before an error has had its effect."""
     whole = _update(choose, name)
 
-    def method(s: Any, v: Any, *others: Value) -> None:
+    def method(s: Session, v: Any, *others: Value) -> None:
         for other in others:
             if isinstance(other, (SetValue, DictValue, SequenceValue)):
                 whole(s, v, other)
@@ -122,7 +125,7 @@ def _step_by_step(choose: Choose, name: str, change: Callable[..., None]) -> Met
 def _view_operator(choose: Choose, name: str, reflected: bool) -> Method:
     """Of a view the operators take anything that can be walked, and give a new set."""
 
-    def operator(s: Any, v: Any, other: Value) -> Value:
+    def operator(s: Session, v: Any, other: Value) -> Value:
         entries = SetEntries()
         if choose is _intersection:
             held, theirs = _held(s, v), _entries(s, other)
@@ -137,7 +140,7 @@ def _view_operator(choose: Choose, name: str, reflected: bool) -> Method:
     return operator
 
 
-def _held(s: Any, operand: Value) -> dict[Any, Value]:
+def _held(s: Session, operand: Value) -> dict[Any, Value]:
     """A set that is made of the keys of a dictionary takes them in as those of the dictionary."""
     base = operand.base if isinstance(operand, ViewValue) and operand.kind == "keys" else operand
     return set_entries(s, base)
@@ -167,7 +170,7 @@ def _symmetric(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
 def _relation(test: Callable[[Any, Any], bool], operator: bool) -> Method:
     """An operator compares with sets alone, a method with anything."""
 
-    def related(s: Any, v: Any, other: Value) -> Value:
+    def related(s: Session, v: Any, other: Value) -> Value:
         if operator and not issubclass(other.cls, _compared(v)):
             return NOT_IMPLEMENTED
         if test not in STOPPING or isinstance(other, (SetValue, DictValue)):
@@ -230,32 +233,32 @@ for _cls in (VIEWS[0], VIEWS[2]):
 
 
 @methods(set, "__init__")
-def _set_init(s: Any, v: Any, values: Value | None = None) -> None:
+def _set_init(s: Session, v: Any, values: Value | None = None) -> None:
     v.entries = SetEntries()
     if values is not None:
         s.call_method(v, "update", values)
 
 
 @methods(set, "add")
-def _add(s: Any, v: Any, value: Value) -> None:
+def _add(s: Session, v: Any, value: Value) -> None:
     v.add(s, value)
 
 
 @methods(set, "discard")
-def _discard(s: Any, v: Any, value: Value) -> None:
+def _discard(s: Session, v: Any, value: Value) -> None:
     if v.entries.pop(member(s, value), None) is not None:
         v.mark(s)
 
 
 @methods(set, "remove")
-def _set_remove(s: Any, v: Any, value: Value) -> None:
+def _set_remove(s: Session, v: Any, value: Value) -> None:
     if v.entries.pop(member(s, value), None) is None:
         s.throw(KeyError, value)
     v.mark(s)
 
 
 @methods(set, "pop")
-def _set_pop(s: Any, v: Any) -> Value:
+def _set_pop(s: Session, v: Any) -> Value:
     if not v.entries:
         s.throw(KeyError, "pop from an empty set")
     if len(v.entries) > 1 and (v.real is not MISSING or len(v.entries.order) != len(v.entries)):
@@ -264,11 +267,11 @@ def _set_pop(s: Any, v: Any) -> Value:
     key = order.pop() if order else next(iter(v.entries))  # a set remembers where it took the last one
     found = dict.pop(v.entries, key)
     v.mark(s)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 @methods(set, "clear")
-def _set_clear(s: Any, v: Any) -> None:
+def _set_clear(s: Session, v: Any) -> None:
     v.entries.clear()
     v.mark(s)
 
@@ -276,7 +279,7 @@ def _set_clear(s: Any, v: Any) -> None:
 # ---------------------------------------------------------------- what the operators above do not have
 
 
-def _differs(s: Any, v: Any, other: Value) -> Value:
+def _differs(s: Session, v: Any, other: Value) -> Value:
     if not issubclass(other.cls, _compared(v)):
         return NOT_IMPLEMENTED
     return boolean(set(_entries(s, v)) != set(_entries(s, other)))
@@ -290,7 +293,7 @@ for _cls in VIEWS:
 methods(VIEWS[0], "__contains__")(lambda s, v, key: boolean(_traced(s, v).base.has(s.hashable(key))))
 
 
-def _traced(s: Any, view: Value) -> Any:
+def _traced(s: Session, view: Value) -> Any:
     """Only of a view made inside is the dictionary known."""
     if isinstance(view, ViewValue):
         return view
@@ -298,7 +301,7 @@ def _traced(s: Any, view: Value) -> Any:
 
 
 @methods(VIEWS[2], "__contains__")
-def _items_contain(s: Any, v: Any, pair: Value) -> Value:
+def _items_contain(s: Session, v: Any, pair: Value) -> Value:
     if not isinstance(pair, TupleValue) or len(pair.items) != 2:
         return boolean(False)
     key, value = pair.all(s)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dovetail.capture.known.table import KNOWN, known
 from dovetail.capture.switched import Switch, turn, value
-from dovetail.capture.values.base import FALSE, NONE, Value
+from dovetail.capture.values.base import FALSE, NONE, Args, Kwargs, Value
 from dovetail.ir.settings import DETERMINISTIC, HOOKS_DISABLED, SETTERS, set_deterministic, set_hooks_disabled
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
 _C: Any = torch._C
 
 
 def _writer(switch: Switch) -> Callable[[Any, Args, Kwargs], Value]:
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         turn(s, switch, (args or [*kwargs.values()])[0].native())
         return NONE
 
@@ -34,7 +35,7 @@ _DETERMINISTIC = Switch(
 
 
 @known(torch.use_deterministic_algorithms)
-def _use_deterministic_algorithms(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _use_deterministic_algorithms(s: Session, args: Args, kwargs: Kwargs) -> Value:
     warn_only = kwargs.get("warn_only", FALSE).native()
     turn(s, _DETERMINISTIC, (args[0].native(), warn_only))
     return NONE

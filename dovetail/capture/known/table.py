@@ -14,11 +14,14 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.trust import foreign
 from dovetail.capture.values.base import NONE
 from dovetail.ir.source import BUILTINS
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 Handler = Callable[[Any, list[Any], dict[str, Any]], Any]
 
@@ -79,7 +82,7 @@ def methods(cls: type, *names: str) -> Callable[[Any], Any]:
     """Register `function(s, receiver, *args, **kwargs)`; a result of None is Python's None."""
 
     def register(function: Any) -> Any:
-        def handler(s: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        def handler(s: Session, args: list[Any], kwargs: dict[str, Any]) -> Any:
             try:
                 result = function(s, *args, **kwargs)
             except TypeError as error:

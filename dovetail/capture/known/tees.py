@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.known.table import known
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.iterators import IteratorValue
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 TEE = type(itertools.tee(())[0])
 
@@ -26,7 +29,7 @@ class Trunk(IteratorValue):
         self.behind = behind
         self.taken: list[Value] = []
 
-    def at(self, s: Any, index: int) -> Value | None:
+    def at(self, s: Session, index: int) -> Value | None:
         if index == len(self.taken):
             value = s.step(self.behind)
             if value is None:
@@ -34,7 +37,7 @@ class Trunk(IteratorValue):
             self.taken.append(value)
         return self.taken[index]
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         return _trunk, [self.behind, *self.taken]
 
 
@@ -48,12 +51,12 @@ class Branch(IteratorValue):
         super().__init__()
         self.trunk, self.index = trunk, index
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         found = self.trunk.at(s, self.index)
         self.index += found is not None
         return found
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         return _branch, [self.trunk, Const(self.index)]
 
 
@@ -69,7 +72,7 @@ def _branch(trunk: Any, index: int) -> Any:
 
 
 @known(itertools.tee)
-def _tee(s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _tee(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(zip(("iterable", "n"), args)) | kwargs
     count = given["n"].native() if "n" in given else 2
     if count < 0:

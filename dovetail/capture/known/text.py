@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import re
 import string
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import known
 from dovetail.capture.scalars import varies
 from dovetail.capture.texts import joined
-from dovetail.capture.values.base import NOT_IMPLEMENTED, Const, NotNative, Value
+from dovetail.capture.values.base import NOT_IMPLEMENTED, Args, Const, Kwargs, NotNative, Value
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator
 from dovetail.capture.values.late import LateText
 from dovetail.capture.values.views import NamespaceValue
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 @known(str.join)
-def _join(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _join(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if not issubclass(args[0].cls, str):
         s.throw(TypeError, f"descriptor 'join' for 'str' objects doesn't apply to a {args[0].cls.__name__!r} object")
     parts = s.unpack(args[1])
@@ -37,17 +37,17 @@ def _join(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(bytes.join)
-def _join_bytes(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _join_bytes(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return fold(s, bytes.join, [args[0], TupleValue(s.unpack(args[1]))], {})
 
 
 @known(str.__add__)
-def _add(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _add(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return joined(s, args) if issubclass(args[1].cls, str) else NOT_IMPLEMENTED
 
 
 @known(re.Pattern.finditer)
-def _find_all(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _find_all(s: Session, args: Args, kwargs: Kwargs) -> Value:
     pattern, *rest = [a.native() for a in args]
     return NativeIterator(iter([s.wrap(m, None) for m in pattern.finditer(*rest)]))
 
@@ -58,7 +58,7 @@ def _find_all(s: Any, args: Args, kwargs: Kwargs) -> Value:
 class Late:
     """Stands for a traced value while Python takes a format apart; text of tensors leaves a mark."""
 
-    def __init__(self, s: Any, value: Value, marks: list[LateText]) -> None:
+    def __init__(self, s: Session, value: Value, marks: list[LateText]) -> None:
         self._s, self._value, self._marks = s, value, marks
 
     def _shown(self, spec: str, function: Any) -> str:
@@ -66,7 +66,7 @@ class Late:
         if isinstance(text, LateText):
             self._marks.append(text)
             return f"\0{len(self._marks) - 1}\0"
-        return text.native()  # type: ignore[no-any-return]
+        return text.native()
 
     def __format__(self, spec: str) -> str:
         return self._shown(spec, format)
@@ -86,11 +86,11 @@ class Late:
     def __index__(self) -> int:
         raise NotNative(self._value)
 
-    __float__ = __int__ = __index__  # type: ignore[assignment]
+    __float__ = __int__ = __index__
 
 
 @known(str.format)
-def _format(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _format(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if all(isinstance(v, Const) for v in (*args, *kwargs.values())):
         return fold(s, str.format, args, kwargs)
     marks: list[LateText] = []
@@ -101,14 +101,14 @@ def _format(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(str.format_map)
-def _format_map(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _format_map(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(args[1], (DictValue, NamespaceValue)):
         return fold(s, str.format_map, args, kwargs)
     return _format(s, args[:1], {k.native(): v for k, v in args[1].pairs(s)})
 
 
 @known(str.__mod__)
-def _percent(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _percent(s: Session, args: Args, kwargs: Kwargs) -> Value:
     text, given = args[0].native(), args[1]
     marks: list[LateText] = []
     values: Any
@@ -121,14 +121,14 @@ def _percent(s: Any, args: Args, kwargs: Kwargs) -> Value:
     return _made(s, lambda: text % values, marks)
 
 
-def _late(s: Any, value: Value | None, marks: list[LateText]) -> Any:
+def _late(s: Session, value: Value | None, marks: list[LateText]) -> Any:
     return value.value if isinstance(value, Const) else Late(s, value, marks)  # type: ignore[arg-type]
 
 
-def _made(s: Any, make: Any, marks: list[LateText]) -> Value:
+def _made(s: Session, make: Any, marks: list[LateText]) -> Value:
     try:
         text = make()
     except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
-        return s.throw_native(error)  # type: ignore[no-any-return]
+        return s.throw_native(error)
     pieces = re.split("\0(\\d+)\0", text)
     return joined(s, [marks[int(p)] if k % 2 else Const(p) for k, p in enumerate(pieces)])

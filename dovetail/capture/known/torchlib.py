@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.compiler
@@ -19,7 +19,7 @@ from dovetail.capture.known.constructors import element_type
 from dovetail.capture.known.table import INLINE, KNOWN, known
 from dovetail.capture.scalars import varies
 from dovetail.capture.sizes import is_late_size
-from dovetail.capture.values.base import FALSE, NONE, TRUE, Const, Value, boolean
+from dovetail.capture.values.base import FALSE, NONE, TRUE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.scalar import Claim
@@ -27,8 +27,8 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.settings import ASKED, SETTINGS
 
-Args = list[Value]
-Kwargs = dict[str, Value]
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 def constant(value: Any) -> Callable[..., Value]:
@@ -37,7 +37,7 @@ def constant(value: Any) -> Callable[..., Value]:
 
 # ---------------------------------------------------------------- where are we
 
-def _is_compiling(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _is_compiling(s: Session, args: Args, kwargs: Kwargs) -> Value:
     s.compiling.asked = True
     return boolean(s.compiling.answer)
 
@@ -61,7 +61,7 @@ KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], Ten
 
 
 def _state(name: str, pick: Callable[[Any], Any] = lambda value: value) -> Callable[..., Value]:
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         value = state.READERS[name]()
         if name not in s.changed_state:
             s.guard(None, GuardKind.STATE, (name, value))
@@ -79,17 +79,17 @@ KNOWN.update((function, _state(name)) for name, function in SETTINGS.items() if 
 
 
 @known(torch.is_autocast_enabled)
-def _is_autocast_enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _is_autocast_enabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
     device = args[0].native() if args else "cuda"
     return _state(f"autocast_{device}", operator.itemgetter(0))(s, args, kwargs) if device in ("cpu", "cuda") else FALSE
 
 
 @known(torch.get_autocast_dtype)
-def _get_autocast_dtype(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _get_autocast_dtype(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return fold(s, torch.get_autocast_dtype, args, kwargs)
 
 
-def _type(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _type(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """`x.type()` is a name, `x.type(dtype)` a conversion; old tensor classes name dtypes."""
     receiver: Any = args[0]
     wanted = [element_type(a) for a in (*args[1:], *([kwargs["dtype"]] if "dtype" in kwargs else []))]
@@ -110,7 +110,7 @@ for _name in ("is_floating_point", "is_complex", "numel", "is_signed", "is_infer
 
 
 def _of_late_size(function: Any) -> Callable[..., Value]:
-    def handler(s: Any, args: Args, kwargs: Kwargs) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if late.allowed(s):
             return s.torch_call(function, args, kwargs)
         return s.unsupported(
@@ -125,7 +125,7 @@ for _name in ("nonzero", "unique", "unique_consecutive", "masked_select", "argwh
     KNOWN[getattr(torch, _name)] = _of_late_size(getattr(torch, _name))
 
 
-def _check(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _check(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """`torch._check(condition, message)` and its like: of late sizes, a fact that the graph checks."""
     condition = args[0] if args else kwargs.get("cond")
     known = late.truth(s, condition) if isinstance(condition, Claim) else condition is TRUE or None
@@ -139,7 +139,7 @@ KNOWN.update(dict.fromkeys((torch._check, torch._check_index, torch._check_value
 
 
 @known(torch._check_tensor_all_with)
-def _check_tensor_all_with(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _check_tensor_all_with(s: Session, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
     error, condition = given.get("error_type"), given.get("cond")
     known = error is not None and condition is not None and len(given) == len(args) + len(kwargs)
@@ -147,7 +147,7 @@ def _check_tensor_all_with(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch._assert)
-def _assert(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _assert(s: Session, args: Args, kwargs: Kwargs) -> Value:
     condition, text = args
     if isinstance(condition, TensorValue) and isinstance(text, Const) and type(text.value) is str and text.value:
         if checked(s, condition, True, Failure(AssertionError, text.value)):
@@ -156,7 +156,7 @@ def _assert(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch._check_is_size)
-def _check_is_size(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _check_is_size(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if not args or not is_late_size(args[0]):
         return INLINE
     claims = [s.compare(">=", args[0], Const(0))]
@@ -170,12 +170,12 @@ def _check_is_size(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch.equal, torch.allclose, torch.is_nonzero)
-def _data_dependent_answer(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _data_dependent_answer(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("data-dependent-value", "the code asks for an answer that depends on the values of tensors")
 
 
 @known(torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state)
-def _seed(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _seed(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("random-state", "the code changes or reads the state of the random number generator")
 
 
@@ -183,7 +183,7 @@ def _seed(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch._C._set_grad_enabled)
-def _set_grad_enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _set_grad_enabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
     mode = args[0]
     if mode.cls is not bool:
         try:
@@ -195,7 +195,7 @@ def _set_grad_enabled(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch.autograd.grad_mode.inference_mode)
-def _inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _inference_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
     mode = (args[0] if args else kwargs.get("mode", TRUE)).native()
     if callable(mode):
         return s.unsupported("decorator-inside", "inference_mode used as a decorator inside the compiled function")
@@ -205,7 +205,7 @@ def _inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch.autograd.grad_mode.inference_mode.__enter__)
-def _enter_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _enter_inference_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
     manager, mode = args[0], s.get_attr(args[0], "mode").native()
     plain = mode and s.options.standalone  # a graph of its own runs such a block without gradients, which is the same
     if mode != torch.is_inference_mode_enabled() and not plain:
@@ -221,7 +221,7 @@ def _enter_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch.autograd.grad_mode.inference_mode.__exit__)
-def _exit_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _exit_inference_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if args[0].source is not None:
         s.unsupported("inference-mode-inside", "the code leaves an inference mode that was entered before this graph")
     context = s.get_attr(args[0], "_inference_mode_context")
@@ -230,11 +230,11 @@ def _exit_inference_mode(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch.amp.autocast_mode.autocast)
-def _autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _autocast(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return _make_autocast(s, torch.amp.autocast_mode.autocast, args, kwargs)
 
 
-def _make_autocast(s: Any, cls: type, args: Args, kwargs: Kwargs) -> Value:
+def _make_autocast(s: Session, cls: type, args: Args, kwargs: Kwargs) -> Value:
     real = cls(*[a.native() for a in args], **{k: v.native() for k, v in kwargs.items()})
     made = ObjectValue(cls)
     made.made_by = real
@@ -244,7 +244,7 @@ def _make_autocast(s: Any, cls: type, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch.amp.autocast_mode.autocast.__enter__)
-def _enter_autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _enter_autocast(s: Session, args: Args, kwargs: Kwargs) -> Value:
     manager = args[0]
     names = ("device", "fast_dtype", "_enabled", "_cache_enabled")
     enter_autocast(s, manager, tuple(s.get_attr(manager, n).native() for n in names), False)
@@ -252,24 +252,24 @@ def _enter_autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch.amp.autocast_mode._enter_autocast)
-def _enter_unmanaged(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _enter_unmanaged(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """What graphs call where the program had a block."""
     return _enter_autocast(s, [_autocast(s, args, kwargs)], {})
 
 
 @known(torch.amp.autocast_mode._exit_autocast)
-def _exit_unmanaged(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _exit_unmanaged(s: Session, args: Args, kwargs: Kwargs) -> Value:
     exit_autocast(s, args[0])
     return NONE
 
 
 @known(torch.amp.autocast_mode.autocast.__exit__)
-def _exit_autocast(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _exit_autocast(s: Session, args: Args, kwargs: Kwargs) -> Value:
     exit_autocast(s, args[0])
     return FALSE
 
 
-def _null_context(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _null_context(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
@@ -278,7 +278,7 @@ KNOWN[_RECORD.__exit__] = _null_context
 
 
 @known(_RECORD)
-def _record(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _record(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """A range for the profiler: nothing is recorded, but plain Python may leave the block after a graph break."""
     made = ObjectValue(_RECORD)
     for name, value in vars(_RECORD("")).items():
@@ -288,20 +288,18 @@ def _record(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(_RECORD.__enter__)
-def _enter_record(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _enter_record(s: Session, args: Args, kwargs: Kwargs) -> Value:
     args[0].set_instance_attr(s, "run_callbacks_on_exit", FALSE)  # there is no record to end
     return args[0]
 
 
-
-
 @known(torch.get_default_device)
-def _get_default_device(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _get_default_device(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return Const(torch.get_default_device())
 
 
 @known(torch._C._group_tensors_by_device_and_dtype)
-def _group_tensors(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _group_tensors(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """Columns of the lists, grouped by what the first list's tensor is."""
     lists = [row.all(s) for row in s.unpack(args[0])]
     indexed = len(args) > 1 and s.truth(args[1])
@@ -319,12 +317,12 @@ def _group_tensors(s: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 @known(torch.Size.numel)
-def _size_numel(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _size_numel(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return product(s, args[0].all(s), Const(1))  # type: ignore[attr-defined]
 
 
 @known(torch.broadcast_shapes)
-def _broadcast_shapes(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _broadcast_shapes(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """Sizes that vary are asked about as the sum of tensors of such shapes would ask."""
     shapes = [s.unpack(a) if isinstance(a, SequenceValue) else [a] for a in args]
     if not any(varies(n) for shape in shapes for n in shape):
@@ -332,20 +330,18 @@ def _broadcast_shapes(s: Any, args: Args, kwargs: Kwargs) -> Value:
     total: Value = s.torch_call(torch.empty, [TupleValue([])], {})
     for shape in shapes:
         total = s.torch_call(torch.add, [total, s.torch_call(torch.empty, [TupleValue(shape)], {})], {})
-    return s.get_attr(total, "shape")  # type: ignore[no-any-return]  # nobody uses the tensors: no nodes
+    return s.get_attr(total, "shape")  # nobody uses the tensors: no nodes
 
 
-def product(s: Any, values: Any, start: Value) -> Value:
+def product(s: Session, values: Any, start: Value) -> Value:
     for item in values:
         start = s.binary("mul", start, item)
     return start
 
 
 @known(math.prod)
-def _prod(s: Any, args: Args, kwargs: Kwargs) -> Value:
+def _prod(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return product(s, s.unpack(args[0]), kwargs.get("start", Const(1)))
-
-
 
 
 # From PyTorch 2.15 on, what `torch.no_grad()` and its like wrap shows another name in profiles, which is all it does.

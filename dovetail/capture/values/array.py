@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from dovetail.capture.values.objects import OpaqueValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class ArrayValue(OpaqueValue):
@@ -32,7 +35,7 @@ class ArrayValue(OpaqueValue):
     def type(self) -> Any:
         return np.dtype(self.view.dtype.name).type if self.scalar else np.ndarray
 
-    def get_attr(self, s: Any, name: str) -> Any:
+    def get_attr(self, s: Session, name: str) -> Any:
         return s.array_get_attr(self, name)
 
 

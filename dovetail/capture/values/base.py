@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import in_words
 from dovetail.ir.source import Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class NotNative(Exception):
@@ -66,24 +69,24 @@ class Value:
         """A native object that hashes and compares as this value does as a dictionary key."""
         return self
 
-    def instance_attr(self, s: Any, name: str) -> Value | None:
+    def instance_attr(self, s: Session, name: str) -> Value | None:
         """The attribute from the instance's own storage, None if it has none by that name."""
         return None
 
-    def set_instance_attr(self, s: Any, name: str, value: Value) -> None:
+    def set_instance_attr(self, s: Session, name: str, value: Value) -> None:
         s.unsupported(
             "attribute-store", f"cannot set attribute {name!r} of a {self.cls.__name__} here",
             "Keep the value in a local variable or in an object that the function creates.",
         )
 
-    def del_instance_attr(self, s: Any, name: str) -> bool:
+    def del_instance_attr(self, s: Session, name: str) -> bool:
         """Remove the attribute; False if there was none."""
         return False
 
-    def get_attr(self, s: Any, name: str) -> Value:
+    def get_attr(self, s: Session, name: str) -> Value:
         return s.generic_get_attr(self, name)
 
-    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return s.call_object(self, args, kwargs)
 
     def describe(self) -> str:
@@ -92,6 +95,11 @@ class Value:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.describe()}>"
+
+
+#: What a call passes by position, and by keyword.
+Args = list[Value]
+Kwargs = dict[str, Value]
 
 
 class NullValue(Value):
@@ -121,7 +129,7 @@ class Const(Value):
     def key(self) -> Any:
         return self.value
 
-    def instance_attr(self, s: Any, name: str) -> Value | None:
+    def instance_attr(self, s: Session, name: str) -> Value | None:
         own = getattr(self.value, "__dict__", None)
         return s.wrap(own[name], None) if own and name in own else None
 
@@ -134,12 +142,12 @@ class LateConst(Const):
 
     __slots__ = ("s", "real", "seen")
 
-    def __init__(self, s: Any, real: Any, source: Source) -> None:
+    def __init__(self, s: Session, real: Any, source: Source) -> None:
         self.s, self.real, self.source, self.seen = s, real, source, False
         s.guard(source, GuardKind.TYPE, type(real))
 
     @property
-    def value(self) -> Any:  # type: ignore[override]
+    def value(self) -> Any:
         if not self.seen:
             self.seen = True
             self.s.guard(self.source, GuardKind.EQUAL, self.real)
@@ -149,7 +157,7 @@ class LateConst(Const):
     def cls(self) -> type:  # type: ignore[override]
         return type(self.real)
 
-    def instance_attr(self, s: Any, name: str) -> Value | None:
+    def instance_attr(self, s: Session, name: str) -> Value | None:
         return super().instance_attr(s, name) if self.cls.__dictoffset__ else None
 
     def __repr__(self) -> str:

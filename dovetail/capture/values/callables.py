@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import MISSING, NotNative, Value, serial
 from dovetail.capture.values.objects import ObjectValue, real_dict
 from dovetail.ir.source import Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class CellValue(Value):
@@ -20,7 +23,7 @@ class CellValue(Value):
         super().__init__(source)
         self.contents, self.real, self.changed, self.born = contents, real, False, serial()
 
-    def load(self, s: Any) -> Value | None:
+    def load(self, s: Session) -> Value | None:
         if self.contents is None and self.real is not MISSING and not self.changed:
             try:
                 found = self.real.cell_contents
@@ -29,7 +32,7 @@ class CellValue(Value):
             self.contents = s.wrap(found, self.source)
         return self.contents
 
-    def store(self, s: Any, value: Value | None) -> None:
+    def store(self, s: Session, value: Value | None) -> None:
         self.contents = value
         self.changed = True
         s.effects.touch(self)
@@ -57,12 +60,12 @@ class FunctionValue(ObjectValue):
             raise NotNative(self)
         return self.real
 
-    def instance_attr(self, s: Any, name: str) -> Value | None:
+    def instance_attr(self, s: Session, name: str) -> Value | None:
         if self.source is None and self.real is not MISSING and not s.scope(self.globals, None).trusted:
             self.source = s.bind(self.real)
         return super().instance_attr(s, name)
 
-    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return s.call_function(self, args, kwargs)
 
 
@@ -72,7 +75,7 @@ def is_renamed(value: Value, name: str, new: Value) -> bool:
     return made and name in ("__name__", "__qualname__") and new.cls is str
 
 
-class MethodKey(tuple):  # type: ignore[type-arg]
+class MethodKey(tuple):
     """The native keys of a function and of what is bound to it, as the key of the method."""
 
     __slots__ = ()
@@ -103,7 +106,7 @@ class MethodValue(Value):
     def key(self) -> Any:
         return MethodKey((self.function.key(), self.receiver.key()))
 
-    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.function.call(s, [self.receiver, *args], kwargs)
 
 
@@ -129,11 +132,11 @@ class KnownValue(Value):
     def key(self) -> Any:
         return self.real
 
-    def instance_attr(self, s: Any, name: str) -> Value | None:
+    def instance_attr(self, s: Session, name: str) -> Value | None:
         own = real_dict(self.real)
         return s.wrap(own[name], s.attr_source(self, name)) if name in own else None
 
-    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return s.call_known(self, args, kwargs)
 
     def describe(self) -> str:
@@ -145,7 +148,7 @@ class OperatorValue(KnownValue):
 
     __slots__ = ()
 
-    def get_attr(self, s: Any, name: str) -> Value:
+    def get_attr(self, s: Session, name: str) -> Value:
         try:
             return s.wrap(getattr(self.real, name), None)
         except AttributeError as error:
@@ -157,10 +160,10 @@ class ClassValue(KnownValue):
 
     __slots__ = ()
 
-    def get_attr(self, s: Any, name: str) -> Value:
+    def get_attr(self, s: Session, name: str) -> Value:
         return s.class_get_attr(self, name)
 
-    def call(self, s: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return s.call_class(self, args, kwargs)
 
 
@@ -169,7 +172,7 @@ class PyModuleValue(KnownValue):
 
     __slots__ = ()
 
-    def get_attr(self, s: Any, name: str) -> Value:
+    def get_attr(self, s: Session, name: str) -> Value:
         return s.pymodule_get_attr(self, name)
 
 
@@ -183,5 +186,5 @@ class SuperValue(Value):
         super().__init__()
         self.start, self.receiver, self.owner = start, receiver, owner
 
-    def get_attr(self, s: Any, name: str) -> Value:
+    def get_attr(self, s: Session, name: str) -> Value:
         return s.super_get_attr(self, name)

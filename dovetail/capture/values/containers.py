@@ -11,7 +11,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, NoneType
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from dovetail.capture.asking import text_order
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
@@ -21,6 +21,9 @@ from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Computed, Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 LITERALS = (int, str, float, bool, bytes, NoneType)
 
@@ -106,14 +109,14 @@ class SequenceValue(ObjectValue):
             return self.head if index >= 0 else self.tail
         return self.items
 
-    def at(self, s: Any, index: int) -> Value:
+    def at(self, s: Session, index: int) -> Value:
         part = self.place(index)
         item = part[index]
         if type(item) is Lazy:
             item = part[index] = s.wrap(item.real, item.source)
         return item
 
-    def all(self, s: Any) -> list[Value]:
+    def all(self, s: Session) -> list[Value]:
         """Every item, wrapped; a list that the caller must not change."""
         items = self.items
         for k, item in enumerate(items):
@@ -121,7 +124,7 @@ class SequenceValue(ObjectValue):
                 items[k] = s.wrap(item.real, item.source)
         return items
 
-    def join(self, s: Any, other: SequenceValue) -> None:
+    def join(self, s: Session, other: SequenceValue) -> None:
         """Put what another holds at the end, unread if that will do."""
         if self.span is None and other.divisible and other.span.stores is None and self.maxlen is None:  # type: ignore[union-attr]
             self.head += other.head
@@ -187,7 +190,7 @@ class TupleValue(SequenceValue):
         return tuple(v.real if type(v) is Lazy else v.key() for v in self.items)
 
 
-def copied(s: Any, value: SequenceValue, kind: Callable[[list[Any]], SequenceValue]) -> SequenceValue:
+def copied(s: Session, value: SequenceValue, kind: Callable[[list[Any]], SequenceValue]) -> SequenceValue:
     """A plain list or tuple of what a sequence holds."""
     made = kind([])
     made.join(s, value)
@@ -288,7 +291,7 @@ class DictValue(ObjectValue):
         """Whether a native key is there."""
         return self.found[key] is not None if self._asked(key) else key in self.entries
 
-    def get(self, s: Any, key: Any) -> Value | None:
+    def get(self, s: Session, key: Any) -> Value | None:
         """The value under a native key, wrapped if need be."""
         table: Any = self.found if self._asked(key) else self.entries
         entry = table.get(key)
@@ -300,7 +303,7 @@ class DictValue(ObjectValue):
             table[key] = (entry[0], value)
         return value
 
-    def put(self, s: Any, key: Value, value: Value) -> None:
+    def put(self, s: Session, key: Value, value: Value) -> None:
         if self.unread is not None and self.by_tensors and (isinstance(key, TensorValue) or literal(key)):
             self.found[s.hashable(key)] = (key, value)
             self.added.append((key, value))
@@ -310,11 +313,11 @@ class DictValue(ObjectValue):
             self._store(self.entries, s.hashable(key), key, value)
         self.mark(s)
 
-    def mark(self, s: Any) -> None:
+    def mark(self, s: Session) -> None:
         self.changed = True
         s.effects.touch(self)
 
-    def pairs(self, s: Any) -> list[tuple[Value, Value]]:
+    def pairs(self, s: Session) -> list[tuple[Value, Value]]:
         return [(k, self.get(s, n)) for n, (k, _) in list(self.entries.items())]  # type: ignore[misc]
 
     def native(self) -> Any:
@@ -414,7 +417,7 @@ class SetValue(ObjectValue):
         """Whether a native key is there."""
         return key in self.entries
 
-    def ordered(self, s: Any) -> list[Value]:
+    def ordered(self, s: Session) -> list[Value]:
         """The items as iteration gives them."""
         if len(self.entries) < 2:
             return list(self.entries.values())
@@ -432,7 +435,7 @@ class SetValue(ObjectValue):
         gone = [value for k, value in self.found.items() if k not in kept] if kept else None
         return gone, [value for k, value in self.entries.items() if k not in kept]
 
-    def add(self, s: Any, value: Value) -> None:
+    def add(self, s: Session, value: Value) -> None:
         if self.unread is not None and literal(value):
             self.added.append(value)
         else:
@@ -449,7 +452,7 @@ class SetValue(ObjectValue):
     def key(self) -> Any:
         return frozenset(self.entries)
 
-    def mark(self, s: Any) -> None:
+    def mark(self, s: Session) -> None:
         self.changed = True
         s.effects.touch(self)
 
@@ -483,7 +486,7 @@ class SliceValue(Value):
         super().__init__(source)
         self.start, self.stop, self.step, self.real = start, stop, step, real
 
-    def get_attr(self, s: Any, name: str) -> Value:
+    def get_attr(self, s: Session, name: str) -> Value:
         parts = {"start": self.start, "stop": self.stop, "step": self.step}
         return parts[name] if name in parts else s.generic_get_attr(self, name)
 
@@ -507,7 +510,7 @@ class ViewValue(Value):
     def cls(self) -> type:  # type: ignore[override]
         return type(getattr({}, self.kind)())
 
-    def all(self, s: Any) -> list[Value]:
+    def all(self, s: Session) -> list[Value]:
         if self.kind == "keys":
             return [k for k, _ in self.base.entries.values()]
         pairs = self.base.pairs(s)

@@ -6,11 +6,14 @@ import functools
 import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.containers import ListValue, TupleValue
 from dovetail.errors import NOWHERE, Unsupported
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 LIST_ITERATOR, TUPLE_ITERATOR = type(iter([])), type(iter(()))
 _END = object()
@@ -80,7 +83,7 @@ class _Nothing:
 
 
 def _ended_indexing() -> Any:
-    iterator = iter(_Nothing())  # type: ignore[call-overload]
+    iterator = iter(_Nothing())
     next(iterator, None)
     return iterator
 
@@ -106,10 +109,10 @@ class IteratorValue(Value):
     cls = LIST_ITERATOR
     walked: Any = None  # the container that it reads as it goes
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         raise NotImplementedError
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         """A native function and values for its arguments that make such an iterator; None where there is none."""
         return None
 
@@ -125,17 +128,17 @@ class SequenceIterator(IteratorValue):
         self.cls = TUPLE_ITERATOR if issubclass(base.cls, tuple) else LIST_ITERATOR
 
     @property
-    def walked(self) -> Any:  # type: ignore[override]
+    def walked(self) -> Any:
         return self.base
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         if self.base is None or self.index >= len(self.base.items):
             self.base = None
             return None
         self.index += 1
         return self.base.at(s, self.index - 1)
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.base is None:
             return _empty if self.cls is TUPLE_ITERATOR else _empty_list, []
         return _from, [self.base, Const(self.index)]
@@ -152,22 +155,22 @@ class ReverseIterator(IteratorValue):
         self.cls = type(reversed([])) if issubclass(base.cls, list) else reversed
 
     @property
-    def walked(self) -> Any:  # type: ignore[override]
+    def walked(self) -> Any:
         return self.base if hasattr(self.base, "changed") else None
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         found = self._item(s) if self.base is not None and self.index >= 0 else None
         self.index -= 1
         if found is None:
             self.base = None
         return found
 
-    def _item(self, s: Any) -> Value | None:
+    def _item(self, s: Session) -> Value | None:
         if hasattr(self.base, "at"):
             return self.base.at(s, self.index) if self.index < len(self.base.items) else None
         return _item_or_end(s, self.base, self.index)
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.base is None:
             return _back_from, [TupleValue([]) if self.cls is reversed else ListValue([]), Const(-1)]
         return _back_from, [self.base, Const(self.index)]
@@ -178,17 +181,17 @@ class ConstIterator(IteratorValue):
 
     __slots__ = ("base", "cls", "index", "walk")
 
-    def __init__(self, s: Any, base: Any) -> None:
+    def __init__(self, s: Session, base: Any) -> None:
         super().__init__()
         walk = iter(base)
         self.base, self.cls, self.index = Const(base), type(walk), 0
         self.walk = map(s.from_native, walk)
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         self.index += 1
         return next(self.walk, None)
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         return _from, [self.base, Const(min(self.index, len(self.base.value)))]
 
 
@@ -203,10 +206,10 @@ class DequeIterator(IteratorValue):
         self.cls = type(reversed(deque()) if back else iter(deque()))
 
     @property
-    def walked(self) -> Any:  # type: ignore[override]
+    def walked(self) -> Any:
         return self.base
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         if self.moves != self.base.moves:
             return None if self._ended() else s.throw(RuntimeError, "deque mutated during iteration")
         self.size = len(self.base.items)
@@ -218,7 +221,7 @@ class DequeIterator(IteratorValue):
     def _ended(self) -> bool:
         return self.back and self.index == self.size
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.moves != self.base.moves:
             return (_back_past, [ListValue([], deque), Const(0)]) if self._ended() else (_moved, [])
         return _back_past if self.back else _from, [self.base, Const(self.index)]
@@ -233,10 +236,10 @@ class NativeIterator(IteratorValue):
         super().__init__()
         self.values, self.cls = values, cls
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         return next(self.values, None)
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         rest = list(itertools.islice(self.values, LONGEST + 1))
         self.values = itertools.chain(rest, self.values)
         return (_over, rest) if len(rest) <= LONGEST else None
@@ -259,10 +262,10 @@ class DictIterator(IteratorValue):
         self.cls = type(walk(getattr(OrderedDict() if self.ordered else {}, kind)()))
 
     @property
-    def walked(self) -> Any:  # type: ignore[override]
+    def walked(self) -> Any:
         return self.base
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         if self.ordered and self._changes():
             return None if self.index >= self.size else s.throw(RuntimeError, "OrderedDict mutated during iteration")
         try:
@@ -279,7 +282,7 @@ class DictIterator(IteratorValue):
         made = {name for name, _ in self.table.log[self.done :]}
         return made if self.table is self.base.entries else {*made, "clear"}
 
-    def _same_order(self, s: Any) -> None:
+    def _same_order(self, s: Session) -> None:
         """Only of a dictionary that has lived through all changes in here is it known where its iterator stands."""
         if self._changes() - {"__setitem__"}:
             raise Unsupported(
@@ -287,7 +290,7 @@ class DictIterator(IteratorValue):
                 places=NOWHERE,
             )
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.ordered and self._changes() and self.index < self.size:
             return _mutated, []
         if self.size != len(self.base.entries):
@@ -308,10 +311,10 @@ class SetIterator(IteratorValue):
         self.keys = base.entries.keys() if base.cls is frozenset else frozenset(base.entries)
 
     @property
-    def walked(self) -> Any:  # type: ignore[override]
+    def walked(self) -> Any:
         return self.base
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         if self.base is None:
             return None
         if len(self.base.entries) != self.size:
@@ -322,13 +325,13 @@ class SetIterator(IteratorValue):
         self.base = None
         return None
 
-    def _same_items(self, s: Any) -> None:
+    def _same_items(self, s: Session) -> None:
         if self.base.changed and self.base.entries.keys() != self.keys:
             raise Unsupported(
                 "set-order", "items of a set are exchanged while it is walked", stack=s.stack(), places=NOWHERE
             )
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.base is None:
             return _empty_set, []
         if len(self.base.entries) != self.size:
@@ -355,7 +358,7 @@ class Indexing(IteratorValue):
         self.base: Any = base
         self.index = 0
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         if self.base is None:
             return None
         found = _item_or_end(s, self.base, self.index)
@@ -364,13 +367,13 @@ class Indexing(IteratorValue):
             self.base = None
         return found
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         return (_ended_indexing, []) if self.base is None else (_from, [self.base, Const(self.index)])
 
 
-def _item_or_end(s: Any, base: Value, index: int) -> Value | None:
+def _item_or_end(s: Session, base: Value, index: int) -> Value | None:
     try:
-        return s.get_item(base, Const(index))  # type: ignore[no-any-return]
+        return s.get_item(base, Const(index))
     except Raised as raised:
         if not issubclass(raised.value.cls, (IndexError, StopIteration)):
             raise
@@ -387,14 +390,14 @@ class Calling(IteratorValue):
         super().__init__()
         self.function, self.sentinel, self.ended = function, sentinel, False
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         if self.ended:
             return None
         value = s.call(self.function)
         self.ended = s.equal(value, self.sentinel)
         return None if self.ended else value
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         return (_ended_calling, []) if self.ended else (iter, [self.function, self.sentinel])
 
 
@@ -408,7 +411,7 @@ class Mapping(IteratorValue):
         super().__init__()
         self.function, self.iterators = function, iterators
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         row = []
         for iterator in self.iterators:
             value = s.step(iterator)
@@ -417,7 +420,7 @@ class Mapping(IteratorValue):
             row.append(value)
         return s.call(self.function, *row)
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         return map, [self.function, *self.iterators]
 
 
@@ -431,14 +434,14 @@ class Filtering(IteratorValue):
         super().__init__()
         self.function, self.iterator = function, iterator
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         everything = isinstance(self.function, Const)
         while (value := s.step(self.iterator)) is not None:
             if s.truth(value if everything else s.call(self.function, value)):
                 return value
         return None
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         return filter, [self.function, self.iterator]
 
 
@@ -452,14 +455,14 @@ class Enumerating(IteratorValue):
         super().__init__()
         self.iterator, self.count, self.make = iterator, count, make
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         value = s.step(self.iterator)
         if value is None:
             return None
         self.count += 1
         return self.make([Const(self.count - 1), value])
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         return enumerate, [self.iterator, Const(self.count)]
 
 
@@ -473,7 +476,7 @@ class Zipping(IteratorValue):
         super().__init__()
         self.iterators, self.make, self.strict = iterators, make, strict
 
-    def step(self, s: Any) -> Value | None:
+    def step(self, s: Session) -> Value | None:
         row = []
         for k, iterator in enumerate(self.iterators):
             value = s.step(iterator)
@@ -482,7 +485,7 @@ class Zipping(IteratorValue):
             row.append(value)
         return self.make(row) if row else None
 
-    def _end(self, s: Any, ended: int) -> None:
+    def _end(self, s: Session, ended: int) -> None:
         """All iterators must end together; the first to differ is named."""
         if ended:
             _wrong_length(s, ended + 1, "shorter")
@@ -490,13 +493,13 @@ class Zipping(IteratorValue):
             if s.step(iterator) is not None:
                 _wrong_length(s, k, "longer")
 
-    def parts(self, s: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         return _strict_zip if self.strict else zip, list(self.iterators)
 
 
 _strict_zip = functools.partial(zip, strict=True)
 
 
-def _wrong_length(s: Any, position: int, how: str) -> None:
+def _wrong_length(s: Session, position: int, how: str) -> None:
     others = "argument 1" if position == 2 else f"arguments 1-{position - 1}"
     s.throw(ValueError, f"zip() argument {position} is {how} than {others}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import Const, Value
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class Snapshot(Value):
@@ -15,14 +18,14 @@ class Snapshot(Value):
 
     __slots__ = ("tensor", "node", "after", "places")
 
-    def __init__(self, s: Any, tensor: Any) -> None:
+    def __init__(self, s: Session, tensor: Any) -> None:
         super().__init__()
         self.tensor, self.node, self.after = tensor, tensor.node, next(iter(reversed(s.graph.nodes)))
         self.places = s.places()
 
     @property
     def cls(self) -> type:  # type: ignore[override]
-        return self.tensor.cls  # type: ignore[no-any-return]
+        return self.tensor.cls
 
 
 class LateText(Value):
@@ -31,7 +34,7 @@ class LateText(Value):
     __slots__ = ("s", "parts")
     cls = str
 
-    def __init__(self, s: Any, parts: list[Any]) -> None:
+    def __init__(self, s: Session, parts: list[Any]) -> None:
         super().__init__()
         self.s, self.parts = s, parts
 
@@ -43,11 +46,11 @@ class LateText(Value):
 
     key = native
 
-    def get_attr(self, s: Any, name: str) -> Value:
-        return self.native()  # type: ignore[no-any-return]
+    def get_attr(self, s: Session, name: str) -> Value:
+        return self.native()
 
 
-def joined(s: Any, parts: list[Value]) -> Value:
+def joined(s: Session, parts: list[Value]) -> Value:
     """The concatenation of strings."""
     if all(isinstance(p, Const) for p in parts):
         return Const("".join(p.native() for p in parts))

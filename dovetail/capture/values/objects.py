@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import MISSING, NotNative, Value, serial
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, OwnDict, Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class Lazy:
@@ -46,7 +49,7 @@ class ObjectValue(Value):
     def key(self) -> Any:
         return self if self.real is MISSING else self.real
 
-    def instance_attr(self, s: Any, name: str) -> Value | None:
+    def instance_attr(self, s: Session, name: str) -> Value | None:
         found = self.attrs.get(name)
         if found is not None:
             return None if found is MISSING else found
@@ -62,14 +65,14 @@ class ObjectValue(Value):
         self.attrs[name] = value
         return value
 
-    def set_instance_attr(self, s: Any, name: str, value: Value) -> None:
+    def set_instance_attr(self, s: Session, name: str, value: Value) -> None:
         if self.attrs.get(name) is MISSING:
             self.written.pop(name, None)  # deleted and set again: last, as in a dictionary
         self.attrs[name] = value
         self.written[name] = None
         s.effects.touch(self)
 
-    def del_instance_attr(self, s: Any, name: str) -> bool:
+    def del_instance_attr(self, s: Session, name: str) -> bool:
         if self.instance_attr(s, name) is None:
             return False
         if self.source is not None and name not in self.written and name in real_dict(self.real):
@@ -84,7 +87,7 @@ class ObjectValue(Value):
         assert self.source is not None
         return OwnDict(self.source) if self.cls.__dictoffset__ else Attr(self.source, "__dict__")
 
-    def attr_names(self, s: Any) -> list[str]:
+    def attr_names(self, s: Session) -> list[str]:
         """Names in the instance's dictionary, in order; the entry relies on them."""
         names = dict.fromkeys(real_dict(self.real)) if self.real is not MISSING else {}
         if self.source is not None and self.real is not MISSING and (names or self.cls.__dictoffset__):
@@ -125,7 +128,7 @@ class ModuleValue(ObjectValue):
         self.members: dict[str, str] = {}
         self.identify: Callable[[], None] | None = None
 
-    def instance_attr(self, s: Any, name: str) -> Value | None:
+    def instance_attr(self, s: Session, name: str) -> Value | None:
         table = self.members.get(name)
         if table is not None and getattr(self.attrs.get(table), "changed", False):
             del self.members[name], self.attrs[name]  # the table says what it is now
@@ -171,8 +174,8 @@ class TracebackValue(ObjectValue):
         super().__init__(TracebackType)
         self.made_by = "the interpreter"
 
-    def get_attr(self, s: Any, name: str) -> Value:
-        return s.unsupported("traceback", "a traceback is read, which exists only when the program runs")  # type: ignore[no-any-return]
+    def get_attr(self, s: Session, name: str) -> Value:
+        return s.unsupported("traceback", "a traceback is read, which exists only when the program runs")
 
 
 class Handling(Value):

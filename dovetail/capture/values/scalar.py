@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
 from dovetail.capture.values.base import LateConst, NotNative, Value
 from dovetail.ir.literals import in_words
 from dovetail.ir.source import Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class ScalarValue(LateConst):
@@ -20,7 +23,7 @@ class ScalarValue(LateConst):
 
     __slots__ = ()
 
-    def __init__(self, s: Any, real: Any, source: Source, sure: bool = False) -> None:
+    def __init__(self, s: Session, real: Any, source: Source, sure: bool = False) -> None:
         """`sure`: the type follows from the operands' types, and computing it cannot raise."""
         if sure:
             self.s, self.real, self.source, self.seen = s, real, source, False
@@ -36,7 +39,7 @@ class NumpyNumber(ScalarValue):
 
     __slots__ = ("plain",)
 
-    def __init__(self, s: Any, real: Any, source: Source, plain: Value) -> None:
+    def __init__(self, s: Session, real: Any, source: Source, plain: Value) -> None:
         super().__init__(s, real, source, True)
         self.plain = plain
 

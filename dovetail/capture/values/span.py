@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import Value
 from dovetail.capture.values.objects import Lazy
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed, Item, Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class Span:
@@ -21,7 +24,7 @@ class Span:
     __slots__ = ("s", "real", "source", "front", "back", "read", "divisible", "stores")
 
     def __init__(
-        self, s: Any, real: Any, source: Source, read: Callable[[Any, Source], list[Any]], divisible: bool
+        self, s: Session, real: Any, source: Source, read: Callable[[Any, Source], list[Any]], divisible: bool
     ) -> None:
         self.s, self.real, self.source, self.read, self.divisible = s, real, source, read, divisible
         self.front = self.back = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -11,6 +11,9 @@ from dovetail.capture.values.base import MISSING, NotNative, Value
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir.source import Source
 from dovetail.ops.fake.wrapped import CODE, is_wrapper
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class TensorValue(ObjectValue):
@@ -33,18 +36,18 @@ class TensorValue(ObjectValue):
         """One that has attributes is found by the path to it, too."""
         return self
 
-    def get_attr(self, s: Any, name: str) -> Any:
+    def get_attr(self, s: Session, name: str) -> Any:
         return s.tensor_get_attr(self, name)
 
-    def set_instance_attr(self, s: Any, name: str, new: Any) -> None:
+    def set_instance_attr(self, s: Session, name: str, new: Any) -> None:
         self.refuse_change(s, name)
         super().set_instance_attr(s, name, new)
 
-    def del_instance_attr(self, s: Any, name: str) -> bool:
+    def del_instance_attr(self, s: Session, name: str) -> bool:
         self.refuse_change(s, name)
         return super().del_instance_attr(s, name)
 
-    def refuse_change(self, s: Any, name: str) -> None:
+    def refuse_change(self, s: Session, name: str) -> None:
         """Of a tensor that is made of others: operators may depend on what is stored there."""
         if name != "grad" and is_wrapper(self.fake):
             s.unsupported(
@@ -62,12 +65,12 @@ class ChosenTensor(TensorValue):
         super().__init__(copy.node, copy.fake, copy.cls if yes.cls is not no.cls else yes.cls)
         self.condition, self.yes, self.no = condition, yes, no
 
-    def get_attr(self, s: Any, name: str) -> Any:
+    def get_attr(self, s: Session, name: str) -> Any:
         if name in OF_ONE_TENSOR or s.static(self.cls, name) is MISSING:
             s.refuse_choice(f"reads {name!r} of a tensor")
         return super().get_attr(s, name)
 
-    def set_instance_attr(self, s: Any, name: str, value: Value) -> None:
+    def set_instance_attr(self, s: Session, name: str, value: Value) -> None:
         s.refuse_choice(f"stores {name!r} on a tensor")
 
 
@@ -80,13 +83,13 @@ class ChosenNumber(Value):
 
     __slots__ = ("s", "chosen")
 
-    def __init__(self, s: Any, chosen: ChosenTensor) -> None:
+    def __init__(self, s: Session, chosen: ChosenTensor) -> None:
         super().__init__()
         self.s, self.chosen = s, chosen
 
     @property
     def cls(self) -> type:  # type: ignore[override]
-        return self.s.refuse_choice("needs the type of a value")  # type: ignore[no-any-return]
+        return self.s.refuse_choice("needs the type of a value")
 
     def describe(self) -> str:
         return "a tensor or a number"
@@ -100,7 +103,7 @@ class LateTensor(TensorValue):
 
     __slots__ = ()
 
-    def __init__(self, s: Any, real: torch.Tensor, source: Source) -> None:
+    def __init__(self, s: Session, real: torch.Tensor, source: Source) -> None:
         ObjectValue.__init__(self, torch.Tensor, source=source)
         self.unread = s, real
 

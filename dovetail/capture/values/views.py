@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.objects import ObjectValue, real_dict
 from dovetail.ir.guard import GuardKind
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
 
 
 class NamespaceValue(Value):
@@ -19,7 +22,7 @@ class NamespaceValue(Value):
         super().__init__()
         self.base = base
 
-    def get(self, s: Any, name: str) -> Value | None:
+    def get(self, s: Session, name: str) -> Value | None:
         """The attribute; the entry relies on there being none."""
         found = self.base.instance_attr(s, name)
         base = self.base
@@ -27,7 +30,7 @@ class NamespaceValue(Value):
             s.guard(base.own_dict(), GuardKind.CONTAINS, (name, False))
         return found
 
-    def pairs(self, s: Any) -> list[tuple[Value, Value]]:
+    def pairs(self, s: Session) -> list[tuple[Value, Value]]:
         out = []
         for name in self.base.attr_names(s):
             value = self.base.instance_attr(s, name)
