@@ -2,6 +2,7 @@
 #   make demo PEER=1          also measures torch.compile (minutes)
 #   make bench-train PEER=1   training steps: forward, backward, Adam
 #   make bench-dynamic PEER=1   sizes that change: compilations, seconds, what free sizes cost
+#   make bench-warm PEER=1   the first call of a process, where another one has compiled the program before
 #   make bench-capture   models of many architectures: one graph each? equal to eager? seconds beside torch.compile
 #   make test ARGS="-k text"  passes arguments on to pytest
 #   make test-torch PYTHON=python3.12 TORCH=2.11.0   tests with another Python and PyTorch (docs/compatibility.md)
@@ -17,7 +18,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
+.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -66,6 +67,10 @@ bench-capture: $(READY)
 bench-dynamic: $(READY)
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.dynamic $(if $(PEER),--peer) --json build/dynamic.json $(ARGS)
+
+bench-warm: $(READY)
+	@mkdir -p build
+	$(BIN)/python -m benchmarks.warm $(if $(PEER),--peer) --json build/warm.json $(ARGS)
 
 # Training runs beside eager's: their drift against that of float noise, and the plot in docs/numerics.md.
 curves: $(READY)

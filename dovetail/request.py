@@ -330,7 +330,8 @@ def _keeping(
         return None
     if not config.warm_start and not given:
         return None
-    return Keeping.of(fn, args, kwargs, options, events, taken, given)
+    with events.stage("key"):
+        return Keeping.of(fn, args, kwargs, options, events, taken, given)
 
 
 def _kept_entry(
@@ -353,7 +354,8 @@ def _kept_entry(
                 graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))
                 graph = undisturbed(graph, kept.changes)
                 graph = without_overrides(graph) if NO_OVERRIDES in captured.names else graph
-                entry = guards.build(captured, fn, graph, taken)
+                with events.stage("guards"):
+                    entry = guards.build(captured, fn, graph, taken)
                 events.captured = captured
                 return replace(entry, needs=(*entry.needs, weakref.ref(after.needed)), kept=name)
     except Exception as error:

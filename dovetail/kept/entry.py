@@ -1,7 +1,7 @@
 """An entry's compilation as bytes, and the same put to work for the objects of another process.
 
     pack(captured, plan, ...)     ->  bytes
-    restore(bytes, fn, ...)       ->  Kept(captured, plan): guards and names refer to this process's objects
+    restore(read(bytes), fn, ...) ->  Kept(captured, plan): guards and names refer to this process's objects
 
 What capture relied on by identity is found again by `objects`. What the guards compare, the new entry's own guards
 compare.
@@ -154,12 +154,25 @@ def pack_entry(
     })  # fmt: skip
 
 
-def restore(
-    data: bytes, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], own: Mapping[str, Any], state: Any
-) -> Kept:
-    """`own` are the names that each process makes for itself. Raises Mismatch."""
+def read(data: bytes) -> dict[str, Any]:
+    """What `pack_entry` has written. Raises Mismatch."""
     try:
-        found = unpack(data)
+        found: dict[str, Any] = unpack(data)
+        return found
+    except Exception as error:  # whatever damaged bytes lead to
+        raise _mismatch(error) from error
+
+
+def _mismatch(error: Exception) -> Mismatch:
+    return Mismatch(f"{type(error).__name__}: {error}")
+
+
+def restore(
+    found: Mapping[str, Any], fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], own: Mapping[str, Any],
+    state: Any,
+) -> Kept:  # fmt: skip
+    """`found` was read; `own` are the names that each process makes for itself. Raises Mismatch."""
+    try:
         if found["state"] != state:
             raise Mismatch("modes are others")
         function = guards.root_function(fn)
@@ -179,7 +192,7 @@ def restore(
     except Mismatch:
         raise
     except Exception as error:  # of a path that leads nowhere, of the program's own properties, of damaged bytes
-        raise Mismatch(f"{type(error).__name__}: {error}") from error
+        raise _mismatch(error) from error
     _keep_apart(finder)
     names |= {name: own[name] for name in found["own"]}
     names |= {"F": function, "G": finder.globals, "P": static}

@@ -29,13 +29,12 @@ def failing(captured: Captured, fn: Any, finder: Finder, args: tuple[Any, ...], 
 
 def _shown(guard: Guard, finder: Finder) -> bool:
     """Is it clear that it holds?"""
-    quick = _QUICK.get(guard.kind)
-    if guard.source is None or quick is None and guard.kind is not GuardKind.HAS_KEY:
+    quick, related = _QUICK.get(guard.kind), _RELATED.get(guard.kind)
+    if guard.source is None or quick is None and related is None:
         return False
     try:
-        if quick is None:
-            return _has_key(finder, guard)
-        return quick(finder.value(guard.source), guard.payload)
+        value = finder.value(guard.source)
+        return quick(value, guard.payload) if quick is not None else related(value, guard.payload, finder)  # type: ignore[misc]
     except Exception:  # whatever reading the path raises: the entry's own text decides
         return False
 
@@ -77,9 +76,13 @@ def _tensor(tensor: Any, facts: TensorFacts) -> bool:
     )  # fmt: skip
 
 
-def _has_key(finder: Finder, guard: Guard) -> bool:
-    table, (key, present) = finder.value(guard.source), guard.payload  # type: ignore[arg-type]
+def _has_key(table: Any, payload: Any, finder: Finder) -> bool:
+    key, present = payload
     return type(table) in _KEYED and (finder.value(key) in table) is present
+
+
+def _distinct(value: Any, others: Any, finder: Finder) -> bool:
+    return len({id(value), *(id(finder.value(other)) for other in others)}) == len(others) + 1
 
 
 _QUICK: dict[GuardKind, Callable[[Any, Any], bool]] = {
@@ -93,4 +96,10 @@ _QUICK: dict[GuardKind, Callable[[Any, Any], bool]] = {
     GuardKind.DEFINITION: _definition,
     GuardKind.OWN_LACKS: lambda value, key: key not in object.__getattribute__(value, "__dict__"),
     GuardKind.TENSOR: _tensor,
+}
+#: What compares the value with what other paths lead to.
+_RELATED: dict[GuardKind, Callable[[Any, Any, Finder], bool]] = {
+    GuardKind.HAS_KEY: _has_key,
+    GuardKind.ALIAS: lambda value, other, finder: value is finder.value(other),
+    GuardKind.DISTINCT: _distinct,
 }

@@ -24,7 +24,7 @@ from dovetail.ir.captured import Captured
 from dovetail.ir.literals import error_in_words
 from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.kept import shelf
-from dovetail.kept.entry import Kept, Mismatch, pack_entry, restore
+from dovetail.kept.entry import Kept, Mismatch, pack_entry, read, restore
 from dovetail.kept.objects import Unkept
 from dovetail.kept.packing import pack, unpack
 from dovetail.options import Options
@@ -65,7 +65,11 @@ class Keeping:
         """What may fit the call, each with its key. `own`: see `entry.restore`."""
         for name, data in self._found():
             try:
-                yield name, restore(data, self.fn, self.args, self.kwargs, own, shelf.state(self.taken))
+                with self.events.stage("read"):
+                    found = read(data)
+                with self.events.stage("check"):
+                    kept = restore(found, self.fn, self.args, self.kwargs, own, shelf.state(self.taken))
+                yield name, kept
             except Mismatch as error:
                 _told(self.events, f"an earlier compilation is not used: {error}")
 

@@ -230,6 +230,22 @@ def test_they_start_where_a_cuda_device_is_in_use(used, backend, monkeypatch):
     assert len(started) == (used and backend == "dovetail")
 
 
+def test_none_start_where_an_earlier_process_has_compiled(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOVETAIL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(dovetail.config, "warm_start", True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    started = []
+    monkeypatch.setattr(request.WORKERS, "start", lambda: started.append(1))
+    for _ in range(2):
+        dovetail.compile(doubled, fullgraph=True)(torch.ones(3))
+        dovetail.reset()
+    assert started == [1]
+
+
+def doubled(x):
+    return x * 2
+
+
 @pytest.mark.parametrize("ranks, expected", [(None, 12), ("1", 12), ("4", 3), ("64", 1), ("", 12)])
 def test_ranks_share_the_processors(ranks, expected, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(12), raising=False)
