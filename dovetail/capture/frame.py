@@ -130,8 +130,9 @@ class Frame:
             if self.s.waiting and isinstance(raised.value, ExceptionValue):
                 raised.value.left.append(self.locals)
             return False
-        if isinstance(raised.value, ExceptionValue) and not raised.value.places:
-            raised.value.places = (raised.stack or self.s.stack())[len(self.stack()) - 1 :]
+        if isinstance(raised.value, ExceptionValue):
+            way = (raised.stack or self.s.stack())[len(self.stack()) - 1 :]
+            raised.value.places = (*(way[:-1] if raised.again else way), *raised.value.places)
         del self.stack_[region.depth :]
         if region.lasti:
             self.stack_.append(Const(self.at))

@@ -15,6 +15,7 @@ from typing import Any
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.breaks.points import PUSH_NULL
 from dovetail.capture.operator_tables import BINARY, COMPARE, UNARY
+from dovetail.capture.sites import LOOKING, called_at, sites
 from dovetail.capture.values.base import MISSING, NULL, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.objects import ObjectValue
@@ -89,7 +90,7 @@ def _call(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
         place = split + names.index("key")
         parts[place] = _called(args[place], rebuilder)
     keywords = [f"{n}={t}" for n, t in zip(names, parts[split:])]
-    return plain(frame, f"{_called(function, rebuilder)}({', '.join([*parts[:split], *keywords])})")
+    return plain(frame, _call_text(frame, function, [*parts[:split], *keywords], rebuilder))
 
 
 @step("CALL_FUNCTION_EX")
@@ -104,7 +105,17 @@ def _call_ex(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
         function = stack.pop()
     _needs_no_frame(frame, function)
     inside = [f"*{rebuilder.expr(args)}"] + ([f"**{rebuilder.expr(keywords)}"] if keywords is not None else [])
-    return plain(frame, f"{_called(function, rebuilder)}({', '.join(inside)})")
+    return plain(frame, _call_text(frame, function, inside, rebuilder))
+
+
+def _call_text(frame: Any, function: Any, inside: list[str], rebuilder: Any) -> str:
+    """The call; from a frame under the user's names where it looks for that."""
+    target = function.function if isinstance(function, MethodValue) else function
+    text = _called(function, rebuilder)
+    if isinstance(target, (KnownValue, FunctionValue)) and any(target.real is known for known in LOOKING):
+        at = rebuilder.known(sites(frame.s.stack())), rebuilder.known(frame.scope.table), text
+        return f"{rebuilder.known(called_at)}({', '.join([*at, *inside])})"
+    return f"{text}({', '.join(inside)})"
 
 
 def _called(function: Any, rebuilder: Any) -> str:

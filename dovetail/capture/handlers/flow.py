@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.awaited import ONLY_LISTED, of_protocol, of_special, streamed, within
-from dovetail.capture.breaks.remainders import Ahead, ahead
+from dovetail.capture.breaks.remainders import HIDDEN, Ahead, ahead
 from dovetail.capture.frame import stopped_with
 from dovetail.capture.groups import match_group, to_raise
 from dovetail.capture.handlers.coroutines import async_gen_wrap
 from dovetail.capture.handlers.stack import decided
 from dovetail.capture.handlers.table import YIELD, op
-from dovetail.capture.values.base import NONE, Const, Raised, boolean, is_singleton
+from dovetail.capture.values.base import NONE, Const, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import TupleValue, copied
 from dovetail.capture.values.iterators import IteratorValue
@@ -255,9 +255,14 @@ def cleanup_throw(f: Any, i: Any) -> None:
     f.stack_[-2:] = [NONE, f.s.get_attr(error, "value")]
 
 
+def _again(f: Any, error: Value) -> Raised:
+    """Its traceback has this frame already, unless it is one that tracebacks never have."""
+    return Raised(error, again=f.code.code not in HIDDEN)
+
+
 @op("RERAISE")
 def reraise(f: Any, i: Any) -> None:
-    raise Raised(f.stack_.pop())
+    raise _again(f, f.stack_.pop())
 
 
 @op("RAISE_VARARGS")
@@ -267,7 +272,7 @@ def raise_varargs(f: Any, i: Any) -> None:
         error = f.s.current_exception
         if error is None:
             f.s.throw(RuntimeError, "No active exception to reraise")
-        raise Raised(error)
+        raise _again(f, error)
     error = f.stack_.pop()
     if isinstance(error, ClassValue):
         error = f.s.call(error)

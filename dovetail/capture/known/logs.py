@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.capture.known.table import CALL_LATER, KNOWN, known
+from dovetail.capture.sites import LEVELS, called_at, sites
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SliceValue, TupleValue
 from dovetail.capture.values.late import LateText, Snapshot
+from dovetail.capture.values.objects import ExceptionValue
 from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.wrap import Called
@@ -52,6 +54,8 @@ def settled(s: Session, function: Value, value: Value) -> Value:
         return value
     if isinstance(value, TensorValue):
         return Snapshot(s, value)
+    if isinstance(value, ExceptionValue):
+        return _copied(s, function, value)
     copier = COPIERS.get((type(value), value.cls))
     if copier is not None:
         return copier(s, function, value)
@@ -59,6 +63,15 @@ def settled(s: Session, function: Value, value: Value) -> Value:
         "late-call", f"{function.describe()} shows {value.describe()}, which may look different after the graph",
         "Pass strings, numbers and tensors, or call it outside the compiled function.",
     )
+
+
+def _copied(s: Session, function: Value, error: ExceptionValue) -> ExceptionValue:
+    """The exception as it is now: it may be raised again, or get notes."""
+    made = ExceptionValue(error.cls, [settled(s, function, a) for a in error.args], error.original)
+    made.attrs, made.written = _settled_all(s, function, error.attrs), {**error.written}
+    made.cause, made.context = (e and settled(s, function, e) for e in (error.cause, error.context))
+    made.suppress, made.raised, made.places = error.suppress, error.raised, error.places
+    return made
 
 
 def _settled_all(s: Session, function: Value, kwargs: Kwargs) -> Kwargs:
@@ -101,7 +114,7 @@ def _print(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-def _stream_call(cls: Any, name: str, result: Any) -> Any:
+def _stream_call(cls: Session, name: str, result: Any) -> Any:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         stream, rest = args[0], args[1:]
         if not isinstance(stream.source, Global) or not all(isinstance(a, (Const, LateText)) for a in rest):
@@ -121,19 +134,47 @@ KNOWN[io.TextIOWrapper.flush] = _stream_call(io.TextIOWrapper, "flush", lambda r
 # ---------------------------------------------------------------- logging
 
 
-def _log(name: str) -> Any:
-    method = getattr(logging.Logger, name)
+def _log(name: str) -> None:
+    """For a method of loggers, and for the module's function, which gives the root logger a handler if it has none."""
+    method, function = getattr(logging.Logger, name), getattr(logging, name)
 
-    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        level = args[1].native() if name == "log" else LEVELS[name]
-        if _enabled(s, args[0], level):
+    def level(args: Args, kwargs: Kwargs) -> int:
+        return LEVELS[name] or (kwargs.get("level") or args[0]).native()
+
+    def of_logger(s: Session, args: Args, kwargs: Kwargs) -> Value:
+        logger, *rest = args
+        if _enabled(s, logger, level(rest, kwargs)):
             require(s, method)
-            function = MethodValue(KnownValue(method), args[0])
-            values = [settled(s, function, a) for a in args[1:]]
-            s.effects.call(function, values, _settled_all(s, function, kwargs), method.__qualname__)
+            _log_later(s, MethodValue(KnownValue(method), logger), rest, kwargs, method.__qualname__)
         return NONE
 
-    return handler
+    def of_root(s: Session, args: Args, kwargs: Kwargs) -> Value:
+        root = s.wrap(logging.root, s.bind(logging.root, "logger None"))
+        wanted = _enabled(s, root, level(args, kwargs))
+        if wanted or not _has_handlers(s, root):
+            require(s, method)
+            _log_later(s, KnownValue(function), args, kwargs, f"logging.{name}")
+        return NONE
+
+    known(method)(of_logger)
+    known(function)(of_root)
+
+
+def _log_later(s: Session, function: Value, args: Args, kwargs: Kwargs, name: str) -> None:
+    """The record has the place that the call stands at, and the exception that is being handled there."""
+    shown = kwargs.get("exc_info", Const(name.endswith("exception")))
+    if isinstance(shown, Const) and shown.value and s.current_exception is not None:
+        kwargs = {**kwargs, "exc_info": s.current_exception}
+    values = [settled(s, function, a) for a in args]
+    at = KnownValue(sites(s.stack())), NONE, function
+    s.effects.call(KnownValue(called_at), [*at, *values], _settled_all(s, function, kwargs), name)
+
+
+def _has_handlers(s: Session, logger: Value) -> bool:
+    found = logger.native().hasHandlers()
+    if found:
+        s.guard(Called(logger.source, ".hasHandlers()"), GuardKind.ID, True)
+    return bool(found)
 
 
 def _enabled(s: Session, logger: Value, level: int) -> bool:
@@ -143,9 +184,8 @@ def _enabled(s: Session, logger: Value, level: int) -> bool:
     return bool(found)
 
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50, "log": 0}
 for _name in LEVELS:
-    known(getattr(logging.Logger, _name))(_log(_name))
+    _log(_name)
 known(logging.Logger.isEnabledFor)(lambda s, args, kwargs: boolean(_enabled(s, args[0], args[1].native())))
 known(logging.Logger.getEffectiveLevel)(lambda s, args, kwargs: _effective_level(s, args[0]))
 

@@ -18,14 +18,14 @@ class NotNative(Exception):
 
 
 class Raised(Exception):
-    """The traced program raised; `value` is the symbolic exception object.
+    """The traced program raised; `value` is the symbolic exception object; its frame is told of already (`again`).
 
     Handlers in traced code catch it; see `frame.Frame.run`.
     """
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: Value, again: bool = False) -> None:
         super().__init__(value)
-        self.value = value
+        self.value, self.again = value, again
         self.stack: tuple[Any, ...] = ()  # where it left its first frame
 
 
