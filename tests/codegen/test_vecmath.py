@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import llvmlite.binding as llvm
 import pytest
 import torch
 
+import dovetail
 from dovetail.codegen.cpu import Target
 from dovetail.codegen.cpu.vecmath import FUNCTIONS
 from dovetail.codegen.cpu.vecmath.single import LARGE_ANGLE, SINGLE
@@ -84,3 +86,35 @@ def test_scalar_code_uses_the_same_functions():
     x = torch.tensor(0.3)
     out = _run("tanh", [x])
     torch.testing.assert_close(out, x.tanh())
+
+
+FAR = {
+    "elements": lambda x, y: x.sin() * 2 + x.cos(),
+    "sums of rows": lambda x, y: (x.sin() * x.cos()).sum(-1),
+    "sums of columns": lambda x, y: x.cos().sum(0),
+    "one of each row": lambda x, y: (x * y.sin()).exp().sum(-1),
+    "of what is reduced": lambda x, y: x * x.amax(-1, keepdim=True).tan(),
+    "where": lambda x, y: torch.where(x > 0, x.sin(), y.tan()),
+    "double": lambda x, y: x.double().sin().sum(-1),
+    "half": lambda x, y: x.bfloat16().sin(),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+@pytest.mark.parametrize("far", [1.0, 1e5, 3e9])
+def test_arguments_that_need_another_function(name, far):
+    """Wherever the function stands in a kernel, and wherever its arguments are."""
+    torch.manual_seed(0)
+    x, y = torch.randn(37, 45), torch.randn(37, 1)
+    x[5, 7] *= far
+    y[9] *= far
+    got, wanted = dovetail.compile(FAR[name], fullgraph=True)(x, y), FAR[name](x, y)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_llvm_runs_no_passes_over_kernels(monkeypatch):
+    """It would keep some memory of each run for ever."""
+    monkeypatch.setattr(llvm, "create_pass_builder", None)
+    x = torch.randn(3, 5)
+    fn = lambda x: (x.sin() + x.exp() + x.double().cos()).sum(-1) * 4711.5
+    torch.testing.assert_close(dovetail.compile(fn)(x), fn(x))

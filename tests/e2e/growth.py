@@ -96,11 +96,11 @@ class Case:
     bound: float  # KiB that each of the second half may leave
 
 
-#: LLVM keeps 7 KiB of each object it made with functions to be inlined (`runtime/cpu/machine.py`).
+#: Of functions stay the keys of their files in the cache (`runtime/cpu/store.py`), half a KiB each, and gaps.
 CASES = {
-    "functions, with resets": Case(functions_and_resets, 2000, 10),
-    "functions that are dropped": Case(functions_that_are_dropped, 1000, 10),
-    "recompilations": Case(recompilations, 2000, 8),
+    "functions, with resets": Case(functions_and_resets, 2000, 6),
+    "functions that are dropped": Case(functions_that_are_dropped, 1000, 4),
+    "recompilations": Case(recompilations, 2000, 4),
     "sizes": Case(sizes, 1000, 8),
     "calls": Case(calls, 100_000, 0.02),
 }

@@ -9,9 +9,14 @@ their operands exist, so invariants are hoisted and common work is shared while 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+
+def hole(number: int) -> str:
+    """What stands for an operand that is not known yet."""
+    return chr(number + 1)
 
 
 @dataclass(slots=True)
@@ -87,6 +92,20 @@ class Builder:
         found = memo.get(text)
         if found is None:
             found = memo[text] = self.op(text, element, lanes, depth)
+        return found
+
+    def pasted(self, text: str, result: str, element: str, operands: Sequence[Val]) -> Val:
+        """Pure instructions that another builder made, with holes for operands, placed and shared like one."""
+        depth = max(v.depth for v in operands)
+        scope, key = self.scopes[depth], (text, *(v.text for v in operands))
+        found = scope.memo.get(key)
+        if found is None:
+            own = f"%{self.fresh('p')}.v"
+            text, result = text.replace("%v", own), result.replace("%v", own)
+            for k, operand in enumerate(operands):
+                text = text.replace(hole(k), operand.text)
+            scope.lines.append(text)
+            found = scope.memo[key] = Val(result, element, operands[0].lanes, depth)
         return found
 
     def line(self, text: str) -> None:

@@ -94,11 +94,7 @@ class Expressions:
         if type_of(dtype).kind == "half":
             wide = tuple(casts.cast(self.w, a, dtype, torch.float32) for a in args)
             return casts.narrow_half(self.w, self._math(name, torch.float32, wide), dtype)
-        aligned = self.w.align(*args)
-        element, lanes = type_of(dtype).register, aligned[0].lanes
-        function = self.library.use(name, element, lanes)
-        inside = ", ".join(a.typed for a in aligned)
-        return self.b.shared(f"call {aligned[0].type} @{function}({inside})", element, lanes, aligned)
+        return self.library.emit(self.b, name, self.w.align(*args))
 
     # ------------------------------------------------------------ memory
 

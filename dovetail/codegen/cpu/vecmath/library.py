@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from dovetail.codegen.cpu import types
-from dovetail.codegen.cpu.vecmath.single import SINGLE, Function, define
+from dovetail.codegen.cpu.builder import Builder, Val
+from dovetail.codegen.cpu.vecmath.formulas import Formulas
+from dovetail.codegen.cpu.vecmath.single import SINGLE, Function, body, define, far, unless_far
 
 #: Operator -> number of arguments. The C library's double function has the same name.
 FUNCTIONS: dict[str, int] = {
@@ -26,31 +29,41 @@ class Library:
         self.declares, self.native_scale = declares, native_scale
         self.definitions: dict[str, str] = {}
 
-    def use(self, name: str, element: str, lanes: int) -> str:
-        """The function's name in the kernel's text."""
-        function = f"{name}.{types.suffix(element, lanes)}"
-        if function in self.definitions:
-            return function
-        entry = SINGLE.get(name) if element == "float" else None
+    def emit(self, builder: Builder, name: str, arguments: Sequence[Val]) -> Val:
+        """The function's value, computed where its arguments are, but for those that need another function."""
+        first = arguments[0]
+        entry = SINGLE.get(name) if first.element == "float" else None
         if entry is None:
-            return self.from_c(name, element, lanes)
-        far = self.from_c(name, element, lanes) if entry.limit is not None else ""
-        if entry.beyond is not None:
-            far = self.define(entry.beyond, f"{name}.wide.{types.suffix(element, lanes)}", far, lanes, "noinline")
-        return self.define(entry, function, far, lanes, "alwaysinline")
-
-    def define(self, entry: Function, function: str, far: str, lanes: int, inline: str) -> str:
-        text, declares = _single(entry, function, far, lanes, self.native_scale, inline)
-        self.definitions[function] = text
+            return self.call(builder, self.from_c(name, first.element, first.lanes), arguments)
+        text, result, declares = body(entry, first.lanes, self.native_scale)
         self.declares.update(declares)
-        return function
+        near = builder.pasted(text, result, first.element, arguments)
+        if entry.limit is None:
+            return near
+        beyond = far(Formulas(builder, self.native_scale), entry, first)
+        return unless_far(builder, beyond, near, self.beyond(entry, name, first))
+
+    def call(self, builder: Builder, function: str, arguments: Sequence[Val]) -> Val:
+        first, inside = arguments[0], ", ".join(a.typed for a in arguments)
+        return builder.shared(f"call {first.type} @{function}({inside})", first.element, first.lanes, arguments)
+
+    def beyond(self, entry: Function, name: str, x: Val) -> str:
+        """A call of what computes the function of arguments that are far away."""
+        function = self.from_c(name, x.element, x.lanes)
+        if entry.beyond is not None:
+            library, function = function, f"{name}.wide.{types.suffix(x.element, x.lanes)}"
+            self.definitions[function], declares = _single(entry.beyond, function, library, x.lanes, self.native_scale)
+            self.declares.update(declares)
+        return f"call {x.type} @{function}({x.typed})"
 
     def from_c(self, name: str, element: str, lanes: int) -> str:
         """The C library's function, once a lane."""
-        function = f"{name}.lib.{types.suffix(element, lanes)}"
-        self.definitions[function] = scalarized(name, element, lanes, function)
         callee = c_name(name, element)
         self.declares[callee] = f"declare {element} @{callee}({', '.join([element] * FUNCTIONS[name])})"
+        if lanes == 1:
+            return callee
+        function = f"{name}.lib.{types.suffix(element, lanes)}"
+        self.definitions[function] = scalarized(name, element, lanes, function)
         return function
 
     def text(self) -> str:
@@ -58,10 +71,8 @@ class Library:
 
 
 @cache
-def _single(
-    entry: Function, function: str, far: str, lanes: int, native: bool, inline: str
-) -> tuple[str, dict[str, str]]:
-    return define(entry, function, far, lanes, native, inline)
+def _single(entry: Function, function: str, library: str, lanes: int, native: bool) -> tuple[str, dict[str, str]]:
+    return define(entry, function, library, lanes, native)
 
 
 def c_name(name: str, element: str) -> str:
@@ -73,12 +84,6 @@ def scalarized(name: str, element: str, lanes: int, function: str) -> str:
     """One call of the C library for each lane."""
     kind, count, callee = types.vector(element, lanes), FUNCTIONS[name], c_name(name, element)
     parameters = ", ".join(f"{kind} %x{k}" for k in range(count))
-    if lanes == 1:
-        inside = ", ".join(f"{element} %x{k}" for k in range(count))
-        return (
-            f"define internal {kind} @{function}({parameters}) alwaysinline {{\n"
-            f"  %r = call {element} @{callee}({inside})\n  ret {element} %r\n}}\n"
-        )
     elements = [f"  %e{k} = extractelement {kind} %x{k}, i64 %i\n" for k in range(count)]
     inside = ", ".join(f"{element} %e{k}" for k in range(count))
     return (

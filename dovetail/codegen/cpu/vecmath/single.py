@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
-from dovetail.codegen.cpu.builder import Builder, Val
-from dovetail.codegen.cpu.types import vector
+from dovetail.codegen.cpu.builder import Builder, Val, hole
 from dovetail.codegen.cpu.vecmath import coefficients as table
 from dovetail.codegen.cpu.vecmath.formulas import Formulas
 
@@ -201,31 +201,43 @@ SINGLE: dict[str, Function] = {
 }  # fmt: skip
 
 
-def define(
-    entry: Function, name: str, library: str, lanes: int, native_scale: bool, inline: str = "alwaysinline"
-) -> tuple[str, dict[str, str]]:
-    """The function's text and the declarations it needs; `library` is the C library's version of it."""
+@cache
+def body(entry: Function, lanes: int, native_scale: bool) -> tuple[str, str, dict[str, str]]:
+    """The instructions, the result, and the declarations that they need: see `Builder.pasted`."""
     declares: dict[str, str] = {}
     builder = Builder(declares)
-    arguments = [Val(f"%x{k}", "float", lanes, 0) for k in range(entry.arity)]
-    formulas = Formulas(builder, native_scale)
-    kind = vector("float", lanes)
-    head = f"define internal {kind} @{name}({', '.join(a.typed for a in arguments)}) {inline} {{\nentry:\n"
-    if entry.limit is None:
-        result = entry.emit(formulas, *arguments)
-        return head + "\n".join([*builder.text(), f"  ret {result.typed}", "}", ""]), declares
-    x = arguments[0]
-    size = formulas.abs(x)
-    far = formulas.test("ogt", size, entry.limit)
+    arguments = [Val(hole(k), "float", lanes, 0) for k in range(entry.arity)]
+    result = entry.emit(Formulas(builder, native_scale), *arguments)
+    return "\n".join(builder.text()), result.text, declares
+
+
+def far(f: Formulas, entry: Function, x: Val) -> Val:
+    """Is an argument of any lane beyond the limit?"""
+    size = f.abs(x)
+    found = f.test("ogt", size, entry.limit)
     if entry.beyond is None:  # infinities are quick here and slow in the C library
-        far = formulas.w.both(far, formulas.test("olt", size, math.inf))
-    if lanes > 1:
-        reduce = f"llvm.vector.reduce.or.v{lanes}i1"
-        builder.declare(reduce, "i1", [far.type])
-        far = builder.op(f"call i1 @{reduce}({far.typed})", "i1", 1)
-    builder.line(f"br i1 {far.text}, label %far, label %near")
-    builder.scope.lines += ["far:", f"  %slow = call {kind} @{library}({x.typed})", f"  ret {kind} %slow", "near:"]
-    result = entry.emit(formulas, x)
+        found = f.w.both(found, f.test("olt", size, math.inf))
+    return found if x.lanes == 1 else f.w.b.call(f"llvm.vector.reduce.or.v{x.lanes}i1", "i1", [found], 1)
+
+
+def unless_far(builder: Builder, beyond: Val, near: Val, call: str) -> Val:
+    """`near`, or what the call gives where an argument is beyond its limit."""
+    tag, before = builder.fresh("f"), builder.scope.block
+    builder.line(f"br i1 {beyond.text}, label %{tag}.far, label %{tag}.near")
+    builder.label(f"{tag}.far")
+    slow = builder.op(call, near.element, near.lanes)
+    builder.line(f"br label %{tag}.near")
+    builder.label(f"{tag}.near")
+    either = f"phi {near.type} [ {near.text}, %{before} ], [ {slow.text}, %{tag}.far ]"
+    return builder.op(either, near.element, near.lanes)
+
+
+def define(entry: Function, name: str, library: str, lanes: int, native_scale: bool) -> tuple[str, dict[str, str]]:
+    """The text of a function with a limit, and the declarations that it needs; `library`: the C library's."""
+    declares: dict[str, str] = {}
+    builder, x = Builder(declares), Val("%x", "float", lanes, 0)
+    formulas = Formulas(builder, native_scale)
+    near = entry.emit(formulas, x)
+    result = unless_far(builder, far(formulas, entry, x), near, f"call {x.type} @{library}({x.typed})")
+    head = f"define internal {x.type} @{name}({x.typed}) noinline {{\nentry:\n"
     return head + "\n".join([*builder.text(), f"  ret {result.typed}", "}", ""]), declares
-
-
