@@ -17,6 +17,7 @@ from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.source import Source
 
 _IDENTITIES = (GuardKind.ALIAS, GuardKind.DISTINCT)
+_COMPARING = (*_IDENTITIES, GuardKind.SIZE)
 
 
 @dataclass
@@ -30,14 +31,14 @@ class Split:
     others: list[list[Source]] = field(default_factory=list)
 
 
-def belongs_below(guard: Guard) -> bool:
+def belongs_below(guard: Guard, resolver: Resolver) -> bool:
     """Not numbers that may change from call to call, nor what compares objects."""
-    if not anchored(guard.source):
+    kind = guard.kind
+    if kind in _COMPARING or not anchored(guard.source, resolver.anchored):
         return False
-    varies = guard.kind is GuardKind.TYPE and guard.payload in (int, float, str, bytes, complex)
-    varies = varies or guard.kind is GuardKind.HAS_KEY and not anchored(guard.payload[0])
-    varies = varies or guard.kind is GuardKind.TENSOR and not all(isinstance(n, int) for n in guard.payload.sizes)
-    return not varies and guard.kind not in (*_IDENTITIES, GuardKind.SIZE)
+    varies = kind is GuardKind.TYPE and guard.payload in (int, float, str, bytes, complex)
+    varies = varies or kind is GuardKind.HAS_KEY and not anchored(guard.payload[0], resolver.anchored)
+    return not varies and (kind is not GuardKind.TENSOR or all(isinstance(n, int) for n in guard.payload.sizes))
 
 
 def separate(guards: Sequence[Guard], below: Sequence[Guard], resolver: Resolver) -> Split:
@@ -56,7 +57,7 @@ def separate(guards: Sequence[Guard], below: Sequence[Guard], resolver: Resolver
 def _taken_apart(guard: Guard, settled: set[Any], resolver: Resolver, found: Split) -> list[Guard] | None:
     """The part of the comparison that the bulk check takes on; None if it can take on nothing."""
     if guard.kind is GuardKind.ALIAS:
-        known = guard.payload in settled and anchored(guard.source) and _leads(resolver, guard.source)
+        known = guard.payload in settled and anchored(guard.source, resolver.anchored) and _leads(resolver, guard.source)
         return [guard] if known else None
     every = (guard.source, *guard.payload)
     inside = [source for source in every if source in settled]

@@ -196,7 +196,8 @@ def _write_all(
 ) -> Anchored | None:
     """Append every check, cheapest and most selective first; the bulk part, if there is one."""
     bound: Held = captured.bound  # type: ignore[assignment]
-    below, resolver = list(filter(belongs_below, guards)), Resolver(bound)
+    resolver = Resolver(bound)
+    below = [guard for guard in guards if belongs_below(guard, resolver)]
     has_bulk = len(below) > _FEW or any(isinstance(m, torch.nn.Module) for m in bound)
     split = separate(guards, below, resolver) if has_bulk else Split(guards)
     above = [g for g in split.guards if id(g) not in split.below]

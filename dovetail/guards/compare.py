@@ -114,8 +114,10 @@ class Words:
         self._cells = (ctypes.c_uint64 * (len(self._record) // _WORD)).from_address(self._address)
         self._cells[0] = self.size
         self._cells[1 + self.size : 1 + 2 * self.size] = self.counts
-        for k, (address, _) in enumerate(every):
-            self.take(k, address)
+        self._cells[1 : 1 + self.size] = [address for address, _ in every]
+        expected = ctypes.addressof(self._cells) + _WORD * (1 + 2 * self.size)
+        for (address, count), start in zip(every, self.starts, strict=False):
+            ctypes.memmove(expected + _WORD * start, address, _WORD * count)
         self._compare, self._definition, self._engine = _functions()
 
     def first_difference(self) -> int:

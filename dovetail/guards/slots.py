@@ -34,6 +34,7 @@ class Resolver:
         self.slots: dict[tuple[int, Any], Slot] = {}
         self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects whose own dictionaries were read
         self._values: dict[int, tuple[Source, Any]] = {}  # by identity: paths share their beginnings
+        self.anchored: Known = {}
 
     def value(self, source: Source) -> Any:
         """The value, its slots being recorded on the way; NotSlotted if it has none."""
@@ -59,15 +60,25 @@ class Resolver:
         return value
 
 
-def anchored(source: Source | None) -> bool:
-    """Whether the path starts at an object that the entry itself holds."""
+def anchored(source: Source | None, known: Known | None = None) -> bool:
+    """Whether the path starts at an object that the entry itself holds. `known`: what was found of paths, by identity:
+    they share their beginnings."""
     if isinstance(source, Computed) and source.template in (IS_VIEW, HOOKLESS, LENGTH):
         source = source.operands[0]
-    while source is not None and not isinstance(source, Bound):
-        if isinstance(source, At) or isinstance(source, Keyed) and not anchored(source.key):
-            return False
-        source = getattr(source, "base", None)
-    return source is not None
+    return _anchored(source, {} if known is None else known)
+
+
+Known = dict[int, tuple[Source, bool]]
+
+
+def _anchored(source: Source | None, known: Known) -> bool:
+    if source is None or isinstance(source, (Bound, At)):
+        return isinstance(source, Bound)
+    found = known.get(id(source))
+    if found is None:
+        by_key = not isinstance(source, Keyed) or anchored(source.key, known)
+        found = known[id(source)] = source, by_key and _anchored(getattr(source, "base", None), known)
+    return found[1]
 
 
 def _bound(resolver: Resolver, source: Any) -> Any:
