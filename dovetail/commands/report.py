@@ -7,6 +7,7 @@ the file that has the whole.
 from __future__ import annotations
 
 import json
+import webbrowser
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,13 +38,16 @@ TITLES = {
 @click.argument("folder", type=click.Path(path_type=Path), envvar=VARIABLE)
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("dovetail_report.html"),
               show_default=True, help="The page; a trace for Perfetto is written beside it.")  # fmt: skip
-def command(folder: Path, out: Path) -> None:
+@click.option("--open", "opened", is_flag=True, help="Open the page in a browser.")
+def command(folder: Path, out: Path, opened: bool) -> None:
     """Make a page of FOLDER, where DOVETAIL_TRACE=FOLDER has recorded a program. By default the one that is set."""
     try:
         report(folder, out)
     except OSError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{out}: open it in a browser\n{out.with_suffix('.json')}: open it in Perfetto or chrome://tracing")
+    if opened and not webbrowser.open(out.resolve().as_uri()):
+        raise click.ClickException("no browser can be started here")
 
 
 def report(folder: Path, out: Path) -> None:

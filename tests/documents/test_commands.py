@@ -25,6 +25,7 @@ def fn(x, k):
     return x + 1
 for k in ("a", "bc"):
     fn(torch.ones(3), k)
+print(dovetail.compile_times())
 """
 
 CRASHES = """
@@ -55,12 +56,15 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_logs_by_options(tmp_path) -> None:
-    """TORCH_LOGS="<option1>,<option2>,..." python foo.py"""
-    done = python(written(tmp_path, FOO), DOVETAIL_LOGS="graph_breaks,recompiles")
+    """TORCH_LOGS="<option1>,<option2>,..." python foo.py; another process takes what was compiled from the cache."""
+    cache = str(tmp_path / "cache")
+    done = python(written(tmp_path, FOO), DOVETAIL_LOGS="graph_breaks,recompiles", DOVETAIL_CACHE_DIR=cache)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^[\d:.]+ foo\.py:9 graph_breaks: graph break in fn, ", done.stderr, re.M)
     assert re.search(r"^[\d:.]+ foo\.py:3 recompiles: Recompiling function fn in .*foo\.py:3$", done.stderr, re.M)
-    assert "guards" not in done.stderr
+    assert " guards: " not in done.stderr
+    again = python(tmp_path / "foo.py", DOVETAIL_CACHE_DIR=cache)
+    assert "capture" in done.stdout and "capture" not in again.stdout and "guards" in again.stdout
 
 
 def test_a_trace_of_a_distributed_job_is_one_a_rank(tmp_path) -> None:

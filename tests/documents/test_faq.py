@@ -69,6 +69,22 @@ def test_backward_runs_each_compiled_graph_as_one_operator() -> None:
     ]  # fmt: skip
 
 
+def test_each_segment_of_a_forward_has_its_own_backward() -> None:
+    @dovetail.compile
+    def f(x):
+        x = x.sin()
+        dovetail.graph_break()
+        return x.cos()
+
+    x = torch.randn(3, requires_grad=True)
+    with torch.enable_grad():
+        y = f(x)
+        y.sum().backward()
+        torch.testing.assert_close(x.grad, torch.autograd.grad(x.sin().cos().sum(), x)[0])
+    (before, _), *_ = y.grad_fn.next_functions
+    assert y.grad_fn.name() == before.name() == "CompiledFunctionBackward"
+
+
 # ---------------------------------------------------------------- Why is my code crashing?
 
 
@@ -139,6 +155,14 @@ def test_frozen_toy_example() -> None:
         torch.testing.assert_close(frozen_toy_example(a, b), toy_example(a, b))
     frozen_toy_example(torch.randn(11), torch.randn(11))
     assert len(graphs.seen) == made
+
+
+def test_a_frozen_function_compiles_nothing_that_it_calls() -> None:
+    graphs = Graphs()
+    inner = dovetail.compile(toy_example, backend=graphs)
+    frozen = dovetail.run(lambda a, b: inner(a, b) + 1)
+    torch.testing.assert_close(frozen(POSITIVE, POSITIVE), toy_example(POSITIVE, POSITIVE) + 1)
+    assert graphs.seen == []
 
 
 # ---------------------------------------------------------------- Identifying the cause of a graph break
@@ -300,6 +324,21 @@ def test_the_escape_hatch_by_pytorchs_name() -> None:
     torch.testing.assert_close(f(x), x.sum(1))
 
 
+def test_a_function_that_is_annotated_for_the_escape_hatch() -> None:
+    """It may change what it has made itself."""
+
+    @dovetail.allow_in_graph
+    def opaque(x):
+        y = x.clone()
+        y += 1
+        return y
+
+    graphs = Graphs()
+    compiled = dovetail.compile(lambda x: opaque(x) * 2, backend=graphs, fullgraph=True)
+    torch.testing.assert_close(compiled(POSITIVE), (POSITIVE + 1) * 2)
+    assert graphs.operators == [["opaque", "mul"]]
+
+
 def test_a_module_behind_the_escape_hatch() -> None:
     """Its parameters are handed in, or the outputs would depend on what the graph does not know."""
     lin = torch.nn.Linear(4, 4)
@@ -388,6 +427,20 @@ def test_numpy_code_with_a_graph_break(device: str, interrupt) -> None:
         Z = numpy_fn(X, Y)
     assert isinstance(Z, torch.Tensor)
     assert Z.device.type == device
+
+
+def test_no_gradient_goes_through_a_break_in_numpy_code() -> None:
+    @dovetail.compile
+    @dovetail.wrap_numpy
+    def numpy_fn(X, whole):
+        prod = X * X
+        if not whole:
+            dovetail.graph_break()
+        return np.sum(prod)
+
+    X = torch.randn(4, requires_grad=True)
+    with torch.enable_grad():
+        assert numpy_fn(X, True).requires_grad and not numpy_fn(X, False).requires_grad
 
 
 def test_trace_numpy_off_runs_numpy_itself() -> None:

@@ -6,6 +6,7 @@ import traceback as tb
 
 import pytest
 import torch
+import torch.utils.benchmark
 
 import dovetail
 
@@ -101,6 +102,27 @@ def test_compiling_leaf_functions_first() -> None:
     assert leaves.operators == [["sin"]] and graphs.operators == [["sin", "cos", "add"]]
 
 
+def test_disabling_for_a_block() -> None:
+    """Best practices, 3: context managers that exclude what runs in them."""
+    graphs = Graphs()
+    compiled = dovetail.compile(lambda x: torch.sin(x) + 1, backend=graphs)
+    with dovetail.disable():
+        torch.testing.assert_close(compiled(T1), torch.sin(T1) + 1)
+    assert graphs.operators == []
+    compiled(T1)
+    assert graphs.operators == [["sin", "add"]]
+
+
+def test_compiling_a_part_of_a_model() -> None:
+    """Best practices, 1: individual subcomponents."""
+    graphs = Graphs()
+    model = torch.nn.Sequential(MyModule(), torch.nn.Linear(10, 2))
+    expected, names = model(T), list(model.state_dict())
+    model[0] = dovetail.compile(model[0], backend=graphs)
+    torch.testing.assert_close(model(T), expected)
+    assert len(graphs.operators) == 1 and list(model.state_dict()) == names
+
+
 @pytest.mark.parametrize("disable", [dovetail.disable, torch.compiler.disable], ids=["ours", "PyTorch's"])
 def test_disabling_a_function_but_not_what_it_calls(disable) -> None:
     def complex_conjugate(z):
@@ -180,6 +202,12 @@ def test_inference_on_a_gpu() -> None:
     inp = torch.randn(16, 3, 128, 128).cuda()
     with torch.no_grad():
         torch.testing.assert_close(dovetail.compile(model, mode="reduce-overhead")(inp), model(inp))
+
+
+def test_pytorchs_own_timer() -> None:
+    compiled = dovetail.compile(lambda x: torch.sin(x) + 1)
+    timer = torch.utils.benchmark.Timer("compiled(x)", globals={"compiled": compiled, "x": T1})
+    assert timer.timeit(3).mean > 0
 
 
 # ---------------------------------------------------------------- Comparison
@@ -305,3 +333,16 @@ def test_the_model_is_one_graph() -> None:
     model = Densely().eval()
     inp = torch.randn(4, 3, 8, 8)
     torch.testing.assert_close(dovetail.compile(model, fullgraph=True)(inp), model(inp))
+
+
+def test_a_single_graph_is_exported(tmp_path) -> None:
+    model = Densely().eval()
+    inp = torch.randn(4, 3, 8, 8)
+    dovetail.export(model, (inp,)).save(tmp_path / "model.dt")
+    loaded = dovetail.ExportedProgram.load(tmp_path / "model.dt").module()
+    torch.testing.assert_close(loaded(inp), model(inp))
+
+
+def test_exported_programs_have_no_graph_breaks() -> None:
+    with pytest.raises(dovetail.GraphBreakError, match="data-dependent-branch"):
+        dovetail.export(bar, (torch.randn(10), torch.randn(10)))

@@ -128,6 +128,12 @@ def test_settings_of_other_names_say_what_does_their_work(former: str, now: str)
         setattr(dovetail.config, former, True)
 
 
+@pytest.mark.parametrize("former", ["nopython"])
+def test_arguments_of_other_names(former: str) -> None:
+    with pytest.raises(TypeError, match=former):
+        dovetail.compile(lambda x: x + 1, **{former: True})
+
+
 def test_explain_with_arguments_says_how_it_is_called_now() -> None:
     with pytest.raises(dovetail.InvalidArgument, match=r"explain\(fn\)\(\*args\)"):
         dovetail.explain(lambda x: x + 1, torch.ones(3))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
+import logging
+import pdb
 import re
+import sys
 import warnings
 
 import pytest
@@ -22,7 +26,6 @@ from .checking import Graphs
 def _quiet():
     yield
     dovetail.set_logs()
-
 
 
 # ---------------------------------------------------------------- Terminology
@@ -96,6 +99,28 @@ def test_a_trace_and_its_report(tmp_path, monkeypatch) -> None:
     assert "broken_and_compiled_again" in page and "explicit-break" in page and "dovetail.graph_break()" in page
     assert "aten.sin" in page and "def run(block, " in page and "len(k)" in page
     assert "7.03125" not in page
+
+
+def test_a_report_counts_compilations_and_names_errors(tmp_path, monkeypatch) -> None:
+    """What was compiled often, what failed; and no weights of a model, whatever happens to it."""
+
+    def broken_backend(gm, example_inputs):
+        raise RuntimeError("the compiler crashes")
+
+    monkeypatch.setenv("DOVETAIL_TRACE", str(tmp_path / "trace"))
+    model = torch.nn.Linear(3, 3)
+    torch.nn.init.constant_(model.weight, 7.03125)
+    often = dovetail.compile(lambda x, k: model(x) * len(k))
+    for k in ("a", "bc", "def"):
+        often(torch.ones(3), k).sum().backward()
+    with dovetail.config.patch(suppress_errors=True, repro_level=0), pytest.warns(UserWarning, match="crashes"):
+        dovetail.compile(add_one, backend=broken_backend)(torch.ones(3))
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    opened: list[str] = []
+    said = CliRunner().invoke(main, ["report", str(tmp_path / "trace"), "-o", str(tmp_path / "report.html"), "--open"])
+    assert said.exit_code == 0 and opened == [(tmp_path / "report.html").as_uri()], said.output
+    page = (tmp_path / "report.html").read_text()
+    assert "the compiler crashes" in page and "3 compilations" in page and "7.03125" not in page
 
 
 def test_set_logs_takes_the_documents_arguments(capsys) -> None:
@@ -287,6 +312,17 @@ def test_branching_with_cond() -> None:
         torch.testing.assert_close(compiled_new(x), old(x))
 
 
+def test_loops_with_tensors(capsys) -> None:
+    def fn(x):
+        while x.sum() < 10:
+            x = x * 2
+        return x
+
+    dovetail.set_logs(graph_breaks=True)
+    torch.testing.assert_close(dovetail.compile(fn, backend="eager")(torch.ones(3)), torch.full((3,), 4.0))
+    assert "[data-dependent-branch]" in capsys.readouterr().err
+
+
 def test_capture_scalar_outputs() -> None:
     with dovetail.config.patch(capture_scalar_outputs=True):
         fn = dovetail.compile(lambda x: x + x.sum().item(), fullgraph=True)
@@ -338,6 +374,36 @@ def test_printing(capsys) -> None:
         torch.testing.assert_close(fn(x), torch.sin(torch.full((3, 3), 2.0)))
         assert torch.equal(x, torch.full((3, 3), 2.0))
     assert capsys.readouterr().out == "log!\n"
+
+
+def test_logging_and_warnings_are_no_graph_breaks(capsys) -> None:
+    def fn(x):
+        x += 1
+        logging.getLogger("documents").warning("logged %s", 1)
+        logging.warning("by the module")
+        warnings.warn("warned", stacklevel=1)
+        print("shown", x[0, 0])
+        x += 1
+        return torch.sin(x)
+
+    logging.root.handlers, kept = [logging.StreamHandler(sys.stdout)], logging.root.handlers
+    try:
+        with pytest.warns(UserWarning, match="warned") as caught:
+            dovetail.compile(fn, fullgraph=True)(torch.ones(3, 3))
+    finally:
+        logging.root.handlers = kept
+    assert capsys.readouterr().out == "logged 1\nby the module\nshown tensor(2.)\n"
+    assert caught[0].filename == __file__
+
+
+def test_disabling_a_function_that_logs(capsys) -> None:
+    @dovetail.disable
+    def tell(x):
+        print("log!", x.shape)
+
+    graphs = Graphs()
+    dovetail.compile(lambda x: (tell(x + 1), x * 2)[1], backend=graphs)(X)
+    assert graphs.operators == [["add"], ["mul"]] and capsys.readouterr().out == "log! torch.Size([3, 3])\n"
 
 
 def test_adding_a_function_that_is_called_at_the_end() -> None:
@@ -404,14 +470,15 @@ def test_another_recompile_limit(limit: int, compilations: int) -> None:
 
 
 def test_constants_that_change(capsys) -> None:
-    """The document's PyTorch compiles nine times; numbers that change become inputs."""
-    graphs = Graphs()
-    fn = dovetail.compile(lambda x, c: x + c, backend=graphs)
+    """The document's PyTorch compiles nine times; numbers that change become inputs, as sizes do."""
     dovetail.set_logs(recompiles=True)
-    for i in range(1, 10):
-        torch.testing.assert_close(fn(torch.ones(4), 0.5 + i), torch.ones(4) + 0.5 + i)
-    assert len(graphs.seen) <= 2
-    assert "c == 1.5 (actual 2.5)" in capsys.readouterr().err
+    for sizes, reason in (([4] * 9, "c == 1.5 (actual 2.5)"), (range(1, 10), "size mismatch at index 0")):
+        graphs = Graphs()
+        fn = dovetail.compile(lambda x, c: x + c, backend=graphs)
+        for i, size in enumerate(sizes, 1):
+            torch.testing.assert_close(fn(torch.ones(size), 0.5 + i), torch.ones(size) + 0.5 + i)
+        assert len(graphs.seen) <= 2
+        assert reason in capsys.readouterr().err
 
 
 def test_constants_wrapped_in_tensors() -> None:
@@ -534,6 +601,26 @@ def test_a_breakpoint_while_compiling(capsys, monkeypatch) -> None:
     assert re.search(r"^x = .*size=\(3, 3\)", shown, re.M) and re.search(r"^y = .*size=\(3, 3\)", shown, re.M)
     assert re.search(r'code: y = x \+ 1\n\s+add: "f32\[3, 3\]\[3, 1\]cpu" = x \+ 1', shown)
     assert "-->" in shown and "LOAD_FAST" in shown
+
+
+def test_the_commands_of_the_debugger(monkeypatch) -> None:
+    """bt, u, d, n, s and r, as in any program."""
+    commands = "ctx.print_bt()\nbt\nu\nd\nn\ns\nr\nc\n"
+    typed, shown = io.StringIO(commands), io.StringIO()
+
+    def prompt() -> None:
+        pdb.Pdb(stdin=typed, stdout=shown, nosigint=True, readrc=False).set_trace(sys._getframe(1))
+
+    @dovetail.compile(backend="eager")
+    def stops(x):
+        y = x + 1
+        comptime.breakpoint()
+        return y + 1
+
+    monkeypatch.setattr("builtins.breakpoint", prompt)
+    torch.testing.assert_close(stops(X), X + 2)
+    assert "(Pdb) " in shown.getvalue() and "-> builtins.breakpoint()" in shown.getvalue()
+    assert "marked.py" in shown.getvalue() and typed.read() == ""
 
 
 def test_debug_function() -> None:
