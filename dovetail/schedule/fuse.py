@@ -25,7 +25,8 @@ from dovetail.schedule.align import Alignment, Names, align
 from dovetail.schedule.lifetimes import Slots
 from dovetail.schedule.nest import Nest, Placed, count, extents, linear, map_statement
 
-#: Statements in one kernel; beyond it compile time grows faster than memory traffic shrinks.
+#: Statements in one kernel; beyond it compile time grows faster than memory traffic shrinks. Copies of what it computes
+#: may be as many again.
 MOST_STATEMENTS = 24
 #: Outer iterations that keep several threads busy; with fewer, a row is not made longer.
 ENOUGH_ROWS = 16
@@ -142,7 +143,7 @@ def has_run_time_index(nest: Nest) -> bool:
 
 def combine(first: Nest, second: Nest, names: Names) -> Nest | None:
     """`first` then `second` over common outer ranges, or None."""
-    if len(first.placed) + len(second.placed) > MOST_STATEMENTS:
+    if len(first.placed) + len(second.placed) > MOST_STATEMENTS * (1 + _is_copy(second, first)):
         return None
     if depth([*first.placed, *second.placed]) > DEEPEST:
         return None
@@ -153,6 +154,17 @@ def combine(first: Nest, second: Nest, names: Names) -> Nest | None:
         if _same_outer_index(joined, first.written()) and _pays(joined, first, second):
             return joined
     return None
+
+
+def _is_copy(second: Nest, first: Nest) -> bool:
+    """Does it only store elsewhere what `first` has computed? As a kernel of its own, it would read that again."""
+    if len(second.placed) != 1:
+        return False
+    statement = second.placed[0].statement
+    return (
+        isinstance(statement, Store) and isinstance(statement.value, Load)
+        and statement.value.buffer.name in first.written()
+    )  # fmt: skip
 
 
 Access = tuple[Placed, Buffer, Dim]

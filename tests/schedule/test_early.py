@@ -66,6 +66,21 @@ def test_kernels_have_steps_and_their_stores():
     assert most_alive(program) <= 44 * X.nbytes
 
 
+def sums(x):
+    """Of each state; the state is stored only where the next kernel begins."""
+    state, found = x, []
+    for k in range(40):
+        state = state * x[k] + x
+        found.append((state * x).sum(1))
+    return torch.stack(found, 1)
+
+
+@pytest.mark.parametrize("fn", [steps, sums])
+def test_no_store_of_a_part_is_a_kernel_of_its_own(fn):
+    names = [item.name.partition("_")[2] for item in schedule(lowered(fn, X), Options()).items]
+    assert "stack" not in names and len(names) < 10
+
+
 def test_few_parts_and_inputs_stay():
     few = lowered(lambda x: torch.stack([x.cumsum(0), x.cumsum(1)]), X)
     assert store_early(few, ANY).items == few.items
