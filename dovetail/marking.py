@@ -12,7 +12,7 @@ is an error; one that may be dynamic then is one, without a word.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -76,7 +76,7 @@ def _tensor(t: Any, who: str) -> torch.Tensor:
 
 def _dims(t: torch.Tensor, dim: Any, who: str) -> frozenset[int]:
     """The dimensions, counted from 0."""
-    given: Sequence[Any] = dim if isinstance(dim, (list, tuple, set, frozenset)) else [dim]
+    given: Iterable[Any] = dim if isinstance(dim, (list, tuple, set, frozenset)) else [dim]
     for d in given:
         if type(d) is not int:
             raise InvalidArgument(f"{who}: a dimension is an integer, not {d!r}")

@@ -390,7 +390,7 @@ def _with_fewer_sizes(fn: Any, captured: Captured, options: Options, events: Eve
         name, place = describe(fn)
         aim = "without them" if late else "for constant sizes"
         warn_user(f"dovetail compiles {name} ({place}) {aim}, since {told}. Please report it.")
-    return replace(options, **({"capture_dynamic_output_shape_ops": False} if late else {"dynamic": False}))
+    return replace(options, capture_dynamic_output_shape_ops=False) if late else replace(options, dynamic=False)
 
 
 def _with_constants(captured: Captured, options: Options, events: Events, error: Exception) -> Options:

@@ -52,7 +52,7 @@ class _Without(Copy):
         if before or node.op == "placeholder" and node.name in self.tangents:
             self.late.add(node)
         if node.op == "output":
-            self.output(None if v in self.missing else v for v in node.args[0])  # type: ignore[union-attr,arg-type]
+            self.output(None if v in self.missing else v for v in node.args[0])  # type: ignore[union-attr]
         elif node.name in self.absent or before and self.missing.issuperset(before):
             self.missing.add(node)
             if node.op == "placeholder" and self.kept:

@@ -21,7 +21,7 @@ def exposed(joint: JointGraph, pair: Pair, apart: Apart) -> list[int]:
         each = joint.aten.returned[k]
         if each.origin == "output":
             return relied_on(each.value)
-        return each.origin == "result" and memory_of(results[each.value]) in saved  # type: ignore[index, arg-type]
+        return each.origin == "result" and memory_of(results[each.value]) in saved
 
     wholes = [(k, t) for k, t in enumerate(apart.outputs) if isinstance(t, Whole)]
     return [k for k, template in wholes if any(map(relied_on, parts_of(template)))]

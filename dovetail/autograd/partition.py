@@ -136,8 +136,8 @@ def _forward(
         copy = made.graph.call_function(torch.ops.aten.clone.default, (made.env[node],))
         copy.meta = dict(node.meta)
         copies.append(copy)
-    values = [made.env[v] if isinstance(v, Node) else v for v in (*results, *choice.saved)]
-    made.graph.output((*values, *copies, *sizes))
+    values: list[Any] = [made.env[v] if isinstance(v, Node) else v for v in (*results, *choice.saved)]
+    made.graph.output((*values, *copies, *sizes))  # type: ignore[arg-type]
     mutated = tuple((k, made.env[node]) for k, node in joint.aten.mutated)
     used = {n.name: joint.aten.constants[n.name] for n in constants}
     counts = (joint.aten.counted, joint.aten.recounted)

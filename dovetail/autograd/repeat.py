@@ -52,8 +52,7 @@ def _independent(joint: JointGraph) -> bool:
 def _read(node: Node) -> list[Node]:
     """What the value is computed from; of a result picked from several, what that result is."""
     source = node.args[0] if node.target is operator.getitem else None
-    aside = _ASIDE.get(source.target) if isinstance(source, Node) else None
-    if aside is None:
+    if not isinstance(source, Node) or (aside := _ASIDE.get(source.target)) is None:
         return node.all_input_nodes
     applies, arguments, results = aside
     if node.args[1] in results or not applies(source.args):

@@ -14,9 +14,10 @@ from dovetail.capture.values.base import Raised
 from dovetail.capture.values.iterators import IteratorValue
 
 if TYPE_CHECKING:
+    from dovetail.capture.frame import Frame
     from dovetail.capture.session import Session
 
-_LISTED = [[]]
+_LISTED: list[list[Any]] = [[]]
 _OURS = sys.getrefcount(_LISTED[0])  # what a value counts that only a list refers to
 
 
@@ -30,7 +31,7 @@ def running(s: Session, generator: Any) -> None:
     s.waiting[:] = [g for g in s.waiting if g is not generator]
 
 
-def _cleans_up(frame: Any) -> bool:
+def _cleans_up(frame: Frame) -> bool:
     """Is there a handler of the user's around the place where it waits?"""
     code = frame.code
     region = code.region(frame.at)
@@ -68,7 +69,7 @@ def _close(s: Session, generator: Any) -> None:
         )
 
 
-def leave(s: Session, frame: Any) -> None:
+def leave(s: Session, frame: Frame) -> None:
     """The frame returns: its variables go one by one, in their order."""
     for name in [*frame.code.code.co_varnames, *frame.locals]:
         if frame.locals.pop(name, None) is not None and s.waiting:
@@ -87,7 +88,7 @@ def in_use(s: Session) -> str | None:
     return None
 
 
-def _may_drop(frame: Any, generator: Any, depth: int) -> bool:
+def _may_drop(frame: Frame, generator: Any, depth: int) -> bool:
     for name, value in frame.locals.items():
         if name[0] != "." and _walks(value, generator) and (depth or _is_set_later(frame, name)):
             return True
@@ -104,7 +105,7 @@ def _walks(value: Any, generator: Any) -> bool:
     return any(_walks(v, generator) for v in behind)
 
 
-def _is_set_later(frame: Any, name: str) -> bool:
+def _is_set_later(frame: Frame, name: str) -> bool:
     """May the variable be stored to or deleted after the running instruction?"""
     instructions = frame.code.instructions
     starts = [i.target for i in instructions[frame.at :] if 0 <= i.target <= frame.at]  # of the loops around it
@@ -125,7 +126,7 @@ _STORES = {
 }
 
 
-def _loop_has_another_way_out(frame: Any) -> bool:
+def _loop_has_another_way_out(frame: Frame) -> bool:
     """Does a loop around the running instruction end in any other way than when its iterator is exhausted?"""
     instructions = frame.code.instructions
     for start, head in enumerate(instructions[: frame.at + 1]):

@@ -53,7 +53,7 @@ def fitted(s: Session, real: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwa
         return led(real, args, kwargs)
     found = _look_at(real, len(args), tuple(kwargs))
     if isinstance(found, TypeError):
-        s.throw(TypeError, str(found))
+        return s.throw(TypeError, str(found))
     if not found:
         return args, kwargs
     rest = {name: value for name, value in kwargs.items() if name not in found}
@@ -95,9 +95,9 @@ def _look_at(real: Any, count: int, names: tuple[str, ...]) -> TypeError | tuple
             return _refusal(real, count, names) or error
         ordered = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     else:
-        error = _refusal(real, count, names)
-        if error is not None:
-            return error
+        refusal = _refusal(real, count, names)
+        if refusal is not None:
+            return refusal
         ordered = list(NAMED.get(real, ()))
     taken = []
     for name in ordered[count:]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from dovetail.capture.values.array import ArrayValue, NumberValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Raised, Value
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.errors import Unsupported
 from dovetail.ir.arrays import to_array, to_scalar
 from dovetail.ir.guard import GuardKind
@@ -37,6 +37,7 @@ from dovetail.ir.source import Attr, FromArray, Source
 from dovetail.ops.fake.symint import is_size
 
 if TYPE_CHECKING:
+    from dovetail.capture.rebuild import Rebuilder
     from dovetail.capture.session import Session
 
 #: What `torch._numpy` and PyTorch have operations for.
@@ -50,9 +51,9 @@ TENSOR_DTYPES = frozenset(
 )  # fmt: skip
 
 
-def refuse(s: Session, what: str) -> Any:
+def refuse(s: Session, what: str) -> NoReturn:
     """NumPy itself has to do it; never returns."""
-    return s.unsupported("numpy-array", what, REMEDY)
+    s.unsupported("numpy-array", what, REMEDY)
 
 
 # ---------------------------------------------------------------- values
@@ -70,10 +71,10 @@ def wrap_array(s: Session, real: np.ndarray, source: Source) -> ArrayValue | Non
         return None
     s.guard(source, GuardKind.TYPE, np.ndarray)
     s.guard(Attr(Attr(source, "flags"), "writeable"), GuardKind.EQUAL, True)
-    value = s.wrap_tensor(tensor, FromArray(source))
+    value = as_tensor(s.wrap_tensor(tensor, FromArray(source)))
     device = torch.get_default_device()
     if device != value.fake.device:
-        value = s.torch_method("to", [value, Const(device)], {})
+        value = as_tensor(s.torch_method("to", [value, Const(device)], {}))
     return array_of(s, value, real=real, source=source)
 
 
@@ -82,9 +83,10 @@ def wrap_number(s: Session, real: np.floating, source: Source) -> ArrayValue:
     s.guard(source, GuardKind.TYPE, type(real))
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         tensor = torch.from_numpy(np.array(real))
-    value = s.wrap_tensor(tensor, FromArray(source, True))
+    value = as_tensor(s.wrap_tensor(tensor, FromArray(source, True)))
     made = array_of(s, value, True, real, source, NumberValue)
-    made.s = s  # type: ignore[attr-defined]
+    assert isinstance(made, NumberValue)
+    made.s = s
     return made
 
 
@@ -98,7 +100,7 @@ def array_of(
     return value
 
 
-def rebuild_array(rebuilder: Any, value: ArrayValue) -> str:
+def rebuild_array(rebuilder: Rebuilder, value: ArrayValue) -> str:
     text = rebuilder.expr(value.tensor)
     return rebuilder.start(value, f"{rebuilder.known(to_scalar if value.scalar else to_array)}({text})")
 
@@ -146,7 +148,7 @@ class Recorder(TorchFunctionMode):
         found = getter(*args)
         if not isinstance(found, torch.Tensor):
             return found
-        return self.native(self.s.tensor_get_attr(self.symbolic(args[0]), getter.__self__.__name__))
+        return self.native(self.s.tensor_get_attr(as_tensor(self.symbolic(args[0])), getter.__self__.__name__))
 
     def number(self, value: Value) -> float:
         """A float object of its own, which stands for `value` wherever it turns up."""
@@ -162,7 +164,7 @@ class Recorder(TorchFunctionMode):
         if is_size(native):
             return size_value(self.s, native)
         if isinstance(native, slice):
-            return SliceValue(*map(self.symbolic, (native.start, native.stop, native.step)))
+            return SliceValue(self.symbolic(native.start), self.symbolic(native.stop), self.symbolic(native.step))
         if isinstance(native, (tuple, list)):
             kind = TupleValue if isinstance(native, tuple) else ListValue
             return kind([self.symbolic(v) for v in native])
@@ -192,7 +194,7 @@ DIRECT: dict[str, Callable[..., Any]] = dict.fromkeys(
     _run,
 )
 FROM_DATA = (torch.tensor, torch.as_tensor)
-ITEMS = {"__getitem__": operator.getitem, "__setitem__": operator.setitem}
+ITEMS: dict[str, Callable[..., Any]] = {"__getitem__": operator.getitem, "__setitem__": operator.setitem}
 
 
 # ---------------------------------------------------------------- calls
@@ -317,7 +319,7 @@ def _array_result(s: Session, label: str, result: Any, args: list[Value]) -> Val
     name = label.rpartition(".")[2]
     scalar = not result.tensor.shape and (name not in ARRAYS or name in LIKE and getattr(args[0], "scalar", False))
     if (scalar or name not in VIEWS) and (result.tensor._is_view() or _is_given(result.tensor, args)):
-        tensor = s.torch_method("clone", [tensor], {})
+        tensor = as_tensor(s.torch_method("clone", [tensor], {}))
     return array_of(s, tensor, scalar)
 
 

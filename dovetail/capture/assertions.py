@@ -24,10 +24,11 @@ from dovetail.capture.repeats import Repeatable, repeatable
 from dovetail.capture.values.base import NONE, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.scalar import Claim
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ops.check import ERRORS, check
 
 if TYPE_CHECKING:
+    from dovetail.capture.frame import Frame
     from dovetail.capture.session import Session
 
 JUMPS = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
@@ -61,7 +62,7 @@ class Unhandled(BaseException):
     """Unwinds a capture whose graph has such checks, and would raise their errors past the blocks."""
 
 
-def asserted(f: Any, value: Value) -> bool | None:
+def asserted(f: Frame, value: Value) -> bool | None:
     """The truth with which the program goes on, if this or the next instruction jumps by it to what raises otherwise,
     and the graph can check.
     """
@@ -81,7 +82,7 @@ def asserted(f: Any, value: Value) -> bool | None:
     return passes if checked(f.s, value, passes, raised) else None  # type: ignore[arg-type]
 
 
-def _raised(f: Any, at: int) -> Failure | None:
+def _raised(f: Frame, at: int) -> Failure | None:
     """What this instruction and the next ones raise; None if that is nothing, or if its text is computed."""
     ahead = [each for each in f.code.instructions[at : at + 6] if each.name not in ("PRECALL", "PUSH_NULL")]
     names = [each.name for each in ahead]
@@ -93,7 +94,7 @@ def _raised(f: Any, at: int) -> Failure | None:
     return Failure(error, text) if error is not None and isinstance(text, str) and (text or last == 1) else None
 
 
-def _error(f: Any, loading: Any) -> type | None:
+def _error(f: Frame, loading: Any) -> type | None:
     if loading.name == "LOAD_ASSERTION_ERROR":
         return AssertionError
     if loading.name != "LOAD_GLOBAL" or loading.value not in ERRORS:
@@ -126,8 +127,8 @@ def checked(s: Session, value: TensorValue, passes: bool, raised: Failure) -> bo
     if inside and not (s.blocks_around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):
         return False
     flat = s.torch_method("reshape", [s.torch_method("detach", [value], {}), Const(())], {})
-    condition = flat if passes else s.torch_method("logical_not", [flat], {})
-    given = (condition.node, [], _escaped(raised.text), raised.error.__name__)
+    condition = as_tensor(flat if passes else s.torch_method("logical_not", [flat], {}))
+    given: tuple[Any, ...] = (condition.node, [], _escaped(raised.text), raised.error.__name__)
     node = s.graph.call_function(check, (*given, True) if inside else given)
     node.meta.update(stack=s.stack(), mutates=True)
     s.blocks_around.checked |= inside
@@ -140,7 +141,7 @@ def check_all(s: Session, value: Value, error: Value, message: Value) -> bool:
     known = isinstance(error, ClassValue) and ERRORS.get(error.native().__name__) is error.native()
     if text is None or not known or not isinstance(value, TensorValue) or value.fake.dtype is not torch.bool:
         return False
-    return checked(s, s.torch_method("all", [value], {}), True, Failure(error.native(), text))
+    return checked(s, as_tensor(s.torch_method("all", [value], {})), True, Failure(error.native(), text))
 
 
 def _constant(message: Value) -> str | None:

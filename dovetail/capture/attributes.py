@@ -11,7 +11,7 @@ import functools
 import types
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -88,7 +88,7 @@ def object_get_attr(s: Session, value: Value, name: str) -> Value:
     return _no_attribute(s, value, name)
 
 
-def _no_attribute(s: Session, value: Value, name: str) -> Any:
+def _no_attribute(s: Session, value: Value, name: str) -> NoReturn:
     if isinstance(value, ObjectValue) and value.source is not None and value.real is not MISSING:
         if isinstance(value, ModuleValue) or name in value.attrs:
             pass  # its members cannot be set beside an attribute of the same name
@@ -375,8 +375,8 @@ def module_member(s: Session, value: ModuleValue, name: str) -> Value:
                 return found
         tables: dict[str, Source] = {t: Attr(value.source, t) for t in MODULE_TABLES}  # type: ignore[arg-type]
         if value.identify is not None:
-            for table in (OwnDict(value.source), *tables.values()):  # type: ignore[arg-type]
-                s.guard(table, GuardKind.CONTAINS, (name, False))
+            for place in (OwnDict(value.source), *tables.values()):  # type: ignore[arg-type]
+                s.guard(place, GuardKind.CONTAINS, (name, False))
         elif name not in value.attrs:
             s.guard(value.source, GuardKind.OWN_LACKS, name)
             for table, source in tables.items():
@@ -539,6 +539,7 @@ def _set_module_attr(s: Session, value: ModuleValue, name: str, new: Value) -> N
     for table in MODULE_TABLES:
         if name in own.get(table, ()):
             members = s.get_attr(value, table)
+            assert isinstance(members, DictValue)
             members.put(s, Const(name), new)
             s.replaced.append(Member(value.source, table, name))  # type: ignore[arg-type]
             return

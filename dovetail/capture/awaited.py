@@ -209,6 +209,7 @@ def streamed(s: Session, value: Any) -> Any:
     if not _read(value) or value.cls not in (map, zip, filter, enumerate) or not runs_code(value):
         return value
     inner = [streamed(s, iterator) for iterator in _read(value)]
+    function: Callable[..., Any]
     if isinstance(value, Zipping):
         if len(inner) != 2 or value.strict or not all(type(it) is GeneratorValue for it in inner):
             return value
@@ -219,10 +220,10 @@ def streamed(s: Session, value: Any) -> Any:
         function, args = filtered, [value.function, *inner]
     else:
         function, args = mapped if len(inner) > 1 else mapped_one, [value.function, *inner]
-    return s.call_function(s.wrap(function, None), args, {})
+    return s.wrap(function, None).call(s, args, {})
 
 
-def used_up(f: Any, function: Any, value: Value, *more: Value) -> Value:
+def used_up(f: Frame, function: Any, value: Value, *more: Value) -> Value:
     """What `function` makes of a generator; after a graph break in there the instruction is made again with that."""
     consumer = f.s.wrap(function, None)
     after, f.ip = f.ip, f.at
@@ -234,7 +235,7 @@ def used_up(f: Any, function: Any, value: Value, *more: Value) -> Value:
         f.ip = after
 
 
-_LISTED = [[]]
+_LISTED: list[list[Any]] = [[]]
 ONLY_LISTED = sys.getrefcount(_LISTED[0])  # what a value counts that only a list refers to
 
 READING_TABLES = (dict, dict.update)  # what has `keys` is read by them
@@ -244,7 +245,7 @@ def standing_in(s: Session, function: Value, args: list[Any], kwargs: dict[str, 
     """What to call instead of a function that uses up a generator, and with what."""
     method = isinstance(function, MethodValue)
     known = function.function if isinstance(function, MethodValue) else function
-    real = known.real if isinstance(known, KnownValue) else None
+    real: Any = known.real if isinstance(known, KnownValue) else None
     if not args or real not in (CONSUMING if method else CONSUMERS) or kwargs and real not in WITH_OPTIONS:
         return function, args
     alone = sys.getrefcount(args[0]) == ONLY_LISTED

@@ -74,7 +74,7 @@ def call_function(s: Session, function: FunctionValue, args: list[Value], kwargs
             return s.torch_call(real, args, kwargs)
         standin = STANDINS.get(real)
         if standin is not None:
-            return s.call_function(s.wrap(standin, None), args, kwargs)
+            return s.wrap(standin, None).call(s, args, kwargs)
         name = tensor_methods().get(real)
         if name is not None:
             return s.torch_method(name, args, kwargs)
@@ -243,7 +243,7 @@ def call_known(s: Session, function: KnownValue, args: list[Value], kwargs: dict
         if handler is not None:
             return handler(s, args, kwargs)
         if standin is not None:
-            return s.call_function(s.wrap(standin, None), args, kwargs)
+            return s.wrap(standin, None).call(s, args, kwargs)
         if real in graph_functions() or isinstance(real, OPERATORS):
             return s.torch_call(real, args, kwargs)
         name = tensor_methods().get(real)
@@ -257,7 +257,7 @@ def call_known(s: Session, function: KnownValue, args: list[Value], kwargs: dict
         return call_scripted(s, real, args, kwargs)
     call = s.static(type(real), "__call__")
     if type(call).__name__ == "function":
-        return s.call_function(s.wrap(call, None), [function, *args], kwargs)
+        return s.wrap(call, None).call(s, [function, *args], kwargs)
     if type(call).__hash__ is not None and (call in STANDINS or call in KNOWN):
         return s.wrap(call, None).call(s, [function, *args], kwargs)
     return _opaque(s, function)

@@ -9,7 +9,7 @@ another: where the code does any of that, the graph ends.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.fx
@@ -133,9 +133,9 @@ def refuse_change(s: Session, value: Value) -> None:
         refuse(s, "changes what a tensor is to autograd")
 
 
-def refuse(s: Session, what: str) -> Any:
+def refuse(s: Session, what: str) -> NoReturn:
     """Never returns."""
-    return s.unsupported(
+    s.unsupported(
         "chosen-tensor", f"the code {what} that min() or max() gave or was given, and which one it gave is not known",
         "Use torch.minimum or torch.maximum.",
     )

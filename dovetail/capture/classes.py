@@ -36,12 +36,12 @@ def call_class(s: Session, value: ClassValue, args: list[Value], kwargs: dict[st
     if handler is not None:
         return handler(s, args, kwargs)
     if standin is not None:
-        return s.call_function(s.wrap(standin, None), args, kwargs)
+        return s.wrap(standin, None).call(s, args, kwargs)
     if cls in FOLDED or isinstance(cls, enum.EnumMeta):
         return fold(s, cls, args, kwargs)
     call = s.static(type(cls), "__call__")
     if type(call) is FUNCTION:
-        return s.call_function(s.wrap(call, None), [value, *args], kwargs)
+        return s.wrap(call, None).call(s, [value, *args], kwargs)
     return instantiate(s, value, args, kwargs)
 
 
@@ -51,7 +51,7 @@ def instantiate(s: Session, value: ClassValue, args: list[Value], kwargs: dict[s
     new = s.static(cls, "__new__")
     new = new.__func__ if isinstance(new, staticmethod) else new
     if type(new) is FUNCTION:
-        made = s.call_function(s.wrap(new, None), [value, *args], kwargs)
+        made = s.wrap(new, None).call(s, [value, *args], kwargs)
         if not issubclass(made.cls, cls):
             return made
     elif new in KNOWN:
@@ -63,9 +63,9 @@ def instantiate(s: Session, value: ClassValue, args: list[Value], kwargs: dict[s
         function = s.wrap(init, None)
         if instruction:
             values = {"made": made}
-            found = remaining(s, construct, values, function, lambda: s.call_function(function, [made, *args], kwargs))
+            found = remaining(s, construct, values, function, lambda: function.call(s, [made, *args], kwargs))
         else:
-            found = s.call_function(function, [made, *args], kwargs)
+            found = function.call(s, [made, *args], kwargs)
         specials.result(s, made, "__init__", found)
     elif init is not object.__init__:
         _native_init(s, made, init, args, kwargs)

@@ -21,6 +21,7 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ir.marks import STRICT
 
 if TYPE_CHECKING:
+    from dovetail.capture.rebuild import Rebuilder
     from dovetail.capture.session import Session
 
 
@@ -132,7 +133,7 @@ def exit_autocast(s: Session, manager: Any) -> None:
     s.state_node(autocast_mode._exit_autocast, found.node)
 
 
-def leave_changed(s: Session, rebuilder: Any) -> list[str]:
+def leave_changed(s: Session, rebuilder: Rebuilder) -> list[str]:
     """Where the graph ends: nodes that leave what it is in, and lines that make the program's changes last."""
     for entered in reversed(s.open_contexts):
         s.state_node(autocast_mode._exit_autocast, entered.node)
@@ -144,7 +145,7 @@ def leave_changed(s: Session, rebuilder: Any) -> list[str]:
     return [*left, *in_force, *grad, *strict, *leave(s, rebuilder)]
 
 
-def set_variables(s: Session, rebuilder: Any) -> None:
+def set_variables(s: Session, rebuilder: Rebuilder) -> None:
     """Let the residual set the context variables that the traced code has left set; the tokens are the real ones."""
     for found in s.variables_set:
         rebuilder.start(found.token, f"{rebuilder.known(found.variable)}.set({rebuilder.expr(found.value)})")

@@ -65,7 +65,8 @@ def _value(s: Session, node: Node, before: Node | None) -> Value | None:
     """The number in the node's tensor; `before`: as it was before that node ran."""
     given = _input(s, node) or _made(s, node)
     if given is not None:
-        return _from_outside(s, *given, before)
+        real, source, placeholder = given
+        return _from_outside(s, real, source, placeholder, before)
     fake = node.meta.get("fake")
     if not isinstance(fake, torch.Tensor) or fake.dtype is not torch.float64 or _written(s, node, before):
         return None
@@ -75,10 +76,10 @@ def _value(s: Session, node: Node, before: Node | None) -> Value | None:
         inner = _operand(s, node.args[0], node)
         return None if inner is None else s.unary("neg", inner)
     name = ARITHMETIC.get(node.target) if node.op == "call_function" else None
-    operands = [_operand(s, a, node) for a in node.args] if name is not None else [None]
-    if None in operands:
+    if name is None:
         return None
-    return s.binary(name, *operands)
+    left, right = (_operand(s, a, node) for a in node.args)
+    return None if left is None or right is None else s.binary(name, left, right)
 
 
 def _operand(s: Session, argument: Any, user: Node) -> Value | None:
@@ -96,9 +97,10 @@ def _input(s: Session, node: Node) -> tuple[torch.Tensor, Source, Node] | None:
     for placeholder, given in s.inputs if storage else ():
         if storage_of(placeholder) == storage:
             value = s.by_fake.get(id(given.fake))
-            real = getattr(value, "origin", None)
-            plain = real is not None and real.dim() == 0 and real.device.type == "cpu" and not real.requires_grad
-            return (real, given.source, placeholder) if plain and node.meta["fake"].dim() == 0 else None
+            real = None if value is None else value.origin
+            if real is None or real.dim() or real.device.type != "cpu" or real.requires_grad:
+                return None
+            return None if node.meta["fake"].dim() else (real, given.source, placeholder)
     return None
 
 

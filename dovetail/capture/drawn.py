@@ -12,7 +12,7 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -131,9 +131,9 @@ def refuse_reliance(s: Session, text: str) -> None:
         refuse(s, "decides what the code does next, or is a size")
 
 
-def refuse(s: Session, what: str) -> Any:
+def refuse(s: Session, what: str) -> NoReturn:
     """Never returns."""
-    return s.unsupported(
+    s.unsupported(
         "random-number", f"a random number of Python's or NumPy's {what}",
         "Draw it outside the compiled function, or use torch's random numbers.",
     )

@@ -217,9 +217,10 @@ def _traced(s: Session, target: Target, rest: Any, args: tuple[Any, ...], kwargs
 
 def _refuse_disabled(target: Target) -> None:
     """The compiled function may itself be marked, as the forward of a class of modules may be."""
-    found = marks.of_function(target.function) if target.function is not None else None
-    if found is not None and found.mark is marks.Mark.DISABLE:
-        raise Unsupported("disabled-function", f"{target.function.__qualname__} is marked not to be compiled")
+    function = target.function
+    found = marks.of_function(function) if function is not None else None
+    if function is not None and found is not None and found.mark is marks.Mark.DISABLE:
+        raise Unsupported("disabled-function", f"{function.__qualname__} is marked not to be compiled")
 
 
 def _refuse_generators(target: Target) -> None:
@@ -297,7 +298,7 @@ def _trace(s: Session, target: Target, args: tuple[Any, ...], kwargs: Mapping[st
         for name in CALLED if isinstance(target.root, torch.nn.Module) else ("__call__",):
             s.static(type(target.root), name)
     if isinstance(target.root, torch.nn.Module):
-        first = values[next(iter(values))]
+        first: Any = values[next(iter(values))]
         _no_hooks(s, first.at(s, 0) if target.has_receiver and gathers(function) else first)
     return _run(s, function, values)
 
@@ -408,7 +409,7 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
         if not n.users and n not in kept:
             s.graph.erase_node(n)
     inputs = tuple(_as_given(s, i) for i in _order(s.graph, used))
-    static = [s.bound[i.source.index] for i in inputs if i.static]
+    static = [s.bound[i.source.index] for i in inputs if i.static]  # type: ignore[attr-defined]
     loading = Loading([i.source for i in inputs if not i.static and isinstance(i.fake, torch.Tensor)])
     arguments = [_argument(rebuilder, loading, i) for i in inputs if not i.static] + (["*P"] if static else [])
     first, call = renewed(s, rebuilder.entry), []

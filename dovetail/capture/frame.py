@@ -386,7 +386,7 @@ def delegate(s: Session, frame: Frame, error: Value) -> tuple[Value | None, bool
     receiver = frame.stack_[-1]
     if issubclass(error.cls, GeneratorExit):
         if isinstance(receiver, IteratorValue):
-            if getattr(receiver, "state", None) == "waiting" and receiver.close(s) is not None:
+            if isinstance(receiver, GeneratorValue) and receiver.state == "waiting" and receiver.close(s) is not None:
                 s.throw(RuntimeError, "generator ignored GeneratorExit")
         elif (closing := s.try_attr(receiver, "close")) is not None:
             s.call(closing)

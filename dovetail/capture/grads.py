@@ -158,9 +158,10 @@ def _rely_on_first_histories(s: Session, result: Any, read: list[Any]) -> None:
 
 
 def _rely_on_no_view_outside(s: Session, value: TensorValue, how: str) -> None:
+    viewed = value.origin is not None and value.origin._is_view()
     if value.source is not None:
-        s.guard(Computed(IS_VIEW, (value.source,)), GuardKind.ID, value.origin._is_view())
-    if value.origin._is_view():
+        s.guard(Computed(IS_VIEW, (value.source,)), GuardKind.ID, viewed)
+    if viewed:
         _history(s, how)
 
 
@@ -190,7 +191,7 @@ def grad(s: Session, value: TensorValue) -> Value:
         return found
     if value.origin is not None and value.origin.is_leaf:
         known = id(value.origin.grad) in s.cache
-        found = s.wrap_late(value.origin.grad, Attr(value.source, "grad"))
+        found = s.wrap_late(value.origin.grad, Attr(value.source, "grad"))  # type: ignore[arg-type]
         if not known and isinstance(found, TensorValue):
             s.gradients.met(found)
         if found is not NONE or not s.backward_ran:
@@ -266,19 +267,22 @@ def _own_leaves(s: Session, args: list[Value], kwargs: dict[str, Value]) -> list
         return None
     if any(is_wrapper(given.fake) for _, given in s.inputs):
         return None  # gradients may be of other classes than their leaves
-    leaves = [s.by_fake.get(id(fake)) for fake in leaves_of(loss.fake)]
-    if not all(map(_is_plain_leaf, leaves)):
-        return None
+    leaves = []
+    for fake in leaves_of(loss.fake):
+        leaf = s.by_fake.get(id(fake))
+        if leaf is None or not _is_plain_leaf(leaf):
+            return None
+        leaves.append(leaf)
     for leaf in leaves:
-        s.guard(Computed(HOOKLESS, (leaf.source,)), GuardKind.ID, True)
+        s.guard(Computed(HOOKLESS, (leaf.source,)), GuardKind.ID, True)  # type: ignore[arg-type]
         _rely_on_leaf(s, leaf)
     return leaves
 
 
-def _is_plain_leaf(value: Any) -> bool:
-    if not isinstance(value, TensorValue) or value.origin is None or value.source is None:
-        return False
+def _is_plain_leaf(value: TensorValue) -> bool:
     real = value.origin
+    if real is None or value.source is None:
+        return False
     return real.is_leaf and not real._backward_hooks and not real._post_accumulate_grad_hooks
 
 
@@ -290,6 +294,7 @@ def _assign(s: Session, args: list[Value], kwargs: dict[str, Value], leaves: lis
         {"grad_outputs": TupleValue([given["gradient"]]), "retain_graph": given["retain_graph"], "allow_unused": TRUE},
     )  # fmt: skip
     used: set[int] = set()
+    assert isinstance(computed, TupleValue)
     for leaf, found in zip(leaves, computed.all(s), strict=True):
         if not isinstance(found, TensorValue):
             continue

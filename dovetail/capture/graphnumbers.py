@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.fx import Node
@@ -15,7 +15,7 @@ from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import Claim, GraphNumber
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir.literals import has_text
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def listed(s: Session, tensor: TensorValue) -> Value | None:
         return None
     if tensor.fake.dtype is torch.bool or tensor.fake.is_complex():
         return None
-    return ListValue([item(s, s.get_item(tensor, Const(k))) for k in range(len(tensor.fake))])
+    return ListValue([item(s, as_tensor(s.get_item(tensor, Const(k)))) for k in range(len(tensor.fake))])
 
 
 def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
@@ -79,12 +79,14 @@ def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
     return _number(s, s.graph.call_function(function, (_argument(left), _argument(right))), kind)
 
 
-def unary(s: Session, name: str, value: GraphNumber) -> Value | None:
+def unary(s: Session, name: str, value: GraphNumber | Claim) -> Value | None:
     size = sizes.unary(s, name, value)
     if size is not None:
         return size
     function = UNARY.get(name)
-    return _unknown(s) if function is None else _number(s, s.graph.call_function(function, (value.node,)), value.kind)
+    if function is None or isinstance(value, Claim):
+        return _unknown(s)
+    return _number(s, s.graph.call_function(function, (value.node,)), value.kind)
 
 
 def call(s: Session, function: Any, args: list[Any]) -> Value | None:
@@ -122,9 +124,9 @@ def needed(s: Session) -> Any:
     )
 
 
-def _unknown(s: Session) -> Any:
+def _unknown(s: Session) -> NoReturn:
     """What is done needs the number itself; never returns."""
-    return s.unsupported(
+    s.unsupported(
         "data-dependent-value", "the code computes something with a number that a tensor holds that no graph does",
         "Keep the computation in tensors, or move it out of the compiled function.",
     )

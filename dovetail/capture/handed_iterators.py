@@ -46,7 +46,7 @@ ENDED: dict[type, Callable[[], Any]] = {
     itertools.permutations: lambda: itertools.permutations((), 1),
     itertools.combinations: lambda: itertools.combinations((), 1),
     itertools.combinations_with_replacement: lambda: itertools.combinations_with_replacement((), 1),
-    itertools.zip_longest: itertools.zip_longest,
+    itertools.zip_longest: lambda: itertools.zip_longest(()),
     itertools.pairwise: lambda: itertools.pairwise(()),
     itertools.groupby: lambda: itertools.groupby(()),
 }

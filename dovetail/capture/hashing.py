@@ -100,7 +100,7 @@ class UserKey:
 
     @classmethod
     def of(cls, s: Session, value: Value) -> Any:
-        found = s.call(s.find_special(value, "__hash__"))
+        found = s.call_special(value, "__hash__")
         return cls(s, value, specials.result(s, value, "__hash__", found).native())
 
     def __hash__(self) -> int:

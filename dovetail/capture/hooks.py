@@ -9,7 +9,7 @@ closes over: until then the hook is a `Relay`, so no backward pass may come befo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch.fx
 from torch.utils.hooks import RemovableHandle
@@ -23,6 +23,7 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ops.engine import Hook, remove_hook
 
 if TYPE_CHECKING:
+    from dovetail.capture.rebuild import Rebuilder
     from dovetail.capture.session import Session
 
 
@@ -98,7 +99,7 @@ def refuse_unknown(s: Session) -> None:
         )
 
 
-def lines(s: Session, rebuilder: Any) -> list[str]:
+def lines(s: Session, rebuilder: Rebuilder) -> list[str]:
     """What gives hooks their functions once the graph has run."""
     return [
         f"{rebuilder.hook(handle)}.function = {rebuilder.expr(handle.hook)}"

@@ -287,12 +287,12 @@ def count(s: Session, value: Any) -> Value | None:
     if len(value.added) > FEW or getattr(value, "by_tensors", False):
         return None
     changes = [change if isinstance(value, DictValue) else (change, None) for change in value.added]
-    more, known = 0, []
+    more, known = 0, list[Any]()
     for key, new in reversed(changes):
         if not any(_one(s, key, other) for other in known):
             known.append(key)
             more += (new is not MISSING) - _present(s, value, key)
-    before = s.wrap(len(value.real), Computed(LENGTH, (value.source,)))
+    before: Any = s.wrap(len(value.real), Computed(LENGTH, (value.source,)))
     return (scalars.binary(s, "add", before, Const(more)) or Const(before.value + more)) if more else before
 
 

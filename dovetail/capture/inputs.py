@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from dovetail.capture import grads, overrides, sizes, wrappers
 from dovetail.capture.tensors import placeholder_of, run_native
@@ -77,7 +78,7 @@ def wrap_late(s: Session, real: torch.Tensor, source: Source) -> Value:
 
 def _check_class(s: Session, real: torch.Tensor, source: Source) -> None:
     cls = type(real)
-    if issubclass(cls, torch.nn.parameter.UninitializedTensorMixin):
+    if issubclass(cls, UninitializedTensorMixin):
         s.unsupported(
             "lazy-module", f"{source.name()} gets its shape from the first input",
             "Call the model once before it is compiled.",
@@ -119,5 +120,5 @@ def tensor_facts(real: torch.Tensor) -> TensorFacts:
     strided = real.layout is torch.strided
     return TensorFacts(
         type(real), real.dtype, real.device, tuple(real.shape), tuple(real.stride()) if strided else (),
-        real.storage_offset() if strided else None, real.requires_grad, torch._C._dispatch_keys(real), real.layout,
+        int(real.storage_offset()) if strided else None, real.requires_grad, torch._C._dispatch_keys(real), real.layout,
     )  # fmt: skip

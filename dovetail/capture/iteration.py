@@ -134,7 +134,9 @@ PICK = {"keys": _key, "values": _item, "items": _pair}
 def _rows(s: Session, value: TensorValue) -> list[Value]:
     if value.fake.dim() == 0:
         s.throw(TypeError, "iteration over a 0-d tensor")
-    return s.torch_method("unbind", [value, Const(0)], {}).all(s)
+    rows = s.torch_method("unbind", [value, Const(0)], {})
+    assert isinstance(rows, SequenceValue)
+    return rows.all(s)
 
 
 def step(s: Session, iterator: Value) -> Value | None:

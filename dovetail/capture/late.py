@@ -210,11 +210,17 @@ def check(s: Session, claim: Claim) -> None:
     """`torch._check`: the graph raises where it does not hold, and what follows relies on it."""
     sign, dim = claim.claim
     known = s.table.sizes
-    left, right = (node_of(s, sizes.as_dim(s, side)) for side in (claim.left, claim.right))
+    left, right = (_side(s, side) for side in (claim.left, claim.right))
     _emit_check(s, torch._check, claim.sign, left, right)
     before = len(known.facts)
     known.expect(sign, known.resolve(dim), True)
     s.table.stated.update(known.facts[before:])
+
+
+def _side(s: Session, value: Value) -> Any:
+    dim = sizes.as_dim(s, value)
+    assert dim is not None
+    return node_of(s, dim)
 
 
 def _emit_check(s: Session, check: Any, sign: str, left: Any, right: Any) -> Node:
@@ -239,7 +245,9 @@ def settle(s: Session) -> None:
     ends: dict[Node, Node] = {}
     made: list[Node] = []
     for fact in facts:
-        last = max((table.late[symbol][0] for symbol in dims.symbols(fact.dim) & table.late.keys()), key=order.get)
+        last = max(
+            (table.late[symbol][0] for symbol in dims.symbols(fact.dim) & table.late.keys()), key=order.__getitem__
+        )
         with s.graph.inserting_before(ends.setdefault(last, last.next)):
             made.append(_emit_check(s, assumed, fact.sign, _computed(s, fact.dim), 0))
     undone = True

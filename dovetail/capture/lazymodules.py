@@ -36,7 +36,8 @@ class Initialized(BaseException):
 def initialize(s: Session, value: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
     """Called before a module is; does not return if it has given the module its parameters."""
     module = value.real
-    if HOOK not in real_dict(module) or not isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
+    lazy = isinstance(module, torch.nn.modules.lazy.LazyModuleMixin)
+    if HOOK not in real_dict(module) or not lazy:
         return
     first = next(iter(module._forward_pre_hooks), None)
     others = torch_module._global_forward_pre_hooks or first != module._initialize_hook.id

@@ -71,12 +71,18 @@ def call_module(s: Session, value: ModuleValue, args: list[Value], kwargs: dict[
             return s.get_attr(value, "forward").call(s, args, kwargs)
         return _instead_of_forward(s, value, s.get_attr(value, "_call_impl")).call(s, args, kwargs)
     if (value.cls.__module__, value.cls.__name__) == PEER_MODULE:  # compiled by torch.compile: its original is traced
-        original = s.wrap(value.real._orig_mod, Attr(value.source, "_orig_mod"))  # type: ignore[arg-type]
-        return call_module(s, original, args, kwargs)
+        return call_module(s, _original(s, value), args, kwargs)
     if hasattr(value.cls, "_dovetail_dispatcher"):  # a compiled module inside another is traced as its original
-        original = s.wrap(value.real._orig_mod, Attr(value.source, "_orig_mod"))  # type: ignore[arg-type]
-        return call_module(s, original, args, kwargs)
-    return _instead_of_forward(s, value, s.find_special(value, "__call__")).call(s, args, kwargs)
+        return call_module(s, _original(s, value), args, kwargs)
+    call = s.find_special(value, "__call__")
+    assert call is not None
+    return _instead_of_forward(s, value, call).call(s, args, kwargs)
+
+
+def _original(s: Session, value: ModuleValue) -> ModuleValue:
+    original = s.wrap(value.real._orig_mod, Attr(value.source, "_orig_mod"))  # type: ignore[arg-type]
+    assert isinstance(original, ModuleValue)
+    return original
 
 
 def _instead_of_forward(s: Session, value: ModuleValue, method: Value) -> Value:

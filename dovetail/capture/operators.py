@@ -201,7 +201,7 @@ def _equality(s: Session, sign: str, left: Value, right: Value, instruction: boo
         if _by_identity(receiver):
             continue
         if _defines(s, receiver, name):
-            method = s.find_special(receiver, name)
+            method: Any = s.find_special(receiver, name)
             second = name if receiver is left and not _by_identity(right) and _defines(s, right, name) else None
             parts = {"left": left, "right": right, "first": receiver, "method": Const(second), "equal": boolean(want)}
             call = functools.partial(s.call, method, other)
@@ -209,7 +209,7 @@ def _equality(s: Session, sign: str, left: Value, right: Value, instruction: boo
             if not _is_not_implemented(result):
                 return result
         elif not want and _defines(s, receiver, "__eq__"):
-            result = s.call(s.find_special(receiver, "__eq__"), other)
+            result = s.call_special(receiver, "__eq__", other)
             if not _is_not_implemented(result):
                 return boolean(not truth(s, result))
     return boolean(same(s, left, right) is want)
@@ -234,9 +234,9 @@ def equal(s: Session, left: Value, right: Value) -> bool:
         if left is right or truth(s, compare(s, "==", left, right)):
             return True
         return left.cls is right.cls is float and same_varying(s, left, right)
-    constants = isinstance(left, Const) and isinstance(right, Const)
-    if constants and isinstance(left.value, FLOATS) and isinstance(right.value, (*FLOATS, int)):  # type: ignore[attr-defined]
-        return bool(left.value == right.value) or same(s, left, right)
+    if isinstance(left, Const) and isinstance(right, Const):
+        if isinstance(left.value, FLOATS) and isinstance(right.value, (*FLOATS, int)):
+            return bool(left.value == right.value) or same(s, left, right)
     return same(s, left, right) or truth(s, compare(s, "==", left, right))
 
 
@@ -294,8 +294,8 @@ def truth(s: Session, value: Value) -> bool:
         if s.static(value.cls, "__bool__") is MISSING:
             return sequence_truth(s, value)
     if isinstance(value, TensorValue):
-        known = literal.number(s, value)
-        decided = counters.outcome(s, value) if known is None else bool(known.value)
+        constant = literal.number(s, value)
+        decided = counters.outcome(s, value) if constant is None else bool(constant.value)
         if decided is not None:
             return decided
         return s.unsupported(
@@ -304,7 +304,7 @@ def truth(s: Session, value: Value) -> bool:
         )
     for name in ("__bool__", "__len__"):
         if s.static(value.cls, name) is not MISSING:
-            method = s.find_special(value, name)
+            method: Any = s.find_special(value, name)
             call = functools.partial(s.call, method)
             rest = decide if name == "__bool__" else outlast
             result = remaining(s, rest, {}, method, call) if instruction else call()
@@ -325,7 +325,7 @@ def sequence_truth(s: Session, value: SequenceValue) -> bool:
 def _unread_length(s: Session, value: Any) -> Value:
     """A number like any other from outside: one that changes is an input of the entry."""
     span = value.span
-    before = s.wrap(len(span.real), Computed(LENGTH, (span.source,)))
+    before: Any = s.wrap(len(span.real), Computed(LENGTH, (span.source,)))
     more = len(value.head) + len(value.tail) - span.taken + span.grown
     if not more:
         return before
@@ -376,7 +376,7 @@ def contains(s: Session, container: Value, item: Value, wanted: bool = True) -> 
     if method is not None and container.cls is not range:
         if not isinstance(container, SequenceValue) or _overrides(s, container, "__contains__"):
             call = functools.partial(s.call, method, item)
-            parts = {"wanted": boolean(wanted)}
+            parts: dict[str, Value] = {"wanted": boolean(wanted)}
             return truth(s, remaining(s, contain, parts, method, call) if instruction else call())
     iterator = s.iterate(container)
     while (other := s.step(iterator)) is not None:

@@ -19,7 +19,7 @@ from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, as_tensor
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -177,7 +177,7 @@ def converted(s: Session, result: Value, cls: type, last: Any) -> Value:
 def as_class(s: Session, value: TensorValue, cls: type) -> Value:
     """`value.as_subclass(cls)`: another tensor object with the same memory."""
     with s.overrides.without_subclasses():
-        made = s.torch_call(torch.ops.aten.alias.default, [value], {})
+        made = as_tensor(s.torch_call(torch.ops.aten.alias.default, [value], {}))
     made.cls = cls
     return made
 

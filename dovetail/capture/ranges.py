@@ -24,7 +24,8 @@ class SizeRange(LateConst):
 
     def __init__(self, s: Session, bounds: list[Any], step: int) -> None:
         self.s, self.bounds, self.step, self.seen = s, bounds, step, False
-        self.real = range(*(scalars.number_of(b) for b in bounds), step)
+        first, last = bounds
+        self.real = range(scalars.number_of(first), scalars.number_of(last), step)
         self.source = scalars.source_of(s, "{}({}, {}, {})", [s.bind(range), *bounds, Const(step)])
 
     @property
@@ -61,7 +62,8 @@ class RangeIterator(ConstIterator):
 
     def items(self, s: Session) -> Iterator[Value]:
         base: Any = self.base
-        first, last = (sizes.as_dim(s, bound) for bound in base.bounds)
+        bounds: list[Any] = [sizes.as_dim(s, bound) for bound in base.bounds]
+        first, last = bounds
         times, table = len(base.real), s.table.sizes
         if base.step == 1 and times:
             table.holds(EQUAL, last - first - times)

@@ -20,7 +20,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import CellType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.fx
@@ -91,7 +91,7 @@ class Rebuilder:
         if found is not None:
             return found
         if isinstance(value, LateConst) and not value.seen:
-            return self.entry(value.source)
+            return self.entry(value.source)  # type: ignore[arg-type]
         if type(value) is Lazy:
             return self._loaded(value)
         if value.source is not None and (not isinstance(value, (Const, TupleValue, CellValue)) or _untouched(value)):
@@ -191,7 +191,7 @@ class Rebuilder:
     def tensor_number(self, value: TensorNumber) -> str:
         return self._remember(value, self.local(f"{self.expr(value.tensor)}.item()"))
 
-    def tuple(self, value: TupleValue) -> str:
+    def of_tuple(self, value: TupleValue) -> str:
         if id(value) in self._building:
             return self.s.unsupported("cyclic-tuple", "a tuple that contains itself through another object")
         self._building.add(id(value))
@@ -217,7 +217,7 @@ class Rebuilder:
         middle = self.local(f"{whole}[{span.front}:{stop}]")
         return [*head, f"*{middle}", *(self.expr(item) for item in value.tail)]
 
-    def list(self, value: ListValue) -> str:
+    def of_list(self, value: ListValue) -> str:
         if value.cls is list:
             text = self.start(value, "[]")
             items = self.items(value)
@@ -227,12 +227,11 @@ class Rebuilder:
         base = deque if issubclass(value.cls, deque) else list
         text = self.start(value, f"{self.known(value.cls)}.__new__({self.known(value.cls)})")
         limit = f", {value.maxlen}" if base is deque else ""
-        items = ", ".join(self.items(value))
-        self.lines.append(f"{self.known(base)}.__init__({text}, [{items}]{limit})")
+        self.lines.append(f"{self.known(base)}.__init__({text}, [{', '.join(self.items(value))}]{limit})")
         self.attributes(value, text)
         return text
 
-    def dict(self, value: DictValue) -> str:
+    def of_dict(self, value: DictValue) -> str:
         if value.cls is dict:
             text = self.start(value, "{}")
         else:
@@ -250,7 +249,7 @@ class Rebuilder:
             plain = f"{text}[{key_text}] = {item_text}"
             self.lines.append(plain if value.cls is dict else f"{store}({text}, {key_text}, {item_text})")
 
-    def set(self, value: SetValue) -> str:
+    def of_set(self, value: SetValue) -> str:
         items = ", ".join(self.expr(item) for item in value.entries.to_insert())
         return self.start(value, f"{self.known(value.cls)}([{items}])")
 
@@ -364,8 +363,8 @@ class Rebuilder:
             self._no_iterator("something else holds an iterator over a container that the code changes")
         return self.late
 
-    def _no_iterator(self, reason: str) -> Any:
-        return self.s.unsupported("iterator-result", reason, "Return a list instead.")
+    def _no_iterator(self, reason: str) -> NoReturn:
+        self.s.unsupported("iterator-result", reason, "Return a list instead.")
 
     def snapshot(self, value: Snapshot) -> str:
         """The tensor as it was: a copy, made at that place in the graph, if something has changed since."""
@@ -525,10 +524,10 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     Answer: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.known(bool)}({rebuilder.expr(value.tensor)})"),
     Claim: Rebuilder.claim,
     TensorNumber: Rebuilder.tensor_number,
-    TupleValue: Rebuilder.tuple,
-    ListValue: Rebuilder.list,
-    DictValue: Rebuilder.dict,
-    SetValue: Rebuilder.set,
+    TupleValue: Rebuilder.of_tuple,
+    ListValue: Rebuilder.of_list,
+    DictValue: Rebuilder.of_dict,
+    SetValue: Rebuilder.of_set,
     SliceValue: Rebuilder.slice,
     FunctionValue: Rebuilder.function,
     CellValue: Rebuilder.cell,

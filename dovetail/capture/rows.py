@@ -73,6 +73,7 @@ def part(s: Session, tensor: TensorValue, index: Value) -> Value | None:
     if any(map(_of_any_size, places)):
         return None  # the graph knows its size
     owner = next((member for member, value in s.members.items() if value is tensor), tensor.source)
+    assert owner is not None
     operands: list[Source] = [owner]
     source = Computed(f"{{}}[{', '.join(_text(place, operands) for place in places)}]", tuple(operands))
     if source not in s.parts:

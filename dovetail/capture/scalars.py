@@ -112,9 +112,13 @@ def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
         return joined(s, [left, right])
     if name not in SIGNS or not (varies(left) or varies(right)) or not (_number(left) and _number(right)):
         return None
-    kinds = type(left.real if varies(left) else left.value), type(right.real if varies(right) else right.value)
+    kinds = _type(left), _type(right)
     sure = name in SURE and kinds[0] is kinds[1] or _is_sure(name, left, right)
     return _operation(s, f"({{}} {SIGNS[name]} {{}})", [left, right], sure)
+
+
+def _type(number: Any) -> type:
+    return type(number.real if varies(number) else number.value)
 
 
 def _is_sure(name: str, left: Any, right: Any) -> bool:

@@ -7,7 +7,7 @@ took and is always called as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -52,5 +52,5 @@ def _fits(declared: str, value: Value) -> bool:
     return taken is not None and issubclass(value.cls, taken) and (taken is torch.Tensor or value.cls is taken)
 
 
-def _stays(s: Session, function: torch._C.ScriptFunction, why: str) -> Any:
-    return s.unsupported("script-code", f"{function.name} is a ScriptFunction: {why}", SCRIPT_REMEDY)
+def _stays(s: Session, function: torch._C.ScriptFunction, why: str) -> NoReturn:
+    s.unsupported("script-code", f"{function.name} is a ScriptFunction: {why}", SCRIPT_REMEDY)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch.fx
 
@@ -42,9 +42,11 @@ from dovetail.capture.growing import Growing
 from dovetail.capture.overrides import Overrides
 from dovetail.capture.scope import Scope
 from dovetail.capture.sizes import SizeTable
+from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.objects import ExceptionValue
+from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.marks import STRICT
@@ -84,10 +86,10 @@ class Session:
         self.keyed: dict[int, Value] = {}  # what was a key by its identity
         self.namespaces: dict[int, Any] = {}  # the id of an object's own dictionary → its value
         self.keep: list[Any] = []
-        self.by_fake: dict[int, Value] = {}
+        self.by_fake: dict[int, TensorValue] = {}
         self.moved: set[int] = set()  # the ids of tensors that got other memory
         self.chosen: list[Any] = []  # tensors of which only the graph knows which they are; see choosing.py
-        self.arrays: dict[int, Value] = {}  # by the identity of what stands for them
+        self.arrays: dict[int, ArrayValue] = {}  # by the identity of what stands for them
         self.frames: list[Any] = []
         self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
         self.effects, self.cached = Effects(self.stack if options.standalone else None), CachedResults()
@@ -109,7 +111,7 @@ class Session:
         self.draws, self.generators = list[Any](), dict[int, Any]()  # in order; copies by identity; see drawn.py
         self.undo: list[Any] = []  # calls that put back what capture has switched in the process
         self.names: dict[str, Any] = {}
-        self.members: dict[Source, Value] = {}  # module members used as fixed inputs
+        self.members: dict[Source, TensorValue] = {}  # module members used as fixed inputs
         self.replaced: list[Member] = []  # those that the traced code assigns
         self.metrics = {"frames": 0, "instructions": 0}
         self.root_globals, self.header = root_globals, ""  # of the residual
@@ -176,11 +178,11 @@ class Session:
         """Where the traced program is, outermost frame first."""
         return self.frames[-1].stack() if self.frames else ()
 
-    def unsupported(self, code: str, reason: str, remedy: str = "") -> Any:
+    def unsupported(self, code: str, reason: str, remedy: str = "") -> NoReturn:
         """Give up on this capture; never returns."""
         raise Unsupported(code, reason, remedy, self.stack())
 
-    def failure(self, error: Exception) -> Any:
+    def failure(self, error: Exception) -> NoReturn:
         """A mistake of ours at this instruction, which plain Python will take over; never returns."""
         raise Unsupported(
             "internal-error", f"capture failed here: {type(error).__name__}: {error}",
@@ -205,7 +207,7 @@ class Session:
         node.meta.update(stack=self.stack(), mutates=True)
         return node
 
-    def throw(self, cls: type[BaseException], *args: Any) -> Any:
+    def throw(self, cls: type[BaseException], *args: Any) -> NoReturn:
         """Raise `cls(*args)` inside the traced program; never returns."""
         raise self.raising(ExceptionValue(cls, [a if isinstance(a, Value) else Const(a) for a in args]))
 
@@ -224,11 +226,11 @@ class Session:
                 error.context = handled
         return Raised(error)
 
-    def throw_native(self, error: BaseException) -> Any:
+    def throw_native(self, error: BaseException) -> NoReturn:
         """Raise inside the traced program what native code raised on its behalf."""
         if isinstance(error, RecursionError):
             raise error  # capture stands deeper on the stack than the program would
-        args = [Const(a) if isinstance(a, (str, int, float, type(None))) else Const(str(a)) for a in error.args]
+        args: list[Value] = [Const(a if isinstance(a, (str, int, float, type(None))) else str(a)) for a in error.args]
         raise self.raising(ExceptionValue(type(error), args, error)) from error
 
     def size_node(self, dim: Any) -> Any:
@@ -281,6 +283,12 @@ class Session:
 
     def call(self, function: Value, *args: Value, **kwargs: Value) -> Value:
         return function.call(self, list(args), kwargs)
+
+    def call_special(self, value: Value, name: str, *args: Value) -> Value:
+        """Call a special method that the value is known to have."""
+        method = attributes.find_special(self, value, name)
+        assert method is not None, name
+        return method.call(self, list(args), {})
 
     def call_method(self, value: Value, name: str, *args: Value) -> Value:
         return value.get_attr(self, name).call(self, list(args), {})

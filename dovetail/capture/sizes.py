@@ -143,7 +143,7 @@ def laid_out(s: Session, real: torch.Tensor, source: Source) -> Layout | None:
     )
     plain = not free and tuple(real.stride()) == contiguous(real.shape) and not {0, 1}.intersection(shown)
     if plain:
-        strides, facts = contiguous(sizes), (None,) * len(sizes)
+        strides, facts = list(contiguous(sizes)), (None,) * len(sizes)
     else:
         strides, facts = _strides(s, real, sizes, {k: steps[k] for k in free})
     changes = {"sizes": shown, "strides": facts, "contiguous": plain}
@@ -170,7 +170,7 @@ def _input_size(s: Session, real: torch.Tensor, source: Source, k: int) -> Dim:
     return made
 
 
-def _symbol(s: Session, place: Item, size: int, bounds: Bounds = (None, None), marked: bool = False) -> Dim:
+def _symbol(s: Session, place: Source, size: int, bounds: Bounds = (None, None), marked: bool = False) -> Dim:
     """A symbol for a size; the one of another that was equal to it in every call so far."""
     table, name = s.table, place.name()
     for known in table.symbols.values():
@@ -178,7 +178,8 @@ def _symbol(s: Session, place: Item, size: int, bounds: Bounds = (None, None), m
         if alike and all(table.varying.alike(name, other) for other in known.names):
             known.names.append(name)
             known.marked |= marked
-            if place.base == getattr(known.source, "base", None):  # other tensors' facts name the size
+            if getattr(place, "base", place) == getattr(known.source, "base", None):
+                # other tensors' facts name the size
                 condition = Computed("({} == {})", (place, known.source))
                 s.guards.append(Guard(place, GuardKind.SIZE, condition, s.user_line()))
             return known.dim
@@ -288,9 +289,15 @@ def settle(s: Session) -> None:
     for dim, node in s.table.nodes.items():
         known = s.table.sizes.resolve(dim)
         if isinstance(known, int) and not s.table.sizes.is_late(dim):
-            for user in list(node.users):
-                user.args = torch.fx.map_arg(user.args, lambda n, node=node, known=known: known if n is node else n)
-                user.kwargs = torch.fx.map_arg(user.kwargs, lambda n, node=node, known=known: known if n is node else n)
+            _replace(node, known)
+
+
+def _replace(node: Any, known: int) -> None:
+    def put(argument: Any) -> Any:
+        return known if argument is node else argument
+
+    for user in list(node.users):
+        user.args, user.kwargs = torch.fx.map_arg(user.args, put), torch.fx.map_arg(user.kwargs, put)
 
 
 def bind_symbols(s: Session, placeholder: Callable[[Any, Source], Any]) -> set[Any]:

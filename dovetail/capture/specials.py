@@ -39,7 +39,7 @@ def result(s: Session, value: Value, name: str, found: Value) -> Value:
         return found
     known = isinstance(found, Const) and not isinstance(found, LateConst)
     if name == "__len__" and not known and not issubclass(found.cls, int) and s.find_special(found, "__index__"):
-        found = s.call(s.find_special(found, "__index__"))
+        found = s.call_special(found, "__index__")
     if not known and issubclass(found.cls, accepted):
         if name == "__len__" and not s.truth(s.compare(">=", found, Const(0))):
             s.throw(ValueError, "__len__() should return >= 0")

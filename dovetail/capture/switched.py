@@ -16,6 +16,7 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ir.settings import HOOKS_DISABLED
 
 if TYPE_CHECKING:
+    from dovetail.capture.rebuild import Rebuilder
     from dovetail.capture.session import Session
 
 
@@ -91,7 +92,7 @@ def put_back(s: Session) -> None:
             turned.switch.write(turned.before)
 
 
-def leave(s: Session, rebuilder: Any) -> list[str]:
+def leave(s: Session, rebuilder: Rebuilder) -> list[str]:
     """Where the graph ends: nodes that turn back what nodes have turned, and lines that turn all of it."""
     found = [turned for turned in s.switched.values() if turned.now != turned.before]
     for turned in found:

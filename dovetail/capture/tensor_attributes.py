@@ -147,6 +147,7 @@ def _is_inference(s: Session, value: TensorValue, args: list[Value], kwargs: dic
 
 
 def _made_in_inference_mode(s: Session, value: TensorValue) -> bool:
+    assert value.source is not None
     found = next(real for real in s.keep if s.cache.get(id(real)) is value).is_inference()
     s.guard(Called(value.source, ".is_inference()"), GuardKind.ID, found)
     return found
@@ -226,10 +227,10 @@ METHODS |= {
     "tolist": _data_dependent("tolist", _listed),
     "__len__": _len,
     "new": _new,
-    **{
-        name: lambda s, v, args, kw, name=name: hooks.register(s, name, v, args, kw)
-        for name in ("register_hook", "register_post_accumulate_grad_hook")
-    },
+    "register_hook": lambda s, v, args, kw: hooks.register(s, "register_hook", v, args, kw),
+    "register_post_accumulate_grad_hook": lambda s, v, args, kw: hooks.register(
+        s, "register_post_accumulate_grad_hook", v, args, kw
+    ),
     "backward": lambda s, v, args, kw: grads.backward(s, [v, *args], kw),
     "__iter__": _iter,
     "__bool__": _bool,

@@ -60,11 +60,13 @@ if TYPE_CHECKING:
 
 def number_node(s: Session, value: ScalarValue) -> torch.fx.Node:
     """The graph input for a number that varies."""
-    node = s.numbers.get(value.source)
+    source = value.source
+    assert source is not None
+    node = s.numbers.get(source)
     if node is None:
-        node = s.numbers[value.source] = placeholder_of(s, value.source)
+        node = s.numbers[source] = placeholder_of(s, source)
         node.meta["fake"] = value.real
-        s.inputs.append((node, GraphInput(value.source, value.real)))
+        s.inputs.append((node, GraphInput(source, value.real)))
     return node
 
 
@@ -212,12 +214,12 @@ def _tensors(value: Any) -> list[TensorValue]:
 def run_native(s: Session, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     try:
         return symbolically(function, args, kwargs)
-    except Unsupported as error:
-        if isinstance(error, NumberNeeded):
-            sizes.retry_as_constants(s, function, args, kwargs, error)
-        raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
-    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError) as error:
-        error = sizes.retry_as_constants(s, function, args, kwargs, error)
+    except Unsupported as refusal:
+        if isinstance(refusal, NumberNeeded):
+            sizes.retry_as_constants(s, function, args, kwargs, refusal)
+        raise Unsupported(refusal.code, refusal.reason, refusal.remedy, s.stack()) from refusal
+    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError) as failure:
+        error = sizes.retry_as_constants(s, function, args, kwargs, failure)
         name = getattr(function, "__name__", str(function))
         wrappers.refuse_ragged(s, name, error, (args, kwargs))
         if isinstance(error, NoShapeRule) or isinstance(error, NotImplementedError) and isinstance(function, OPERATORS):
@@ -322,6 +324,21 @@ ELEMENT_TYPES: dict[Any, Any] = {
 }  # fmt: skip
 
 
+def _number_to_graph(s: Session, value: Any, numbers: bool) -> tuple[Any, Any]:
+    """The same for what Python has no need to compute: a constant, a number that varies, a size."""
+    if varies(value) and value.cls is not str:
+        fixed = callable(s.options.backend) and s.options.dynamic is False  # it made constants of them
+        plain = type(value) is not sizes.SizeValue and s.graph is s.root and not fixed
+        if plain and numbers and is_representable(s, value):
+            return number_node(s, value), value.real
+        dim = sizes.as_argument(s, value)
+        if dim is not None:
+            node = sizes.size_node(s, dim, placeholder_of)
+            return node, value.real if numbers else node.meta["fake"]
+    native = _of_python(s, value.value)
+    return graphnumbers.in_graph(s, native), native
+
+
 def to_graph(s: Session, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     """(graph argument, fake argument). `numbers`: may the operation take a number that varies here?"""
     if isinstance(value, TensorValue):
@@ -329,18 +346,7 @@ def to_graph(s: Session, value: Value, numbers: bool = False) -> tuple[Any, Any]
             wrappers.refuse_inside(s, value)
         return reachable(s, value).node, value.fake
     if isinstance(value, Const):
-        value = numpynumbers.plain(value)
-        if varies(value) and value.cls is not str:
-            fixed = callable(s.options.backend) and s.options.dynamic is False  # it made constants of them
-            plain = type(value) is not sizes.SizeValue and s.graph is s.root and not fixed
-            if plain and numbers and is_representable(s, value):
-                return number_node(s, value), value.real
-            dim = sizes.as_argument(s, value)
-            if dim is not None:
-                node = sizes.size_node(s, dim, placeholder_of)
-                return node, value.real if numbers else node.meta["fake"]
-        plain = _of_python(s, value.value)
-        return graphnumbers.in_graph(s, plain), plain
+        return _number_to_graph(s, numpynumbers.plain(value), numbers)
     if isinstance(value, GraphNumber) and (numbers or value.dim is not None) and s.graph is s.root:
         return value.node, value.kind(1) if numbers else value.node.meta["fake"]
     if isinstance(value, SequenceValue) and not issubclass(value.cls, deque):  # of which PyTorch takes none

@@ -32,7 +32,7 @@ def to_string(s: Session, value: Value, spec: str, function: Callable[..., str] 
         if isinstance(value, (TensorValue, GraphNumber)):
             return _formatted_later(s, value, spec)
         if type(s.static(value.cls, "__format__")) is FUNCTION:
-            found = s.call(s.find_special(value, "__format__"), Const(spec))
+            found = s.call_special(value, "__format__", Const(spec))
             return specials.result(s, value, "__format__", found)
         if spec and s.static(value.cls, "__format__") is object.__format__:
             s.throw(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")
@@ -81,7 +81,7 @@ def _kept(s: Session, value: Value) -> Value:
 def _text(s: Session, value: Value, function: Callable[[Any], str]) -> Value:
     name = "__str__" if function is str else "__repr__"
     if type(s.static(value.cls, name)) is FUNCTION:
-        return specials.result(s, value, name, s.call(s.find_special(value, name)))
+        return specials.result(s, value, name, s.call_special(value, name))
     if name == "__str__" and not isinstance(value, ExceptionValue):
         if type(s.static(value.cls, "__repr__")) is FUNCTION:
             return _text(s, value, repr)

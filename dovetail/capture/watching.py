@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.comptime import shown
 from dovetail.capture.values.base import NULL
+
+if TYPE_CHECKING:
+    from dovetail.capture.frame import Frame
 
 Emit = Callable[[str], None]
 
@@ -23,7 +26,7 @@ class Watch:
         self.source, self.bytecode = source, bytecode
         self.place: tuple[str, int, str] | None = None
 
-    def instructions(self, frame: Any) -> Sequence[Any]:
+    def instructions(self, frame: Frame) -> Sequence[Any]:
         """The frame's instructions, shown as they are fetched."""
         return _Shown(self, frame)
 
@@ -32,7 +35,7 @@ class Watch:
         for emit in {self.source, self.bytecode} - {None}:
             emit(f"TRACE starts again: {why}")  # type: ignore[misc]
 
-    def fetched(self, frame: Any, instruction: Any) -> None:
+    def fetched(self, frame: Frame, instruction: Any) -> None:
         place = frame.location()
         if self.source is not None and (place.filename, place.line, place.function) != self.place:
             self.place = (place.filename, place.line, place.function)
@@ -55,7 +58,7 @@ def _operand(instruction: Any) -> str:
 class _Shown(Sequence[Any]):
     __slots__ = ("frame", "watch")
 
-    def __init__(self, watch: Watch, frame: Any) -> None:
+    def __init__(self, watch: Watch, frame: Frame) -> None:
         self.watch, self.frame = watch, frame
 
     def __len__(self) -> int:

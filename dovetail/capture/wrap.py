@@ -208,13 +208,15 @@ def _wrap_default(s: Session, obj: Any, source: Source | None, anew: bool) -> Va
 
 def _wrap_cell(s: Session, cell: Any, function: FunctionValue, index: int) -> CellValue:
     found = s.cache.get(id(cell))
-    if found is not None:
+    if isinstance(found, CellValue):
         return found
     base = function.source
     if base is None and _needs_guard(cell):
         base = s.bind(function.real, function.name)
     source = None if base is None else Attr(Item(Attr(base, "__closure__"), index), "cell_contents")
-    return _remember(s, cell, CellValue(None, cell, source))
+    made = CellValue(None, cell, source)
+    _remember(s, cell, made)
+    return made
 
 
 def _needs_guard(cell: Any) -> bool:
@@ -309,7 +311,7 @@ def _item_source(s: Session, cls: type, kind: type) -> Callable[[Source, Any], S
     """How an item is reached, past what a subclass makes of `obj[key]`."""
     if kind is dict and s.static(cls, "__missing__") is not MISSING:
         return Got
-    if kind is deque or s.static(cls, "__getitem__") is kind.__getitem__:
+    if kind is deque or s.static(cls, "__getitem__") is kind.__getitem__:  # type: ignore[index]
         return Item
     return lambda source, key: RawItem(source, key, kind.__name__)
 

@@ -128,7 +128,7 @@ class _Checked(Host):
         if buffer.name in self.opaque:
             return
         promise = self.constant(Promise(role, buffer.name, buffer.dtype, buffer.device, stack), "promise")
-        sizes, strides = self.tuple(buffer.sizes), self.tuple(buffer.strides)
+        sizes, strides = self.listed(buffer.sizes), self.listed(buffer.strides)
         self.body.append(f"promised({self.tensor(buffer)}, {sizes}, {strides}, {promise})")
 
     # ------------------------------------------------------------ the user's lines

@@ -102,7 +102,8 @@ class Host:
         bodies = {"run": self.body}
         if self.checks:
             bodies["run_first"] = [self.checks.get(k, text) for k, text in enumerate(self.body)]
-        lasting, launches = {}, {}
+        lasting: dict[str, int] = {}
+        launches: dict[int, str] = {}
         for name, body in bodies.items():
             lines += ["", *self.function(name, names, body)]
             first = len(lines) - len(body) + 1
@@ -130,10 +131,10 @@ class Host:
             lines.append(f"    {values}= block.views_of(views{self.measures.parameter})")
         return lines + [f"    {line}" for line in body]
 
-    def size(self, dim: dims.Dim) -> str:
+    def size(self, dim: Any) -> str:
         return self.measures.text(dim)
 
-    def tuple(self, values: Iterable[Any]) -> str:
+    def listed(self, values: Iterable[Any]) -> str:
         return f"({''.join(f'{self.size(v)}, ' for v in values)})"
 
     # ------------------------------------------------------------ naming
@@ -170,8 +171,8 @@ class Host:
         if key not in self.view_names:
             dtype = self.constant(buffer.dtype, str(buffer.dtype).removeprefix("torch."))
             self.views.append(
-                f"v{len(self.views)} = base.view({dtype}).as_strided({self.tuple(buffer.sizes)}, "
-                f"{self.tuple(buffer.strides)}, {first})"
+                f"v{len(self.views)} = base.view({dtype}).as_strided({self.listed(buffer.sizes)}, "
+                f"{self.listed(buffer.strides)}, {first})"
             )
             self.view_names[key] = len(self.view_names)
         return f"v{self.view_names[key]}"
@@ -224,7 +225,7 @@ class Host:
         dtype = self.constant(buffer.dtype, str(buffer.dtype).removeprefix("torch."))
         device = self.constant(buffer.device, f"device_{buffer.device.type}")
         self.body.append(
-            f"{buffer.name} = empty_strided({self.tuple(buffer.sizes)}, {self.tuple(buffer.strides)}, "
+            f"{buffer.name} = empty_strided({self.listed(buffer.sizes)}, {self.listed(buffer.strides)}, "
             f"dtype={dtype}, device={device})"
         )
         self.tensors[buffer.name] = buffer.name
@@ -300,8 +301,8 @@ class Host:
 
     def check(self, buffer: Buffer, operator: str, may_be_none: bool) -> None:
         """Compare what the operator returned with its prediction."""
-        name, strides = buffer.name, self.tuple(buffer.strides)
-        line = f"{name} = expect_layout({name}, {self.tuple(buffer.sizes)}, {strides}, {operator!r})"
+        name, strides = buffer.name, self.listed(buffer.strides)
+        line = f"{name} = expect_layout({name}, {self.listed(buffer.sizes)}, {strides}, {operator!r})"
         self.checks[len(self.body)] = line
         some = f"{name} is not None and " if may_be_none else ""
         self.body.append(f"if {some}{name}.stride() != {strides}: {line}")
@@ -339,7 +340,7 @@ class Host:
         tensor = self.tensor(base)
         offset = self.storage_offset(base, tensor, result.offset)
         self.body.append(
-            f"{result.name} = {tensor}.as_strided({self.tuple(result.sizes)}, {self.tuple(result.strides)}{offset})"
+            f"{result.name} = {tensor}.as_strided({self.listed(result.sizes)}, {self.listed(result.strides)}{offset})"
         )
         self.tensors[result.name] = result.name
         self.made_as_views.add(result.name)

@@ -54,7 +54,7 @@ class _Text:
     def sizes(self, body: list[str]) -> list[str]:
         """Symbols that the inputs tell, as far as they are mentioned."""
         text, found = "\n".join(body), []
-        for symbol, source in reversed(self.staged.known.items()):
+        for symbol, source in reversed([*self.staged.known.items()]):
             if re.search(rf"\b{symbol.name}\b", text):
                 found.append(f"{symbol.name} = {source}")
                 text += source

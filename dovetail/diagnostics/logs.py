@@ -178,9 +178,9 @@ def _handler() -> logging.Handler:
         made = _File(path) if path else None
     except OSError as error:
         logging.getLogger(_ROOT).warning("%s=%s cannot be written to: %s", OUT, path, error)
-    made = made or _Stream()
-    made.setFormatter(_Heads())
-    return made
+    handler: logging.Handler = made or _Stream()
+    handler.setFormatter(_Heads())
+    return handler
 
 
 @functools.cache

@@ -79,7 +79,7 @@ def user_line(error: BaseException, graph: torch.fx.GraphModule | None) -> str:
         for value in (frame.f_locals.get(name) for name in ("node", "self", "frame")):
             if isinstance(value, torch.fx.Node) and value.meta.get("stack"):
                 return str(value.meta["stack"][-1].excerpt())
-            if callable(getattr(type(value), "location", None)):
+            if value is not None and callable(getattr(type(value), "location", None)):
                 return str(value.location().excerpt())
     nodes = graph.graph.nodes if graph is not None else ()
     return next((str(n.meta["stack"][-1].entry()) for n in nodes if n.meta.get("stack")), "")
@@ -199,7 +199,8 @@ def _run(function: Any, compiled: Any, args: Sequence[Any], kwargs: Mapping[str,
     if kwargs or not all(isinstance(a, (torch.Tensor, int, float)) for a in args):
         results = [t for t in values.tensors(compiled(*args, **kwargs)) if t.requires_grad]
         if results:
-            sum(t.abs().sum() for t in results).backward()
+            total: Any = sum(t.abs().sum() for t in results)
+            total.backward()
     elif words := values.wrong(function, compiled, args):
         raise values.WrongValues(words)
 

@@ -44,7 +44,7 @@ def belongs_below(guard: Guard, resolver: Resolver) -> bool:
 def separate(guards: Sequence[Guard], below: Sequence[Guard], resolver: Resolver) -> Split:
     """The guards with comparisons of objects taken apart; `below` are those that belong there anyway."""
     found = Split([], {id(g): g for g in below})
-    settled = {g.source for g in below if _leads(resolver, g.source)}
+    settled = {g.source for g in below if g.source is not None and _leads(resolver, g.source)}
     for guard in guards:
         parts = _taken_apart(guard, settled, resolver, found) if guard.kind in _IDENTITIES else None
         if parts is None:
@@ -57,7 +57,9 @@ def separate(guards: Sequence[Guard], below: Sequence[Guard], resolver: Resolver
 def _taken_apart(guard: Guard, settled: set[Any], resolver: Resolver, found: Split) -> list[Guard] | None:
     """The part of the comparison that the bulk check takes on; None if it can take on nothing."""
     if guard.kind is GuardKind.ALIAS:
-        known = guard.payload in settled and anchored(guard.source, resolver.anchored) and _leads(resolver, guard.source)
+        source = guard.source
+        known = guard.payload in settled and anchored(source, resolver.anchored)
+        known = known and source is not None and _leads(resolver, source)
         return [guard] if known else None
     every = (guard.source, *guard.payload)
     inside = [source for source in every if source in settled]

@@ -29,7 +29,7 @@ from dovetail.ir.source import HOOKLESS, IS_VIEW, LENGTH, Attr, Computed, Source
 
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.layout, range)
 _BUILTIN = (dict, OrderedDict, list, tuple, deque, set, frozenset, *_ATOMS)
-_TENSOR = torch.Tensor
+_TENSOR: Any = torch.Tensor
 _READERS: tuple[Callable[[Any], Any], ...] = (
     _TENSOR.data_ptr, _TENSOR.size, _TENSOR.stride, _TENSOR.dtype.__get__, _TENSOR.requires_grad.__get__,
 )  # fmt: skip
@@ -284,7 +284,7 @@ def watch(
     layout = discover() if room_to_compile(0) else None
     if layout is None:
         return None, facts
-    rest, tables, groups = Facts(), {}, []
+    rest, tables, groups = Facts(), dict[Any, Any](), list[Any]()
     for root in facts.roots:
         ref, _, own = root
         if layout.weak_object is not None and (own is None or native.owns_visibly(ref(), own, layout)):

@@ -113,7 +113,7 @@ class Words:
         self._address = id(self._record) + _BEGIN
         self._cells = (ctypes.c_uint64 * (len(self._record) // _WORD)).from_address(self._address)
         self._cells[0] = self.size
-        self._cells[1 + self.size : 1 + 2 * self.size] = self.counts
+        self._cells[1 + self.size : 1 + 2 * self.size] = self.counts  # type: ignore[assignment]
         self._cells[1 : 1 + self.size] = [address for address, _ in every]
         expected = ctypes.addressof(self._cells) + _WORD * (1 + 2 * self.size)
         for (address, count), start in zip(every, self.starts, strict=False):

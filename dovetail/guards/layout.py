@@ -69,8 +69,9 @@ def discover() -> Layout | None:
     own = _own_dict_word()
     if table is None or impl is None or kind is None or own is None:
         return None
-    more = {"function": _function_words(), "hooks": hooks, "weak_object": _weak_word()}
-    return Layout(*table, kind * _WORD, own * _WORD, **impl, **more)
+    more: dict[str, Any] = {"function": _function_words(), "hooks": hooks, "weak_object": _weak_word()}
+    version, values = table
+    return Layout(version, values, kind * _WORD, own * _WORD, **impl, **more)
 
 
 def _only(found: Iterable[int]) -> int | None:
@@ -224,7 +225,7 @@ _TENSOR_CHANGES: tuple[Callable[[torch.Tensor], Any], ...] = (
     _set_data(lambda d: d.double()),
     _set_data(torch._neg_view),
     lambda t: t.resize_(3, 3),
-    lambda t: t.set_(t.new_ones(2)),
+    lambda t: t.set_(t.new_ones(2)),  # type: ignore[call-overload]
 )
 
 
@@ -248,7 +249,7 @@ def _function_words() -> tuple[int, ...] | None:
     return tuple(found)
 
 
-class _Ref(weakref.ref):  # type: ignore[type-arg]
+class _Ref(weakref.ref):
     __slots__ = ()
 
 

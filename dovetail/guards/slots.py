@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.ir.source import HOOKLESS, IS_VIEW, LENGTH, At, Attr, Bound, Computed, Item, Keyed, Member, Own, Source
+
+if TYPE_CHECKING:
+    from dovetail.guards.holding import Held
 
 
 class NotSlotted(Exception):
@@ -29,7 +32,7 @@ class Slot:
 class Resolver:
     """Values and slots of sources under `bound`, each computed once."""
 
-    def __init__(self, bound: tuple[Any, ...]) -> None:
+    def __init__(self, bound: tuple[Any, ...] | Held) -> None:
         self.bound = bound
         self.slots: dict[tuple[int, Any], Slot] = {}
         self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects whose own dictionaries were read

@@ -43,7 +43,7 @@ def conditions(v: str, facts: TensorFacts, constant: Constant, named: Named, loa
 
 def _shape(v: str, facts: TensorFacts, named: Named, load: Load) -> list[str]:
     """The whole at once, or the rank and each known member where some are unknown."""
-    sizes = [n if n is None else str(n) if isinstance(n, int) else load(n) for n in facts.sizes]
+    sizes: list[Any] = [n if n is None else str(n) if isinstance(n, int) else load(n) for n in facts.sizes]
     if None not in sizes:
         return [f"{v}.shape == ({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"]
     if not any(sizes):
@@ -63,7 +63,7 @@ def _strides(v: str, facts: TensorFacts, named: Named) -> list[str]:
     if all(step is None for step in strides):
         return []
     loaded, name = named("stride()")
-    texts = []
+    texts: list[str] = []
     for k, step in enumerate(strides):
         if step is not None:
             follows = f"{name}[{step.inner}] * {named('shape')[0]}[{step.inner}]" if isinstance(step, Follows) else step
@@ -133,7 +133,8 @@ def keys_of(tensor: torch.Tensor) -> str:
 
 def mismatch(name: str, v: Any, facts: TensorFacts) -> str:
     """What differs first, in words. The guard is known to have failed."""
-    if type(v) is not facts.cls:
+    cls: Any = facts.cls
+    if type(v) is not cls:
         return f"{name!r} has type {type(v).__name__}, expected {facts.cls.__name__}"
     rows = (
         ("dtype", facts.dtype, v.dtype),
@@ -167,7 +168,8 @@ def _stride_mismatch(name: str, v: Any, facts: TensorFacts) -> str:
 
 def resized(v: Any, facts: TensorFacts) -> list[str]:
     """What would have to vary for the facts to hold: sizes, or else strides that follow from none. Empty if more."""
-    same = type(v) is facts.cls and v.ndim == len(facts.sizes) and v.layout is facts.layout is torch.strided
+    cls: Any = facts.cls
+    same = type(v) is cls and v.ndim == len(facts.sizes) and v.layout is facts.layout is torch.strided
     if not same or (v.dtype, v.device, v.requires_grad) != (facts.dtype, facts.device, facts.requires_grad):
         return []
     sizes = [k for k, size in enumerate(facts.sizes) if size is not None and v.shape[k] != size]

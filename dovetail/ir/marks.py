@@ -54,7 +54,7 @@ def put(obj: Any, mark: Mark, detail: Any = None) -> None:
     _OWN[key] = (ref, Found(mark, detail))
 
 
-def note_original(compiled: FunctionType, original: Any) -> None:
+def note_original(compiled: Any, original: Any) -> None:
     """Note on a compiled function what it was made from."""
     vars(compiled).update(_dovetail_original=original, _dovetail_code=compiled.__code__)
 

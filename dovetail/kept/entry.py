@@ -186,7 +186,7 @@ def restore(
         mine = tuple(_with_objects(guard, finder) for guard in found["guards"])
         _ask_again(found["asked"], finder)
         names |= {name: _resolved(v, finder) for name, v in found["names"].items()}
-        captured.graph.objects = _resolved(found["inside"], finder)  # type: ignore[assignment]
+        captured.graph.objects = _resolved(found["inside"], finder)
         codes = _codes(finder) if found["rests"] else {}
         rests = {name: _with_scopes(rest, finder, codes) for name, rest in found["rests"].items()}
     except Mismatch:

@@ -121,7 +121,7 @@ def _builtin(function: Any) -> Any:
 
 #: Where PyTorch has functions whose own module is not told.
 NATIVE_MODULES: tuple[Any, ...] = (
-    torch, torch._C, torch._C._nn, torch._C._linalg, torch._C._special, torch._C._fft, torch._C._sparse,
+    torch, torch._C, torch._C._nn, torch._C._linalg, torch._C._special, torch._C._fft, torch._C._sparse,  # type: ignore[attr-defined]
 )  # fmt: skip
 
 
@@ -310,13 +310,13 @@ def unpack_graph(data: bytes, objects: Sequence[Any]) -> torch.fx.GraphModule:
 
 
 def _written(module: torch.fx.GraphModule, objects: list[Any]) -> Any:
-    numbers = {node: Value(k) for k, node in enumerate(module.graph.nodes)}
+    numbers: dict[torch.fx.Node, Any] = {node: Value(k) for k, node in enumerate(module.graph.nodes)}
     rows = []
     for node in module.graph.nodes:
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), numbers.__getitem__)
         target = _applied(node.target, objects) if isinstance(node.target, Apply) else node.target
         rows.append((node.op, node.name, target, args, kwargs, node.stack_trace))
-    inner = dict(module.named_children())
+    inner: dict[str, Any] = dict(module.named_children())
     if any(node.op == "get_attr" and node.target not in inner for node in numbers):
         raise Unkept("its graph has a tensor of its own")
     return rows, {name: _written(each, objects) for name, each in inner.items()}, getattr(module, "structure", None)

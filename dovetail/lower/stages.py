@@ -65,7 +65,7 @@ class Stages:
     def run(self, waits: str = "") -> Staged:
         for node in self.nodes:
             self.place(node)
-        results = list(self.nodes[-1].args[0])  # type: ignore[call-overload]
+        results = list(self.nodes[-1].args[0])
         last = max(self.level.values())
         ends = [*(n for n in results if isinstance(n, Node)), *(n for _, n in self.aten.mutated)]
         self.demand(ends)
@@ -173,7 +173,7 @@ class Stages:
         """`own`: inputs that it writes to, and their new values."""
         if not contents:
             return
-        graph, env, given = torch.fx.Graph(), {}, []
+        graph, env, given = torch.fx.Graph(), dict[Node, Node](), list[Any]()
         written = {self.placeholders[k]: new for k, new in own.items()}
         mine = set(contents)
         outside = [n for n in self.nodes if n not in mine and (n in written or any(u in mine for u in n.users))]
@@ -203,8 +203,8 @@ class Stages:
         used = {n.name: self.aten.constants[n.name] for n in constants}
         inputs = [n for n in graph.nodes if n.op == "placeholder"]
         mutated = tuple((inputs.index(env[old]), env[new]) for old, new in written.items())
-        made = AtenGraph(graph, mutated, used, viewed=places)
-        self.steps.append(Part(made, tuple(given), tuple(n.name for n in wanted)))
+        part = AtenGraph(graph, mutated, used, viewed=places)
+        self.steps.append(Part(part, tuple(given), tuple(n.name for n in wanted)))
         self.made.update(wanted)
 
     def value(self, node: Node) -> Ref:

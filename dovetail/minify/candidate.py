@@ -85,7 +85,8 @@ def without(found: Candidate, gone: Collection[torch.fx.Node]) -> Candidate | No
             new[node] = graph.placeholder(node.name)
             new[node].meta["fake"] = node.meta.get("fake")
             plain = value.detach().requires_grad_(value.requires_grad)
-            inputs.append(plain if found.data else tensor(*metadata(value)[:4], value.requires_grad))
+            shape, stride, dtype, device, *_ = metadata(value)
+            inputs.append(plain if found.data else tensor(shape, stride, dtype, device, value.requires_grad))
         elif not isinstance(value, (int, float, bool)):
             return None
     rest = [n for n in found.module.graph.nodes if n not in new and n not in gone]

@@ -38,7 +38,7 @@ def _inner(recorder: Recorder, record: Record, module: Any, tensors: Sequence[An
 
 def _outputs(graph: AtenGraph) -> list[Any]:
     end = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
-    return list(end.args[0])  # type: ignore[arg-type]
+    return list(end.args[0])
 
 
 def _vals(graph: AtenGraph) -> list[Any]:
@@ -97,7 +97,7 @@ def _with_written(graph: AtenGraph, tensors: list[Any], written: list[Any]) -> A
     inputs = [n for n in graph.graph.nodes if n.op == "placeholder" and n.name not in graph.constants]
     values = dict(graph.mutated)
     end = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
-    results = list(end.args[0])  # type: ignore[arg-type]
+    results = list(end.args[0])
     for tensor in written:
         position = next((k for k, t in enumerate(tensors) if t is tensor), None)
         if position is None:

@@ -34,7 +34,7 @@ def _last_first(tensors: Sequence[torch.Tensor]) -> list[Any]:
     """The nodes of their history, each before those that it hands gradients to."""
     order: dict[Any, None] = {}
     seen: set[Any] = set()
-    stack = [(tensor.grad_fn, False) for tensor in tensors]
+    stack: list[Any] = [(tensor.grad_fn, False) for tensor in tensors]
     while stack:
         node, is_done = stack.pop()
         if is_done:

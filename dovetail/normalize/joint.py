@@ -214,7 +214,7 @@ class _Joint(Results):
         return None if tensor is None else ending.owned(self.recorder.handle(tensor))
 
 
-_OF_USERS = higher.Recorded._backward_cls  # type: ignore[attr-defined]
+_OF_USERS = higher.Recorded._backward_cls
 
 
 def check_history(handle: Handle | None) -> None:
@@ -230,4 +230,4 @@ def check_history(handle: Handle | None) -> None:
 def _differentiable(base: Base) -> bool:
     """Was the new value computed with gradients (and not under no_grad)?"""
     history = getattr(base.tensor, "grad_fn", None)
-    return history is not None and not isinstance(history, _Enter._backward_cls)  # type: ignore[attr-defined]
+    return history is not None and not isinstance(history, _Enter._backward_cls)

@@ -260,7 +260,7 @@ class Results:
 
     def number(self, value: Any) -> int:
         """A size that the graph finds out."""
-        self.nodes.append(dim_or_node(value))  # type: ignore[arg-type]
+        self.nodes.append(dim_or_node(value))
         self.tensors.append(NO_TENSOR)
         self.counters.append(NO_TENSOR)
         return len(self.nodes) - 1

@@ -141,18 +141,20 @@ def _permuted(node: Node, form: Affine) -> Affine | None:
 
 def _transposed(node: Node, form: Affine) -> Affine | None:
     count = len(_shape(node))
-    a, b = (d % count - count for d in node.args[1:] or (-2, -1))  # type: ignore[operator]
+    axes: Any = node.args[1:] or (-2, -1)
+    a, b = (d % count - count for d in axes)
     return form.at({d: b if d == a else a if d == b else d for d in range(-count, 0)})
 
 
 def _sliced(node: Node, form: Affine) -> Affine | None:
-    dim, start, _, step = (*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :])
+    given: Any = (*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :])
+    dim, start, _, step = given
     count = len(_shape(node))
-    if type(start or 0) is not int or (start or 0) < 0 or type(step) is not int:  # type: ignore[operator]
+    if type(start or 0) is not int or (start or 0) < 0 or type(step) is not int:
         return None
-    place = dim % count - count  # type: ignore[operator]
+    place = dim % count - count
     own = dict(form.steps).get(place, 0)
-    first = Affine(form.start + own * (start or 0), form.steps - {(place, own)})  # type: ignore[operator]
+    first = Affine(form.start + own * (start or 0), form.steps - {(place, own)})
     return first.plus(Affine(0, frozenset({(place, own * step)} if own else ())))
 
 
@@ -193,7 +195,8 @@ def _joined(node: Node) -> Affine | None:
     """Parts that go on where the one before ends, as in `torch.diff` of what rises evenly."""
     parts: Any = node.args[0]
     count = len(_shape(node))
-    place = (node.args[1] if len(node.args) > 1 else 0) % count - count  # type: ignore[operator]
+    dim: Any = node.args[1] if len(node.args) > 1 else 0
+    place = dim % count - count
     whole: Affine | None = None
     at = 0
     step = max((dict(f.steps).get(place, 0) for p in parts if (f := affine(p)) is not None), key=abs, default=0)

@@ -281,14 +281,14 @@ class Recorder(FakeMode):
                               "use the variant that returns a new tensor")
         node, before = self.node_of(handle), to_fake(tensor, leaf=False)
         run(func, args, kwargs)
-        for holder in {node, handle.made} - {None}:
+        for holder in {node, handle.made or node}:
             _replace(holder, tensor, before)
-        handle.tensor = before
-        self.handles[id(before)] = handle
+        handle.tensor, self.handles[id(before)] = before, handle
         if handle.parent is None:
             self.reshape_base(handle, self.emit(_out_of_place(func), node, *args[1:], **kwargs), tensor)
         else:
-            kept = tensor.requires_grad or handle.view.grad  # its history, and the mode that the view was made in
+            # its history, and the mode that the view was made in
+            kept = tensor.requires_grad or handle.view is not None and handle.view.grad
             with torch.set_grad_enabled(torch.is_grad_enabled() or kept):
                 self.bind_view(_out_of_place(func), (before, *args[1:]), kwargs, tensor)
             made = self.handles[id(tensor)]
@@ -402,7 +402,7 @@ class Recorder(FakeMode):
         form, layouts, written = copying(func, {n: named[n] for n in facts(func).written if named.get(n) is not None})
         own = _own(facts(func), result)
         copies = [to_fake(t, leaf=False) for t in written]
-        node = self.create(form, *self.nodes((layouts, *args), kwargs), [*own, *copies])
+        node = self.create(form, *self.nodes((layouts, *args), kwargs), [*own, *copies])  # type: ignore[call-arg]
         for k, item in enumerate(own):
             if isinstance(item, torch.Tensor):
                 self.own(item, node, k)
@@ -435,13 +435,13 @@ class Recorder(FakeMode):
         own = iter(_own(facts(func), result))
         for name in form.drop:
             _accepts(func, args, kwargs, named[name], val if values else val[form.writes.index(name)])
-        for k, name in enumerate(form.writes):
-            if name is None:
+        for k, written in enumerate(form.writes):
+            if written is None:
                 item = next(own, None)
                 if isinstance(item, torch.Tensor):
                     self.own(item, node, k) if values is None else self.bind(node, item)
             else:
-                self.write_all(named[name], values[k] if values else node, None if values else k)
+                self.write_all(named[written], values[k] if values else node, None if values else k)
         return result
 
     def write_all(self, target: Any, node: Node, index: int | None) -> None:

@@ -72,7 +72,7 @@ def _as_strided(emit: Any, view: View, parent: Any, new: Any) -> Any:
 
 def _split(emit: Any, view: View, parent: Any, new: Any) -> Any:
     size, dim = view.args[0], (*view.args, view.kwargs.get("dim", 0))[1]
-    begin = view.index * size  # type: ignore[operator]
+    begin = view.index * size
     return emit(aten.slice_scatter.default, parent, new, dim, begin, begin + new.meta["val"].shape[dim])
 
 

@@ -54,7 +54,7 @@ def take_apart(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options
 
 
 _SET = torch._C._autograd._unsafe_set_version_counter
-_OF_USERS = higher.Recorded._backward_cls  # type: ignore[attr-defined]
+_OF_USERS = higher.Recorded._backward_cls
 
 
 class _Given:
@@ -200,7 +200,8 @@ class _Taking:
         joint = JointGraph(
             graph(frozenset()), self.count, len(results.nodes), tuple(names), (), backward,
         )  # fmt: skip
-        return Apart(joint, *common, tuple(told), gradients)
+        inputs, outputs, advanced, counted = common
+        return Apart(joint, inputs, outputs, advanced, counted, tuple(told), gradients)
 
     def gradient_nodes(self, parts: list[Any], before: set[Any]) -> list[Any]:
         """Each with memory of its own: the engine adds to gradients in place, and cannot see what they are made of."""

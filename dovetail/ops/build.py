@@ -105,8 +105,9 @@ def cast(x: Expr, dtype: torch.dtype) -> Expr:
 def rounded(x: Expr, dtype: torch.dtype) -> Expr:
     """The same where the program itself asks for the dtype: what a shorter float loses stays lost."""
     made = cast(x, dtype)
-    loses = isinstance(made, Op) and made.name == "cast" and dtype in HALF and made.args[0].dtype in FLOATS
-    return Op("rounded", made.args, dtype) if loses else made
+    if isinstance(made, Op) and made.name == "cast" and dtype in HALF and made.args[0].dtype in FLOATS:
+        return Op("rounded", made.args, dtype)
+    return made
 
 
 #: Floats reach short integers through a longer one, as in C10: what lies outside wraps around.

@@ -27,7 +27,8 @@ def fused(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     lists = {name: value for name, value in given.items() if isinstance(value, (list, tuple))}
     settings = {name: value for name, value in given.items() if name not in lists}
     if isinstance(given["lr"], SYMBOLIC):  # a tensor can be computed with, as the steps do
-        settings["lr"] = torch.full((), given["lr"], dtype=torch.float64, device=given["self"][0].device)
+        rate: Any = given["lr"]
+        settings["lr"] = torch.full((), rate, dtype=torch.float64, device=given["self"][0].device)
     for row in _rows(lists):
         _one(step, row, settings)
 
@@ -66,7 +67,8 @@ def _adam(
     second = exp_avg_sqs * beta2 + grads * grads * (1 - beta2)
     new = {"exp_avgs": first, "exp_avg_sqs": second}
     if amsgrad:
-        second = new["max_exp_avg_sqs"] = torch.maximum(max_exp_avg_sqs, second)  # type: ignore[type-var]
+        assert max_exp_avg_sqs is not None
+        second = new["max_exp_avg_sqs"] = torch.maximum(max_exp_avg_sqs, second)
     denominator = second.sqrt() / (1 - beta2**count).sqrt() + eps
     new["self"] = self - first * (lr / (1 - beta1**count)) / denominator
     return new

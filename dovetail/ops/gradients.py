@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
 from dovetail.ops import build
 from dovetail.ops.activation import sigmoid_of
@@ -157,7 +158,7 @@ NONE, MEAN, SUM = 0, 1, 2
 
 def averaged(x: Expr, out: Spec, reduction: int) -> Expr:
     """The gradient of a mean over all elements is that of a sum divided by their number."""
-    number = 1
+    number: Dim = 1
     for size in out.sizes:
         number = number * size
     return divided(x, number) if reduction == MEAN else x
@@ -284,7 +285,7 @@ def slice_backward(
         return slice_scatter(emit, out, emit.constant(out, 0), grad, dim, start, end, step)
     first = clamped(start, size, 0)
 
-    def zeros(count: int) -> Value:
+    def zeros(count: Dim) -> Value:
         return emit.constant(replace(out, sizes=replaced(out.sizes, axis, (count,))), 0)
 
     return cat(emit, out, [zeros(first), grad, zeros(size - first - length)], axis)

@@ -87,10 +87,10 @@ def cond(pred: torch.Tensor, true: Any, false: Any, true_lifted: Tensors, false_
 
 def while_loop(test: Any, body: Any, carried: Tensors, test_lifted: Tensors, body_lifted: Tensors) -> list[Any]:
     """What is carried is row-major, and never one of the tensors given."""
-    carried = [fresh(t) for t in carried]
-    while test.forward(*carried, *test_lifted)[0]:
-        carried = body.forward(*carried, *body_lifted)
-    return carried
+    held: list[Any] = [fresh(t) for t in carried]
+    while test.forward(*held, *test_lifted)[0]:
+        held = body.forward(*held, *body_lifted)
+    return held
 
 
 def scan(body: Any, count: int, init: Tensors, xs: Tensors, lifted: Tensors) -> list[Any]:

@@ -108,7 +108,7 @@ def roll(emit: Emitter, out: Spec, self: Value, shifts: Any, dims: Any = ()) -> 
         return NotImplemented
     if out.empty:
         return self.remapped(out.sizes, out.strides, lambda i: i, None)
-    back = [0] * self.rank
+    back: list[Dim] = [0] * self.rank
     for shift, axis in zip(shifts, axes, strict=True):
         size = self.sizes[axis % self.rank]
         back[axis % self.rank] = mod(back[axis % self.rank] - shift, size)

@@ -28,7 +28,7 @@ def _function(name: str) -> Callable[[], int]:
     for library in candidates():
         function = getattr(library, name, None)
         if function is not None:
-            return function  # type: ignore[no-any-return]
+            return function
     return lambda: 0
 
 

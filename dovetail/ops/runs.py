@@ -214,7 +214,8 @@ class _Runs:
             first, last = self.run(dims.value(build.shift_by(key, self.bias), self.rows), alike)
             leads = build.and_(alike, build.eq(_number(build.shift_by(first, BLOCK - 1)), here))
             begin, end = here, where(leads, _number(last), here)
-            loops, total = [], const(0, self.dtype)
+            loops: list[Loop] = []
+            total: Expr = const(0, self.dtype)
             for number, level in enumerate(levels[:-1], 1):
                 loop, found, head, tail = self.outside(number, level, begin, end, place)
                 loops, total = [*loops, loop], build.add(total, found)

@@ -487,7 +487,7 @@ def wrap_function(fn: Callable[..., Any], compiler: Compiler) -> Callable[..., A
             raise
 
     wrapped = functools.wraps(fn)(compiled)
-    wrapped.__wrapped__ = fn  # type: ignore[attr-defined]
+    wrapped.__wrapped__ = fn
     note_original(wrapped, fn)
     wrapped._torchdynamo_inline = fn  # type: ignore[attr-defined]  # torch.compile around us traces the original
     wrapped._dovetail_dispatcher = dispatcher  # type: ignore[attr-defined]

@@ -77,7 +77,8 @@ def compiled_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
         }
-        made = type(cls)(cls.__name__, (CompiledModule, cls), body)
+        meta: Any = type(cls)
+        made = meta(cls.__name__, (CompiledModule, cls), body)
         _CLASSES[cls] = weakref.ref(made)
     return made
 
@@ -88,7 +89,8 @@ def disabled_module(
     """An instance of a subclass whose `__call__` is `disabled` of the class's own, with the same state."""
     cls = type(module)
     body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    made = object.__new__(type(cls)(cls.__name__, (cls,), {**body, "__call__": disabled(cls.__call__)}))
+    meta: Any = type(cls)
+    made: Any = object.__new__(meta(cls.__name__, (cls,), {**body, "__call__": disabled(cls.__call__)}))
     object.__setattr__(made, "__dict__", module.__dict__)
     return made
 

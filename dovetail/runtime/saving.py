@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -18,7 +19,8 @@ _C = torch._C._autograd
 def hooks_aside() -> Iterator[None]:
     """In this block tensors are saved as they are."""
     found = []
-    while _C._saved_tensors_hooks_is_enabled() and (hooks := _C._top_saved_tensors_default_hooks(True)) is not None:
+    enabled: Any = _C._saved_tensors_hooks_is_enabled  # type: ignore[attr-defined]
+    while enabled() and (hooks := _C._top_saved_tensors_default_hooks(True)) is not None:
         found.append(hooks)
         _C._pop_saved_tensors_default_hooks()
     try:

@@ -25,7 +25,7 @@ def load(
     execute(host.text, filename, namespace, host.code)
     run = namespace["run"]
     if eager is None or eager is LEFT:
-        return run  # type: ignore[no-any-return]
+        return run
 
     def call(*inputs: Any) -> Any:
         try:

@@ -109,7 +109,7 @@ class _Same(torch.autograd.Function):
         return rebuilt(tensor, lambda part: part)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any) -> Any:
         return gradient
 
 

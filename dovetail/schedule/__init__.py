@@ -72,6 +72,7 @@ def _finish(program: Program, slots: list[Slot]) -> tuple[Item, ...]:
     items: list[Item] = []
     for slot in slots:
         if slot.nest is None:
+            assert slot.item is not None
             items.append(slot.item)
             continue
         mine = {name for name in slot.nest.written() if readers.get(name, 0) == (name in slot.reads)}

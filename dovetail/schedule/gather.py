@@ -48,8 +48,8 @@ class _Gathering:
             read = {self.roots.get(n, n): b for n, b in reads(item).items()}
             written = {self.roots.get(n, n) for n in writes(item)}
             after = self.needs(read.keys(), written)
-            waits = isinstance(item, Group) and self.kernels[item.name].joins
-            if waits and all(map(self.may_wait, read, read.values())):
+            joins = isinstance(item, Group) and self.kernels[item.name].joins
+            if isinstance(item, Group) and joins and all(map(self.may_wait, read, read.values())):
                 self.wait(item, after, read.keys(), written)
             else:
                 self.flush(after)

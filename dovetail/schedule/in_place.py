@@ -219,8 +219,9 @@ def _same_place(store: Statement, old: Buffer, loads: list[Load]) -> bool:
 
 
 def _redirected(statement: Statement, targets: dict[str, Buffer]) -> Statement:
-    target = targets.get(statement.buffer.name) if isinstance(statement, Store) else None
-    return statement if target is None else dataclasses.replace(statement, buffer=target)  # type: ignore[type-var]
+    if not isinstance(statement, Store) or statement.buffer.name not in targets:
+        return statement
+    return dataclasses.replace(statement, buffer=targets[statement.buffer.name])
 
 
 def _loads(statements: Iterable[Statement]) -> Iterable[Load]:
@@ -239,14 +240,16 @@ def _renamed(item: Item, targets: dict[str, Buffer]) -> Item:
     if isinstance(item, View):
         return dataclasses.replace(item, base=targets[item.base.name])
     if isinstance(item, LibraryCall):
-        args, kwargs = _references(item.args, targets), {k: _references(v, targets) for k, v in item.kwargs.items()}
+        args: Any = _references(item.args, targets)
+        kwargs = {k: _references(v, targets) for k, v in item.kwargs.items()}
         return dataclasses.replace(item, args=args, kwargs=kwargs)
     assert isinstance(item, Group)
     memo: dict[Expr, Expr] = {}
 
     def leaf(node: Expr) -> Expr | None:
-        target = targets.get(node.buffer.name) if isinstance(node, Load) else None
-        return None if target is None else Load(target, node.index, node.mask)  # type: ignore[union-attr]
+        if not isinstance(node, Load) or node.buffer.name not in targets:
+            return None
+        return Load(targets[node.buffer.name], node.index, node.mask)
 
     loops = tuple(
         Loop(loop.inner, tuple(map_exprs(s, lambda e: rewrite(e, {}, memo, leaf)) for s in loop.body))

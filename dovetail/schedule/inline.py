@@ -120,7 +120,7 @@ def _sole_store(group: Group) -> Store | None:
         symbol, _, _ = _interval(index)
         if symbol is not None and symbol not in plain:
             return None
-        plain.discard(symbol)  # type: ignore[arg-type]
+        plain.discard(symbol)
         if symbol is None and not isinstance(index, int):
             return None
     return statement if all(s.extent == 1 for s in plain) else None

@@ -27,7 +27,7 @@ from dovetail.schedule.nest import count, extents, has_values, linear
 
 def reuse(program: Program) -> Program:
     """The program in its final order, with a View in front of each item that writes to memory which dies there."""
-    memory, items = _Memory(program), []
+    memory, items = _Memory(program), list[Item]()
     for position, item in enumerate(program.items):
         items += memory.taken_by(item, position)
         items.append(item)

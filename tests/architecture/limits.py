@@ -23,8 +23,3 @@ BROAD_HANDLERS: dict[str, str] = {
     "dovetail/exporting/trees.py:_parts": "a program's class may refuse placeholders: its parts have numbers",
     "dovetail/capture/lazymodules.py:initialize": "the user's hook may raise anything: eager raises it again",
 }
-
-# path: why its functions carry no types
-UNTYPED: dict[str, str] = {
-    "dovetail/capture/known/standins.py": "traced in place of the standard library's functions, with their signatures",
-}

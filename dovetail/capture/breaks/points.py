@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import GeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.breaks.liveness import live
 from dovetail.capture.frame import GeneratorValue
@@ -14,11 +14,17 @@ from dovetail.capture.values.objects import Handling, Lazy
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
 
+if TYPE_CHECKING:
+    from dovetail.capture.frame import Frame
+    from dovetail.capture.rebuild import Rebuilder
+
 PUSH_NULL = "NULL"  # in what is pushed
 AWAITED = "_awaited"  # what the frame inside returns
 
 
-def point(rebuilder: Any, frame: Any, index: int, values: list[Any], pushed: list[str]) -> tuple[Point, list[str]]:
+def point(
+    rebuilder: Rebuilder, frame: Frame, index: int, values: list[Any], pushed: list[str]
+) -> tuple[Point, list[str]]:
     """The frame as it goes on at `index`, `pushed` above the stack `values`; and texts for its arguments."""
     wanted = live(frame.code, index)
     region = frame.code.region(frame.at)
@@ -57,13 +63,13 @@ def _has_history(value: Any) -> bool:
         return False
 
 
-def _awaited(frame: Any) -> list[str]:
+def _awaited(frame: Frame) -> list[str]:
     if not frame.takes_result():
         return []
     return [AWAITED, PUSH_NULL] if frame.puts_null() else [AWAITED]
 
 
-def started(rebuilder: Any, frame: Any) -> tuple[Point, list[str]]:
+def started(rebuilder: Rebuilder, frame: Frame) -> tuple[Point, list[str]]:
     """A frame that has not run yet: its parameters, and the cells that it closes over."""
     code = frame.code.code
     given = [n for n in frame.code.fast_names[: len(code.co_varnames)] if n in frame.locals]
@@ -72,7 +78,7 @@ def started(rebuilder: Any, frame: Any) -> tuple[Point, list[str]]:
 
 
 def chain(
-    rebuilder: Any, frames: list[Any], index: int, stack: list[Any], pushed: list[str]
+    rebuilder: Rebuilder, frames: list[Any], index: int, stack: list[Any], pushed: list[str]
 ) -> tuple[Continuation, list[str]]:
     """Frames that wait for one another, outermost first; the innermost goes on at `index`."""
     points, arguments = [], []

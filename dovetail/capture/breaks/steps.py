@@ -10,7 +10,7 @@ import builtins
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.breaks.points import PUSH_NULL
@@ -22,6 +22,11 @@ from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir import marks
 from dovetail.ir.captured import ENTERED, PLAIN
 from dovetail.ir.guard import ABSENT
+
+if TYPE_CHECKING:
+    from dovetail.bytecode.decode import Instruction
+    from dovetail.capture.frame import Frame
+    from dovetail.capture.rebuild import Rebuilder
 
 RESULT = "_r"
 
@@ -52,7 +57,7 @@ def step(*names: str) -> Callable[[Maker], Maker]:
     return register
 
 
-def plain(frame: Any, text: str, pushed: list[str] | None = None) -> Step:
+def plain(frame: Frame, text: str, pushed: list[str] | None = None) -> Step:
     """Evaluate and push the result."""
     return Step([f"{RESULT} = {text}"], [Way(None, frame.at + 1, [RESULT] if pushed is None else pushed)])
 
@@ -63,7 +68,7 @@ def take(stack: list[Any], count: int) -> list[Any]:
     return values
 
 
-def texts(rebuilder: Any, values: list[Value]) -> list[str]:
+def texts(rebuilder: Rebuilder, values: list[Value]) -> list[str]:
     return [rebuilder.expr(v) for v in values]
 
 
@@ -71,7 +76,7 @@ def texts(rebuilder: Any, values: list[Value]) -> list[str]:
 
 
 @step("CALL", "CALL_KW")
-def _call(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _call(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     names = frame.names
     if i.name == "CALL_KW":
         names = tuple(n.native() for n in stack.pop().items)
@@ -94,7 +99,7 @@ def _call(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 
 
 @step("CALL_FUNCTION_EX")
-def _call_ex(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _call_ex(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     keywords = stack.pop() if i.arg & 1 else None
     args = stack.pop()
     upper = stack.pop()
@@ -118,7 +123,7 @@ def _call_text(frame: Any, function: Any, inside: list[str], rebuilder: Any) -> 
     return f"{text}({', '.join(inside)})"
 
 
-def _called(function: Any, rebuilder: Any) -> str:
+def _called(function: Any, rebuilder: Rebuilder) -> str:
     """The callable, or its compiled counterpart.
 
     What a function marked with `disable(recursive=False)` calls is compiled, by whoever runs this.
@@ -143,7 +148,7 @@ SORTING = (max, min, sorted)  # they call their `key`, and show it to nobody
 FRAME_READERS = (locals, globals, vars, dir, super, eval, exec, __import__)
 
 
-def _needs_no_frame(frame: Any, function: Any) -> None:
+def _needs_no_frame(frame: Frame, function: Any) -> None:
     if isinstance(function, KnownValue) and any(function.real is reader for reader in FRAME_READERS):
         frame.s.unsupported("frame-reader", f"{function.describe()} looks at the frame that calls it")
 
@@ -152,7 +157,7 @@ def _needs_no_frame(frame: Any, function: Any) -> None:
 
 
 @step("LOAD_ATTR")
-def _load_attr(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _load_attr(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     text = f"{rebuilder.known(getattr)}({rebuilder.expr(stack.pop())}, {i.value!r})"
     pushed = [RESULT]
     if i.flag:
@@ -163,7 +168,7 @@ def _load_attr(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 def _apply(function: Any, count: int) -> Maker:
     """`function(*operands)`, operands in stack order, the result pushed."""
 
-    def make(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    def make(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
         operands = texts(rebuilder, take(stack, count))
         return plain(frame, f"{rebuilder.known(function)}({', '.join(operands)})")
 
@@ -173,7 +178,7 @@ def _apply(function: Any, count: int) -> Maker:
 def _effect(function: Any, order: tuple[int, ...]) -> Maker:
     """Call for the effect; `order` says which operand, in stack order, is which argument."""
 
-    def make(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    def make(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
         operands = texts(rebuilder, take(stack, len(order)))
         return plain(frame, f"{rebuilder.known(function)}({', '.join(operands[k] for k in order)})", [])
 
@@ -193,37 +198,37 @@ STEPS["GET_LEN"] = lambda frame, i, stack, r: plain(frame, f"{r.known(len)}({r.e
 
 
 @step("BINARY_OP")
-def _binary(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _binary(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     return _apply(BINARY[i.value], 2)(frame, i, stack, rebuilder)
 
 
 @step("COMPARE_OP")
-def _compare(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _compare(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     left, right = texts(rebuilder, take(stack, 2))
     text = f"{rebuilder.known(COMPARE[i.value][0])}({left}, {right})"
     return plain(frame, f"{rebuilder.known(bool)}({text})" if i.flag else text)
 
 
 @step("CONTAINS_OP")
-def _contains(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _contains(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     item, container = texts(rebuilder, take(stack, 2))
     return plain(frame, f"{item} {'not in' if i.arg else 'in'} {container}")
 
 
 @step("IS_OP")
-def _is(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _is(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     left, right = texts(rebuilder, take(stack, 2))
     return plain(frame, f"{left} {'is not' if i.arg else 'is'} {right}")
 
 
 @step("BINARY_SLICE")
-def _binary_slice(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _binary_slice(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     container, start, stop = texts(rebuilder, take(stack, 3))
     return plain(frame, f"{container}[{start}:{stop}]")
 
 
 @step("STORE_ATTR", "DELETE_ATTR")
-def _store_attr(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _store_attr(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     target = rebuilder.expr(stack.pop())
     if i.name == "DELETE_ATTR":
         return plain(frame, f"{rebuilder.known(delattr)}({target}, {i.value!r})", [])
@@ -231,14 +236,14 @@ def _store_attr(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 
 
 @step("UNPACK_SEQUENCE")
-def _unpack(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _unpack(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     names = [f"_r{k}" for k in range(i.arg)]
     line = f"[{', '.join(names)}] = {rebuilder.expr(stack.pop())}"
     return Step([line], [Way(None, frame.at + 1, names[::-1])])
 
 
 @step("UNPACK_EX")
-def _unpack_ex(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _unpack_ex(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     names = [f"_r{k}" for k in range((i.arg & 255) + 1 + (i.arg >> 8))]
     names[i.arg & 255] = f"*{names[i.arg & 255]}"
     line = f"[{', '.join(names)}] = {rebuilder.expr(stack.pop())}"
@@ -249,33 +254,33 @@ CONVERSIONS = {0: "", 1: "str", 2: "repr", 3: "ascii"}
 
 
 @step("FORMAT_VALUE")
-def _format(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _format(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     spec = rebuilder.expr(stack.pop()) if i.arg & 4 else "''"
     return _formatted(frame, rebuilder, stack.pop(), spec, CONVERSIONS[i.arg & 3])
 
 
 @step("FORMAT_SIMPLE")
-def _format_simple(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _format_simple(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     return _formatted(frame, rebuilder, stack.pop(), "''", "")
 
 
 @step("FORMAT_WITH_SPEC")
-def _format_with_spec(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _format_with_spec(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     value, spec = take(stack, 2)
     return _formatted(frame, rebuilder, value, rebuilder.expr(spec), "")
 
 
 @step("CONVERT_VALUE")
-def _convert(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _convert(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     return plain(frame, f"{rebuilder.known(getattr(builtins, CONVERSIONS[i.arg]))}({rebuilder.expr(stack.pop())})")
 
 
 @step("BUILD_STRING")
-def _build_string(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _build_string(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     return plain(frame, f"''.join(({', '.join(texts(rebuilder, take(stack, i.arg)))},))")
 
 
-def _formatted(frame: Any, rebuilder: Any, value: Any, spec: str, conversion: str) -> Step:
+def _formatted(frame: Frame, rebuilder: Rebuilder, value: Any, spec: str, conversion: str) -> Step:
     text = rebuilder.expr(value)
     if conversion:
         text = f"{rebuilder.known(getattr(builtins, conversion))}({text})"
@@ -296,7 +301,7 @@ def special(obj: Any, name: str) -> Any:
 
 
 @step("BEFORE_WITH")
-def _before_with(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _before_with(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     look_up = rebuilder.known(special)
     lines = [
         f"_m = {rebuilder.expr(stack.pop())}", f"_enter = {look_up}(_m, '__enter__')",
@@ -306,13 +311,13 @@ def _before_with(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 
 
 @step("WITH_EXCEPT_START")
-def _with_except_start(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _with_except_start(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     error, leave = rebuilder.expr(stack[-1]), rebuilder.expr(stack[-4])
     return plain(frame, f"{leave}(type({error}), {error}, {error}.__traceback__)")
 
 
 @step("RAISE_VARARGS")
-def _raise(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _raise(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     operands = texts(rebuilder, take(stack, i.arg))
     return Step([" from ".join(["raise " + "".join(operands[:1]), *operands[1:]])], [])
 
@@ -320,7 +325,7 @@ def _raise(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 def _in_place(text: str) -> Maker:
     """`text` with the container below and the value on top."""
 
-    def make(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+    def make(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
         value = rebuilder.expr(stack.pop())
         return plain(frame, text.format(rebuilder.expr(stack[-i.arg]), value), [])
 
@@ -333,19 +338,19 @@ STEPS["SET_ADD"] = _in_place("{}.add({})")
 
 
 @step("STORE_SLICE")
-def _store_slice(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _store_slice(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     value, container, start, stop = texts(rebuilder, take(stack, 4))
     return plain(frame, f"{rebuilder.known(operator.setitem)}({container}, slice({start}, {stop}), {value})", [])
 
 
 @step("BUILD_SET")
-def _build_set(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _build_set(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     items = ", ".join(texts(rebuilder, take(stack, i.arg)))
     return plain(frame, f"{{{items or '*()'}}}")
 
 
 @step("BUILD_MAP")
-def _build_map(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _build_map(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     flat = texts(rebuilder, take(stack, 2 * i.arg))
     return plain(frame, f"{{{', '.join(map('{}: {}'.format, flat[::2], flat[1::2]))}}}")
 
@@ -354,7 +359,7 @@ def _build_map(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 
 
 @step("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE")
-def _branch(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _branch(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     text = f"{rebuilder.known(bool)}({rebuilder.expr(stack.pop())})"
     jump, fall = i.target, frame.at + 1
     yes, no = (jump, fall) if i.name.endswith("TRUE") else (fall, jump)
@@ -362,7 +367,7 @@ def _branch(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
 
 
 @step("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
-def _branch_or_pop(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _branch_or_pop(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     value = rebuilder.expr(stack.pop())
     condition = RESULT if "TRUE" in i.name else f"not {RESULT}"
     lines = [f"{RESULT} = {rebuilder.known(bool)}({value})"]
@@ -370,7 +375,7 @@ def _branch_or_pop(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step
 
 
 @step("FOR_ITER")
-def _for_iter(frame: Any, i: Any, stack: list[Any], rebuilder: Any) -> Step:
+def _for_iter(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     rebuilder.names["_END"] = ABSENT
     iterator = rebuilder.expr(stack.pop())
     line = f"{RESULT} = {rebuilder.known(next)}({iterator}, _END)"

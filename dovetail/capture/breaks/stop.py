@@ -58,8 +58,9 @@ def stop(s: Session) -> None:
     steps = ["try:", *_indented(made.lines), "except BaseException as _e:", f"    {caught[1]}"]
     for way, (_, line) in zip(made.ways, rest):
         steps.append(line if way.condition is None else f"if {way.condition}: {line}")
-    if caught[0] is not None:
-        rest.append(caught)
+    handler, line = caught
+    if handler is not None:
+        rest.append((handler, line))
     rebuilder.names.update(_Next=Next, _placed=placed)
     steps = _in_handler(s, rebuilder, steps)
     lines = [*replay, *rebuilder.after_effects(replay), *leave_changed(s, rebuilder), *steps]

@@ -41,7 +41,7 @@ def trace_continuation(s: Session, rest: Continuation, args: tuple[Any, ...]) ->
     """The result of the outermost frame; `args` are the continuation's real arguments."""
     names = rest.parameters()
     s.header = ", ".join(names)
-    given = list(zip(args, map(Arg, names)))
+    given: list[tuple[Any, Source]] = list(zip(args, map(Arg, names)))
     s.blocks = [source for real, source in given if _leaves_block(real)]
     return run_frames(s, suspended_frames(s, rest, given))[1]
 
@@ -79,7 +79,7 @@ def wrap_generator(s: Session, obj: Any, source: Source | None) -> Value:
         s.guard(Attr(base, "ended"), GuardKind.ID, True)
         return remember(s, obj, GeneratorValue(None, "done", source, obj))
     place, values = state.paused, Attr(base, "values")
-    found = [(v, Item(values, k)) for k, v in enumerate(state.values)]
+    found: list[tuple[Any, Source]] = [(v, Item(values, k)) for k, v in enumerate(state.values)]
     made = GeneratorValue(None, place.kind, source, obj)
     remember(s, obj, made)
     outside = s.current_exception
@@ -91,7 +91,7 @@ def wrap_generator(s: Session, obj: Any, source: Source | None) -> Value:
 WRAPPERS.update(dict.fromkeys(SHELLS, wrap_generator))
 
 
-def _fill(s: Session, frame: Any, point: Point, given: Any, cells: dict[int, CellValue]) -> None:
+def _fill(s: Session, frame: Frame, point: Point, given: Any, cells: dict[int, CellValue]) -> None:
     for name in point.locals:
         real, source = next(given)
         frame.locals[name] = _late(s, real, source)
@@ -101,7 +101,7 @@ def _fill(s: Session, frame: Any, point: Point, given: Any, cells: dict[int, Cel
         if found is None:
             found = cells[id(real)] = s.cache[id(real)] = CellValue(None, real, Attr(source, "cell_contents"))
         else:
-            s.guard(source, GuardKind.ALIAS, found.source.base)
+            s.guard(source, GuardKind.ALIAS, found.source.base)  # type: ignore[union-attr]
         frame.locals[name] = found
     for kind in point.below_result:
         frame.push(NULL if kind == EMPTY else _stacked(s, kind, *next(given)))

@@ -36,7 +36,7 @@ def as_called(rest: Continuation, text: str) -> str:
 @remembered(5000)
 def _called(rest: Continuation) -> dict[str, str]:
     names = iter(rest.parameters())
-    found = {}
+    found: dict[str, str] = {}
     for number, point in enumerate(rest.points, 1):
         found |= {next(names): name for name in (*point.locals, *point.cells)}
         line = decode(point.code).position(point.at)[0]

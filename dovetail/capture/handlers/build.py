@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.awaited import runs_code, used_up
@@ -25,23 +26,25 @@ from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ObjectValue
 
 if TYPE_CHECKING:
+    from dovetail.bytecode.decode import Instruction
+    from dovetail.capture.frame import Frame
     from dovetail.capture.session import Session
 
-CONVERSIONS = {0: format, 1: str, 2: repr, 3: ascii}
+CONVERSIONS: dict[int, Callable[..., str]] = {0: format, 1: str, 2: repr, 3: ascii}
 
 
 @op("BUILD_TUPLE")
-def build_tuple(f: Any, i: Any) -> None:
+def build_tuple(f: Frame, i: Instruction) -> None:
     f.push(TupleValue(f.popn(i.arg)))
 
 
 @op("BUILD_LIST")
-def build_list(f: Any, i: Any) -> None:
+def build_list(f: Frame, i: Instruction) -> None:
     f.push(ListValue(f.popn(i.arg)))
 
 
 @op("BUILD_SET")
-def build_set(f: Any, i: Any) -> None:
+def build_set(f: Frame, i: Instruction) -> None:
     made = SetValue()
     for value in f.popn(i.arg):
         made.add(f.s, value)
@@ -49,7 +52,7 @@ def build_set(f: Any, i: Any) -> None:
 
 
 @op("BUILD_MAP")
-def build_map(f: Any, i: Any) -> None:
+def build_map(f: Frame, i: Instruction) -> None:
     flat = f.popn(2 * i.arg)
     made = DictValue()
     for key, value in zip(flat[::2], flat[1::2]):
@@ -58,7 +61,7 @@ def build_map(f: Any, i: Any) -> None:
 
 
 @op("BUILD_CONST_KEY_MAP")
-def build_const_key_map(f: Any, i: Any) -> None:
+def build_const_key_map(f: Frame, i: Instruction) -> None:
     keys = f.pop()
     made = DictValue()
     for key, value in zip(keys.all(f.s), f.popn(i.arg)):
@@ -67,47 +70,47 @@ def build_const_key_map(f: Any, i: Any) -> None:
 
 
 @op("BUILD_SLICE")
-def build_slice(f: Any, i: Any) -> None:
+def build_slice(f: Frame, i: Instruction) -> None:
     parts = f.popn(i.arg)
     f.push(SliceValue(*parts, *[NONE] * (3 - len(parts))))
 
 
 @op("BUILD_STRING")
-def build_string(f: Any, i: Any) -> None:
+def build_string(f: Frame, i: Instruction) -> None:
     parts = f.popn(i.arg)
     f.push(joined(f.s, parts))
 
 
 @op("FORMAT_VALUE")
-def format_value(f: Any, i: Any) -> None:
+def format_value(f: Frame, i: Instruction) -> None:
     spec = f.pop().native() if i.arg & 4 else ""
     value = f.pop()
     f.push(_formatted(f, value, spec, i.arg & 3))
 
 
-def _formatted(f: Any, value: Any, spec: str, conversion: int) -> Any:
+def _formatted(f: Frame, value: Any, spec: str, conversion: int) -> Any:
     text = f.s.to_string(value, "" if conversion else spec, CONVERSIONS[conversion])
     return Const(format(text.native(), spec)) if conversion and spec else text
 
 
 @op("FORMAT_SIMPLE")
-def format_simple(f: Any, i: Any) -> None:
+def format_simple(f: Frame, i: Instruction) -> None:
     f.push(f.s.to_string(f.pop(), "", format))
 
 
 @op("FORMAT_WITH_SPEC")
-def format_with_spec(f: Any, i: Any) -> None:
+def format_with_spec(f: Frame, i: Instruction) -> None:
     value, spec = f.popn(2)
     f.push(f.s.to_string(value, spec.native(), format))
 
 
 @op("CONVERT_VALUE")
-def convert_value(f: Any, i: Any) -> None:
+def convert_value(f: Frame, i: Instruction) -> None:
     f.push(f.s.to_string(f.pop(), "", CONVERSIONS[i.arg]))
 
 
 @op("LIST_APPEND")
-def list_append(f: Any, i: Any) -> None:
+def list_append(f: Frame, i: Instruction) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
     target.extend([value])
@@ -115,20 +118,20 @@ def list_append(f: Any, i: Any) -> None:
 
 
 @op("SET_ADD")
-def set_add(f: Any, i: Any) -> None:
+def set_add(f: Frame, i: Instruction) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
     target.add(f.s, value)
 
 
 @op("MAP_ADD")
-def map_add(f: Any, i: Any) -> None:
+def map_add(f: Frame, i: Instruction) -> None:
     key, value = f.popn(2)
     f.stack_[-i.arg].put(f.s, key, value)
 
 
 @op("LIST_EXTEND")
-def list_extend(f: Any, i: Any) -> None:
+def list_extend(f: Frame, i: Instruction) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
     if runs_code(value):
@@ -143,7 +146,7 @@ def list_extend(f: Any, i: Any) -> None:
 
 
 @op("SET_UPDATE")
-def set_update(f: Any, i: Any) -> None:
+def set_update(f: Frame, i: Instruction) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
     target.entries.take_in(set_entries(f.s, value))
@@ -151,7 +154,7 @@ def set_update(f: Any, i: Any) -> None:
 
 
 @op("DICT_UPDATE", "DICT_MERGE")
-def dict_update(f: Any, i: Any) -> None:
+def dict_update(f: Frame, i: Instruction) -> None:
     value = f.pop()
     target = f.stack_[-i.arg]
     called = _called_with(f, i) if i.name == "DICT_MERGE" else None
@@ -165,7 +168,7 @@ def dict_update(f: Any, i: Any) -> None:
         target.put(f.s, key, item)
 
 
-def _called_with(f: Any, i: Any) -> str:
+def _called_with(f: Frame, i: Instruction) -> str:
     """What the keywords that are being collected are for."""
     return callee_text(next(v for v in reversed(f.stack_[: -i.arg - 1]) if v is not NULL))
 
@@ -174,6 +177,8 @@ def callee_text(function: Any) -> str:
     """A callable as errors about its arguments name it."""
     function = function.function if isinstance(function, MethodValue) else function
     real = getattr(function, "real", MISSING)
+    module: str | None
+    name: str | None
     if isinstance(function, FunctionValue) and real is MISSING:
         module, name = function.globals.get("__name__"), function.code.co_qualname
     else:
@@ -192,7 +197,7 @@ def mapping_pairs(s: Session, value: Any) -> list[tuple[Any, Any]]:
 
 
 @op("LIST_TO_TUPLE")
-def list_to_tuple(f: Any, i: Any) -> None:
+def list_to_tuple(f: Frame, i: Instruction) -> None:
     f.stack_[-1] = copied(f.s, f.stack_[-1], TupleValue)
 
 
@@ -208,7 +213,7 @@ def _unpacked(s: Session, value: Value) -> list[Value]:
     return s.unpack(value)
 
 
-def _first(f: Any, value: Value, count: int) -> list[Value]:
+def _first(f: Frame, value: Value, count: int) -> list[Value]:
     """No more than so many items: there may be no end to them."""
     if runs_code(value):
         return f.s.unpack(used_up(f, first, value, Const(count)))
@@ -216,14 +221,14 @@ def _first(f: Any, value: Value, count: int) -> list[Value]:
         return _unpacked(f.s, value)
     if not walks(f.s, value):
         f.s.throw(TypeError, f"cannot unpack non-iterable {value.cls.__name__} object")
-    iterator, found = f.s.iterate(value), []
+    iterator, found = f.s.iterate(value), list[Value]()
     while len(found) < count and (item := f.s.step(iterator)) is not None:
         found.append(item)
     return found
 
 
 @op("UNPACK_SEQUENCE")
-def unpack_sequence(f: Any, i: Any) -> None:
+def unpack_sequence(f: Frame, i: Instruction) -> None:
     items = _first(f, f.pop(), i.arg + 1)
     if len(items) < i.arg:
         f.s.throw(ValueError, f"not enough values to unpack (expected {i.arg}, got {len(items)})")
@@ -233,7 +238,7 @@ def unpack_sequence(f: Any, i: Any) -> None:
 
 
 @op("UNPACK_EX")
-def unpack_ex(f: Any, i: Any) -> None:
+def unpack_ex(f: Frame, i: Instruction) -> None:
     before, after = i.arg & 255, i.arg >> 8
     value = f.pop()
     items = _unpacked(f.s, value if not runs_code(value) else used_up(f, listed, value))

@@ -24,27 +24,28 @@ from dovetail.capture.values.objects import Lazy
 from dovetail.ir import asked
 
 if TYPE_CHECKING:
+    from dovetail.bytecode.decode import Instruction
     from dovetail.capture.session import Session
 
 
 @op("KW_NAMES")
-def kw_names(f: Any, i: Any) -> None:
+def kw_names(f: Frame, i: Instruction) -> None:
     f.names = i.value
 
 
 @op("CALL")
-def call(f: Any, i: Any) -> None:
+def call(f: Frame, i: Instruction) -> None:
     names, f.names = f.names, ()
     _call(f, f.popn(i.arg), names)
 
 
 @op("CALL_KW")
-def call_kw(f: Any, i: Any) -> None:
+def call_kw(f: Frame, i: Instruction) -> None:
     names = tuple(n.native() for n in f.pop().items)
     _call(f, f.popn(i.arg), names)
 
 
-def _call(f: Any, args: list[Any], names: tuple[str, ...]) -> None:
+def _call(f: Frame, args: list[Any], names: tuple[str, ...]) -> None:
     """Below the arguments lie a callable and NULL, in either order, or a method and its receiver."""
     upper, lower = f.stack_.pop(), f.stack_.pop()
     if upper is NULL:
@@ -61,7 +62,7 @@ def _call(f: Any, args: list[Any], names: tuple[str, ...]) -> None:
     f.stack_.append(invoke(f, function, args, kwargs))
 
 
-def invoke(f: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def invoke(f: Frame, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call, with the two built-ins that look at the calling frame."""
     if isinstance(function, KnownValue):
         if function.real is super and not args:
@@ -78,7 +79,7 @@ def invoke(f: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> An
     return result
 
 
-def _locals(f: Any) -> Any:
+def _locals(f: Frame) -> Any:
     """A snapshot, as later Pythons promise it."""
     made = DictValue()
     for name, value in _variables(f).items():
@@ -86,11 +87,11 @@ def _locals(f: Any) -> Any:
     return made
 
 
-def _variables(f: Any) -> dict[str, Any]:
+def _variables(f: Frame) -> dict[str, Any]:
     """The frame's variables by name."""
     if f.names_table is not None:
         return dict(f.names_table)
-    found = {}
+    found: dict[str, Any] = {}
     for name in f.code.fast_names:
         value = f.locals.get(name)
         if type(value) is Lazy:
@@ -102,7 +103,7 @@ def _variables(f: Any) -> dict[str, Any]:
     return found
 
 
-def _eval(f: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _eval(f: Frame, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`eval` of an expression; one with functions of its own is left to Python."""
     source = args[0].native()
     try:
@@ -121,7 +122,7 @@ def _eval(f: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return inner.run_call()
 
 
-def _globals(f: Any) -> Any:
+def _globals(f: Frame) -> Any:
     return f.s.wrap(f.scope.table, f.s.bind(f.scope.table, "globals()"))
 
 
@@ -129,7 +130,7 @@ FRAME_READERS = {locals: _locals, globals: _globals}
 
 
 @op("CALL_FUNCTION_EX")
-def call_function_ex(f: Any, i: Any) -> None:
+def call_function_ex(f: Frame, i: Instruction) -> None:
     keywords = f.pop() if i.arg & 1 else None
     given = f.pop()
     if runs_code(given) and keywords is None:
@@ -151,7 +152,7 @@ def call_function_ex(f: Any, i: Any) -> None:
 
 
 @op("MAKE_FUNCTION")
-def make_function(f: Any, i: Any) -> None:
+def make_function(f: Frame, i: Instruction) -> None:
     code = f.pop().native()
     function = FunctionValue(code, f.scope.table, code.co_name)
     for bit in (8, 4, 2, 1):
@@ -161,7 +162,7 @@ def make_function(f: Any, i: Any) -> None:
 
 
 @op("SET_FUNCTION_ATTRIBUTE")
-def set_function_attribute(f: Any, i: Any) -> None:
+def set_function_attribute(f: Frame, i: Instruction) -> None:
     function, part = f.pop(), f.pop()
     FUNCTION_PARTS[i.arg](f.s, function, part)
     f.push(function)
@@ -190,7 +191,7 @@ FUNCTION_PARTS = {1: _defaults, 2: _kwdefaults, 4: _annotations, 8: _closure}
 
 
 @op("IMPORT_NAME")
-def import_name(f: Any, i: Any) -> None:
+def import_name(f: Frame, i: Instruction) -> None:
     level, names = f.popn(2)
     package = f.scope.table.get("__package__") or f.scope.table.get("__name__", "")
     relative = "." * level.native() + i.value
@@ -207,7 +208,7 @@ def import_name(f: Any, i: Any) -> None:
 
 
 @op("IMPORT_FROM")
-def import_from(f: Any, i: Any) -> None:
+def import_from(f: Frame, i: Instruction) -> None:
     module = f.stack_[-1]
     found = f.s.try_attr(module, i.value)
     if found is None:

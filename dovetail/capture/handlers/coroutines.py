@@ -10,6 +10,8 @@ from dovetail.capture.values.base import NONE, Raised, Value
 from dovetail.capture.values.iterators import IteratorValue
 
 if TYPE_CHECKING:
+    from dovetail.bytecode.decode import Instruction
+    from dovetail.capture.frame import Frame
     from dovetail.capture.session import Session
 
 AWAITABLE = 0x80 | 0x100  # a coroutine, or a generator that `types.coroutine` marked
@@ -69,12 +71,12 @@ def awaited(s: Session, value: Value) -> Value:
 
 
 @op("GET_AWAITABLE")
-def get_awaitable(f: Any, i: Any) -> None:
+def get_awaitable(f: Frame, i: Instruction) -> None:
     f.stack_[-1] = awaited(f.s, f.stack_[-1])
 
 
 @op("GET_AITER")
-def get_aiter(f: Any, i: Any) -> None:
+def get_aiter(f: Frame, i: Instruction) -> None:
     value = f.stack_[-1]
     if not _flags(value) & ASYNC_GENERATOR:
         method = f.s.find_special(value, "__aiter__")
@@ -84,19 +86,19 @@ def get_aiter(f: Any, i: Any) -> None:
 
 
 @op("GET_ANEXT")
-def get_anext(f: Any, i: Any) -> None:
+def get_anext(f: Frame, i: Instruction) -> None:
     value = f.stack_[-1]
     own = _flags(value) & ASYNC_GENERATOR
     f.stack_.append(AsyncStep(value) if own else awaited(f.s, f.s.call_method(value, "__anext__")))
 
 
 @op("ASYNC_GEN_WRAP")
-def async_gen_wrap(f: Any, i: Any) -> None:
+def async_gen_wrap(f: Frame, i: Instruction) -> None:
     f.stack_[-1] = Wrapped(f.stack_[-1])
 
 
 @op("END_ASYNC_FOR")
-def end_async_for(f: Any, i: Any) -> None:
+def end_async_for(f: Frame, i: Instruction) -> None:
     error = f.stack_.pop()
     if error.cls is not StopAsyncIteration:
         raise Raised(error)
@@ -104,7 +106,7 @@ def end_async_for(f: Any, i: Any) -> None:
 
 
 @op("BEFORE_ASYNC_WITH")
-def before_async_with(f: Any, i: Any) -> None:
+def before_async_with(f: Frame, i: Instruction) -> None:
     manager = f.stack_.pop()
     leave, enter = (f.s.find_special(manager, name) for name in ("__aexit__", "__aenter__"))
     if leave is None or enter is None:

@@ -22,34 +22,36 @@ from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Handling, ObjectValue
 
 if TYPE_CHECKING:
+    from dovetail.bytecode.decode import Instruction
+    from dovetail.capture.frame import Frame
     from dovetail.capture.session import Session
 
 
 @op("JUMP")
-def jump(f: Any, i: Any) -> None:
+def jump(f: Frame, i: Instruction) -> None:
     f.ip = i.target
 
 
 @op("POP_JUMP_IF_TRUE")
-def pop_jump_if_true(f: Any, i: Any) -> None:
+def pop_jump_if_true(f: Frame, i: Instruction) -> None:
     if decided(f, f.stack_.pop()):
         f.ip = i.target
 
 
 @op("POP_JUMP_IF_FALSE")
-def pop_jump_if_false(f: Any, i: Any) -> None:
+def pop_jump_if_false(f: Frame, i: Instruction) -> None:
     if not decided(f, f.stack_.pop()):
         f.ip = i.target
 
 
 @op("POP_JUMP_IF_NONE")
-def pop_jump_if_none(f: Any, i: Any) -> None:
+def pop_jump_if_none(f: Frame, i: Instruction) -> None:
     if _is_none(f.stack_.pop()):
         f.ip = i.target
 
 
 @op("POP_JUMP_IF_NOT_NONE")
-def pop_jump_if_not_none(f: Any, i: Any) -> None:
+def pop_jump_if_not_none(f: Frame, i: Instruction) -> None:
     if not _is_none(f.stack_.pop()):
         f.ip = i.target
 
@@ -59,7 +61,7 @@ def _is_none(value: Any) -> bool:
 
 
 @op("JUMP_IF_TRUE_OR_POP")
-def jump_if_true_or_pop(f: Any, i: Any) -> None:
+def jump_if_true_or_pop(f: Frame, i: Instruction) -> None:
     if f.s.truth(f.stack_[-1]):
         f.ip = i.target
     else:
@@ -67,7 +69,7 @@ def jump_if_true_or_pop(f: Any, i: Any) -> None:
 
 
 @op("JUMP_IF_FALSE_OR_POP")
-def jump_if_false_or_pop(f: Any, i: Any) -> None:
+def jump_if_false_or_pop(f: Frame, i: Instruction) -> None:
     if not f.s.truth(f.stack_[-1]):
         f.ip = i.target
     else:
@@ -75,7 +77,7 @@ def jump_if_false_or_pop(f: Any, i: Any) -> None:
 
 
 @op("GET_ITER", "GET_YIELD_FROM_ITER")
-def get_iter(f: Any, i: Any) -> None:
+def get_iter(f: Frame, i: Instruction) -> None:
     if sys.getrefcount(f.stack_[-1]) == ONLY_LISTED:
         f.stack_[-1] = streamed(f.s, f.stack_[-1])
     value = f.stack_.pop()
@@ -85,7 +87,7 @@ def get_iter(f: Any, i: Any) -> None:
 
 
 @op("FOR_ITER")
-def for_iter(f: Any, i: Any) -> None:
+def for_iter(f: Frame, i: Instruction) -> None:
     iterator = f.stack_[-1]
     if type(iterator) is ObjectValue:
         value = _advanced(f, iterator)
@@ -100,7 +102,7 @@ def for_iter(f: Any, i: Any) -> None:
         f.stack_.append(value)
 
 
-def _advanced(f: Any, iterator: Any) -> Any:
+def _advanced(f: Frame, iterator: Any) -> Any:
     """The next item of a user's iterator; after a graph break in there the instruction is made again."""
     if iterator.cls is Ahead:
         value, f.stack_[-1] = f.s.get_attr(iterator, "value"), f.s.get_attr(iterator, "rest")
@@ -123,17 +125,17 @@ def _advanced(f: Any, iterator: Any) -> Any:
 
 
 @op("RETURN_GENERATOR")
-def return_generator(f: Any, i: Any) -> None:
+def return_generator(f: Frame, i: Instruction) -> None:
     """The value sent to start the generator is on the stack already."""
 
 
 @op("YIELD_VALUE")
-def yield_value(f: Any, i: Any) -> Any:
+def yield_value(f: Frame, i: Instruction) -> Any:
     return YIELD, f.stack_.pop()
 
 
 @op("SEND")
-def send(f: Any, i: Any) -> None:
+def send(f: Frame, i: Instruction) -> None:
     """Stack: receiver, value. A finished receiver is left below its result for END_SEND."""
     value = f.stack_.pop()
     receiver = f.s.expected = f.stack_[-1]
@@ -162,7 +164,7 @@ def _sent(s: Session, receiver: Any, value: Any) -> tuple[Any, Any]:
         return None, stopped_with(raised)
 
 
-def finish_send(f: Any, result: Any) -> None:
+def finish_send(f: Frame, result: Any) -> None:
     """Before 3.12 the receiver is popped here; later END_SEND does it."""
     if DIALECT.send_keeps_receiver:
         f.stack_.append(result)
@@ -171,30 +173,30 @@ def finish_send(f: Any, result: Any) -> None:
 
 
 @op("END_SEND")
-def end_send(f: Any, i: Any) -> None:
+def end_send(f: Frame, i: Instruction) -> None:
     result = f.stack_.pop()
     f.stack_[-1] = result
 
 
 @op("CALL_INTRINSIC_1")
-def call_intrinsic_1(f: Any, i: Any) -> None:
+def call_intrinsic_1(f: Frame, i: Instruction) -> None:
     INTRINSICS.get(i.arg, _no_intrinsic)(f, i)
 
 
-def _no_intrinsic(f: Any, i: Any) -> None:
+def _no_intrinsic(f: Frame, i: Instruction) -> None:
     f.s.unsupported("opcode", f"intrinsic {i.arg} cannot be captured yet")
 
 
-def _stop_iteration_error(f: Any, i: Any) -> None:
+def _stop_iteration_error(f: Frame, i: Instruction) -> None:
     if f.stack_[-1].cls is StopIteration:
         f.stack_[-1] = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])
 
 
-def _positive(f: Any, i: Any) -> None:
+def _positive(f: Frame, i: Instruction) -> None:
     f.stack_[-1] = f.s.unary("pos", f.stack_[-1])
 
 
-def _list_to_tuple(f: Any, i: Any) -> None:
+def _list_to_tuple(f: Frame, i: Instruction) -> None:
     f.stack_[-1] = copied(f.s, f.stack_[-1], TupleValue)
 
 
@@ -205,7 +207,7 @@ INTRINSICS = {3: _stop_iteration_error, 4: async_gen_wrap, 5: _positive, 6: _lis
 
 
 @op("PUSH_EXC_INFO")
-def push_exc_info(f: Any, i: Any) -> None:
+def push_exc_info(f: Frame, i: Instruction) -> None:
     error = f.stack_.pop()
     f.stack_.append(Handling(error, f.s.current_exception))
     f.stack_.append(error)
@@ -213,18 +215,18 @@ def push_exc_info(f: Any, i: Any) -> None:
 
 
 @op("POP_EXCEPT")
-def pop_except(f: Any, i: Any) -> None:
+def pop_except(f: Frame, i: Instruction) -> None:
     f.s.current_exception = f.stack_.pop().previous
 
 
 @op("CHECK_EXC_MATCH")
-def check_exc_match(f: Any, i: Any) -> None:
+def check_exc_match(f: Frame, i: Instruction) -> None:
     wanted = f.stack_.pop()
     f.stack_.append(boolean(issubclass(f.stack_[-1].cls, wanted.native())))
 
 
 @op("CHECK_EG_MATCH")
-def check_eg_match(f: Any, i: Any) -> None:
+def check_eg_match(f: Frame, i: Instruction) -> None:
     wanted = f.stack_.pop().native()
     match, rest = match_group(f.s, f.stack_[-1], wanted)
     f.stack_[-1] = rest or NONE
@@ -234,20 +236,20 @@ def check_eg_match(f: Any, i: Any) -> None:
 
 
 @op("PREP_RERAISE_STAR")
-def prep_reraise_star(f: Any, i: Any) -> None:
+def prep_reraise_star(f: Frame, i: Instruction) -> None:
     raised = f.stack_.pop()
     f.stack_[-1] = to_raise(f.s, f.stack_[-1], raised.all(f.s)) or NONE
 
 
 @op("CALL_INTRINSIC_2")
-def call_intrinsic_2(f: Any, i: Any) -> None:
+def call_intrinsic_2(f: Frame, i: Instruction) -> None:
     if i.arg != 1:  # type parameters
         _no_intrinsic(f, i)
     prep_reraise_star(f, i)
 
 
 @op("CLEANUP_THROW")
-def cleanup_throw(f: Any, i: Any) -> None:
+def cleanup_throw(f: Frame, i: Instruction) -> None:
     """Stack: receiver, value last sent, exception; a finished receiver's result goes on as SEND's does."""
     error = f.stack_.pop()
     if error.cls is not StopIteration:
@@ -255,18 +257,18 @@ def cleanup_throw(f: Any, i: Any) -> None:
     f.stack_[-2:] = [NONE, f.s.get_attr(error, "value")]
 
 
-def _again(f: Any, error: Value) -> Raised:
+def _again(f: Frame, error: Value) -> Raised:
     """Its traceback has this frame already, unless it is one that tracebacks never have."""
     return Raised(error, again=f.code.code not in HIDDEN)
 
 
 @op("RERAISE")
-def reraise(f: Any, i: Any) -> None:
+def reraise(f: Frame, i: Instruction) -> None:
     raise _again(f, f.stack_.pop())
 
 
 @op("RAISE_VARARGS")
-def raise_varargs(f: Any, i: Any) -> None:
+def raise_varargs(f: Frame, i: Instruction) -> None:
     cause = f.stack_.pop() if i.arg == 2 else None
     if i.arg == 0:
         error = f.s.current_exception
@@ -292,7 +294,7 @@ def raise_varargs(f: Any, i: Any) -> None:
 
 
 @op("BEFORE_WITH")
-def before_with(f: Any, i: Any) -> None:
+def before_with(f: Frame, i: Instruction) -> None:
     manager = f.stack_.pop()
     leave = f.s.find_special(manager, "__exit__")
     enter = f.s.find_special(manager, "__enter__")
@@ -305,7 +307,7 @@ def before_with(f: Any, i: Any) -> None:
 
 
 @op("WITH_EXCEPT_START")
-def with_except_start(f: Any, i: Any) -> None:
+def with_except_start(f: Frame, i: Instruction) -> None:
     error = f.stack_[-1]
     f.s.expected = of_protocol(f.stack_[-4])
     f.stack_.append(f.s.call(f.stack_[-4], f.s.wrap(error.cls, None), error, NONE))
@@ -316,23 +318,23 @@ def with_except_start(f: Any, i: Any) -> None:
 
 
 @op("GET_LEN")
-def get_len(f: Any, i: Any) -> None:
+def get_len(f: Frame, i: Instruction) -> None:
     f.stack_.append(f.s.length(f.stack_[-1]))
 
 
 @op("MATCH_MAPPING")
-def match_mapping(f: Any, i: Any) -> None:
+def match_mapping(f: Frame, i: Instruction) -> None:
     f.stack_.append(boolean(issubclass(f.stack_[-1].cls, Mapping)))
 
 
 @op("MATCH_SEQUENCE")
-def match_sequence(f: Any, i: Any) -> None:
+def match_sequence(f: Frame, i: Instruction) -> None:
     cls = f.stack_[-1].cls
     f.stack_.append(boolean(issubclass(cls, Sequence) and not issubclass(cls, (str, bytes, bytearray))))
 
 
 @op("MATCH_KEYS")
-def match_keys(f: Any, i: Any) -> None:
+def match_keys(f: Frame, i: Instruction) -> None:
     keys, subject = f.stack_[-1], f.stack_[-2]
     found = []
     for key in keys.all(f.s):
@@ -344,7 +346,7 @@ def match_keys(f: Any, i: Any) -> None:
 
 
 @op("MATCH_CLASS")
-def match_class(f: Any, i: Any) -> None:
+def match_class(f: Frame, i: Instruction) -> None:
     subject, cls, names = f.popn(3)
     f.push(_match_class(f.s, subject, cls.native(), [n.native() for n in names.all(f.s)], i.arg) or NONE)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.assertions import asserted
@@ -15,37 +15,41 @@ from dovetail.capture.values.callables import CellValue, KnownValue, SuperValue
 from dovetail.capture.values.containers import DictValue, SliceValue
 from dovetail.capture.values.objects import Lazy
 
+if TYPE_CHECKING:
+    from dovetail.bytecode.decode import Instruction
+    from dovetail.capture.frame import Frame
+
 UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}
 
 
 @op("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "END_FOR_UNUSED", "EXIT_INIT_CHECK")
-def nop(f: Any, i: Any) -> None:
+def nop(f: Frame, i: Instruction) -> None:
     pass
 
 
 @op("POP_TOP", "END_FOR")
-def pop_top(f: Any, i: Any) -> None:
+def pop_top(f: Frame, i: Instruction) -> None:
     f.stack_.pop()
 
 
 @op("PUSH_NULL")
-def push_null(f: Any, i: Any) -> None:
+def push_null(f: Frame, i: Instruction) -> None:
     f.stack_.append(NULL)
 
 
 @op("COPY")
-def copy(f: Any, i: Any) -> None:
+def copy(f: Frame, i: Instruction) -> None:
     f.stack_.append(f.stack_[-i.arg])
 
 
 @op("SWAP")
-def swap(f: Any, i: Any) -> None:
+def swap(f: Frame, i: Instruction) -> None:
     stack = f.stack_
     stack[-1], stack[-i.arg] = stack[-i.arg], stack[-1]
 
 
 @op("LOAD_CONST")
-def load_const(f: Any, i: Any) -> None:
+def load_const(f: Frame, i: Instruction) -> None:
     value = i.value
     f.stack_.append(Const(value) if type(value) in SIMPLE else f.s.from_native(value))
 
@@ -54,21 +58,21 @@ SIMPLE = frozenset((int, float, str, bytes, type(None), bool, complex))
 
 
 @op("RETURN_CONST")
-def return_const(f: Any, i: Any) -> Any:
+def return_const(f: Frame, i: Instruction) -> Any:
     return RETURN, f.s.from_native(i.value)
 
 
 @op("RETURN_VALUE")
-def return_value(f: Any, i: Any) -> Any:
+def return_value(f: Frame, i: Instruction) -> Any:
     return RETURN, f.stack_.pop()
 
 
 @op("LOAD_FAST", "LOAD_CLOSURE")
-def load_fast(f: Any, i: Any) -> None:
+def load_fast(f: Frame, i: Instruction) -> None:
     load_local(f, i.value)
 
 
-def load_local(f: Any, name: str) -> None:
+def load_local(f: Frame, name: str) -> None:
     try:
         value = f.locals[name]
     except KeyError:
@@ -78,12 +82,12 @@ def load_local(f: Any, name: str) -> None:
     f.stack_.append(value)
 
 
-def _unbound(f: Any, name: str) -> None:
+def _unbound(f: Frame, name: str) -> None:
     f.s.throw(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value")
 
 
 @op("STORE_FAST")
-def store_fast(f: Any, i: Any) -> None:
+def store_fast(f: Frame, i: Instruction) -> None:
     value = f.stack_.pop()
     if value is NULL:  # a comprehension puts back a variable that had no value
         f.locals.pop(i.value, None)
@@ -92,24 +96,24 @@ def store_fast(f: Any, i: Any) -> None:
 
 
 @op("DELETE_FAST")
-def delete_fast(f: Any, i: Any) -> None:
+def delete_fast(f: Frame, i: Instruction) -> None:
     if f.locals.pop(i.value, None) is None:
         _unbound(f, i.value)
 
 
 @op("LOAD_FAST_AND_CLEAR")
-def load_fast_and_clear(f: Any, i: Any) -> None:
+def load_fast_and_clear(f: Frame, i: Instruction) -> None:
     f.stack_.append(f.locals.pop(i.value, NULL))
 
 
 @op("LOAD_FAST_LOAD_FAST")
-def load_fast_load_fast(f: Any, i: Any) -> None:
+def load_fast_load_fast(f: Frame, i: Instruction) -> None:
     for name in i.value:
         load_local(f, name)
 
 
 @op("STORE_FAST_STORE_FAST")
-def store_fast_store_fast(f: Any, i: Any) -> None:
+def store_fast_store_fast(f: Frame, i: Instruction) -> None:
     for name in i.value:
         value = f.stack_.pop()
         if value is NULL:
@@ -119,7 +123,7 @@ def store_fast_store_fast(f: Any, i: Any) -> None:
 
 
 @op("STORE_FAST_LOAD_FAST")
-def store_fast_load_fast(f: Any, i: Any) -> None:
+def store_fast_load_fast(f: Frame, i: Instruction) -> None:
     f.locals[i.value[0]] = f.stack_.pop()
     load_local(f, i.value[1])
 
@@ -128,12 +132,12 @@ def store_fast_load_fast(f: Any, i: Any) -> None:
 
 
 @op("MAKE_CELL")
-def make_cell(f: Any, i: Any) -> None:
+def make_cell(f: Frame, i: Instruction) -> None:
     f.locals[i.value] = CellValue(f.locals.get(i.value))
 
 
 @op("LOAD_DEREF")
-def load_deref(f: Any, i: Any) -> None:
+def load_deref(f: Frame, i: Instruction) -> None:
     value = f.locals[i.value].load(f.s)
     if value is None and i.value in f.code.code.co_cellvars:
         _unbound(f, i.value)
@@ -143,12 +147,12 @@ def load_deref(f: Any, i: Any) -> None:
 
 
 @op("STORE_DEREF")
-def store_deref(f: Any, i: Any) -> None:
+def store_deref(f: Frame, i: Instruction) -> None:
     f.locals[i.value].store(f.s, f.stack_.pop())
 
 
 @op("DELETE_DEREF")
-def delete_deref(f: Any, i: Any) -> None:
+def delete_deref(f: Frame, i: Instruction) -> None:
     f.locals[i.value].store(f.s, None)
 
 
@@ -156,14 +160,14 @@ def delete_deref(f: Any, i: Any) -> None:
 
 
 @op("LOAD_GLOBAL")
-def load_global(f: Any, i: Any) -> None:
+def load_global(f: Frame, i: Instruction) -> None:
     value = f.scope.load(f.s, i.value)
     if value is None:
         f.s.throw(NameError, f"name {i.value!r} is not defined")
     _push_callable(f, value, i.flag)
 
 
-def _push_callable(f: Any, value: Any, with_null: int) -> None:
+def _push_callable(f: Frame, value: Any, with_null: int) -> None:
     """A callable and the NULL beside it, in the version's order."""
     if with_null and DIALECT.null_first:
         f.stack_.append(NULL)
@@ -173,12 +177,12 @@ def _push_callable(f: Any, value: Any, with_null: int) -> None:
 
 
 @op("STORE_GLOBAL")
-def store_global(f: Any, i: Any) -> None:
+def store_global(f: Frame, i: Instruction) -> None:
     f.scope.store(f.s, i.value, f.stack_.pop())
 
 
 @op("LOAD_NAME")
-def load_name(f: Any, i: Any) -> None:
+def load_name(f: Frame, i: Instruction) -> None:
     value = f.names_table.get(i.value) if f.names_table is not None else None
     if value is None:
         value = f.scope.load(f.s, i.value)
@@ -188,29 +192,29 @@ def load_name(f: Any, i: Any) -> None:
 
 
 @op("DELETE_NAME")
-def delete_name(f: Any, i: Any) -> None:
+def delete_name(f: Frame, i: Instruction) -> None:
     if f.names_table.pop(i.value, None) is None:
         f.s.throw(NameError, f"name {i.value!r} is not defined")
 
 
 @op("SETUP_ANNOTATIONS")
-def setup_annotations(f: Any, i: Any) -> None:
+def setup_annotations(f: Frame, i: Instruction) -> None:
     f.names_table.setdefault("__annotations__", DictValue())
 
 
 @op("LOAD_LOCALS")
-def load_locals(f: Any, i: Any) -> None:
+def load_locals(f: Frame, i: Instruction) -> None:
     f.stack_.append(NULL)  # the next instruction looks in `names_table` itself
 
 
 @op("LOAD_FROM_DICT_OR_GLOBALS")
-def load_from_dict_or_globals(f: Any, i: Any) -> None:
+def load_from_dict_or_globals(f: Frame, i: Instruction) -> None:
     f.stack_.pop()
     load_name(f, i)
 
 
 @op("LOAD_CLASSDEREF")
-def load_classderef(f: Any, i: Any) -> None:
+def load_classderef(f: Frame, i: Instruction) -> None:
     value = f.names_table.get(i.value)
     if value is not None:
         f.stack_.append(value)
@@ -219,30 +223,30 @@ def load_classderef(f: Any, i: Any) -> None:
 
 
 @op("LOAD_FROM_DICT_OR_DEREF")
-def load_from_dict_or_deref(f: Any, i: Any) -> None:
+def load_from_dict_or_deref(f: Frame, i: Instruction) -> None:
     f.stack_.pop()
     load_classderef(f, i)
 
 
 @op("DELETE_GLOBAL")
-def delete_global(f: Any, i: Any) -> None:
+def delete_global(f: Frame, i: Instruction) -> None:
     if f.scope.load(f.s, i.value) is None or i.value not in f.scope.table and i.value not in f.scope.values:
         f.s.throw(NameError, f"name {i.value!r} is not defined")
     f.scope.store(f.s, i.value, MISSING)
 
 
 @op("STORE_NAME")
-def store_name(f: Any, i: Any) -> None:
+def store_name(f: Frame, i: Instruction) -> None:
     f.names_table[i.value] = f.stack_.pop()
 
 
 @op("LOAD_ASSERTION_ERROR")
-def load_assertion_error(f: Any, i: Any) -> None:
+def load_assertion_error(f: Frame, i: Instruction) -> None:
     f.stack_.append(f.s.wrap(AssertionError, None))
 
 
 @op("LOAD_BUILD_CLASS")
-def load_build_class(f: Any, i: Any) -> None:
+def load_build_class(f: Frame, i: Instruction) -> None:
     f.stack_.append(KnownValue(builtins.__build_class__))
 
 
@@ -250,7 +254,7 @@ def load_build_class(f: Any, i: Any) -> None:
 
 
 @op("LOAD_ATTR")
-def load_attr(f: Any, i: Any) -> None:
+def load_attr(f: Frame, i: Instruction) -> None:
     value = f.stack_.pop()
     f.s.expected = of_attribute(f.s, value, i.value)
     if i.flag and DIALECT.null_first:
@@ -262,7 +266,7 @@ def load_attr(f: Any, i: Any) -> None:
 
 
 @op("STORE_ATTR")
-def store_attr(f: Any, i: Any) -> None:
+def store_attr(f: Frame, i: Instruction) -> None:
     target = f.stack_.pop()
     f.s.expected = of_setter(f.s, target, i.value)
     f.s.set_attr(target, i.value, f.stack_.pop())
@@ -270,23 +274,23 @@ def store_attr(f: Any, i: Any) -> None:
 
 
 @op("DELETE_ATTR")
-def delete_attr(f: Any, i: Any) -> None:
+def delete_attr(f: Frame, i: Instruction) -> None:
     f.s.del_attr(f.stack_.pop(), i.value)
 
 
 @op("LOAD_SUPER_ATTR")
-def load_super_attr(f: Any, i: Any) -> None:
+def load_super_attr(f: Frame, i: Instruction) -> None:
     super_, cls, receiver = f.popn(3)
     arguments = [cls, receiver] if i.flag & 2 else []
     made = f.s.call(super_, *arguments) if arguments else implicit_super(f)
     _push_callable(f, made.get_attr(f.s, i.value), i.flag & 1)
 
 
-def implicit_super(f: Any) -> Any:
+def implicit_super(f: Frame) -> Any:
     """`super()` with no arguments, from the frame's `__class__` cell and first argument."""
     cell = f.locals.get("__class__")
-    name = f.code.code.co_varnames[0] if f.code.code.co_argcount else None
-    first = f.locals[name] if name is not None else None
+    name = f.code.code.co_varnames[0] if f.code.code.co_argcount else ""
+    first = f.locals[name] if name else None
     if type(first) is Lazy:
         first = f.locals[name] = f.s.wrap(first.real, first.source)
     if cell is None or first is None:
@@ -309,14 +313,14 @@ def super_parts(cls: Any, receiver: Any) -> tuple[Any, Any, Any]:
 
 
 @op("BINARY_OP")
-def binary_op(f: Any, i: Any) -> None:
+def binary_op(f: Frame, i: Instruction) -> None:
     right, left = f.stack_.pop(), f.stack_.pop()
     f.s.expected = OPERATOR
     f.stack_.append(f.s.binary(i.value, left, right))
 
 
 @op(*UNARY)
-def unary_op(f: Any, i: Any) -> None:
+def unary_op(f: Frame, i: Instruction) -> None:
     name, value = UNARY[i.name], f.stack_.pop()
     f.s.expected = of_special(f.s, value, f"__{name}__")
     f.stack_.append(f.s.unary(name, value))
@@ -324,16 +328,16 @@ def unary_op(f: Any, i: Any) -> None:
 
 
 @op("UNARY_NOT")
-def unary_not(f: Any, i: Any) -> None:
+def unary_not(f: Frame, i: Instruction) -> None:
     f.stack_.append(FALSE if decided(f, f.stack_.pop()) else TRUE)
 
 
 @op("TO_BOOL")
-def to_bool(f: Any, i: Any) -> None:
+def to_bool(f: Frame, i: Instruction) -> None:
     f.stack_.append(boolean(decided(f, f.stack_.pop())))
 
 
-def decided(f: Any, value: Any) -> bool:
+def decided(f: Frame, value: Any) -> bool:
     """The truth of what the instruction takes; after a graph break it is made again, with True or False."""
     known = asserted(f, value)
     if known is not None:
@@ -345,7 +349,7 @@ def decided(f: Any, value: Any) -> bool:
 
 
 @op("COMPARE_OP")
-def compare_op(f: Any, i: Any) -> None:
+def compare_op(f: Frame, i: Instruction) -> None:
     right, left = f.stack_.pop(), f.stack_.pop()
     f.s.expected = None if i.flag else OPERATOR
     result = f.s.compare(i.value, left, right)
@@ -354,13 +358,13 @@ def compare_op(f: Any, i: Any) -> None:
 
 
 @op("IS_OP")
-def is_op(f: Any, i: Any) -> None:
+def is_op(f: Frame, i: Instruction) -> None:
     right = f.stack_.pop()
     f.stack_[-1] = boolean(f.s.same(f.stack_[-1], right) != bool(i.arg))
 
 
 @op("CONTAINS_OP")
-def contains_op(f: Any, i: Any) -> None:
+def contains_op(f: Frame, i: Instruction) -> None:
     container, item = f.stack_.pop(), f.stack_.pop()
     found = held(f.s, container, item, not i.arg)
     f.s.expected = OPERATOR if found is None else None
@@ -368,7 +372,7 @@ def contains_op(f: Any, i: Any) -> None:
 
 
 @op("BINARY_SUBSCR")
-def binary_subscr(f: Any, i: Any) -> None:
+def binary_subscr(f: Frame, i: Instruction) -> None:
     index, container = f.stack_.pop(), f.stack_.pop()
     f.s.expected = of_special(f.s, container, "__getitem__")
     f.stack_.append(f.s.get_item(container, index))
@@ -376,7 +380,7 @@ def binary_subscr(f: Any, i: Any) -> None:
 
 
 @op("BINARY_SLICE")
-def binary_slice(f: Any, i: Any) -> None:
+def binary_slice(f: Frame, i: Instruction) -> None:
     container, start, stop = f.popn(3)
     f.s.expected = of_special(f.s, container, "__getitem__")
     f.push(f.s.get_item(container, SliceValue(start, stop, Const(None))))
@@ -384,7 +388,7 @@ def binary_slice(f: Any, i: Any) -> None:
 
 
 @op("STORE_SUBSCR")
-def store_subscr(f: Any, i: Any) -> None:
+def store_subscr(f: Frame, i: Instruction) -> None:
     value, container, index = f.popn(3)
     f.s.expected = of_special(f.s, container, "__setitem__")
     f.s.set_item(container, index, value)
@@ -392,13 +396,13 @@ def store_subscr(f: Any, i: Any) -> None:
 
 
 @op("STORE_SLICE")
-def store_slice(f: Any, i: Any) -> None:
+def store_slice(f: Frame, i: Instruction) -> None:
     value, container, start, stop = f.popn(4)
     f.s.set_item(container, SliceValue(start, stop, Const(None)), value)
 
 
 @op("DELETE_SUBSCR")
-def delete_subscr(f: Any, i: Any) -> None:
+def delete_subscr(f: Frame, i: Instruction) -> None:
     container, index = f.popn(2)
     f.s.expected = of_special(f.s, container, "__delitem__")
     f.s.del_item(container, index)

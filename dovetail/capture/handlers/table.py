@@ -6,16 +6,22 @@ A handler returns None to go on, or `(RETURN, value)` / `(YIELD, value)` to leav
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-HANDLERS: dict[str, Callable[[Any, Any], Any]] = {}
+if TYPE_CHECKING:
+    from dovetail.bytecode.decode import Instruction
+    from dovetail.capture.frame import Frame
+
+Handler = Callable[["Frame", "Instruction"], tuple[str, Any] | None]
+
+HANDLERS: dict[str, Handler] = {}
 RETURN, YIELD = "return", "yield"
 
 
-def op(*names: str) -> Callable[[Any], Any]:
+def op(*names: str) -> Callable[[Handler], Handler]:
     """Register a handler under opcode names."""
 
-    def register(function: Any) -> Any:
+    def register(function: Handler) -> Handler:
         for name in names:
             HANDLERS[name] = function
         return function

@@ -55,9 +55,9 @@ def both(
     constant: list[Value],
 ) -> Both | None:
     """Called inside the region `forward` after that was traced. None where the function is left to PyTorch."""
-    results = result.all(s) if isinstance(result, TupleValue) else [result]
-    plain = all(isinstance(r, TensorValue) for r in results)
-    if not plain or cls.native() in s.gradients.opaque or len(s.open_graphs) > 2:
+    given = result.all(s) if isinstance(result, TupleValue) else [result]
+    results = [r for r in given if isinstance(r, TensorValue)]
+    if len(results) < len(given) or cls.native() in s.gradients.opaque or len(s.open_graphs) > 2:
         return None
     if "materialize_grads" in context.attrs or not _computes(forward, random=True):
         return None

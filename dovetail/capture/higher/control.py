@@ -80,7 +80,8 @@ def _node(s: Session, target: Any, args: tuple[Any, ...], flat: list[Any], spec:
     """A node that gives a list of results, and the value that has them in their places."""
     node = s.graph.create_node("call_function", target, args)
     node.meta.update(stack=s.stack(), mutates=any(b.region.impure for b in bodies))
-    return structure.nest(s, pytree.tree_unflatten(structure.result(s, node, flat).all(s), spec))
+    results: Any = structure.result(s, node, flat)
+    return structure.nest(s, pytree.tree_unflatten(results.all(s), spec))
 
 
 def _facts(leaf: Any) -> Any:
@@ -141,9 +142,9 @@ def _needs_grad(leaf: Any) -> bool:
 # ---------------------------------------------------------------- loops
 
 
-def _fresh(s: Session, region: Region, leaves: list[TensorValue], what: str, rows: int = 0) -> list[TensorValue]:
+def _fresh(s: Session, region: Region, leaves: list[Any], what: str, rows: int = 0) -> list[TensorValue]:
     """Parameters with the metadata of tensors, or of their rows: row-major, whatever those are."""
-    out = []
+    out: list[TensorValue] = []
     for value in leaves:
         if not isinstance(value, TensorValue):
             s.unsupported(
@@ -155,7 +156,7 @@ def _fresh(s: Session, region: Region, leaves: list[TensorValue], what: str, row
         if not rows:
             strides = _row_major(shape)
         grad = torch.is_grad_enabled() and (fake.is_floating_point() or fake.is_complex())
-        made = FakeTensor(shape, strides, fake.dtype, fake.device)
+        made: torch.Tensor = FakeTensor(shape, strides, fake.dtype, fake.device)
         if grad and (fake.requires_grad or any(p.requires_grad for p, _ in _live(s))):
             made = made.requires_grad_().view_as(made)
         out.append(region.placeholder(made, f"carried_{len(out)}" if not rows else f"row_{len(out)}"))
@@ -178,7 +179,7 @@ def _row_major(shape: Any) -> tuple[Any, ...]:
 @known(OPERATORS.while_loop)
 def _while_loop(s: Session, args: Args, kwargs: Kwargs) -> Value:
     test, step, carried, extra = [*args, *kwargs.values()]
-    first, more = list(s.unpack(carried)), list(s.unpack(extra))
+    first, more = list[Any](s.unpack(carried)), list(s.unpack(extra))
     what = "the function of torch.while_loop"
 
     def call(function: Value) -> Callable[[Region], Value]:
@@ -202,7 +203,7 @@ def _while_loop(s: Session, args: Args, kwargs: Kwargs) -> Value:
 @known(OPERATORS.scan)
 def _scan(s: Session, args: Args, kwargs: Kwargs) -> Value:
     step, init, xs, extra = [*args, *kwargs.values()]
-    first, rows, more = list(s.unpack(init)), list(s.unpack(xs)), list(s.unpack(extra))
+    first, rows, more = list[Any](s.unpack(init)), list[Any](s.unpack(xs)), list(s.unpack(extra))
     what = "the function of scan"
 
     def call(region: Region) -> Value:
@@ -227,7 +228,7 @@ def _stacked(fake: Any, length: Any) -> Any:
 @known(OPERATORS.map_impl)
 def _map(s: Session, args: Args, kwargs: Kwargs) -> Value:
     function, xs, extra = [*args, *kwargs.values()]
-    rows, more = list(s.unpack(xs)), list(s.unpack(extra))
+    rows, more = list[Any](s.unpack(xs)), list(s.unpack(extra))
     what = "the function of map"
 
     def call(region: Region) -> Value:

@@ -82,7 +82,7 @@ def _replaced(s: Session, module: ModuleValue, values: Kwargs) -> Iterator[None]
             undo.append((owner.attrs, leaf, owner.attrs.get(leaf)))
             owner.attrs[leaf] = value
             for table in TABLES:
-                members = s.get_attr(owner, table)
+                members: Any = s.get_attr(owner, table)
                 if leaf in members.entries:
                     undo.append((members.entries, leaf, members.entries[leaf]))
                     members.entries[leaf] = (members.entries[leaf][0], value)

@@ -39,7 +39,7 @@ class Traced:
         self.s, self.function, self.region, self.pure = s, function, Region(s, name), pure
         s.changed_state.add("grad_mode")  # transforms turn it on and off
         self.given: list[int] = []
-        self.module: torch.fx.Node | None = None
+        self.module: Any = None  # a node, once it is traced
         self.lifted: list[torch.fx.Node] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -48,8 +48,8 @@ class Traced:
             fakes = [n.meta["fake"] for n in self.lifted]
             return higher.closed(graph, self.given, fakes)(*args, **kwargs)
         with self.region as region:
-            values = structure.inside(region, args)
-            named = structure.inside(region, kwargs)
+            values: Any = structure.inside(region, args)
+            named: Any = structure.inside(region, kwargs)
             leaves = pytree.tree_leaves((args, kwargs))
             mine = list(self.region.nodes.nodes)
             self.given = [self._position(node, leaves) for node in mine]
@@ -122,7 +122,7 @@ def _closure(transform: Any, code: types.CodeType) -> None:
     names = [n for n in inspect.signature(transform).parameters if n != "func"]
 
     def handler(s: Session, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
-        free = {n: c.load(s) for n, c in zip(code.co_freevars, function.closure, strict=True)}
+        free: dict[str, Any] = {n: c.load(s) for n, c in zip(code.co_freevars, function.closure, strict=True)}
         settings = {n: structure.pair(s, free[n])[1] for n in names if n in free}
         return transformed(s, transform, free["func"], settings, args, kwargs)
 
@@ -148,7 +148,7 @@ def _vjp(s: Session, args: Args, kwargs: Kwargs) -> Value:
 @known(torch.func.linearize)
 def _linearize(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """The second result runs the function again, which therefore must change nothing."""
-    result = immediate(s, higher.linearize, args[0], {}, args[1:], "the function of linearize")
+    result: Any = immediate(s, higher.linearize, args[0], {}, args[1:], "the function of linearize")
     if any(t.requires_grad for t in pytree.tree_leaves(result.at(s, 0).node.meta["fake"])):
         return s.unsupported("linearize-gradients", "linearize cuts gradients, and one of its inputs requires grad")
     return result

@@ -96,9 +96,9 @@ def _instance_of(s: Session, value: Value, cls: Any) -> bool:
         found = isinstance(native, cls)
         asking.subclass(s, type(native), cls, found)
         return found
-    own = _own_check(s, cls, "__instancecheck__")
-    if own is not None:
-        return value.type is cls or s.truth(s.call(own, value))
+    check = _own_check(s, cls, "__instancecheck__")
+    if check is not None:
+        return value.type is cls or s.truth(s.call(check, value))
     return _is_subclass(s, value.type, cls) or any(_is_subclass(s, c, cls) for c in _claimed(s, value))
 
 
@@ -183,7 +183,7 @@ def _id(s: Session, args: Args, kwargs: Kwargs) -> Value:
 def _hash(s: Session, args: Args, kwargs: Kwargs) -> Value:
     method = s.static(args[0].cls, "__hash__")
     if type(method) is type(_hash):
-        return specials.result(s, args[0], "__hash__", s.call(s.find_special(args[0], "__hash__")))
+        return specials.result(s, args[0], "__hash__", s.call_special(args[0], "__hash__"))
     if any(isinstance(part, TensorValue) for part in hashing.identified(s, args[0])):
         s.unsupported("tensor-hash", "the code hashes a tuple of tensors, which has their addresses in it")
     key = s.hashable(args[0])
@@ -232,7 +232,7 @@ def _hasattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
 @known(setattr)
 def _setattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     name, awaited = _name(s, args[1]), _awaited(s, of_setter, args)
-    within(s, discard, {}, awaited, lambda: s.set_attr(args[0], name, args[2]))
+    within(s, discard, {}, awaited, lambda: s.set_attr(args[0], name, args[2]) or NONE)
     return NONE
 
 
@@ -392,7 +392,7 @@ known(frozenset)(_make_set(frozenset))
 def _slice(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1:
         return SliceValue(NONE, args[0], NONE)
-    return SliceValue(*args, *[NONE] * (3 - len(args)))
+    return SliceValue(args[0], args[1], args[2] if len(args) > 2 else NONE)
 
 
 # ---------------------------------------------------------------- iteration

@@ -16,7 +16,7 @@ from torch.distributions.utils import lazy_property
 from dovetail.capture.known.table import known, standin
 from dovetail.capture.values.base import NONE, Args, Kwargs, Value, boolean
 from dovetail.capture.values.containers import ListValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ops.check import check
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def _require(s: Session, args: Args, kwargs: Kwargs) -> Value:
     valid, shown, text = args
     if not isinstance(valid, TensorValue) or not isinstance(shown, ListValue):
         return NONE if s.truth(valid) else s.throw(ValueError, text.native().format(*shown.native()))
-    condition = s.torch_method("all", [valid], {})
-    node = s.graph.call_function(check, (condition.node, [v.node for v in shown.all(s)], text.native()))
+    condition = as_tensor(s.torch_method("all", [valid], {}))
+    shown_nodes = [as_tensor(v).node for v in shown.all(s)]
+    node = s.graph.call_function(check, (condition.node, shown_nodes, text.native()))
     node.meta.update(stack=s.stack(), mutates=True)
     return NONE
 

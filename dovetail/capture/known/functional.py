@@ -14,7 +14,7 @@ from dovetail.capture import asking
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.caches import ASKED, Changes, call_key
 from dovetail.capture.calls import fold
-from dovetail.capture.known.table import KNOWN, known
+from dovetail.capture.known.table import known
 from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Value, is_singleton
 from dovetail.capture.values.callables import MethodValue
 from dovetail.capture.values.objects import ObjectValue
@@ -68,8 +68,8 @@ def _update_wrapper(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if found is not None:
             wrapper.set_instance_attr(s, name, found)
     if isinstance(wrapped, ObjectValue):
-        for name in wrapped.attr_names(s):
-            wrapper.set_instance_attr(s, name, wrapped.instance_attr(s, name))  # type: ignore[arg-type]
+        for own in wrapped.attr_names(s):
+            wrapper.set_instance_attr(s, own, wrapped.instance_attr(s, own))  # type: ignore[arg-type]
     wrapper.set_instance_attr(s, "__wrapped__", wrapped)
     return wrapper
 
@@ -88,7 +88,10 @@ class Wraps:
         raise NotImplementedError
 
 
-known(Wraps.__call__)(lambda s, args, kwargs: _update_wrapper(s, [args[1], args[0].attrs["wrapped"]], {}))
+@known(Wraps.__call__)
+def _wrap_function(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    waiting: Any = args[0]
+    return _update_wrapper(s, [args[1], waiting.attrs["wrapped"]], {})
 
 
 # ---------------------------------------------------------------- caches
@@ -107,10 +110,12 @@ def _make_cache(s: Session, args: Args, kwargs: Kwargs) -> Value:
 @known(CACHE.__call__)
 def _call_cached(s: Session, args: Args, kwargs: Kwargs) -> Value:
     cache, *given = args
-    if cache.real is not MISSING:  # type: ignore[attr-defined]
+    real = getattr(cache, "real", MISSING)
+    if real is not MISSING:
         if cache.source is not None:
-            s.guard(cache.source, GuardKind.ID, cache.real)  # type: ignore[attr-defined]
+            s.guard(cache.source, GuardKind.ID, real)
         return _inlined(s, cache, given, kwargs)
+    assert isinstance(cache, ObjectValue)
     key = (tuple(s.hashable(a) for a in given), tuple((k, s.hashable(v)) for k, v in kwargs.items()))
     if key not in cache.made_by:
         cache.made_by[key] = cache.attrs["__wrapped__"].call(s, given, kwargs)
@@ -158,9 +163,11 @@ def _info(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(CACHE.cache_clear)
 def _clear(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    if args[0].real is not MISSING:  # type: ignore[attr-defined]
+    cache = args[0]
+    if getattr(cache, "real", MISSING) is not MISSING:
         s.unsupported("cache-state", "the code clears a cache", "Do it outside the compiled function.")
-    args[0].made_by.clear()
+    assert isinstance(cache, ObjectValue)
+    cache.made_by.clear()
     return NONE
 
 
@@ -239,16 +246,23 @@ known(functools.cmp_to_key)(lambda s, args, kwargs: s.call(s.wrap(key_of, None),
 
 # ---------------------------------------------------------------- classes that library functions make
 
-for _maker in (collections.namedtuple, dataclasses.make_dataclass):
-    KNOWN[_maker] = lambda s, args, kwargs, maker=_maker: fold(s, maker, args, kwargs)
+
+@known(collections.namedtuple)
+def _namedtuple(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return fold(s, collections.namedtuple, args, kwargs)
+
+
+@known(dataclasses.make_dataclass)
+def _make_dataclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return fold(s, dataclasses.make_dataclass, args, kwargs)
 
 
 @known(dataclasses.dataclass)
 def _dataclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if not args:
-        made = ObjectValue(Decorator)
-        made.attrs = dict(kwargs)
-        return made
+        decorator = ObjectValue(Decorator)
+        decorator.attrs = dict(kwargs)
+        return decorator
     cls = args[0].native()
     if cls not in s.made_classes:
         s.unsupported("class-changed", f"dataclass changes {cls.__name__} from outside", "Decorate it outside.")

@@ -13,7 +13,7 @@ import time
 import types
 import typing
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -38,7 +38,7 @@ from dovetail.capture.values.containers import (
     TupleValue,
 )
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, OpaqueValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.capture.wrap import Called
 from dovetail.ir.guard import GuardKind
 
@@ -47,12 +47,24 @@ if TYPE_CHECKING:
 
 
 def _register_operators() -> None:
-    for name, function in BINARY.items():
-        KNOWN[function] = lambda s, args, kwargs, n=name: s.binary(n, *args)
-    for sign, (function, _, _) in COMPARE.items():
-        KNOWN[function] = lambda s, args, kwargs, n=sign: s.compare(n, *args)
-    for name, (function, _) in UNARY.items():
-        KNOWN[function] = lambda s, args, kwargs, n=name: s.unary(n, *args)
+    for name, binary in BINARY.items():
+        KNOWN[binary] = functools.partial(_binary, name)
+    for sign, (compare, _, _) in COMPARE.items():
+        KNOWN[compare] = functools.partial(_compare, sign)
+    for name, (unary, _) in UNARY.items():
+        KNOWN[unary] = functools.partial(_unary, name)
+
+
+def _binary(name: str, s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return s.binary(name, *args)
+
+
+def _compare(sign: str, s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return s.compare(sign, *args)
+
+
+def _unary(name: str, s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return s.unary(name, *args)
 
 
 _register_operators()
@@ -199,10 +211,10 @@ def _copy_const(s: Session, value: Value, memo: dict[int, Value] | None) -> Valu
 
 
 def _copy_slice(s: Session, value: SliceValue, memo: dict[int, Value] | None) -> Value:
-    parts = (value.start, value.stop, value.step)
     if memo is None or copy.deepcopy(ONE_SLICE) is ONE_SLICE:
         return value
-    memo[id(value)] = SliceValue(*(copied(s, part, memo) for part in parts))
+    start, stop, step = (copied(s, part, memo) for part in (value.start, value.stop, value.step))
+    memo[id(value)] = SliceValue(start, stop, step)
     return memo[id(value)]
 
 
@@ -212,7 +224,7 @@ ONE_SLICE = slice(1)
 _ATOMS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, weakref.ref)
 
 
-def _by_python(s: Session, value: Value) -> Any:
+def _by_python(s: Session, value: Value) -> NoReturn:
     s.unsupported("deepcopy", f"{value.describe()} is copied", "Copy it outside of compiled code.")
 
 
@@ -232,7 +244,7 @@ def _copy_tensor(s: Session, value: TensorValue, memo: dict[int, Value] | None) 
     if memo is None:
         return s.torch_method("detach", [value], {})
     made = s.torch_method("clone", [s.torch_method("detach", [value], {})], {})
-    if made.fake.stride() != fake.stride():
+    if as_tensor(made).fake.stride() != fake.stride():
         s.unsupported("deepcopy", f"{value.describe()} is copied with the gaps in its memory", "Use clone().")
     if value.cls is torch.nn.Parameter:
         made = s.call(s.wrap(torch.nn.Parameter, None), made, Const(fake.requires_grad))

@@ -28,6 +28,7 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Global
 
 if TYPE_CHECKING:
+    from dovetail.capture.frame import Frame
     from dovetail.capture.session import Session
 
 
@@ -114,7 +115,7 @@ def _print(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-def _stream_call(cls: Session, name: str, result: Any) -> Any:
+def _stream_call(cls: Any, name: str, result: Any) -> Any:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         stream, rest = args[0], args[1:]
         if not isinstance(stream.source, Global) or not all(isinstance(a, (Const, LateText)) for a in rest):
@@ -173,6 +174,7 @@ def _log_later(s: Session, function: Value, args: Args, kwargs: Kwargs, name: st
 def _has_handlers(s: Session, logger: Value) -> bool:
     found = logger.native().hasHandlers()
     if found:
+        assert logger.source is not None
         s.guard(Called(logger.source, ".hasHandlers()"), GuardKind.ID, True)
     return bool(found)
 
@@ -237,7 +239,7 @@ def _warning_parts(s: Session, args: Args, kwargs: Kwargs) -> tuple[Value, type,
     return message, category.native(), named.get("stacklevel", Const(1)).native()
 
 
-def _wanted(s: Session, filters: ListValue, message: Value, category: type, frame: Any) -> bool:
+def _wanted(s: Session, filters: ListValue, message: Value, category: type, frame: Frame) -> bool:
     """Do the filters that traced code has put in force let it through? Only "ignore" is decided here."""
     for row in filters.all(s):
         action, pattern, wanted, module, line = (v.native() for v in s.unpack(row))

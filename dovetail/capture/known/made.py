@@ -102,7 +102,7 @@ def create(s: Session, meta: type, name: str, bases: Args, table: dict[str, Valu
     native_kwargs = {} if hooked else {k: v.native() for k, v in kwargs.items()}
     try:
         if hooked:
-            made = quiet_class(meta, name, natives, space)
+            made = quiet_class(meta, name, natives, dict(space))
         elif _is_users(s, meta):
             made = type.__new__(meta, name, natives, dict(space))
         else:
@@ -139,7 +139,9 @@ def _type_init(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(type.__call__)
 def _type_call(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.instantiate(args[0], args[1:], kwargs)
+    cls = args[0]
+    assert isinstance(cls, ClassValue)
+    return s.instantiate(cls, args[1:], kwargs)
 
 
 def make_class(s: Session, args: Args, kwargs: Kwargs) -> Value:
@@ -155,7 +157,9 @@ def make_class(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(type.__setattr__)
 def _type_setattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    class_set_attr(s, args[0], args[1].native(), args[2])
+    cls, name, new = args
+    assert isinstance(cls, ClassValue)
+    class_set_attr(s, cls, name.native(), new)
     return NONE
 
 

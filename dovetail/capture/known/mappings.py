@@ -127,8 +127,7 @@ def _dict_pop(s: Session, v: Any, key: Value, default: Value | None = None) -> V
 @methods(dict, "setdefault")
 def _setdefault(s: Session, v: Any, key: Value, default: Value = NONE) -> Value:
     found = _get(s, v, key, MISSING)
-    found = None if found is MISSING else found
-    if found is None:
+    if found is None or found is MISSING:
         _put(s, v, key, default)
         found = default
     return found
@@ -213,7 +212,13 @@ def _same_dict(s: Session, v: Any, other: Value) -> Value:
     places = {key: place for place, key in enumerate(other.entries)}
     if in_order and any(places[key] != place for place, key in enumerate(v.entries)):
         return boolean(False)
-    return boolean(all(s.equal(v.get(s, k), other.get(s, k)) for k in v.entries))
+    return boolean(all(s.equal(_under(s, v, k), _under(s, other, k)) for k in v.entries))
+
+
+def _under(s: Session, v: DictValue, key: Any) -> Value:
+    found = v.get(s, key)
+    assert found is not None
+    return found
 
 
 def _other_dict(s: Session, v: Any, other: Value) -> Value:

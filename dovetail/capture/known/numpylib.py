@@ -22,12 +22,12 @@ from dovetail.capture.known.numbers import NUMBER_FUNCTIONS, of_numbers
 from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES, KNOWN, Handler, known
 from dovetail.capture.scalars import varies
 from dovetail.capture.tensor_attributes import METHODS
-from dovetail.capture.values.array import ArrayValue, NumberValue
+from dovetail.capture.values.array import ArrayValue, NumberValue, as_array
 from dovetail.capture.values.base import ELLIPSIS, NONE, Args, Const, Kwargs, NotNative, Value, boolean, is_singleton
 from dovetail.capture.values.callables import KnownValue
 from dovetail.capture.values.containers import SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir import arrays
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def _cast(s: Session, label: str, value: Value, dtype: np.dtype) -> Value:
     exact = label.rpartition(".")[2] in WHOLE and dtype_of(value).kind in "iu"  # a whole number is one in any dtype
     if not exact and not np.can_cast(dtype, dtype_of(value)):
         return refuse(s, f"{label} gives {dtype_of(value)} on tensors and {dtype} in NumPy")
-    return array_of(s, s.torch_method("to", [value.tensor, Const(getattr(torch, dtype.name))], {}), value.scalar)
+    cast = s.torch_method("to", [value.tensor, Const(getattr(torch, dtype.name))], {})
+    return array_of(s, as_tensor(cast), value.scalar)
 
 
 WHOLE = frozenset("rint fabs".split())
@@ -118,7 +119,7 @@ def _as_float(s: Session, value: Value) -> Value:
     """PyTorch divides integers in its default dtype."""
     if not isinstance(value, ArrayValue):
         return value
-    return array_of(s, s.torch_method("to", [value.tensor, Const(torch.float64)], {}), value.scalar)
+    return array_of(s, as_tensor(s.torch_method("to", [value.tensor, Const(torch.float64)], {})), value.scalar)
 
 
 #: Operators by the function that they are.
@@ -273,7 +274,7 @@ KNOWN[np.asarray] = KNOWN[np.asanyarray] = _unless_array(np.asarray)
 
 def _stacked(obj: Any, dtype: Any = None) -> Any:
     """`np.array` of a list of arrays and numbers, which must not look at the elements."""
-    made = tnp.stack([_stacked(o) if isinstance(o, (list, tuple)) else tnp.asarray(o) for o in obj])
+    made = tnp.stack([_stacked(o) if isinstance(o, (list, tuple)) else tnp.asarray(o) for o in obj])  # type: ignore[attr-defined]
     return made if dtype is None else made.astype(dtype)
 
 
@@ -281,7 +282,7 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     """`np.full`, whose counterpart looks at the value."""
     dtype = tnp.asarray(fill_value).dtype if dtype is None else tnp.dtype(dtype)
     if isinstance(fill_value, tnp.ndarray):
-        return tnp.broadcast_to(fill_value.astype(dtype), shape).copy()
+        return tnp.broadcast_to(fill_value.astype(dtype), shape).copy()  # type: ignore[attr-defined]
     shape = (shape,) if isinstance(shape, int) else shape
     return tnp.ndarray(torch.full(shape, fill_value, dtype=dtype.torch_dtype, device="cpu"))
 
@@ -305,13 +306,14 @@ for _function in (np.array, np.asarray, np.asanyarray):
 
 def _scalar_type(cls: Any) -> None:
     """`np.float32(x)`."""
-    plain, traced_call = KNOWN.get(cls), _handler(f"numpy.{cls.__name__}", getattr(tnp, cls.__name__))
+    if cls not in KNOWN:
+        return
+    plain, traced_call = KNOWN[cls], _handler(f"numpy.{cls.__name__}", getattr(tnp, cls.__name__))
 
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         return (traced_call if args and isinstance(args[0], ArrayValue) else plain)(s, args, kwargs)
 
-    if plain is not None:
-        KNOWN[cls] = handler
+    KNOWN[cls] = handler
 
 
 for _dtype in DTYPES - {np.dtype(bool)}:
@@ -323,8 +325,10 @@ for _dtype in DTYPES - {np.dtype(bool)}:
 
 def _of_part(s: Session, name: str, args: Args) -> Args:
     """Reading or writing items under indices that vary is doing so with all of a part (`rows`)."""
-    found = rows.part(s, args[0].tensor, args[1]) if name in ("__getitem__", "__setitem__") and len(args) > 1 else None
-    return args if found is None else [array_of(s, found), ELLIPSIS, *args[2:]]  # type: ignore[arg-type]
+    if name not in ("__getitem__", "__setitem__") or len(args) < 2:
+        return args
+    found = rows.part(s, as_array(args[0]).tensor, args[1])
+    return args if found is None else [array_of(s, as_tensor(found)), ELLIPSIS, *args[2:]]
 
 
 def _method(name: str, counterpart: Any) -> Callable[[Any, Args, Kwargs], Value]:
@@ -339,7 +343,7 @@ def _method(name: str, counterpart: Any) -> Callable[[Any, Args, Kwargs], Value]
         args = _of_part(s, name, args)
         if _stores_floats(name, args) and len(args) == 3 and varies(args[2]) and args[2].cls is int:
             args = [*args[:2], scalars.call(s, float, args[2:]) or args[2]]
-        chosen = out_of_place if out_of_place is not None and args[0].scalar else plain
+        chosen = out_of_place if out_of_place is not None and as_array(args[0]).scalar else plain
         return chosen(s, args, kwargs)
 
     return handler
@@ -390,13 +394,13 @@ def _bool(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(np.ndarray.__dict__["__len__"])
 def _len(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    fake = args[0].tensor.fake
+    fake = as_array(args[0]).tensor.fake
     return Const(fake.shape[0]) if fake.dim() else s.throw(TypeError, "len() of unsized object")
 
 
 @known(np.ndarray.__dict__["__iter__"])
 def _iter(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    fake = args[0].tensor.fake
+    fake = as_array(args[0]).tensor.fake
     if not fake.dim():
         return s.throw(TypeError, "iteration over a 0-d array")
     return NativeIterator(iter([s.get_item(args[0], Const(k)) for k in range(fake.shape[0])]))
@@ -416,7 +420,7 @@ def tensor_to_array(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) 
         return refuse(s, f"a tensor of {fake.dtype} on {fake.device} becomes an array")
     if fake.requires_grad and not forced:
         return refuse(s, "a tensor that requires grad becomes an array")
-    return array_of(s, s.torch_method("detach", [value], {}) if fake.requires_grad else value)
+    return array_of(s, as_tensor(s.torch_method("detach", [value], {})) if fake.requires_grad else value)
 
 
 METHODS["numpy"] = tensor_to_array
@@ -434,8 +438,8 @@ def _like_tensor(function: Any) -> Any:
     return handler
 
 
-for _function in (np.ones_like, np.zeros_like, np.full_like):
-    KNOWN[_function] = _like_tensor(_function)
+for _like in (np.ones_like, np.zeros_like, np.full_like):
+    KNOWN[_like] = _like_tensor(_like)
 
 
 @known(torch.from_numpy)
@@ -468,7 +472,8 @@ _from_arrays(torch.as_tensor)
 @known(arrays.to_array)
 def _to_array(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """What `wrap_numpy` sees a tensor as keeps its device and its gradient."""
-    return array_of(s, args[0]) if s.options.trace_numpy else tensor_to_array(s, args[0], [], {})
+    tensor = as_tensor(args[0])
+    return array_of(s, tensor) if s.options.trace_numpy else tensor_to_array(s, tensor, [], {})
 
 
 @known(arrays.to_tensor)

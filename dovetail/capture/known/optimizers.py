@@ -11,7 +11,7 @@ from dovetail.capture.known.table import known
 from dovetail.capture.tensornumbers import BESIDE
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, as_tensor
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -44,7 +44,7 @@ def _with_tensor(function: Any) -> Any:
         if len(args) == 2 and isinstance(args[0], SequenceValue) and isinstance(args[1], TensorValue) and not kwargs:
             first, number = args[0].all(s), args[1].fake
             plain = not number.dim() and not number.requires_grad
-            if plain and all(t.fake.dtype in BESIDE for t in (*first, args[1])):
+            if plain and all(as_tensor(t).fake.dtype in BESIDE for t in (*first, args[1])):
                 args = [args[0], ListValue([s.torch_method("clone", args[1:], {})] * len(first))]  # as it is now
         return s.torch_call(function, args, kwargs)
 

@@ -6,17 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 import torch.overrides
 import torch.utils._device
 
 from dovetail.capture import overrides
 from dovetail.capture.known.constructors import LEGACY
-from dovetail.capture.known.table import known
+from dovetail.capture.known.table import Handler, known
 from dovetail.capture.values.base import FALSE, NONE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.objects import ObjectValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ops.fake.wrapped import handles_operators
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def _has_torch_function_variadic(s: Session, args: Args, kwargs: Kwargs) -> Valu
     return boolean(overrides.active(s, args))
 
 
-@known(F.handle_torch_function)
+@known(torch.overrides.handle_torch_function)
 def _handle_torch_function(s: Session, args: Args, kwargs: Kwargs) -> Value:
     function, _, *rest = args
     return overrides.overridden(s, function.native(), rest, kwargs, lambda: s.call(function, *rest, **kwargs))
@@ -81,7 +80,7 @@ def _modes_enabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return boolean(bool(s.overrides.modes) and not s.overrides.all_off)
 
 
-def _switch(cls: type, slot: str) -> None:
+def _switch(cls: Any, slot: str) -> None:
     """A context manager in native code that switches overriding off."""
 
     def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
@@ -96,8 +95,8 @@ def _switch(cls: type, slot: str) -> None:
         return FALSE
 
     known(cls)(make)
-    known(cls.__enter__)(enter)  # type: ignore[attr-defined]
-    known(cls.__exit__)(leave)  # type: ignore[attr-defined]
+    known(cls.__enter__)(enter)
+    known(cls.__exit__)(leave)
 
 
 _switch(torch._C.DisableTorchFunctionSubclass, "subclasses_off")
@@ -145,8 +144,9 @@ def _make_subclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
             made = s.torch_method("detach", [data], {})
             if tracked:
                 made = s.torch_method("requires_grad_", [made], {})
-    made.cls = cls
-    return made
+    tensor = as_tensor(made)
+    tensor.cls = cls
+    return tensor
 
 
 def plain(s: Session, value: Any) -> Value:
@@ -173,7 +173,7 @@ def _as_subclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 def construct(s: Session, cls: type, args: Args, kwargs: Kwargs) -> Value:
     """`torch.Tensor(...)`: sizes make memory without contents, data becomes the default type, a tensor is shared."""
-    dtype = LEGACY.get(cls, torch.get_default_dtype())
+    dtype = LEGACY[cls] if cls in LEGACY else torch.get_default_dtype()
     device = {"device": kwargs["device"]} if "device" in kwargs else {}
     if args and isinstance(args[0], TensorValue):
         if args[0].fake.dtype is not dtype:
@@ -181,12 +181,16 @@ def construct(s: Session, cls: type, args: Args, kwargs: Kwargs) -> Value:
         return s.torch_method("detach", [args[0]], {})
     sizes = not args or all(isinstance(a, Const) for a in args) or getattr(args[0], "cls", None) is torch.Size
     function = torch.empty if sizes else torch.tensor
-    given = list(args) if args else [Const(0)]
+    given: Args = list(args) if args else [Const(0)]
     return s.torch_call(function, given, {"dtype": Const(dtype), **device})
 
 
+def _constructor(cls: type) -> Handler:
+    return lambda s, args, kwargs: construct(s, cls, args, kwargs)
+
+
 for _cls in (torch.Tensor, *LEGACY):
-    known(_cls)(lambda s, args, kwargs, cls=_cls: construct(s, cls, args, kwargs))
+    known(_cls)(_constructor(_cls))
 
 
 @known(torch.Tensor.__new__)

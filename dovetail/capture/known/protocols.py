@@ -40,9 +40,10 @@ def _index(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(divmod)
 def _divmod(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    for value, other, name in ((*args, "__divmod__"), (*args[::-1], "__rdivmod__")):
+    left, right = args
+    for value, other, name in ((left, right, "__divmod__"), (right, left, "__rdivmod__")):
         if type(s.static(value.cls, name)) is type(_divmod) and not isinstance(value, TensorValue):
-            result = s.call(s.find_special(value, name), other)
+            result = s.call_special(value, name, other)
             if not (isinstance(result, Const) and result.value is NotImplemented):
                 return result
     if any(isinstance(a, TensorValue) for a in args):

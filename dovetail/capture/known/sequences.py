@@ -211,6 +211,7 @@ def _copy(s: Session, v: Any) -> Value:
     return made
 
 
+_cls: type
 for _cls in (list, deque):
     methods(_cls, "insert")(_insert)
     methods(_cls, "clear")(_clear)
@@ -304,8 +305,8 @@ def _sequence_compare(sign: str) -> Method:
 
 
 for _cls in (list, tuple, deque):
-    for _sign, (_, _name, _) in COMPARE.items():
-        methods(_cls, _name)(_sequence_compare(_sign))
+    for _comparison, _row in COMPARE.items():
+        methods(_cls, _row[1])(_sequence_compare(_comparison))
     methods(_cls, "__add__")(_sequence_add)
     methods(_cls, "__mul__")(_sequence_mul)
     methods(_cls, "__contains__")(_sequence_contains)
@@ -334,4 +335,10 @@ if "__radd__" in torch.Size.__dict__:
     methods(torch.Size, "__radd__")(_size_radd)
 for _cls in (list, deque):
     methods(_cls, "__reversed__")(backwards)
-known(tuple.__hash__)(lambda s, args, kwargs: s.call(s.wrap(hash, None), TupleValue(args[0].all(s))))
+
+
+@known(tuple.__hash__)
+def _tuple_hash(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    value: Any = args[0]
+    return s.call(s.wrap(hash, None), TupleValue(value.all(s)))
+

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.hashing import member
@@ -159,7 +159,7 @@ def _difference(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
     return [k for k in a if k not in b]
 
 
-def _intersection(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
+def _intersection(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> list[Any]:
     return [k for k in a if k in b]
 
 
@@ -203,6 +203,14 @@ RELATIONS = {
 
 VIEWS = tuple(type(getattr({}, kind)()) for kind in ("keys", "values", "items"))
 SETS = (set, frozenset, VIEWS[0], VIEWS[2])
+
+
+@methods(set, "discard")
+def _discard(s: Session, v: Any, value: Value) -> None:
+    if v.entries.pop(member(s, value), None) is not None:
+        v.mark(s)
+
+
 _CHANGES: dict[str, Callable[..., None]] = {
     "update": lambda s, v, item: v.add(s, item),
     "difference_update": lambda s, v, item: _discard(s, v, item),
@@ -242,12 +250,6 @@ def _set_init(s: Session, v: Any, values: Value | None = None) -> None:
 @methods(set, "add")
 def _add(s: Session, v: Any, value: Value) -> None:
     v.add(s, value)
-
-
-@methods(set, "discard")
-def _discard(s: Session, v: Any, value: Value) -> None:
-    if v.entries.pop(member(s, value), None) is not None:
-        v.mark(s)
 
 
 @methods(set, "remove")

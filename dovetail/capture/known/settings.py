@@ -46,4 +46,9 @@ KNOWN[_C._autograd._saved_tensors_hooks_get_disabled_error_message] = lambda s, 
     value(s, _HOOKS)
 )
 KNOWN[_C._autograd._saved_tensors_hooks_disable] = _writer(_HOOKS)
-KNOWN[_C._autograd._saved_tensors_hooks_enable] = lambda s, args, kwargs: turn(s, _HOOKS, None) or NONE
+
+
+@known(_C._autograd._saved_tensors_hooks_enable)
+def _enable_hooks(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    turn(s, _HOOKS, None)
+    return NONE

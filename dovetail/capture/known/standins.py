@@ -10,6 +10,7 @@ import itertools
 import operator
 import re
 from collections import Counter
+from typing import Any
 
 import torch
 from torch.fx.graph_module import _WrappedCall
@@ -20,7 +21,7 @@ _MISSING = object()
 
 
 @standin(functools.reduce)
-def reduce(function, iterable, initial=_MISSING):
+def reduce(function: Any, iterable: Any, initial: Any = _MISSING) -> Any:
     iterator = iter(iterable)
     if initial is _MISSING:
         try:
@@ -35,18 +36,18 @@ def reduce(function, iterable, initial=_MISSING):
 
 
 @standin(itertools.chain)
-def chain(*iterables):
+def chain(*iterables: Any) -> Any:
     for iterable in iterables:
         yield from iterable
 
 
 @standin(itertools.chain.from_iterable)
-def chain_from_iterable(iterables):
+def chain_from_iterable(iterables: Any) -> Any:
     for iterable in iterables:
         yield from iterable
 
 
-def index_or(value, default, least, words):
+def index_or(value: Any, default: Any, least: Any, words: Any) -> Any:
     if value is None:
         return default
     try:
@@ -59,7 +60,7 @@ def index_or(value, default, least, words):
 
 
 @standin(itertools.islice)
-def islice(iterable, *args):
+def islice(iterable: Any, *args: Any) -> Any:
     bounds, words = slice(*args), "Stop argument" if len(args) == 1 else "Indices"
     words += " for islice() must be None or an integer: 0 <= x <= sys.maxsize."
     start, stop = index_or(bounds.start, 0, 0, words), index_or(bounds.stop, None, 0, words)
@@ -78,7 +79,7 @@ def islice(iterable, *args):
 
 
 @standin(itertools.accumulate)
-def accumulate(iterable, func=None, *, initial=None):
+def accumulate(iterable: Any, func: Any = None, *, initial: Any = None) -> Any:
     iterator = iter(iterable)
     func = operator.add if func is None else func
     total = initial
@@ -94,7 +95,7 @@ def accumulate(iterable, func=None, *, initial=None):
 
 
 @standin(itertools.repeat)
-def repeat(object, times=_MISSING):
+def repeat(object: Any, times: Any = _MISSING) -> Any:
     if times is _MISSING:
         while True:
             yield object
@@ -103,14 +104,14 @@ def repeat(object, times=_MISSING):
 
 
 @standin(itertools.count)
-def count(start=0, step=1):
+def count(start: Any = 0, step: Any = 1) -> Any:
     while True:
         yield start
         start += step
 
 
 @standin(itertools.cycle)
-def cycle(iterable):
+def cycle(iterable: Any) -> Any:
     saved = []
     for item in iterable:
         yield item
@@ -121,9 +122,9 @@ def cycle(iterable):
 
 
 @standin(itertools.product)
-def product(*iterables, repeat=1):
+def product(*iterables: Any, repeat: Any = 1) -> Any:
     pools = [tuple(pool) for pool in iterables] * repeat
-    rows = [[]]
+    rows: list[list[object]] = [[]]
     for pool in pools:
         rows = [[*row, item] for row in rows for item in pool]
     for row in rows:
@@ -131,7 +132,7 @@ def product(*iterables, repeat=1):
 
 
 @standin(itertools.permutations)
-def permutations(iterable, r=None):
+def permutations(iterable: Any, r: Any = None) -> Any:
     pool = tuple(iterable)
     r = len(pool) if r is None else r
     for indices in product(range(len(pool)), repeat=r):
@@ -140,7 +141,7 @@ def permutations(iterable, r=None):
 
 
 @standin(itertools.combinations)
-def combinations(iterable, r):
+def combinations(iterable: Any, r: Any) -> Any:
     pool = tuple(iterable)
     for indices in product(range(len(pool)), repeat=r):
         if all(a < b for a, b in zip(indices, indices[1:])):
@@ -148,13 +149,13 @@ def combinations(iterable, r):
 
 
 @standin(itertools.starmap)
-def starmap(function, iterable):
+def starmap(function: Any, iterable: Any) -> Any:
     for args in iterable:
         yield function(*args)
 
 
 @standin(itertools.takewhile)
-def takewhile(predicate, iterable):
+def takewhile(predicate: Any, iterable: Any) -> Any:
     for item in iterable:
         if not predicate(item):
             return
@@ -162,7 +163,7 @@ def takewhile(predicate, iterable):
 
 
 @standin(itertools.dropwhile)
-def dropwhile(predicate, iterable):
+def dropwhile(predicate: Any, iterable: Any) -> Any:
     iterator = iter(iterable)
     for item in iterator:
         if not predicate(item):
@@ -172,14 +173,14 @@ def dropwhile(predicate, iterable):
 
 
 @standin(itertools.filterfalse)
-def filterfalse(predicate, iterable):
+def filterfalse(predicate: Any, iterable: Any) -> Any:
     for item in iterable:
         if not (item if predicate is None else predicate(item)):
             yield item
 
 
 @standin(itertools.zip_longest)
-def zip_longest(*iterables, fillvalue=None):
+def zip_longest(*iterables: Any, fillvalue: Any = None) -> Any:
     iterators = [iter(it) for it in iterables]
     active = len(iterators)
     while active:
@@ -197,7 +198,7 @@ def zip_longest(*iterables, fillvalue=None):
 
 
 @standin(itertools.pairwise)
-def pairwise(iterable):
+def pairwise(iterable: Any) -> Any:
     iterator = iter(iterable)
     previous = next(iterator, _MISSING)
     if previous is _MISSING:
@@ -208,14 +209,14 @@ def pairwise(iterable):
 
 
 @standin(itertools.combinations_with_replacement)
-def combinations_with_replacement(iterable, r):
+def combinations_with_replacement(iterable: Any, r: Any) -> Any:
     pool = tuple(iterable)
     for indices in product(range(len(pool)), repeat=r):
         if all(a <= b for a, b in zip(indices, indices[1:])):
             yield tuple(pool[i] for i in indices)
 
 
-def batched(iterable, n):
+def batched(iterable: Any, n: Any) -> Any:
     if n < 1:
         raise ValueError("n must be at least one")
     iterator = iter(iterable)
@@ -228,14 +229,14 @@ if hasattr(itertools, "batched"):
 
 
 @standin(itertools.compress)
-def compress(data, selectors):
+def compress(data: Any, selectors: Any) -> Any:
     for item, chosen in zip(data, selectors):
         if chosen:
             yield item
 
 
 @standin(itertools.groupby)
-def groupby(iterable, key=None):
+def groupby(iterable: Any, key: Any = None) -> Any:
     iterator, ended = iter(iterable), False
     item = next(iterator, _MISSING)
     if item is _MISSING:
@@ -265,17 +266,17 @@ def groupby(iterable, key=None):
 
 
 @standin(operator.contains)
-def contains(a, b):
+def contains(a: Any, b: Any) -> Any:
     return b in a
 
 
 @standin(operator.countOf)
-def count_of(a, b):
+def count_of(a: Any, b: Any) -> Any:
     return sum(1 for item in a if item is b or item == b)
 
 
 @standin(operator.indexOf)
-def index_of(a, b):
+def index_of(a: Any, b: Any) -> Any:
     for k, item in enumerate(a):
         if item is b or item == b:
             return k
@@ -283,17 +284,17 @@ def index_of(a, b):
 
 
 @standin(operator.length_hint)
-def length_hint(obj, default=0):
+def length_hint(obj: Any, default: Any = 0) -> Any:
     return len(obj) if hasattr(obj, "__len__") else default
 
 
 @standin(re.Pattern.sub)
-def pattern_sub(self, repl, string, count=0):
+def pattern_sub(self: Any, repl: Any, string: Any, count: Any = 0) -> Any:
     return self.subn(repl, string, count)[0]
 
 
 @standin(re.Pattern.subn)
-def pattern_subn(self, repl, string, count=0):
+def pattern_subn(self: Any, repl: Any, string: Any, count: Any = 0) -> Any:
     out, at, done = [], 0, 0
     for match in self.finditer(string):
         if count and done == count:
@@ -306,33 +307,33 @@ def pattern_subn(self, repl, string, count=0):
 
 
 @standin(re.sub)
-def re_sub(pattern, repl, string, count=0, flags=0):
+def re_sub(pattern: Any, repl: Any, string: Any, count: Any = 0, flags: Any = 0) -> Any:
     return re.compile(pattern, flags).sub(repl, string, count)
 
 
 @standin(re.subn)
-def re_subn(pattern, repl, string, count=0, flags=0):
+def re_subn(pattern: Any, repl: Any, string: Any, count: Any = 0, flags: Any = 0) -> Any:
     return re.compile(pattern, flags).subn(repl, string, count)
 
 
 @standin(re.finditer)
-def re_finditer(pattern, string, flags=0):
+def re_finditer(pattern: Any, string: Any, flags: Any = 0) -> Any:
     return re.compile(pattern, flags).finditer(string)
 
 
 @standin(operator.concat)
-def concat(a, b):
+def concat(a: Any, b: Any) -> Any:
     return a + b
 
 
 @standin(operator.itemgetter.__call__)
-def itemgetter_call(self, obj):
+def itemgetter_call(self: Any, obj: Any) -> Any:
     items = self.__reduce__()[1]
     return obj[items[0]] if len(items) == 1 else tuple(obj[i] for i in items)
 
 
 @standin(operator.attrgetter.__call__)
-def attrgetter_call(self, obj):
+def attrgetter_call(self: Any, obj: Any) -> Any:
     found = []
     for path in self.__reduce__()[1]:
         value = obj
@@ -346,7 +347,7 @@ def attrgetter_call(self, obj):
 
 
 @standin(_WrappedCall.__call__)
-def call_graph_module(self, module, *args, **kwargs):
+def call_graph_module(self: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
     """Without the text that it prints of an error in generated code: where there is one, plain Python runs."""
     if self.cls_call is not None:
         return self.cls_call(module, *args, **kwargs)
@@ -357,7 +358,7 @@ def call_graph_module(self, module, *args, **kwargs):
 
 
 @standin(torch.ops.higher_order.associative_scan)
-def associative_scan(combine, rows, others):
+def associative_scan(combine: Any, rows: Any, others: Any) -> Any:
     """For each row, all rows up to it combined: neighbours first, what these give at every second row, then the rest.
 
     PyTorch's derivative of this operator has an element for each pair of rows, which no memory holds.
@@ -379,11 +380,11 @@ def associative_scan(combine, rows, others):
 
 
 @standin(functools.partial.__call__)
-def partial_call(self, *args, **kwargs):
+def partial_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self.func(*self.args, *args, **{**self.keywords, **kwargs})
 
 
-def count_elements(mapping, iterable):
+def count_elements(mapping: Any, iterable: Any) -> Any:
     for item in iterable:
         mapping[item] = mapping.get(item, 0) + 1
 

@@ -14,27 +14,29 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dovetail.capture.trust import foreign
-from dovetail.capture.values.base import NONE
+from dovetail.capture.values.base import NONE, Args, Kwargs, Value
+from dovetail.capture.values.callables import FunctionValue
 from dovetail.ir.source import BUILTINS
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
-Handler = Callable[[Any, list[Any], dict[str, Any]], Any]
+Handler = Callable[["Session", Args, Kwargs], Value]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 GENERATOR = 0x20  # among a code's flags
 
 # A handler of a Python function returns this to have the call inlined after all.
-INLINE: Any = object()
+INLINE = Value()
 
 # Under this key lies the handler of functions that the user lets run after the graph.
 CALL_LATER = "call later"
 
 KNOWN: dict[Any, Handler] = {}
-CLOSURES: dict[Any, Callable[[Any, Any, list[Any], dict[str, Any]], Any]] = {}
+CLOSURES: dict[Any, Callable[[Session, FunctionValue, Args, Kwargs], Value]] = {}
 STANDINS: dict[Any, Any] = {}
 ITERATORS: dict[CodeType, type] = {}
 FOLDED: set[Any] = set()
@@ -59,10 +61,10 @@ def genuine(target: Any) -> Any:
     return next((BUILTINS[name] for name, found in vars(builtins).items() if found is target), None)
 
 
-def standin(*targets: Any) -> Callable[[Any], Any]:
+def standin(*targets: Any) -> Callable[[Function], Function]:
     """Register a Python function to be traced instead of the callables."""
 
-    def register(function: Any) -> Any:
+    def register(function: Function) -> Function:
         for target in targets:
             if not foreign(target):
                 STANDINS[target] = function
@@ -78,11 +80,11 @@ def standin(*targets: Any) -> Callable[[Any], Any]:
 REFUSALS = ("positional argument", "unexpected keyword", "multiple values")
 
 
-def methods(cls: type, *names: str) -> Callable[[Any], Any]:
+def methods(cls: type, *names: str) -> Callable[[Function], Function]:
     """Register `function(s, receiver, *args, **kwargs)`; a result of None is Python's None."""
 
-    def register(function: Any) -> Any:
-        def handler(s: Session, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def register(function: Function) -> Function:
+        def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
             try:
                 result = function(s, *args, **kwargs)
             except TypeError as error:

@@ -15,7 +15,7 @@ from dovetail.capture.values.iterators import IteratorValue
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
-TEE = type(itertools.tee(())[0])
+TEE: type = type(itertools.tee(())[0])
 
 
 class Trunk(IteratorValue):

@@ -142,8 +142,9 @@ KNOWN.update(dict.fromkeys((torch._check, torch._check_index, torch._check_value
 def _check_tensor_all_with(s: Session, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
     error, condition = given.get("error_type"), given.get("cond")
-    known = error is not None and condition is not None and len(given) == len(args) + len(kwargs)
-    return NONE if known and check_all(s, condition, error, given.get("message", NONE)) else INLINE
+    if error is None or condition is None or len(given) != len(args) + len(kwargs):
+        return INLINE
+    return NONE if check_all(s, condition, error, given.get("message", NONE)) else INLINE
 
 
 @known(torch._assert)
@@ -301,7 +302,8 @@ def _get_default_device(s: Session, args: Args, kwargs: Kwargs) -> Value:
 @known(torch._C._group_tensors_by_device_and_dtype)
 def _group_tensors(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """Columns of the lists, grouped by what the first list's tensor is."""
-    lists = [row.all(s) for row in s.unpack(args[0])]
+    given: list[Any] = s.unpack(args[0])
+    lists = [row.all(s) for row in given]
     indexed = len(args) > 1 and s.truth(args[1])
     groups: dict[Any, tuple[list[list[Value]], list[Value]]] = {}
     for k, first in enumerate(lists[0]):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.objects import OpaqueValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
@@ -39,10 +39,17 @@ class ArrayValue(OpaqueValue):
         return s.array_get_attr(self, name)
 
 
+def as_array(value: Value) -> ArrayValue:
+    """The value, which is known to be an array."""
+    assert isinstance(value, ArrayValue), value
+    return value
+
+
 class NumberValue(ArrayValue):
     """A NumPy number from outside that was seen to change; who needs its value after all relies on it."""
 
     __slots__ = ("s",)
+    s: Session
 
     def native(self) -> Any:
         self.s.guard(self.source, GuardKind.EQUAL, self.real)

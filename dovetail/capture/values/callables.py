@@ -110,8 +110,8 @@ class MethodValue(Value):
         return self.function.call(s, [self.receiver, *args], kwargs)
 
 
-METHOD_TYPE = type(MethodValue(Value(), Value()).describe)
-BUILTIN_METHOD_TYPE = type([].append)
+METHOD_TYPE: type = type(MethodValue(Value(), Value()).describe)
+BUILTIN_METHOD_TYPE: type = type("".join)
 
 
 class KnownValue(Value):

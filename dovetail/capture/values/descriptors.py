@@ -57,7 +57,7 @@ class Quiet:
 def quiet_class(meta: type, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
     """A class made without any hook of its bases."""
     first = Quiet if any(base.__dictoffset__ for base in bases) else QuietSlots
-    made = type.__new__(meta, name, (first, *bases), dict(space))
+    made: type = type.__new__(meta, name, (first, *bases), dict(space))
     made.__bases__ = bases
     return made
 

@@ -15,7 +15,8 @@ from dovetail.errors import NOWHERE, Unsupported
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
-LIST_ITERATOR, TUPLE_ITERATOR = type(iter([])), type(iter(()))
+LIST_ITERATOR: type = type(iter([]))
+TUPLE_ITERATOR: type = type(iter(()))
 _END = object()
 LONGEST = 4096  # so many remaining values are rebuilt one by one
 
@@ -185,7 +186,7 @@ class ConstIterator(IteratorValue):
         super().__init__()
         walk = iter(base)
         self.base, self.cls, self.index = Const(base), type(walk), 0
-        self.walk = map(s.from_native, walk)
+        self.walk: Iterator[Value] = map(s.from_native, walk)
 
     def step(self, s: Session) -> Value | None:
         self.index += 1
@@ -253,7 +254,9 @@ class DictIterator(IteratorValue):
 
     __slots__ = ("given", "base", "pick", "table", "keys", "size", "index", "done", "back", "cls", "ordered")
 
-    def __init__(self, given: Any, base: Any, kind: str, pick: Callable[[Any, Any, Any], Value], back: bool) -> None:
+    def __init__(
+        self, given: Any, base: Any, kind: str, pick: Callable[[Any, Any, Any], Value | None], back: bool
+    ) -> None:
         super().__init__()
         self.given, self.base, self.pick, self.back = given, base, pick, back
         walk = reversed if back else iter
@@ -303,7 +306,7 @@ class SetIterator(IteratorValue):
     """Walks a set, whose `items` are in its order."""
 
     __slots__ = ("base", "items", "keys", "size")
-    cls = type(iter(set()))
+    cls: type = type(iter(set()))
 
     def __init__(self, base: Any, items: list[Value]) -> None:
         super().__init__()
@@ -481,7 +484,9 @@ class Zipping(IteratorValue):
         for k, iterator in enumerate(self.iterators):
             value = s.step(iterator)
             if value is None:
-                return self._end(s, k) if self.strict else None
+                if self.strict:
+                    self._end(s, k)
+                return None
             row.append(value)
         return self.make(row) if row else None
 

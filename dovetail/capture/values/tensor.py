@@ -56,6 +56,12 @@ class TensorValue(ObjectValue):
             )  # fmt: skip
 
 
+def as_tensor(value: Value | None) -> TensorValue:
+    """The value, which is known to be a tensor."""
+    assert isinstance(value, TensorValue), value
+    return value
+
+
 class ChosenTensor(TensorValue):
     """`yes if condition else no`; its node is a copy of it. See `capture/choosing.py`."""
 
@@ -111,7 +117,8 @@ class LateTensor(TensorValue):
         if name not in ("node", "fake", "origin"):
             raise AttributeError(name)
         s, real = self.unread
-        made = s.wrap_tensor(real, self.source)
+        assert self.source is not None
+        made = as_tensor(s.wrap_tensor(real, self.source))
         self.__class__ = TensorValue  # type: ignore[assignment]
         del self.unread
         self.node, self.fake, self.origin = made.node, made.fake, made.origin

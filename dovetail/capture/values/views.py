@@ -31,7 +31,7 @@ class NamespaceValue(Value):
         return found
 
     def pairs(self, s: Session) -> list[tuple[Value, Value]]:
-        out = []
+        out: list[tuple[Value, Value]] = []
         for name in self.base.attr_names(s):
             value = self.base.instance_attr(s, name)
             if value is not None:

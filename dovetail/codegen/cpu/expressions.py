@@ -134,7 +134,7 @@ class Expressions:
         """Before an access of so many lanes, at `address` on or at one for each."""
         if self.bounds is not None:
             row = self.rows.get(buffer.name)
-            self.bounds.check(buffer, address, lanes, mask, stores, row and (row, self.row_lanes))
+            self.bounds.check(buffer, address, lanes, mask, stores, None if row is None else (row, self.row_lanes))
 
     def _load(self, node: Load) -> Val:
         mask = None if node.mask is None else self.value(node.mask)
@@ -217,6 +217,7 @@ class Expressions:
             else:
                 name = f"llvm.masked.store.{types.suffix(kind.memory, lanes)}.p0"
                 self.b.declare(name, "void", [row, "ptr", "i32", f"<{lanes} x i1>"])
+                assert self.mask is not None
                 self.b.line(f"call void @{name}({value.typed}, ptr {address.text}, i32 {kind.size}, {self.mask.typed})")
         else:
             places = self.addresses(buffer, index)

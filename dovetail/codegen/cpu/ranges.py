@@ -209,7 +209,7 @@ def _by_stride(group: Group) -> tuple[Dim, ...]:
     return tuple(r for _, r in ordered)
 
 
-def _mergeable(a: Dim, b: Dim, uses: set[Dim]) -> bool:
+def _mergeable(a: Dim, b: Dim, uses: Iterable[Dim]) -> bool:
     """Does every index depend on (a, b) through a*extent(b) + b alone?"""
     x, y, inner = dims.as_symbol(a), dims.as_symbol(b), extent(b)
     pair = {x, y}

@@ -181,11 +181,13 @@ class Expressions:
         if not self.ranges or not dims.symbols(index) & symbols_of(self.ranges):
             return index, ()
         scale = dims.coefficient(index, dims.as_symbol(self.ranges[-1]))
-        rest, stride = index, 1
-        for r in reversed(self.ranges) if scale is not None else ():
-            rest, stride = rest - scale * stride * r, stride * extent(r)
-        if not dims.symbols(rest) & symbols_of(self.ranges):
-            return rest + scale * dims.symbol("row@", 0, stride), ()
+        rest: Dim = index
+        if scale is not None:
+            stride: Dim = 1
+            for r in reversed(self.ranges):
+                rest, stride = rest - scale * stride * r, stride * extent(r)
+            if not dims.symbols(rest) & symbols_of(self.ranges):
+                return rest + scale * dims.symbol("row@", 0, stride), ()
         alias = {dims.as_symbol(r): dims.symbol(f"r@{k}", 0, extent(r)) for k, r in enumerate(self.ranges)}
         return dims.substitute(index, alias), tuple(map(extent, self.ranges))
 

@@ -65,9 +65,9 @@ def _atom(atom: Atom) -> Dim | None:
     """Not below the atom, which is not negative; nor below 1, so that factors of what is empty are in sight too."""
     if isinstance(atom, dims.Binary):
         return _binary(atom)
-    if isinstance(atom, Symbol) and atom.extent is None:
-        return dims.maximum(dims.of_symbol(atom), 1)
-    return None if atom.extent is None else dims.maximum(atom.extent, 1)
+    if isinstance(atom, Symbol):
+        return dims.maximum(dims.of_symbol(atom) if atom.extent is None else atom.extent, 1)
+    return None
 
 
 def _binary(atom: dims.Binary) -> Dim | None:

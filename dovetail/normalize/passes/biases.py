@@ -58,7 +58,7 @@ def by_cudnn(convolution: Node) -> bool:
     return x.device.type == "cuda" and backend(x, weight, None, *convolution.args[3:], None) in _CUDNN
 
 
-_CUDNN = (torch._C._ConvBackend.Cudnn, torch._C._ConvBackend.CudnnTranspose)
+_CUDNN = (torch._C._ConvBackend.Cudnn, torch._C._ConvBackend.CudnnTranspose)  # type: ignore[attr-defined]
 
 
 def _plain(node: Node) -> bool:

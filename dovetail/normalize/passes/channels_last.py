@@ -39,11 +39,11 @@ aten = torch.ops.aten
 #: Operators whose result depends on the strides of their argument.
 _LOOKS_AT_STRIDES = frozenset({aten.as_strided.default, aten.as_strided_scatter.default, aten.set_.default})
 #: Which arguments of an operator are images, and which is the weight.
-_IMAGES = {aten.convolution.default: (0,), aten.convolution_backward.default: (0, 1)}
-_WEIGHT = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
+_IMAGES: dict[Any, tuple[int, ...]] = {aten.convolution.default: (0,), aten.convolution_backward.default: (0, 1)}
+_WEIGHT: dict[Any, int] = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 #: Channels that oneDNN's widest instructions compute at once.
 _BLOCK = 16
-_TRANSPOSED = {aten.convolution.default: 6, aten.convolution_backward.default: 7}
+_TRANSPOSED: dict[Any, int] = {aten.convolution.default: 6, aten.convolution_backward.default: 7}
 
 def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
     """In place on the graph; returns it unchanged when no convolution would gain."""
@@ -58,7 +58,7 @@ def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
 
 def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
     """Do these convolutions read and write more elements of images than of weights, by a factor of two?"""
-    forward = [n for n in convolutions if n.target is aten.convolution.default]
+    forward: list[Any] = [n for n in convolutions if n.target is aten.convolution.default]
     if forward and forward[0].args[0].meta["val"].device.type == "cuda":
         return True
     images = sum(_elements(n.args[0]) + _elements(n) for n in forward)
@@ -80,11 +80,16 @@ def _dtypes(device: str, nodes: list[torch.fx.Node], options: Options) -> tuple[
     return (*halves, torch.float32) if rounds and not trains else halves
 
 
+def _given(node: torch.fx.Node, place: int) -> Any:
+    argument: Any = node.args[place]
+    return argument.meta["val"]
+
+
 def _gains(node: torch.fx.Node, dtypes: dict[str, tuple[torch.dtype, ...]]) -> bool:
     """A 2-d convolution of an image that has channels and pixels to reorder."""
     if node.target not in _IMAGES or node.args[_TRANSPOSED[node.target]]:
         return False
-    image = node.args[_WEIGHT[node.target] - 1].meta["val"]
+    image = _given(node, _WEIGHT[node.target] - 1)
     if image.dim() != 4 or image.dtype not in dtypes.get(image.device.type, ()):
         return False
     return all(not isinstance(s, int) or s > 1 for s in image.shape[1:]) and _sound(node)
@@ -92,7 +97,7 @@ def _gains(node: torch.fx.Node, dtypes: dict[str, tuple[torch.dtype, ...]]) -> b
 
 def _sound(node: torch.fx.Node) -> bool:
     """Does its library compute it right with the channels last, which eager may never ask of it?"""
-    weight = node.args[_WEIGHT[node.target]].meta["val"]
+    weight = _given(node, _WEIGHT[node.target])
     if node.target is not aten.convolution_backward.default or weight.device.type != "cpu":
         return True
     return sound_gradients(weight.shape, node.args[4])
@@ -113,8 +118,8 @@ def sound_gradients(weight: Any, strides: Any) -> bool:
 def _reordered(node: torch.fx.Node) -> tuple[int, ...]:
     """The arguments that get the layout: on a GPU the weight too, which cuDNN's callers would copy one by one."""
     weight = _WEIGHT[node.target]
-    return (*_IMAGES[node.target], weight) if node.args[weight].meta["val"].device.type == "cuda" else _IMAGES[
-        node.target]
+    images = _IMAGES[node.target]
+    return (*images, weight) if _given(node, weight).device.type == "cuda" else images
 
 
 class _Layout:
@@ -176,7 +181,7 @@ class _Layout:
         value = image.meta["val"]
         made = self.copies.get(image)
         if made is None:
-            named = {"memory_format": torch.channels_last}
+            named: dict[str, Any] = {"memory_format": torch.channels_last}
             with self.graph.inserting_before(before):
                 made = self.graph.create_node("call_function", aten.clone.default, (image,), named, "clone")
             made.meta["val"] = run(aten.clone.default, (value,), named)
@@ -194,8 +199,8 @@ class _Layout:
 
     def infer(self, node: torch.fx.Node) -> Any:
         args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta["val"])
-        return node.target(*args, **kwargs) if not isinstance(node.target, torch._ops.OpOverload) else run(
-            node.target, args, kwargs)
+        target: Any = node.target
+        return run(target, args, kwargs) if isinstance(target, torch._ops.OpOverload) else target(*args, **kwargs)
 
     def restore_outputs(self) -> None:
         output = output_of(self.aten)
@@ -217,7 +222,8 @@ class _Layout:
             whole = self.as_eager(base, before, sharing)
             if whole is not base:
                 with self.graph.inserting_before(before):
-                    made = self.graph.call_function(value.target, (whole, *value.args[1:]), dict(value.kwargs))
+                    arguments = (whole, *value.args[1:])
+                    made = self.graph.create_node("call_function", value.target, arguments, dict(value.kwargs))
                 made.meta["val"] = eager
         if made is value and not alike and isinstance(eager, torch.Tensor):
             made = self.laid_out(value, eager)
@@ -236,7 +242,7 @@ class _Layout:
                 made.meta["val"] = eager
                 return made
             if all_same(eager.stride(), contiguous(eager.shape)):
-                named = {"memory_format": torch.contiguous_format}
+                named: dict[str, Any] = {"memory_format": torch.contiguous_format}
                 made = self.graph.create_node("call_function", aten.clone.default, (value,), named, "clone")
             else:
                 empty = self.graph.call_function(

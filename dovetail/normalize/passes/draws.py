@@ -77,7 +77,7 @@ class _Draw:
             self.exchange(self.node, made)
             return
         for user in list(self.node.users):
-            self.exchange(user, made[user.args[1]])
+            self.exchange(user, made[user.args[1]])  # type: ignore[index]
         self.node.graph.erase_node(self.node)
 
     def exchange(self, old: Node, new: Node) -> None:

@@ -146,13 +146,15 @@ def gains(convolution: Node) -> bool:
     """Is it cuDNN's, with the channels last, of an image that outweighs the weights?"""
     kernel, result = convolution.args[1].meta["val"], convolution.meta["val"]  # type: ignore[union-attr]
     outweighs = hint(result.numel()) >= hint(kernel.numel())
-    return outweighs and convolution.args[8] == 1 and suggests_channels_last(result) and by_cudnn(convolution)
+    one = bool(convolution.args[8] == 1)
+    return bool(outweighs) and one and suggests_channels_last(result) and by_cudnn(convolution)
 
 
 def _scale_and_shift(write: Writer, norm: Node, bias: Node | None) -> tuple[Node, Node]:
     """What the batch norm multiplies by and adds, for each channel."""
-    given = bound(norm.target, norm.args, dict(norm.kwargs))
-    variance = write.call(aten.add.Tensor, given["running_var"], given[_NORMS[norm.target]])
+    target: Any = norm.target
+    given = bound(target, norm.args, dict(norm.kwargs))
+    variance = write.call(aten.add.Tensor, given["running_var"], given[_NORMS[target]])
     scale = write.call(aten.rsqrt.default, variance)
     if given.get("weight") is not None:
         scale = write.call(aten.mul.Tensor, given["weight"], scale)

@@ -89,7 +89,7 @@ def _permutation(node: Any) -> list[int] | None:
     if node.target is aten.permute.default:
         return [d % rank for d in node.args[1]]  # type: ignore[union-attr]
     if rank >= 2 or node.target is aten.transpose.int:
-        a, b = (0, 1) if node.target is aten.t.default else (d % max(rank, 1) for d in node.args[1:3])  # type: ignore
+        a, b = (0, 1) if node.target is aten.t.default else (d % max(rank, 1) for d in node.args[1:3])
         if rank:
             order[a], order[b] = order[b], order[a]
     return order

@@ -138,7 +138,9 @@ def _add(walk: _Walk, node: Node, build: Builder, self: Node, other: Any, alpha:
         walk.write_out(other)
         b = other
     whole, rest = (a, b) if isinstance(a, Pieces) else (b, a)
-    return replace(whole, rest=rest) if isinstance(whole, Pieces) and whole.rest is None else None
+    if not isinstance(whole, Pieces) or isinstance(rest, Pieces) or whole.rest is not None:
+        return None
+    return replace(whole, rest=rest)
 
 
 # ---------------------------------------------------------------- parts written over

@@ -48,7 +48,8 @@ def write_out_pools(graph: AtenGraph) -> None:
 
 def _maximum(write: Writer, pool: Node) -> Node | None:
     """The largest of each window, None where it is not written out."""
-    x, window, stride, padding, dilation, up = (*pool.args, *_DEFAULTS[len(pool.args) - 2 :])
+    given: tuple[Any, ...] = (*pool.args, *_DEFAULTS[len(pool.args) - 2 :])
+    x, window, stride, padding, dilation, up = given
     window, padding, dilation = map(_pair, (window, padding, dilation))
     stride = _pair(stride) if stride else window
     image = x.meta["val"]
@@ -70,7 +71,7 @@ def _maximum(write: Writer, pool: Node) -> Node | None:
     return functools.reduce(lambda one, other: write.call(aten.maximum.default, one, other), parts)
 
 
-_DEFAULTS = ([], [0], [1], False)  # of what follows image and window
+_DEFAULTS: tuple[Any, ...] = ([], [0], [1], False)  # of what follows image and window
 
 
 def _pair(value: Any) -> list[int]:

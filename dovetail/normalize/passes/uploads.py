@@ -12,6 +12,7 @@ read by the kernels that need them. What the CPU computes comes first, where it 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 import torch
 import torch.fx
@@ -48,9 +49,11 @@ def upload_together(graph: AtenGraph) -> None:
             found = _uploaded(Writer(graph.graph, first), list(numbers), device)
             for user in users:
                 if user.meta["val"].device == device:
-                    user.args, user.kwargs = torch.fx.node.map_arg(
-                        (user.args, user.kwargs), lambda n, found=found: found.get(n, n)
-                    )
+                    user.args, user.kwargs = torch.fx.node.map_arg((user.args, user.kwargs), _replaced_by(found))
+
+
+def _replaced_by(found: dict[Node, Node]) -> Callable[[Node], Node]:
+    return lambda node: found.get(node, node)
 
 
 def _uploaded(write: Writer, numbers: list[Node], device: torch.device) -> dict[Node, Node]:

@@ -131,7 +131,7 @@ def _as_row(line: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
     """A line with these strides as an image of one row, in plain sizes."""
     (batch, features, length), (*steps, step) = (list(map(general, n)) for n in (line.shape, strides))
     sizes = batch, features, 1, length
-    return type(line)(sizes, (*steps, step * length, step), line.dtype, line.device, 0, line.requires_grad)  # type: ignore[call-arg]
+    return type(line)(sizes, (*steps, step * length, step), line.dtype, line.device, 0, line.requires_grad)
 
 
 def _each_dimension(count: int, *numbers: Any) -> list[list[Any]]:
@@ -179,7 +179,7 @@ def typical(x: torch.Tensor) -> torch.Tensor:
     if not x._has_symbolic_sizes_strides:
         return x
     strides = tuple(map(general, x.stride()))
-    return type(x)(tuple(map(general, x.shape)), strides, x.dtype, x.device, 0, x.requires_grad)  # type: ignore[call-arg]
+    return type(x)(tuple(map(general, x.shape)), strides, x.dtype, x.device, 0, x.requires_grad)
 
 
 def _nearest(x: torch.Tensor, sizes: Any, *_: Any) -> Any:

@@ -192,7 +192,7 @@ def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
     return tensors[0].device if tensors else torch.device("cpu")
 
 
-def _to_meta(value: Any, cls: type) -> Any:
+def _to_meta(value: Any, cls: Any) -> Any:
     if type(value) is cls:
         return value.meta
     if isinstance(value, torch.Tensor):

@@ -60,7 +60,7 @@ def key_of(table: Table, args: tuple[Any, ...], kwargs: dict[str, Any], cls: typ
     return tuple(parts)
 
 
-def remember(table: Table, key: Any, args: tuple[Any, ...], result: Any, cls: type) -> None:
+def remember(table: Table, key: Any, args: tuple[Any, ...], result: Any, cls: Any) -> None:
     if len(table) >= MOST:
         table.clear()
     if args and result is args[0]:

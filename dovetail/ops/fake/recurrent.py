@@ -60,8 +60,8 @@ def _by_layers(
     x: torch.Tensor, states: Tensors, weights: Tensors, dropout: float, batch_first: bool, has_biases: bool,
     layers: int, train: bool, bidirectional: bool,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    x, h, c = map(_in_rows, (x, *states))
-    h, c = h.unbind(0), c.unbind(0)
+    x, first, second = map(_in_rows, (x, *states))
+    h, c = first.unbind(0), second.unbind(0)
     ends: list[Any] = []
     for layer in range(layers):
         found = []

@@ -34,6 +34,7 @@ def _resized(operator: Any, flags: int) -> Callable[..., Any]:
         if len(given) != flags or factors is not None and not isinstance(factors, (list, tuple)):
             raise needed()
         if sizes is None:
+            assert factors is not None
             sizes = [scaled(n, f) for n, f in zip(image.shape[2:], factors, strict=True)]
         return operator(image, list(sizes), *given, *(factors or [None] * len(sizes)))
 
@@ -68,6 +69,7 @@ def _interpolate(
     factors = scale_factor if scale_factor is None or isinstance(scale_factor, (list, tuple)) else [scale_factor] * rank
     sizes = size if size is None or isinstance(size, (list, tuple)) else [size] * rank
     if recompute_scale_factor:
+        assert factors is not None
         sizes, factors = [scaled(n, f) for n, f in zip(input.shape[2:], factors, strict=True)], None
     flags = () if "nearest" in mode else (bool(align_corners),)
     return RESIZING[getattr(torch._C._nn, name)](input, sizes, *flags, factors)

@@ -20,7 +20,7 @@ from typing import Any
 
 from dovetail.errors import Unsupported
 from dovetail.ir import dimforms, dims
-from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.dims import Dim, Poly, Symbol
 
 EQUAL, UNEQUAL, AT_LEAST = "==", "!=", ">="
 DECLARED, MARKED = "dynamic_shapes", "mark_dynamic"  # where facts come from that the user states
@@ -62,7 +62,7 @@ class Sizes:
         self._resolved: dict[Dim, Dim] = {}  # answers given since the last fact
         self._raised: dict[Dim, Dim] = {}
         self._known: dict[tuple[str, Dim], bool | None] = {}
-        self._bounds: list[tuple[Dim, Set[Symbol]]] | None = None  # what is known to be at least 0; its late symbols
+        self._bounds: list[tuple[Poly, Set[Symbol]]] | None = None  # what is known to be at least 0; its late symbols
         self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
         self.late: dict[Symbol, str] = {}  # with the operators that they come from
         self.places: dict[Symbol, str] = {}  # the user's lines that those are at
@@ -179,6 +179,7 @@ class Sizes:
     def _prove(self, sign: str, dim: Dim) -> bool | None:
         if sign == AT_LEAST:
             return True if self._nonnegative(dim) else False if self._nonnegative(-dim - 1) else None
+        assert isinstance(dim, Poly)
         factor, constant = dimforms.content(dim)
         if constant % factor:  # 2*a == 1 has no solution
             return sign == UNEQUAL
@@ -213,10 +214,10 @@ class Sizes:
             return True
         if self._bounds is None:
             resolved = [(self.resolve(f.dim), self.late_in(f.dim)) for f in self.facts if f.sign == AT_LEAST]
-            self._bounds = [(self.raised(d), late) for d, late in resolved if not isinstance(d, int)]
+            self._bounds = [(r, late) for d, late in resolved if isinstance(r := self.raised(d), Poly)]
         mine, late = dims.symbols(raised), self.late_in(dim)
         for bound, needed in self._bounds:  # what is checked with more sizes may be checked too late
-            if needed <= late and mine & dims.symbols(bound):
+            if needed <= late and mine & dims.symbols(bound) and isinstance(raised, Poly):
                 for times in (1, *dimforms.multiples(raised, bound)):
                     if dims.known_nonnegative(raised - bound * times):
                         return True
@@ -257,6 +258,7 @@ class Sizes:
         left, right = self.resolve(left), self.resolve(right)
         if isinstance(left, int) != isinstance(right, int):
             number, dim = (left, right) if isinstance(left, int) else (right, left)
+            assert isinstance(number, int)
             self.constants[dim] = number
             self._forget()
 

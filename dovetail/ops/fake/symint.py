@@ -398,7 +398,8 @@ def _decide(sizes: Sizes, claim: Any, alike: bool | None = None) -> bool:
     if known is not None:
         return known
     if claim[0] not in ("and", "or"):
-        return sizes.holds(*claim, alike)
+        sign, dim = claim
+        return sizes.holds(sign, dim, alike)
     decisive = claim[0] == "or"
     for part in sorted(claim[1:], key=lambda c: _known(sizes, c) is None):
         if _hint(sizes, part) is decisive:

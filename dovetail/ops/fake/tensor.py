@@ -47,13 +47,15 @@ class FakeTensor(torch.Tensor):
         made._meta = None
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return run(func, args, kwargs or {}) if all_fake(types) else NotImplemented
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"FakeTensor({tuple(self.size())}, {self.dtype}, {self.device})"
 
     @property
@@ -83,6 +85,9 @@ class FakeMode(TorchDispatchMode):
     """
 
     drawn = 0
+
+    def __init__(self) -> None:
+        super().__init__()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -86,7 +86,8 @@ def stages(task: Task, found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     source = compiler.ASTSource(kernel, types, {}, {(k,): [["tt.divisibility", 16]] for k in task.aligned})
 
     backend = compiler.make_backend(target)
-    options, context, steps = backend.parse_options(task.options), ir.context(), {}
+    options, context = backend.parse_options(task.options), ir.context()
+    steps: dict[str, Any] = {}
     ir.load_dialects(context)
     backend.load_dialects(context)
     backend.add_stages(steps, options, source.language)

@@ -45,7 +45,7 @@ MOVES = 3
 
 _owned: set[int] = set()  # addresses of results in recordings' pools
 _ADDRESS = torch.Tensor.data_ptr
-_EXPIRED = torch.UntypedStorage._expired  # type: ignore[attr-defined]
+_EXPIRED = torch.UntypedStorage._expired
 
 
 @dataclass
@@ -93,7 +93,8 @@ class _Graphs:
 
     def begin(self) -> None:
         self.made.append(torch.cuda.CUDAGraph())
-        self.made[-1].capture_begin(*(() if self.pool is None else (self.pool,)), capture_error_mode="thread_local")
+        pool: Any = () if self.pool is None else (self.pool,)
+        self.made[-1].capture_begin(*pool, capture_error_mode="thread_local")  # type: ignore[misc]
 
     def end(self) -> None:
         self.made[-1].capture_end()

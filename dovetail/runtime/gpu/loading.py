@@ -80,8 +80,8 @@ def _binaries(
     todo = [k for k, data in enumerate(found) if data is None]
 
     def compile_one(k: int) -> None:
-        found[k] = to_binary(kernels[k], capability, aligned).to_bytes()
-        store.put(keys[k], found[k])
+        found[k] = made = to_binary(kernels[k], capability, aligned).to_bytes()
+        store.put(keys[k], made)
 
     todo.sort(key=lambda k: -len(kernels[k].text))  # what takes longest begins first
     if todo:

@@ -112,9 +112,9 @@ class Workers:
     def _started(self, program: list[str]) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(PATIENCE)
-        quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        quiet: Any = {"stdin": theirs, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with theirs:  # in a session of its own: Ctrl-C is for this process alone
-            process = subprocess.Popen(program, stdin=theirs, start_new_session=True, **quiet)
+            process = subprocess.Popen(program, start_new_session=True, **quiet)
         watch = threading.Thread(target=self._wait, args=(process, self.control), name="dovetail workers", daemon=True)
         watch.start()
         self.control.send(json.dumps([p for p in sys.path if isinstance(p, str)]).encode())

@@ -214,6 +214,7 @@ def body(entry: Function, lanes: int, native_scale: bool) -> tuple[str, str, dic
 def far(f: Formulas, entry: Function, x: Val) -> Val:
     """Is an argument of any lane beyond the limit?"""
     size = f.abs(x)
+    assert entry.limit is not None
     found = f.test("ogt", size, entry.limit)
     if entry.beyond is None:  # infinities are quick here and slow in the C library
         found = f.w.both(found, f.test("olt", size, math.inf))
