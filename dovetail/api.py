@@ -1,6 +1,6 @@
 """`dovetail.compile`, and the functions that show what it did.
 
-Argument checking and wiring only. A compilation is in `request.py`, the compiled callables are in
+Argument checking and wiring only. A compilation is in `compilation.py`, the compiled callables are in
 `runtime/entry*.py`, the stages in `pipeline.py`.
 """
 

@@ -16,7 +16,7 @@ from dovetail.guards.signature import root_function
 from dovetail.guards.sizes import line_text, refuse_specialized
 from dovetail.guards.sizes import needed as sizes_needed
 from dovetail.guards.sizes import report as sizes_report
-from dovetail.guards.state import Snapshot, outside_reason, snapshot
+from dovetail.guards.state import Snapshot, snapshot
 
 __all__ = [
            "Entry",
@@ -28,7 +28,6 @@ __all__ = [
            "inputs_shown",
            "line_text",
            "load",
-           "outside_reason",
            "parameters",
            "real_inputs",
            "refuse_specialized",

@@ -14,6 +14,7 @@ from dovetail.guards.conditions import Writer, write
 from dovetail.guards.signature import Residual
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.literals import error_in_words, in_words
+from dovetail.ir.outside import outside_reason
 from dovetail.ir.settings import SETTINGS
 from dovetail.ir.sizesource import shown
 from dovetail.ir.source import Source
@@ -101,7 +102,7 @@ def state_failures(taken: state.Snapshot) -> list[Failure]:
     found = [
         Failure(None, f"{n} changed. expected {taken.values[n]}, actual {now[n]}", other_kind=True) for n in changed
     ]
-    outside = state.outside_reason()
+    outside = outside_reason()
     return found + ([Failure(None, outside)] if outside else [])
 
 

@@ -2,8 +2,8 @@
 
 Every piece that eager PyTorch consults while it runs an operator and that tracing bakes into a
 graph is one row of `PIECES`. A row is read through the cheapest C function there is (15 to 55 ns).
-The pieces under `OUTSIDE` have one value only under which compiled code may run at all; with any
-other value the original function runs, uncompiled.
+Those of `ir/outside.py` have one value only under which compiled code may run at all; with any other
+value the original function runs, uncompiled.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
+from dovetail.ir.outside import OUTSIDE, first
 from dovetail.ir.settings import AUTOCAST_DEVICES
 
 _C = torch._C
@@ -36,42 +37,18 @@ def _function_modes() -> tuple[Any, ...]:
     return tuple(str(m.device) if type(m) is DeviceContext else id(m) for m in modes)
 
 
-def _users_function_mode() -> bool:
-    """Is a torch function mode active, other than the one of `torch.set_default_device`, whose effects are traced?"""
-    modes = (_C._get_function_stack_at(k) for k in range(_C._len_torch_function_stack()))
-    return any(type(m) is not DeviceContext for m in modes)
-
-
-def _first(*names: str, default: Callable[[], Any]) -> Callable[[], Any]:
-    """The first of torch._C's functions that this version has."""
-    return next((getattr(_C, n) for n in names if hasattr(_C, n)), default)
-
-
-_tracing = _first("_is_tracing", "_get_tracing_state", default=lambda: False)
-_transforms = _first(
-    "_are_functorch_transforms_active", default=lambda: _C._functorch.peek_interpreter_stack() is not None
-)
-_dispatch_modes = _first("_len_torch_dispatch_stack", default=lambda: 0)
-_autocast_anywhere = _first("_is_any_autocast_enabled", default=_any_autocast)
+_autocast_anywhere = first("_is_any_autocast_enabled", default=_any_autocast)
 
 #: Name of a piece: its reader. STATE guards and snapshots use these names.
 PIECES: dict[str, Callable[[], Any]] = {
     "grad_mode": torch.is_grad_enabled,
     "inference_mode": torch.is_inference_mode_enabled,
     "default_dtype": torch.get_default_dtype,
-    "deterministic": _first("_get_deterministic_algorithms", default=torch.are_deterministic_algorithms_enabled),
+    "deterministic": first("_get_deterministic_algorithms", default=torch.are_deterministic_algorithms_enabled),
     "autocast_cpu": lambda: _autocast("cpu"),
     "autocast_cuda": lambda: _autocast("cuda"),
     "torch_function_modes": _function_modes,
 }
-
-#: State under which nothing may be compiled or run compiled: (why, reader that is false normally).
-OUTSIDE: tuple[tuple[str, Callable[[], Any]], ...] = (
-    ("a torch dispatch mode is active", _dispatch_modes),
-    ("a functorch transform (vmap, grad, ...) is active", _transforms),
-    ("torch.jit is tracing", _tracing),
-)
-
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -82,15 +59,6 @@ class Snapshot:
 
 def snapshot() -> Snapshot:
     return Snapshot({name: read() for name, read in PIECES.items()})
-
-
-def outside_reason() -> str | None:
-    """Why neither compiling nor compiled code is possible now, if so."""
-    if _users_function_mode():  # entries check which modes are active, so they need not ask this
-        return "a torch function mode is active"
-    if forward_ad._current_level >= 0:
-        return "a level of forward-mode differentiation is open"
-    return next((why for why, read in OUTSIDE if read()), None)
 
 
 def function_modes(taken: Snapshot, constant: Callable[[Any, str], str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,6 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake import FakeTensor
 from dovetail.runtime.undisturbed import Surroundings, put_back, surroundings
 
 _C = torch._C
@@ -95,9 +95,10 @@ def _handle(handler: Callable[[int, Any], Any], number: int, frame: Any) -> None
 def interrupting(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Surroundings | None:
     """The program's state if this call comes in the middle of a compilation that knows nothing of it."""
     outer = _outer()
-    if outer is None or any(isinstance(leaf, FakeTensor) for leaf in _leaves((*args, *kwargs.values()))):
+    if outer is None:
         return None
-    return outer
+    fakes = importlib.import_module("dovetail.ops.fake")  # which a compilation has loaded by now
+    return None if any(isinstance(leaf, fakes.FakeTensor) for leaf in _leaves((*args, *kwargs.values()))) else outer
 
 
 def _leaves(values: Any) -> Iterator[Any]:

@@ -21,12 +21,13 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "minify": {"diagnostics", "errors", "ir"},
     "__main__": {"commands"},
     "request": ANYTHING,
+    "compilation": ANYTHING,
     "entered": {"ir"},
     "frameless": {"bytecode", "ir"},
     "control": ANYTHING,
     "comptime": {"ir"},
     "pipeline": ANYTHING,
-    # Between request, which asks for what is kept, and what a compilation is made of.
+    # Between a compilation, which asks for what is kept, and what it is made of.
     "kept": SHARED | {"assembly", "config", "diagnostics", "exporting", "guards", "runtime"},
     "assembly": SHARED | {"diagnostics", "runtime"},
     "codes": set(),

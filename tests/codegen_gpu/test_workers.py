@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import dovetail
-from dovetail import request
+from dovetail import compilation
 from dovetail.codegen.gpu import generate
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import GpuLaunch, Kernel
@@ -225,7 +225,7 @@ def test_a_forked_process_has_its_own(own, server):
 def test_they_start_where_a_cuda_device_is_in_use(used, backend, monkeypatch):
     started = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: used)
-    monkeypatch.setattr(request.WORKERS, "start", lambda: started.append(1))
+    monkeypatch.setattr(compilation.WORKERS, "start", lambda: started.append(1))
     dovetail.compile(lambda x: x + 1, backend=backend)(torch.ones(3))
     assert len(started) == (used and backend == "dovetail")
 
@@ -235,7 +235,7 @@ def test_none_start_where_an_earlier_process_has_compiled(tmp_path, monkeypatch)
     monkeypatch.setattr(dovetail.config, "warm_start", True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     started = []
-    monkeypatch.setattr(request.WORKERS, "start", lambda: started.append(1))
+    monkeypatch.setattr(compilation.WORKERS, "start", lambda: started.append(1))
     for _ in range(2):
         dovetail.compile(doubled, fullgraph=True)(torch.ones(3))
         dovetail.reset()

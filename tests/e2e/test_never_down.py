@@ -14,7 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import dovetail
-from dovetail import assembly, pipeline, request
+from dovetail import assembly, compilation, pipeline
 from dovetail.capture import calls
 from dovetail.capture import entry as capture_entry
 from dovetail.capture.session import Session
@@ -60,7 +60,7 @@ STAGES: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "program: load": (assembly.program_runtime, "load", lambda _: fail),
     "run": (assembly.program_runtime, "load", fail_when_run),
     "backward": (assembly.program_runtime, "load", fail_backwards),
-    "guards": (request.guards, "build", lambda _: fail),
+    "guards": (compilation.guards, "build", lambda _: fail),
 }
 if dovetail.config.check_kernels:  # whose host programs are made elsewhere
     del STAGES["host: codegen"]

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from dovetail import assembly, pipeline, request
+from dovetail import assembly, compilation, pipeline
 from dovetail.commands.minify import minified
 from dovetail.ops.table import LOWERINGS
 
@@ -159,7 +159,7 @@ FAULTS: dict[str, tuple[Patch, bool]] = {
     "wrong for symbolic sizes alone": (for_symbols("sin", "cos"), False),
     "a result is laid out otherwise": (stage(pipeline, "assemble", lambda *_: True, transposed), False),
     "memory outside is read": (lowering("flip", one_too_far), False),
-    "guards fail": (stage(request.guards, "build", lambda entry, captured, *_: len(captured.inputs) > 1), False),
+    "guards fail": (stage(compilation.guards, "build", lambda entry, captured, *_: len(captured.inputs) > 1), False),
 }  # fmt: skip
 
 
