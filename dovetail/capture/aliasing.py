@@ -60,7 +60,7 @@ def rely_on_separate_changes(s: Session) -> None:
     A guard keeps all that it names apart from each other, so one is enough for objects that it has all of.
     """
     alike: dict[type, list[ObjectValue]] = defaultdict(list)
-    for v in s.cache.values():
+    for v in s.objects.by_identity.values():
         if isinstance(v, ObjectValue) and v.source is not None and v.real is not MISSING:
             alike[type(v.real)].append(v)
     apart: dict[type, set[Any]] = defaultdict(set)
@@ -78,7 +78,7 @@ def rely_on_separate_changes(s: Session) -> None:
 
 def rely_on_separate_keys(s: Session) -> None:
     """Objects that were keys by their identity are as many objects in every call. Tensors: see `keyed_tensors`."""
-    rely_on_number(s, [value for value in s.keyed.values() if not isinstance(value, TensorValue)])
+    rely_on_number(s, [value for value in s.objects.keys.values() if not isinstance(value, TensorValue)])
 
 
 def rely_on_number(s: Session, objects: list[Any]) -> None:
@@ -94,7 +94,7 @@ def rely_on_number(s: Session, objects: list[Any]) -> None:
 
 def keyed_tensors(s: Session) -> list[Any]:
     """The paths to the tensors that were keys."""
-    return [v.source for v in s.keyed.values() if isinstance(v, TensorValue) and not isinstance(v.source, Bound)]
+    return [v.source for v in s.objects.keys.values() if isinstance(v, TensorValue) and not isinstance(v.source, Bound)]
 
 
 def _could_be_one(left: Any, right: Any) -> bool:

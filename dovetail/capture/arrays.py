@@ -30,6 +30,7 @@ from dovetail.capture.values.base import MISSING, Const, NotNative, Raised, Valu
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
+from dovetail.capture.wrap import WRAPPERS, remember, wrap_const, wrap_object
 from dovetail.errors import Unsupported
 from dovetail.ir.arrays import to_array, to_scalar
 from dovetail.ir.guard import GuardKind
@@ -96,7 +97,7 @@ def array_of(
 ) -> ArrayValue:  # fmt: skip
     """The array over a tensor of the graph; a new object, as `Tensor.numpy` gives."""
     value = kind(tensor, tnp.ndarray(tensor.fake), scalar, real, source)
-    s.arrays[id(value.view)] = value
+    s.objects.arrays[id(value.view)] = value
     return value
 
 
@@ -160,7 +161,7 @@ class Recorder(TorchFunctionMode):
         if id(native) in self.numbers:
             return self.numbers[id(native)][1]
         if isinstance(native, torch.Tensor):
-            return self.s.by_fake[id(native)]
+            return self.s.objects.by_fake[id(native)]
         if is_size(native):
             return size_value(self.s, native)
         if isinstance(native, slice):
@@ -310,10 +311,10 @@ def _result(s: Session, label: str, result: Any, args: list[Value]) -> Value:
 
 
 def _array_result(s: Session, label: str, result: Any, args: list[Value]) -> Value:
-    found = s.arrays.get(id(result))
+    found = s.objects.arrays.get(id(result))
     if found is not None and found.view is result:
         return found
-    tensor = s.by_fake.get(id(result.tensor))
+    tensor = s.objects.by_fake.get(id(result.tensor))
     if tensor is None or result.tensor.dtype not in TENSOR_DTYPES:
         return refuse(s, f"{label} makes a tensor that is no array")
     name = label.rpartition(".")[2]
@@ -397,3 +398,18 @@ ATTRIBUTES: dict[str, Callable[[Any, ArrayValue], Value]] = {
     "imag": _through("imag"),
     "__class__": lambda s, v: s.wrap(v.type, None),
 }
+
+
+def _wrap_numpy_number(s: Session, obj: Any, source: Source | None) -> Value:
+    if source is None or not s.options.trace_numpy or source.name() not in s.table.varying:
+        return wrap_const(s, obj, source)
+    return wrap_number(s, obj, source)
+
+
+def _wrap_array(s: Session, obj: Any, source: Source | None) -> Value:
+    value = wrap_array(s, obj, source if source is not None else s.bind(obj, "array"))
+    return wrap_object(s, obj, source) if value is None else remember(s, obj, value)
+
+
+WRAPPERS |= dict.fromkeys((np.float16, np.float32, np.float64), _wrap_numpy_number)
+WRAPPERS[np.ndarray] = _wrap_array

@@ -31,14 +31,14 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(.
 def ask(s: Session, question: Any, *args: Any) -> Any:
     """What the question gives now; the compilation is for processes where it gives the same."""
     key = _key(question, args)
-    if key not in s.asked:
-        s.asked[key] = Asked(question, args, question(*args))
-    return s.asked[key].answer
+    if key not in s.relied.asked:
+        s.relied.asked[key] = Asked(question, args, question(*args))
+    return s.relied.asked[key].answer
 
 
 def note(s: Session, question: Any, args: tuple[Any, ...], answer: Any) -> None:
     """The question has been answered already."""
-    s.asked.setdefault(_key(question, args), Asked(question, args, answer))
+    s.relied.asked.setdefault(_key(question, args), Asked(question, args, answer))
 
 
 def _key(question: Any, args: tuple[Any, ...]) -> Any:
@@ -48,7 +48,7 @@ def _key(question: Any, args: tuple[Any, ...]) -> Any:
 
 def alone(s: Session, reason: str) -> None:
     """No other process may use this."""
-    s.alone = s.alone or reason
+    s.relied.alone = s.relied.alone or reason
 
 
 def is_plain(obj: Any) -> bool:
@@ -65,9 +65,9 @@ def datum(s: Session, question: Any, owner: Any, name: str, found: Any) -> None:
 
 def folded(s: Session, real: Any, args: list[Any], kwargs: dict[str, Any], result: Any) -> None:
     """`real` gave `result` for these arguments, while capturing."""
-    if real not in QUESTIONS and all(is_plain(a) or id(a) in s.derived for a in (*args, *kwargs.values())):
-        s.derived.add(id(result))
-        s.keep.append(result)
+    if real not in QUESTIONS and all(is_plain(a) or id(a) in s.relied.derived for a in (*args, *kwargs.values())):
+        s.relied.derived.add(id(result))
+        s.objects.keep.append(result)
         return
     question = QUESTIONS.get(real)
     if question is not None and not kwargs:
@@ -84,7 +84,7 @@ def subclass(s: Session, cls: Any, other: Any, answer: bool) -> None:
     """A metaclass other than Python's own has decided, as that of abstract classes does."""
     if not (isinstance(cls, type) and isinstance(other, type)) or trusted_class(cls) and trusted_class(other):
         return
-    if type(other).__subclasscheck__ is not type.__subclasscheck__ and cls not in s.made_classes:
+    if type(other).__subclasscheck__ is not type.__subclasscheck__ and cls not in s.classes.made:
         note(s, issubclass, (cls, other), answer)
 
 

@@ -124,14 +124,14 @@ def checked(s: Session, value: TensorValue, passes: bool, raised: Failure) -> bo
     if not one or s.graph is not s.root or overrides.active(s, [value]) or counters.outcome(s, value) is not None:
         return False
     inside = _inside(s)
-    if inside and not (s.blocks_around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):
+    if inside and not (s.ends.around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):
         return False
     flat = s.torch_method("reshape", [s.torch_method("detach", [value], {}), Const(())], {})
     condition = as_tensor(flat if passes else s.torch_method("logical_not", [flat], {}))
     given: tuple[Any, ...] = (condition.node, [], _escaped(raised.text), raised.error.__name__)
     node = s.graph.call_function(check, (*given, True) if inside else given)
     node.meta.update(stack=s.stack(), mutates=True)
-    s.blocks_around.checked |= inside
+    s.ends.around.checked |= inside
     return True
 
 

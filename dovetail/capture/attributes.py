@@ -19,7 +19,6 @@ from dovetail.capture import asking, growing
 from dovetail.capture.awaited import OPERATOR, computed_attribute
 from dovetail.capture.classstores import HEAP_TYPE, class_set_attr
 from dovetail.capture.definitions import computes_class, rely_on_class, rely_on_no_shadow
-from dovetail.capture.moving import store_data
 from dovetail.capture.pymodules import pymodule_set_attr
 from dovetail.capture.trust import trusted_class
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, boolean
@@ -190,7 +189,7 @@ def bind_descriptor(s: Session, value: Value, static: Any, name: str) -> Value:
         return binder(s, value, static, name)
     getter = s.static(type(static), "__get__")
     if getter is MISSING:
-        if value.cls in s.made_classes:
+        if value.cls in s.classes.made:
             return s.wrap(static, None)
         return s.wrap(static, _class_constant_source(s, value, name))
     if type(getter) is not FUNCTION:
@@ -380,7 +379,7 @@ def module_member(s: Session, value: ModuleValue, name: str) -> Value:
         elif name not in value.attrs:
             s.guard(value.source, GuardKind.OWN_LACKS, name)
             for table, source in tables.items():
-                if id(own[table]) not in s.cache:
+                if id(own[table]) not in s.objects.by_identity:
                     s.guard(source, GuardKind.KEYS, tuple(own[table]))
     return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
 
@@ -389,7 +388,7 @@ def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
     cls = value.real
     special = CLASS_SPECIAL.get(name)
     if special is not None:
-        if not trusted_class(cls) and cls not in s.made_classes:
+        if not trusted_class(cls) and cls not in s.classes.made:
             asking.datum(s, getattr, cls, name, getattr(cls, name))
         return special(s, cls)
     meta = s.static(type(cls), name)
@@ -404,7 +403,7 @@ def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
         fallback = s.static(type(cls), "__getattr__")
         if type(fallback) is FUNCTION and not (name[:2] == "__" and hasattr(type, name)):
             return s.call(s.wrap(fallback, None), value, Const(name))
-        if cls not in s.class_stores and hasattr(cls, name):
+        if cls not in s.classes.stores and hasattr(cls, name):
             return s.wrap(getattr(cls, name), None)
         return s.throw(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
     kind = type(static)
@@ -417,7 +416,7 @@ def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
     getter = s.static(kind_of(static), "__get__")
     if type(getter) is FUNCTION:
         return s.call(s.wrap(getter, None), s.wrap(static, None), NONE, value)
-    if kind in BINDERS or hasattr(kind, "__get__") or cls in s.made_classes or _stored(s, cls, name):
+    if kind in BINDERS or hasattr(kind, "__get__") or cls in s.classes.made or _stored(s, cls, name):
         return s.wrap(static, None)
     if trusted_class(cls):
         asking.datum(s, getattr, cls, name, static)
@@ -427,11 +426,11 @@ def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
 
 def _stored(s: Session, cls: type, name: str) -> bool:
     """Has traced code stored the attribute?"""
-    return any(name in s.class_stores[base].table for base in cls.__mro__ if base in s.class_stores)
+    return any(name in s.classes.stores[base].table for base in cls.__mro__ if base in s.classes.stores)
 
 
 def _table_of_class(s: Session, cls: type) -> Value:
-    constant = trusted_class(cls) or cls in s.made_classes
+    constant = trusted_class(cls) or cls in s.classes.made
     return s.wrap(cls.__dict__, None if constant else Attr(s.bind(cls), "__dict__"))
 
 
@@ -526,11 +525,8 @@ def object_set_attr(s: Session, value: Value, name: str, new: Value) -> None:
     value.set_instance_attr(s, name, new)
 
 
-#: Attributes of tensors that native code stores; False: not this way.
-TENSOR_STORES: dict[str, Callable[[Any, TensorValue, Value], bool]] = {
-    "requires_grad": lambda s, value, new: s.torch_method("requires_grad_", [value, new], {}) is not None,
-    "data": store_data,
-}
+#: Attributes of tensors that native code stores, from `tensor_attributes.py`; False: not this way.
+TENSOR_STORES: dict[str, Callable[[Session, TensorValue, Value], bool]] = {}
 
 
 def _set_module_attr(s: Session, value: ModuleValue, name: str, new: Value) -> None:
@@ -541,7 +537,7 @@ def _set_module_attr(s: Session, value: ModuleValue, name: str, new: Value) -> N
             members = s.get_attr(value, table)
             assert isinstance(members, DictValue)
             members.put(s, Const(name), new)
-            s.replaced.append(Member(value.source, table, name))  # type: ignore[arg-type]
+            s.taken.replaced.append(Member(value.source, table, name))  # type: ignore[arg-type]
             return
     if issubclass(new.cls, (torch.nn.Module, torch.nn.Parameter, torch.nn.Buffer)):
         s.call(s.wrap(torch.nn.Module.__setattr__, None), value, Const(name), new)

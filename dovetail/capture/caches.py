@@ -49,7 +49,7 @@ class CachedResults:
         if not self.results:
             s.effects.watchers.append(self)
         self.results[key] = result
-        s.keep.append(args)
+        s.objects.keep.append(args)
         self._mind(result, maker)
 
     def _mind(self, value: Any, maker: tuple[Any, Any]) -> None:

@@ -17,7 +17,7 @@ CODE = "changes-often"
 
 def refuse_unstable(s: Session, guard: Guard) -> None:
     """End the graph before the instruction that asks for such a fact, where the graph may end."""
-    if not s.breaks or s.strict or not s.frames:
+    if not s.ends.breaks or s.ends.strict or not s.frames:
         return
     names = facts(guard)
     if not s.table.varying.unstable.isdisjoint(names):

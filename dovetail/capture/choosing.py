@@ -9,7 +9,7 @@ another: where the code does any of that, the graph ends.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -20,7 +20,7 @@ from dovetail.capture import counters
 from dovetail.capture.torchtable import owner
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import TupleValue
-from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue
+from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue, refuse_choice
 from dovetail.ops.engine import steers
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ def choose(s: Session, condition: Value, yes: Value, no: Value) -> Value | None:
 
 def _copy(s: Session, condition: TensorValue, yes: Value, no: Value) -> Any:
     flag = s.torch_method("reshape", [condition, TupleValue([])], {}) if condition.fake.dim() else condition
-    before, s.chosen = s.chosen, []  # nobody asks the copy of a copy for gradients either
+    before, s.tensors.chosen = s.tensors.chosen, []  # nobody asks the copy of a copy for gradients either
     copy = s.torch_call(torch.where, [flag, yes, no], {})
-    s.chosen = before
+    s.tensors.chosen = before
     return copy
 
 
 def _chosen(s: Session, copy: TensorValue, condition: TensorValue, yes: Value, no: Value) -> ChosenTensor:
-    made = s.by_fake[id(copy.fake)] = ChosenTensor(copy, condition, yes, no)
-    s.chosen.append(made)
+    made = s.objects.by_fake[id(copy.fake)] = ChosenTensor(copy, condition, yes, no)
+    s.tensors.chosen.append(made)
     return made
 
 
@@ -109,33 +109,19 @@ def _alike(left: TensorValue, right: TensorValue) -> bool:
 def check(s: Session, node: torch.fx.Node, fakes: list[Any], changed: list[Any]) -> None:
     """End the graph before a node that does with a copy what it may not do in the tensor's place."""
     results = [f for f in pytree.tree_leaves(node.meta["fake"]) if isinstance(f, torch.Tensor)]
-    for chosen in s.chosen:
+    for chosen in s.tensors.chosen:
         own = chosen.fake
         parts = [v.fake for v in (chosen, chosen.yes, chosen.no) if isinstance(v, TensorValue)]
         if any(_may_share(s, f, part) for f in changed for part in parts):
-            refuse(s, "changes a tensor in place")
+            refuse_choice(s, "changes a tensor in place")
         if any(f is not own and owner(f) is owner(own) for f in results):
-            refuse(s, "takes a view of the tensor")
+            refuse_choice(s, "takes a view of the tensor")
         if own.requires_grad and any(f is own for f in fakes):
             if steers(node) or node.target is torch.autograd.grad or any(f.requires_grad for f in results):
-                refuse(s, "computes gradients with the tensor")
+                refuse_choice(s, "computes gradients with the tensor")
 
 
 def _may_share(s: Session, left: Any, right: Any) -> bool:
     """May they share memory? Two tensors from outside may."""
-    outside = {id(owner(given.fake)) for _, given in s.inputs if isinstance(given.fake, torch.Tensor)}
+    outside = {id(owner(given.fake)) for _, given in s.taken.inputs if isinstance(given.fake, torch.Tensor)}
     return owner(left) is owner(right) or {id(owner(left)), id(owner(right))} <= outside
-
-
-def refuse_change(s: Session, value: Value) -> None:
-    """Neither the tensor nor those that it was chosen from may come to require gradients, or to be leaves."""
-    if any(value in (chosen, chosen.yes, chosen.no) for chosen in s.chosen):
-        refuse(s, "changes what a tensor is to autograd")
-
-
-def refuse(s: Session, what: str) -> NoReturn:
-    """Never returns."""
-    s.unsupported(
-        "chosen-tensor", f"the code {what} that min() or max() gave or was given, and which one it gave is not known",
-        "Use torch.minimum or torch.maximum.",
-    )

@@ -30,13 +30,13 @@ def stand_in(s: Session, value: Value, name: str = "") -> Any:
 
 
 def _kept(s: Session, made: Any, value: Value) -> Any:
-    s.cache[id(made)] = value
-    s.keep.append(made)
+    s.objects.by_identity[id(made)] = value
+    s.objects.keep.append(made)
     return made
 
 
 def _function(s: Session, value: FunctionValue) -> Any:
-    found = s.stand_ins.get(id(value))
+    found = s.classes.stand_ins.get(id(value))
     if found is None:
         cells = tuple(types.CellType() for _ in value.code.co_freevars)
         found = types.FunctionType(value.code, value.globals, value.name, None, cells)
@@ -47,8 +47,8 @@ def _function(s: Session, value: FunctionValue) -> Any:
             flat = [stand_in(s, a) for a in annotations.all(s)]
             found.__annotations__ = dict(zip(flat[::2], flat[1::2]))
         found.__dict__.update({key: stand_in(s, value.attrs[key]) for key in value.written})
-        s.stand_ins[id(value)] = _kept(s, found, value)
-        s.keep.append(value)
+        s.classes.stand_ins[id(value)] = _kept(s, found, value)
+        s.objects.keep.append(value)
     return found
 
 
@@ -62,15 +62,15 @@ def class_set_attr(s: Session, value: ClassValue, name: str, new: Value | None) 
         s.throw(TypeError, f"cannot set {name!r} attribute of immutable type {cls.__name__!r}")
     if new is None and name not in cls.__dict__ and s.static(cls, name) is MISSING:
         s.throw(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
-    if cls in s.made_classes:
+    if cls in s.classes.made:
         if new is None:
             type.__delattr__(cls, name)
         else:
             type.__setattr__(cls, name, stand_in(s, new, name))
     else:
-        store = s.class_stores.get(cls)
+        store = s.classes.stores.get(cls)
         if store is None:
-            store = s.class_stores[cls] = ClassStore(cls)
+            store = s.classes.stores[cls] = ClassStore(cls)
         store.table[name] = MISSING if new is None else stand_in(s, new)
         s.effects.touch(store)
-    s.statics.clear()
+    s.classes.statics.clear()

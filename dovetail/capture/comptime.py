@@ -139,7 +139,7 @@ class ComptimeContext:
         print("\n".join(place.excerpt() for place in self._frame(stacklevel).stack()), file=file)
 
     def print_guards(self, *, file: TextIO | None = None) -> None:
-        for guard in self._s.guards:
+        for guard in self._s.relied.guards:
             where = "process-wide state" if guard.source is None else guard.source.name()
             print(f"{guard.kind.name} {where}: {in_words(guard.payload, 200)}", file=file)
 

@@ -56,10 +56,10 @@ def preserved(session: Session) -> Iterator[None]:
             yield
     finally:
         put_back(session)
-        while session.undo:
-            session.undo.pop()()
-        while session.open_contexts:
-            autocast_mode._exit_autocast(session.open_contexts.pop().context)
+        while session.modes.undo:
+            session.modes.undo.pop()()
+        while session.modes.open:
+            autocast_mode._exit_autocast(session.modes.open.pop().context)
         torch._C._set_grad_enabled(mode)
 
 
@@ -92,7 +92,7 @@ def grad_mode(s: Session) -> Const:
 
 
 def _rely_on_grad_mode(s: Session, mode: bool) -> None:
-    if "grad_mode" not in s.changed_state:
+    if "grad_mode" not in s.modes.changed:
         s.guard(None, GuardKind.STATE, ("grad_mode", mode))
 
 
@@ -100,7 +100,7 @@ def set_grad_mode(s: Session, mode: Value) -> None:
     """A graph that runs in any mode sets it even where it is this one while it is captured."""
     real = mode.real if isinstance(mode, GradMode) else mode.native()
     if s.options.standalone or real != torch.is_grad_enabled():
-        s.changed_state.add("grad_mode")
+        s.modes.changed.add("grad_mode")
         torch._C._set_grad_enabled(real)
         s.state_node(torch._C._set_grad_enabled, mode.node if isinstance(mode, GradMode) else real)
 
@@ -116,36 +116,36 @@ def without_gradients(s: Session) -> Iterator[None]:
 
 
 def enter_autocast(s: Session, manager: Any, arguments: tuple[Any, ...], outside: bool) -> None:
-    s.changed_state.update(("autocast_cpu", "autocast_cuda"))
+    s.modes.changed.update(("autocast_cpu", "autocast_cuda"))
     node = s.state_node(autocast_mode._enter_autocast, *arguments)
-    s.open_contexts.append(Entered(manager, autocast_mode._enter_autocast(*arguments), node, outside))
+    s.modes.open.append(Entered(manager, autocast_mode._enter_autocast(*arguments), node, outside))
 
 
 def exit_autocast(s: Session, manager: Any) -> None:
     """Leave a context; one that was entered before the graph is undone by one with the state from before it."""
-    found = next((e for e in reversed(s.open_contexts) if e.manager is manager and not e.outside), None)
+    found = next((e for e in reversed(s.modes.open) if e.manager is manager and not e.outside), None)
     if found is None:
         names = ("device", "prev_fastdtype", "prev", "prev_cache_enabled")
         enter_autocast(s, manager, tuple(s.get_attr(manager, n).native() for n in names), True)
         return
-    s.open_contexts.remove(found)
+    s.modes.open.remove(found)
     autocast_mode._exit_autocast(found.context)
     s.state_node(autocast_mode._exit_autocast, found.node)
 
 
 def leave_changed(s: Session, rebuilder: Rebuilder) -> list[str]:
     """Where the graph ends: nodes that leave what it is in, and lines that make the program's changes last."""
-    for entered in reversed(s.open_contexts):
+    for entered in reversed(s.modes.open):
         s.state_node(autocast_mode._exit_autocast, entered.node)
-    left = [f"{rebuilder.expr(e.manager)}.__exit__(None, None, None)" for e in s.open_contexts if e.outside]
-    in_force = [f"{rebuilder.expr(e.manager)}.__enter__()" for e in s.open_contexts if not e.outside]
+    left = [f"{rebuilder.expr(e.manager)}.__exit__(None, None, None)" for e in s.modes.open if e.outside]
+    in_force = [f"{rebuilder.expr(e.manager)}.__enter__()" for e in s.modes.open if not e.outside]
     mode = torch.is_grad_enabled()
-    grad = [f"{rebuilder.known(torch._C._set_grad_enabled)}({mode})"] if mode != s.grad_mode else []
-    strict = [f"{rebuilder.known(STRICT)}.set({s.strict})"] if s.strict != s.strict_before else []
+    grad = [f"{rebuilder.known(torch._C._set_grad_enabled)}({mode})"] if mode != s.modes.grad_before else []
+    strict = [f"{rebuilder.known(STRICT)}.set({s.ends.strict})"] if s.ends.strict != s.ends.strict_before else []
     return [*left, *in_force, *grad, *strict, *leave(s, rebuilder)]
 
 
 def set_variables(s: Session, rebuilder: Rebuilder) -> None:
     """Let the residual set the context variables that the traced code has left set; the tokens are the real ones."""
-    for found in s.variables_set:
+    for found in s.modes.variables:
         rebuilder.start(found.token, f"{rebuilder.known(found.variable)}.set({rebuilder.expr(found.value)})")

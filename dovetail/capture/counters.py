@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from dovetail.capture.scope import in_optimizer
 from dovetail.capture.torchtable import storage_of
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.scalar import ScalarValue
@@ -37,14 +38,14 @@ COMPARISONS: dict[Any, str] = {
 
 def number(s: Session, tensor: TensorValue) -> Value | None:
     """The number that the tensor holds now; None where it is not known before the graph runs."""
-    if not asks(s) or tensor.fake.dim() or tensor.fake.dtype is torch.bool or tensor.node.graph is not s.root:
+    if not in_optimizer(s) or tensor.fake.dim() or tensor.fake.dtype is torch.bool or tensor.node.graph is not s.root:
         return None
     return _value(s, tensor.node, None)
 
 
 def outcome(s: Session, tensor: TensorValue) -> bool | None:
     """`bool(tensor)`."""
-    if not asks(s) or tensor.fake.dim() or tensor.node.graph is not s.root:
+    if not in_optimizer(s) or tensor.fake.dim() or tensor.node.graph is not s.root:
         return None
     sign = COMPARISONS.get(tensor.node.target)
     if sign is None:
@@ -54,11 +55,6 @@ def outcome(s: Session, tensor: TensorValue) -> bool | None:
     if left is None or right is None:
         return None
     return s.truth(s.compare(sign, left, right))
-
-
-def asks(s: Session) -> bool:
-    """Is it an optimizer's code that wants to know?"""
-    return s.frames[-1].scope.table.get("__name__", "").startswith("torch.optim.")
 
 
 def _value(s: Session, node: Node, before: Node | None) -> Value | None:
@@ -85,7 +81,7 @@ def _value(s: Session, node: Node, before: Node | None) -> Value | None:
 def _operand(s: Session, argument: Any, user: Node) -> Value | None:
     if not isinstance(argument, Node):
         return Const(argument) if type(argument) in (int, float) else None
-    source = next((source for source, node in s.numbers.items() if node is argument), None)
+    source = next((source for source, node in s.taken.numbers.items() if node is argument), None)
     if source is not None:
         return ScalarValue(s, argument.meta["fake"], source)
     return _value(s, argument, user)
@@ -94,9 +90,9 @@ def _operand(s: Session, argument: Any, user: Node) -> Value | None:
 def _input(s: Session, node: Node) -> tuple[torch.Tensor, Source, Node] | None:
     """The tensor outside whose memory the node's tensor is, the path to it and its placeholder."""
     storage = storage_of(node)
-    for placeholder, given in s.inputs if storage else ():
+    for placeholder, given in s.taken.inputs if storage else ():
         if storage_of(placeholder) == storage:
-            value = s.by_fake.get(id(given.fake))
+            value = s.objects.by_fake.get(id(given.fake))
             real = None if value is None else value.origin
             if real is None or real.dim() or real.device.type != "cpu" or real.requires_grad:
                 return None

@@ -35,7 +35,7 @@ def rely_on_class(s: Session, classes: Iterable[type], name: str, found: Any) ->
     if found is MISSING or not hasattr(type(found), "__get__"):
         return
     for base in classes:
-        if base in s.made_classes:
+        if base in s.classes.made:
             continue  # traced code made it
         raw = base.__dict__.get(name, ABSENT)
         if changeable(base):

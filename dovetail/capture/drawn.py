@@ -81,7 +81,7 @@ def draw(s: Session, owner: Any, name: str, args: list[Value], kwargs: dict[str,
         return refuse(s, "is drawn where it cannot be drawn before the graph runs")
     source = owner.source if isinstance(owner, Value) else None
     given, named = tuple(_plain(s, a) for a in args), {k: _plain(s, v) for k, v in kwargs.items()}
-    twin = s.generators.setdefault(id(real), copy.deepcopy(real))
+    twin = s.random.generators.setdefault(id(real), copy.deepcopy(real))
     try:
         with _disable_current_modes():
             result = getattr(twin, name)(*given, **named)
@@ -89,8 +89,8 @@ def draw(s: Session, owner: Any, name: str, args: list[Value], kwargs: dict[str,
         return s.throw_native(error)
     text = (source or s.bind(real)).expr()
     call = f"{text}.{name}(*{s.bind(given).expr()}, **dict({s.bind(tuple(named.items())).expr()}))"
-    s.draws.append(Draw(text, call, result, s.stack()))
-    return _value(s, result, Drawn(len(s.draws) - 1))
+    s.random.draws.append(Draw(text, call, result, s.stack()))
+    return _value(s, result, Drawn(len(s.random.draws) - 1))
 
 
 def _plain(s: Session, value: Value) -> Any:
@@ -120,8 +120,8 @@ def _value(s: Session, result: Any, source: Drawn) -> Value:
         fake = to_fake(torch.from_numpy(result))
     node = placeholder_of(s, loaded)
     node.meta["fake"] = fake
-    s.inputs.append((node, GraphInput(loaded, fake)))
-    value = s.by_fake[id(fake)] = TensorValue(node, fake, source=loaded)
+    s.taken.inputs.append((node, GraphInput(loaded, fake)))
+    value = s.objects.by_fake[id(fake)] = TensorValue(node, fake, source=loaded)
     return array_of(s, value)
 
 
@@ -144,15 +144,15 @@ def refuse(s: Session, what: str) -> NoReturn:
 
 def lines(s: Session, repeated: bool) -> tuple[list[str], list[str]]:
     """What the residual begins with, and what comes before the program is repeated in plain Python."""
-    calls = [f"{Drawn(k).expr()} = {d.call}" for k, d in enumerate(s.draws)]
+    calls = [f"{Drawn(k).expr()} = {d.call}" for k, d in enumerate(s.random.draws)]
     if not repeated:
         return calls, []
-    texts = list(dict.fromkeys(d.generator for d in s.draws))
+    texts = list(dict.fromkeys(d.generator for d in s.random.draws))
     kept = [f"_before{k} = _State({text})" for k, text in enumerate(texts)]
     return [*kept, *calls], [f"_before{k}.put_back()" for k in range(len(texts))]
 
 
 def names(s: Session) -> dict[str, Any]:
     """Global names: the examples are for who asks what the graph's inputs are."""
-    examples = {Drawn(k).expr(): d.result for k, d in enumerate(s.draws)}
-    return {"_State": State, **examples} if s.draws else {}
+    examples = {Drawn(k).expr(): d.result for k, d in enumerate(s.random.draws)}
+    return {"_State": State, **examples} if s.random.draws else {}

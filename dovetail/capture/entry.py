@@ -14,21 +14,24 @@ import torch
 import torch.fx
 
 from dovetail.bytecode.decode import flags
-from dovetail.capture import drawn, freed, graphnumbers, late
+from dovetail.capture import drawn, freed, graphnumbers, late, outside_containers
 from dovetail.capture.aliasing import keyed_tensors, rely_on_separate_changes, rely_on_separate_keys
 from dovetail.capture.assertions import Blocks, Unhandled
 from dovetail.capture.breaks.stop import Ending, Stopped
+from dovetail.capture.breaks.stop import stop as stop_here
 from dovetail.capture.breaks.trace import trace_continuation
 from dovetail.capture.breaks.words import as_called
 from dovetail.capture.changing import CODE
 from dovetail.capture.contexts import leave_changed, preserved, set_variables
-from dovetail.capture.grads import as_input, renewed
+from dovetail.capture.grads import renewed
 from dovetail.capture.growing import Outgrown
 from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.higher import all as _higher
 from dovetail.capture.higher.backward import Opaque
+from dovetail.capture.input_fakes import as_input
 from dovetail.capture.known import all as _known
 from dovetail.capture.lazymodules import Initialized
+from dovetail.capture.ledgers import Compiling
 from dovetail.capture.loading import Loading
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
 from dovetail.capture.offsets import forget_offsets
@@ -36,7 +39,7 @@ from dovetail.capture.passing import passes
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.repeats import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
 from dovetail.capture.replay import effects
-from dovetail.capture.session import Compiling, Session
+from dovetail.capture.session import Session
 from dovetail.capture.sizes import Constants, bind_symbols, settle
 from dovetail.capture.tensors import placeholder_of
 from dovetail.capture.torchtable import remove_dead
@@ -57,7 +60,7 @@ from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake import FakeMode, to_fake
 from dovetail.ops.fake.wrapped import is_wrapper
 
-TABLES = (_handlers, _higher, _known)  # imported to be filled
+TABLES = (_handlers, _higher, _known, outside_containers)  # imported to be filled
 RESERVED = frozenset(("graph", "G", "F", "K", "M", "P", "object", "dict", "list", "tuple"))
 
 
@@ -184,18 +187,18 @@ def _attempt(
     target = take_apart(fn)
     function = target.function or underlying(target.root)
     space = getattr(function, "__globals__", {}) if rest is None else rest.scopes[0]
-    session = Session(space, options, aside.varying)
-    session.stop, session.breaks = stop or -1, stop >= 0
+    session = Session(space, options, aside.varying, stop_here)
+    session.ends.stop, session.ends.breaks = stop or -1, stop >= 0
     session.constants, session.watch, session.comptime = aside.constants, aside.watch, aside.comptime
     session.compiling, session.gradients.opaque = aside.compiling, aside.opaque
     session.gradients.reshapes, session.growing.known = aside.reshapes, aside.growing
-    session.blocks_around, aside.blocks.checked = aside.blocks, False
+    session.ends.around, aside.blocks.checked = aside.blocks, False
     aside.comptime = False
     if rest is None:
         _refuse_disabled(target)
         _refuse_generators(target)
     try:
-        with preserved(session), FakeMode() as session.fakes:
+        with preserved(session), FakeMode() as session.tensors.fakes:
             return _traced(session, target, rest, args, kwargs)
     except Unsupported as error:
         error.reason = error.reason if rest is None else as_called(rest, error.reason)
@@ -211,7 +214,7 @@ def _traced(s: Session, target: Target, rest: Any, args: tuple[Any, ...], kwargs
     except Raised as raised:
         raise _escaped(raised) from getattr(raised.value, "original", None)
     except Stopped:
-        return _finish(s, s.ending, function)
+        return _finish(s, s.ends.ending, function)
     return _finish(s, _returning(s, result), function)
 
 
@@ -291,9 +294,9 @@ def _trace(s: Session, target: Target, args: tuple[Any, ...], kwargs: Mapping[st
         named = {k.native(): v for k, v in double.pairs(s)}
         double.real, double.source = MISSING, None  # each call makes a new one
         root = s.wrap(target.root, s.bind(target.root, "self"))
-        s.header = "*args, **kwargs"
+        s.residual.header = "*args, **kwargs"
         return s.call_root(root, star.all(s), named)
-    values, s.header = _bind(s, target, function, args, kwargs)
+    values, s.residual.header = _bind(s, target, function, args, kwargs)
     if target.root is target.receiver:
         for name in CALLED if isinstance(target.root, torch.nn.Module) else ("__call__",):
             s.static(type(target.root), name)
@@ -351,7 +354,7 @@ def _header(s: Session, parameters: list[inspect.Parameter]) -> str:
         default = p.default
         if default is not inspect.Parameter.empty:
             name = f"_default_{p.name}"
-            s.names[name] = default
+            s.residual.names[name] = default
             default = _Text(name)
         plain.append(p.replace(annotation=inspect.Parameter.empty, default=default))
     return str(inspect.Signature(plain))[1:-1]
@@ -370,7 +373,7 @@ class _Text:
 def _run(s: Session, function: FunctionType, values: dict[str, Value]) -> Value:
     code = function.__code__
     value = FunctionValue(code, function.__globals__, function.__name__, function, None)
-    s.cache[id(function)] = value
+    s.objects.by_identity[id(function)] = value
     function_parts(s, value)
     for index, (cell, name) in enumerate(zip(value.closure, code.co_freevars)):
         cell.source = Cell(index, name)
@@ -390,7 +393,7 @@ def _returning(s: Session, result: Value) -> Ending:
     replay = effects(rebuilder)
     replay += rebuilder.after_effects(replay)
     left = leave_changed(s, rebuilder)
-    if left or s.variables_set:
+    if left or s.modes.variables:
         rebuilder.changes.append(MODES_LEFT)
     return Ending(rebuilder, [*replay, *left, f"return {text}"], {})
 
@@ -404,12 +407,12 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     _settle_numbers(s)
     settle(s)
     kept = bind_symbols(s, placeholder_of)
-    used = [(n, i) for n, i in s.inputs if n.users or n in kept]
-    for n, _ in s.inputs:
+    used = [(n, i) for n, i in s.taken.inputs if n.users or n in kept]
+    for n, _ in s.taken.inputs:
         if not n.users and n not in kept:
             s.graph.erase_node(n)
     inputs = tuple(_as_given(s, i) for i in _order(s.graph, used))
-    static = [s.bound[i.source.index] for i in inputs if i.static]  # type: ignore[attr-defined]
+    static = [s.relied.bound[i.source.index] for i in inputs if i.static]  # type: ignore[attr-defined]
     loading = Loading([i.source for i in inputs if not i.static and isinstance(i.fake, torch.Tensor)])
     arguments = [_argument(rebuilder, loading, i) for i in inputs if not i.static] + (["*P"] if static else [])
     first, call = renewed(s, rebuilder.entry), []
@@ -419,46 +422,46 @@ def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     if repeated is Repeatable.UNDONE and not all(f.unseen for f in s.gradients.freed):
         repeated = Repeatable.NEVER  # gradients that the caller may see are let go before the graph runs
     guarded = repeated is not Repeatable.NEVER
-    if s.blocks_around.checked and not guarded:
-        s.blocks_around.allowed = False
+    if s.ends.around.checked and not guarded:
+        s.ends.around.allowed = False
         raise Unhandled
     gone, free, restored = freed.lines(s, loading.text, [*rebuilder.lines, *ending.lines], guarded)
     draws, put_back = drawn.lines(s, guarded)
-    rebuilder.changes += [replace(DRAWS, stack=draw.stack) for draw in s.draws[:1]]
-    s.names.update(drawn.names(s))
+    rebuilder.changes += [replace(DRAWS, stack=draw.stack) for draw in s.random.draws[:1]]
+    s.residual.names.update(drawn.names(s))
     if guarded:
-        first = guarded_call(first, s.header, put_back, Repeatable.ALWAYS, s.blocks)
-        call = guarded_call(call, s.header, [*restored, *put_back], repeated, s.blocks)
-        s.names.update(freed.NAMES, **NOBODY)
+        first = guarded_call(first, s.residual.header, put_back, Repeatable.ALWAYS, s.ends.blocks)
+        call = guarded_call(call, s.residual.header, [*restored, *put_back], repeated, s.ends.blocks)
+        s.residual.names.update(freed.NAMES, **NOBODY)
     else:
-        first, call = [], leaving_call([*first, *call], s.blocks)
-    s.names.update({LEAVE: leave} if s.blocks else {})
+        first, call = [], leaving_call([*first, *call], s.ends.blocks)
+    s.residual.names.update({LEAVE: leave} if s.ends.blocks else {})
     before, after = [*draws, *rebuilder.prelude, *loading.lines], [*rebuilder.lines, *ending.lines]
     body = "\n    ".join([*before, *first, *free, *call, *after])
-    residual = f"def residual({s.header}):\n    {body}\n"
+    residual = f"def residual({s.residual.header}):\n    {body}\n"
     unmade = s.options.backend == "dovetail"  # which runs the graph itself only where it cannot compile it
     module = (LateGraphModule if unmade else torch.fx.GraphModule)(s.subgraphs, s.graph)
-    names = {**rebuilder.names, **s.names, "P": tuple(static), "F": function, "G": s.root_globals}
+    names = {**rebuilder.names, **s.residual.names, "P": tuple(static), "F": function, "G": s.residual.globals}
     _distinct(s, inputs)
     rely_on_separate_changes(s)
     rely_on_separate_keys(s)
     forget_offsets(s)
     metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes), **s.metrics}
-    equal = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}  # which implies the type
-    guards = tuple(g for g in s.guards if g.kind is not GuardKind.TYPE or g.source not in equal)
-    bound = tuple(s.bound)
+    equal = {g.source for g in s.relied.guards if g.kind is GuardKind.EQUAL}  # which implies the type
+    guards = tuple(g for g in s.relied.guards if g.kind is not GuardKind.TYPE or g.source not in equal)
+    bound = tuple(s.relied.bound)
     s.table.sizes.where = str  # what later stages rely on, they say themselves
     return Captured(
         module, inputs, guards, residual, names, bound, (), metrics, ending.continuations, tuple(gone),
         sizes=s.table.sizes, repeatable=s.table.repeatable, symbols=s.table.origins, seen=s.table.seen,
         constants=s.table.varying.constant, passing=passes(s), changes=tuple(rebuilder.changes),
-        asked=tuple(s.asked.values()), alone=s.alone,
+        asked=tuple(s.relied.asked.values()), alone=s.relied.alone,
     )  # fmt: skip
 
 
 def _as_given(s: Session, given: GraphInput) -> GraphInput:
     """The input's fake as it was before the program's writes gave it a history."""
-    value = s.by_fake.get(id(given.fake))
+    value = s.objects.by_fake.get(id(given.fake))
     real = None if value is None else value.origin
     if real is not None and is_wrapper(real):
         return replace(given, fake=as_input(real))  # its class may have changed the other
@@ -473,8 +476,8 @@ def _argument(rebuilder: Rebuilder, loading: Loading, given: Any) -> str:
 
 def _settle_numbers(s: Session) -> None:
     """Numbers whose values the entry came to rely on after all are constants of the graph."""
-    settled = {g.source for g in s.guards if g.kind is GuardKind.EQUAL}
-    known = {node: node.meta["fake"] for source, node in s.numbers.items() if source in settled}
+    settled = {g.source for g in s.relied.guards if g.kind is GuardKind.EQUAL}
+    known = {node: node.meta["fake"] for source, node in s.taken.numbers.items() if source in settled}
     for node in known:
         for user in list(node.users):
             user.args = torch.fx.map_arg(user.args, lambda n: known.get(n, n))

@@ -76,22 +76,23 @@ class Frame:
             return result
         except Unsupported as error:
             if not error.places:
-                error.places, error.strict = self.s.places(), self.s.strict
+                error.places, error.strict = self.s.places(), self.s.ends.strict
             raise
         finally:
             frames.pop()
 
     def run(self) -> tuple[Any, Value]:
         instructions, s = self.code.instructions, self.s
+        ends = s.ends
         if s.watch is not None:
             instructions = s.watch.instructions(self)
         while True:
             if s.waiting:
                 abandoned.close(s)
             self.at = self.ip
-            self.tick = s.tick = s.tick + 1
-            if self.tick == s.stop:
-                s.end()
+            self.tick = ends.tick = ends.tick + 1
+            if self.tick == ends.stop:
+                ends.end(s)
             instruction = instructions[self.ip]
             self.ip += 1
             handler = instruction.handler
@@ -114,7 +115,7 @@ class Frame:
                     "Compile the inner function instead.",
                 )
             except UNEXPECTED as error:
-                if not s.breaks or s.options.strict:
+                if not s.ends.breaks or s.options.strict:
                     raise
                 s.failure(error)
             if outcome is not None:
@@ -239,7 +240,7 @@ def run_frames(s: Session, suspended: list[Frame]) -> tuple[Any, Value]:
             del value
     except Unsupported as error:
         if not error.places:
-            error.places, error.strict = s.places(), s.strict
+            error.places, error.strict = s.places(), s.ends.strict
         raise
     finally:
         del frames[base:]

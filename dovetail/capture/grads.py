@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
-from dovetail.capture.choosing import refuse_change
 from dovetail.capture.hooks import refuse_unknown
 from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value
 from dovetail.capture.values.containers import TupleValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, refuse_change
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import HOOKLESS, IS_VIEW, Attr, Computed, Source
 from dovetail.ops.engine import leaves_of, steers
-from dovetail.ops.fake.tensor import to_fake
 from dovetail.ops.fake.wrapped import is_wrapper, made_of
 
 if TYPE_CHECKING:
@@ -62,29 +60,6 @@ def _rely_on_leaf(s: Session, value: TensorValue) -> None:
         s.guard(Attr(value.source, "is_leaf"), GuardKind.EQUAL, value.origin.is_leaf)
 
 
-class _History(torch.autograd.Function):
-    """Gives a fake tensor that is no leaf, so that the program may write to it."""
-
-    @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
-        return to_fake(leaf, leaf=False)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
-
-
-def as_input(real: torch.Tensor, layout: Any = None) -> Any:
-    """The fake of a tensor from outside: a leaf if that is one. A view with a history has a leaf as well."""
-    fake: Any = to_fake(real, layout=layout)
-    if not real.requires_grad or real._is_view() or real.is_leaf:  # some views refuse to say whether they are leaves
-        return fake
-    if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
-        return fake
-    with torch.enable_grad():
-        return _History.apply(fake)
-
-
 def rely_on_leaves(s: Session, given: list[Any]) -> None:
     """PyTorch refuses to write to a leaf, and the fakes of some tensors that are none are leaves."""
     for value in _from_outside(s, pytree.tree_leaves(given)):
@@ -116,7 +91,7 @@ def note_views(s: Session, node: Any, result: Any, read: list[Any]) -> None:
         node.meta["renews"] = True
     elif s.graph is s.root and torch.is_grad_enabled():
         made = {id(each) for each in pytree.tree_leaves(result) if getattr(each, "requires_grad", False)}
-        for value in map(s.by_fake.get, map(id, read)):
+        for value in map(s.objects.by_fake.get, map(id, read)):
             if isinstance(value, TensorValue) and value.origin is not None and value.fake.requires_grad:
                 if value.source is not None and value.origin._is_view() and made - {id(value.fake)}:
                     s.gradients.readers.append((node, value.source))
@@ -168,13 +143,13 @@ def _rely_on_no_view_outside(s: Session, value: TensorValue, how: str) -> None:
 def _from_outside(s: Session, fakes: list[Any]) -> list[Any]:
     """The inputs among these tensors and the bases of these views."""
     wanted = dict.fromkeys(id(t._base if t._is_view() else t) for t in fakes if isinstance(t, torch.Tensor))
-    found = [s.by_fake.get(fake) for fake in wanted]
+    found = [s.objects.by_fake.get(fake) for fake in wanted]
     return [value for value in found if isinstance(value, TensorValue) and value.origin is not None]
 
 
 def _is_written(s: Session) -> bool:
     """Has anything from outside changed, be it under another name, as `x.detach().add_(1)` changes x?"""
-    fakes = made_of([given.fake for _, given in s.inputs if isinstance(given.fake, torch.Tensor)])
+    fakes = made_of([given.fake for _, given in s.taken.inputs if isinstance(given.fake, torch.Tensor)])
     return any(not fake.is_inference() and fake._version for fake in fakes)
 
 
@@ -190,17 +165,17 @@ def grad(s: Session, value: TensorValue) -> Value:
     if found is not None and found is not MISSING:
         return found
     if value.origin is not None and value.origin.is_leaf:
-        known = id(value.origin.grad) in s.cache
+        known = id(value.origin.grad) in s.objects.by_identity
         found = s.wrap_late(value.origin.grad, Attr(value.source, "grad"))  # type: ignore[arg-type]
         if not known and isinstance(found, TensorValue):
             s.gradients.met(found)
-        if found is not NONE or not s.backward_ran:
+        if found is not NONE or not s.tensors.backward_ran:
             return found
         return _computed(s, value)
     if not value.fake.requires_grad:
         return NONE
     if value.fake.is_leaf and value.origin is None:
-        return _computed(s, value) if s.backward_ran else NONE
+        return _computed(s, value) if s.tensors.backward_ran else NONE
     return s.unsupported("tensor-grad", "reading .grad of a tensor that is not a leaf", "Read it outside.")
 
 
@@ -233,13 +208,13 @@ def backward(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
             "Nothing to do: the graph ends here and goes on with the assignments made.",
         )
     if any(_from_before(s, leaf) for leaf in _leaves(args[0])):
-        if s.breaks:
+        if s.ends.breaks:
             s.unsupported(
                 "backward-from-outside", "backward() goes back to what was computed before this graph",
                 "Nothing to do: the graph ends here and goes on with the gradients that it leaves.",
             )
         s.gradients.from_outside = True
-    s.backward_ran = True
+    s.tensors.backward_ran = True
     return s.recorded_method("backward", args, kwargs)
 
 
@@ -249,7 +224,7 @@ def _leaves(loss: Value) -> list[torch.Tensor]:
 
 def _from_before(s: Session, leaf: torch.Tensor) -> bool:
     """Does the real tensor's history go on, to tensors that nobody here knows?"""
-    value = s.by_fake.get(id(leaf))
+    value = s.objects.by_fake.get(id(leaf))
     return value is None or value.origin is not None and not value.origin.is_leaf
 
 
@@ -263,13 +238,13 @@ def _own_leaves(s: Session, args: list[Value], kwargs: dict[str, Value]) -> list
     loss = args[0]
     if not isinstance(loss, TensorValue) or any(v is not NONE and v is not FALSE for v in told):
         return None
-    if s.graph is not s.root or s.backward_ran or any(steers(n) for n in s.graph.nodes):
+    if s.graph is not s.root or s.tensors.backward_ran or any(steers(n) for n in s.graph.nodes):
         return None
-    if any(is_wrapper(given.fake) for _, given in s.inputs):
+    if any(is_wrapper(given.fake) for _, given in s.taken.inputs):
         return None  # gradients may be of other classes than their leaves
     leaves = []
     for fake in leaves_of(loss.fake):
-        leaf = s.by_fake.get(id(fake))
+        leaf = s.objects.by_fake.get(id(fake))
         if leaf is None or not _is_plain_leaf(leaf):
             return None
         leaves.append(leaf)

@@ -15,7 +15,7 @@ from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import Claim, GraphNumber
-from dovetail.capture.values.tensor import TensorValue, as_tensor
+from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.literals import has_text
 
 if TYPE_CHECKING:
@@ -49,15 +49,15 @@ def item(s: Session, tensor: TensorValue) -> Value | None:
     return _number(s, node, float if fake.is_floating_point() else int)
 
 
-def listed(s: Session, tensor: TensorValue) -> Value | None:
-    """`tensor.tolist()` of a short vector or a single number."""
+def listed(s: Session, tensor: TensorValue, read: Callable[[Any, int], Any]) -> Value | None:
+    """`tensor.tolist()` of a short vector or a single number; `read` takes an item."""
     if tensor.fake.dim() == 0:
         return item(s, tensor)
     if not s.options.capture_scalar_outputs or tensor.fake.dim() > 1 or len(tensor.fake) > LONGEST_LIST:
         return None
     if tensor.fake.dtype is torch.bool or tensor.fake.is_complex():
         return None
-    return ListValue([item(s, as_tensor(s.get_item(tensor, Const(k)))) for k in range(len(tensor.fake))])
+    return ListValue([item(s, read(tensor, k)) for k in range(len(tensor.fake))])
 
 
 def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:

@@ -16,7 +16,7 @@ from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
 from dovetail.capture.values.containers import SetValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
-from dovetail.capture.values.tensor import ChosenTensor, TensorValue
+from dovetail.capture.values.tensor import ChosenTensor, TensorValue, refuse_choice
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Bound
 
@@ -62,9 +62,9 @@ def full_name(cls: type) -> str:
 
 def _identity(s: Session, value: Value) -> Any:
     if isinstance(value, ChosenTensor):
-        s.refuse_choice("uses a tensor as a key")
+        refuse_choice(s, "uses a tensor as a key")
     if value.source is not None and is_object(value):
-        s.keyed[id(value)] = value
+        s.objects.keys[id(value)] = value
     return value.key()
 
 
@@ -114,3 +114,21 @@ class UserKey:
         if type(other).__eq__ is not object.__eq__:
             raise NotNative(self.value)  # what it holds is not guarded, nor is its code known
         return False
+
+
+def set_entries(s: Session, values: Value) -> dict[Any, Value]:
+    """What a set takes in from any iterable."""
+    if isinstance(values, SetValue):
+        return values.entries
+    found: dict[Any, Value] = {}
+    for item in s.unpack(values):
+        found.setdefault(hashable(s, item), item)
+    return found if values.cls is dict else _Listed(found)
+
+
+class _Listed(dict[Any, Value]):
+    """Entries that a set takes one by one; a dictionary's make it grow at once."""
+
+    @property
+    def order(self) -> list[Any]:
+        return list(self)

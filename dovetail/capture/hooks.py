@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING
 import torch.fx
 from torch.utils.hooks import RemovableHandle
 
-from dovetail.capture.choosing import refuse_change
-from dovetail.capture.overrides import PLAIN
 from dovetail.capture.values.base import MISSING, NONE, Const, Value
 from dovetail.capture.values.callables import FunctionValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import PLAIN, TensorValue, refuse_change
 from dovetail.ir.guard import GuardKind
 from dovetail.ops.engine import Hook, remove_hook
 

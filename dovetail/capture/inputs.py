@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
-from dovetail.capture import grads, overrides, sizes, wrappers
+from dovetail.capture import input_fakes, sizes, wrappers
 from dovetail.capture.tensors import placeholder_of, run_native
 from dovetail.capture.values.base import MISSING, Value
-from dovetail.capture.values.tensor import LateTensor, TensorValue
-from dovetail.capture.wrap import is_alike
+from dovetail.capture.values.tensor import DISABLED, PLAIN, LateTensor, TensorValue
+from dovetail.capture.wrap import WRAPPERS, is_alike
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
 from dovetail.ir.source import Member, Source
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def wrap_tensor(s: Session, real: torch.Tensor, source: Source) -> Value:
     """A graph input for a tensor from outside."""
     cls = type(real)
-    if cls not in overrides.PLAIN:
+    if cls not in PLAIN:
         _check_class(s, real, source)
     run_native(s, refuse_unusual, [real], {})
     own, member = source, source
@@ -43,11 +43,11 @@ def wrap_tensor(s: Session, real: torch.Tensor, source: Source) -> Value:
     value = TensorValue(node, fake, cls, own)
     value.origin = real
     if static:
-        s.members[member] = value
-    s.inputs.append((node, GraphInput(source, fake, static)))
-    s.by_fake[id(fake)] = value
-    s.cache[id(real)] = value
-    s.keep.append(real)
+        s.taken.members[member] = value
+    s.taken.inputs.append((node, GraphInput(source, fake, static)))
+    s.objects.by_fake[id(fake)] = value
+    s.objects.by_identity[id(real)] = value
+    s.objects.keep.append(real)
     if real.__dict__:
         value.real = real
     return value
@@ -56,23 +56,23 @@ def wrap_tensor(s: Session, real: torch.Tensor, source: Source) -> Value:
 def _as_plain_input(s: Session, real: torch.Tensor, source: Source, static: bool) -> tuple[Source, Any]:
     """The source and the fake of the graph's input for a tensor that strides and a type describe."""
     cls, plain = type(real), real
-    if s.static(cls, "__torch_function__") not in (overrides.DISABLED, MISSING) and cls is not torch.Tensor:
+    if s.static(cls, "__torch_function__") not in (DISABLED, MISSING) and cls is not torch.Tensor:
         s.guard(source, GuardKind.TYPE, cls)  # the graph computes with the plain tensor that shares its memory
         source = PlainTensor(source, s.bind(torch.Tensor).index)
         plain = real.as_subclass(torch.Tensor)
     layout = None if static else sizes.laid_out(s, real, source)
     facts = tensor_facts(plain)
     s.guard(source, GuardKind.TENSOR, facts if layout is None else layout.applied(facts))
-    return source, grads.as_input(real, None if layout is None else (layout.sizes, layout.strides))
+    return source, input_fakes.as_input(real, None if layout is None else (layout.sizes, layout.strides))
 
 
 def wrap_late(s: Session, real: torch.Tensor, source: Source) -> Value:
     """A tensor from outside that the program may never look at."""
-    if type(real) is not torch.Tensor or real.__dict__ or id(real) in s.cache:
+    if type(real) is not torch.Tensor or real.__dict__ or id(real) in s.objects.by_identity:
         return s.wrap(real, source)
     s.guard(source, GuardKind.TYPE, torch.Tensor)
-    value = s.cache[id(real)] = LateTensor(s, real, source)
-    s.keep.append(real)
+    value = s.objects.by_identity[id(real)] = LateTensor(s, real, source)
+    s.objects.keep.append(real)
     return value
 
 
@@ -107,13 +107,13 @@ class PlainTensor(Source):
 
 def release_member(s: Session, member: Member) -> None:
     """A buffer that the program replaces is another tensor in every call: read it, rely only on its metadata."""
-    value = s.members.pop(member, None)
+    value = s.taken.members.pop(member, None)
     if value is None:
         return
     fixed, value.source = value.source, member
-    kept = [g for g in s.guards if not (g.source == member and g.kind is GuardKind.ID)]
-    s.guards[:] = [replace(g, source=member) if g.source == fixed else g for g in kept]
-    s.inputs[:] = [(n, GraphInput(member, i.fake) if i.fake is value.fake else i) for n, i in s.inputs]
+    kept = [g for g in s.relied.guards if not (g.source == member and g.kind is GuardKind.ID)]
+    s.relied.guards[:] = [replace(g, source=member) if g.source == fixed else g for g in kept]
+    s.taken.inputs[:] = [(n, GraphInput(member, i.fake) if i.fake is value.fake else i) for n, i in s.taken.inputs]
 
 
 def tensor_facts(real: torch.Tensor) -> TensorFacts:
@@ -122,3 +122,10 @@ def tensor_facts(real: torch.Tensor) -> TensorFacts:
         type(real), real.dtype, real.device, tuple(real.shape), tuple(real.stride()) if strided else (),
         int(real.storage_offset()) if strided else None, real.requires_grad, torch._C._dispatch_keys(real), real.layout,
     )  # fmt: skip
+
+
+def _wrap_tensor(s: Session, obj: Any, source: Source | None) -> Value:
+    return wrap_tensor(s, obj, source if source is not None else s.bind(obj, "tensor"))
+
+
+WRAPPERS[torch.Tensor] = _wrap_tensor

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import enum
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import asking
-from dovetail.capture.ranges import RangeIterator, SizeRange
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue, ViewValue
 from dovetail.capture.values.iterators import (
     ConstIterator,
-    DequeIterator,
     DictIterator,
     Indexing,
     IteratorValue,
     NativeIterator,
-    ReverseIterator,
     SetIterator,
     walk,
 )
@@ -69,27 +65,15 @@ def _native_iterator(s: Session, value: Value) -> Value | None:
     return None
 
 
-def set_entries(s: Session, values: Value) -> dict[Any, Value]:
-    """What a set takes in from any iterable."""
-    if isinstance(values, SetValue):
-        return values.entries
-    found: dict[Any, Value] = {}
-    for item in s.unpack(values):
-        found.setdefault(s.hashable(item), item)
-    return found if values.cls is dict else _Listed(found)
-
-
-class _Listed(dict[Any, Value]):
-    """Entries that a set takes one by one; a dictionary's make it grow at once."""
-
-    @property
-    def order(self) -> list[Any]:
-        return list(self)
+#: Kinds of values that know how to be walked without their native form; None: not this one.
+WALKS: dict[type[Value], Callable[[Session, Any], Value | None]] = {}
 
 
 def _walk_native(s: Session, value: Value) -> Value:
-    if isinstance(value, SizeRange) and not value.seen:
-        return RangeIterator(s, value)
+    walker = WALKS.get(type(value))
+    walked = None if walker is None else walker(s, value)
+    if walked is not None:
+        return walked
     native = value.native()
     try:
         items = iter(native)
@@ -100,20 +84,6 @@ def _walk_native(s: Session, value: Value) -> Value:
     if isinstance(native, enum.EnumMeta):
         asking.ask(s, tuple, native)
     return NativeIterator(s.from_native(item) for item in items)
-
-
-def backwards(s: Session, value: Value) -> Value:
-    """`reversed(value)` of what has no method for it in Python."""
-    if isinstance(value, (DictValue, ViewValue)):
-        base, kind = (value.base, value.kind) if isinstance(value, ViewValue) else (value, "keys")
-        return DictIterator(value, base, kind, PICK[kind], True)
-    if isinstance(value, SequenceValue):
-        return DequeIterator(value, True) if issubclass(value.cls, deque) else ReverseIterator(value, len(value.items))
-    if isinstance(value, Const) and value.cls is range:
-        return ConstIterator(s, value.native()[::-1])
-    if s.find_special(value, "__getitem__") is None:
-        s.throw(TypeError, f"{value.cls.__name__!r} object is not reversible")
-    return ReverseIterator(value, s.length(value).native())
 
 
 def _key(s: Session, base: DictValue, key: Any) -> Value:

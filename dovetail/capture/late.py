@@ -18,12 +18,10 @@ import torch.fx
 
 from dovetail.capture import sizes
 from dovetail.capture.graphnumbers import in_graph
-from dovetail.capture.overrides import PLAIN
 from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import Const, Value, boolean
-from dovetail.capture.values.containers import ListValue, SliceValue, TupleValue
+from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import Claim, GraphNumber
-from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir import dims
 from dovetail.ir.checks import assumed
 from dovetail.ir.dims import Dim, Symbol
@@ -269,50 +267,3 @@ def _computed(s: Session, dim: Dim) -> Any:
     node.meta.setdefault("fake", symint(s.table.sizes, dim))
     node.meta.setdefault("stack", s.stack())
     return node
-
-
-# ---------------------------------------------------------------- as indices
-
-
-def part(s: Session, tensor: Any, index: Any) -> Value | None:
-    """`tensor[index]` where the first place is such a number, or a tensor that holds one: PyTorch takes a view.
-
-    None where there is none.
-    """
-    given = index.all(s) if isinstance(index, TupleValue) else [index]
-    if not given:
-        return None
-    first, *rest = given
-    number = _place(s, first)
-    if number is None or not tensor.fake.dim() or tensor.cls not in PLAIN or s.overrides.modes:
-        return None
-    row = s.torch_method("select", [tensor, Const(0), number], {})
-    return s.get_item(row, TupleValue(rest)) if rest else row
-
-
-def bounds(s: Session, index: Any) -> Any:
-    """The index with numbers for the tensors that bound its slices; None where there are none."""
-    given = index.all(s) if isinstance(index, TupleValue) else [index]
-    if not any(isinstance(p, TensorValue) for v in given if isinstance(v, SliceValue) for p in _parts(v)):
-        return None
-    found = [SliceValue(*(_bound(s, p) for p in _parts(v))) if isinstance(v, SliceValue) else v for v in given]
-    return TupleValue(found) if isinstance(index, TupleValue) else found[0]
-
-
-def _parts(value: SliceValue) -> tuple[Any, Any, Any]:
-    return value.start, value.stop, value.step
-
-
-def _bound(s: Session, value: Any) -> Any:
-    return s.torch_method("item", [value], {}) if isinstance(value, TensorValue) else value
-
-
-def _place(s: Session, value: Any) -> Value | None:
-    if sizes.is_late_size(value):
-        return value
-    if not isinstance(value, TensorValue) or value.fake.dim() or value.fake.dtype not in _PLACES:
-        return None
-    return item(s, value)
-
-
-_PLACES = frozenset(INTEGERS) - {torch.uint8}  # which is a mask

@@ -77,8 +77,9 @@ def _number(s: Session, size: Any) -> int:
 def _shown(s: Session) -> bool:
     """Has the program done anything yet that the hook would see, or draw random numbers after?"""
     changed = any(getattr(v, "real", MISSING) is not MISSING for v in s.effects.touched.values())
-    later = s.draws or s.effects.globals or s.effects.calls or s.changed_state or s.variables_set or s.class_stores
-    return changed or bool(later) or s.graph is not s.root or any(n.meta.get("random") for n in s.graph.nodes)
+    effects, modes = s.effects, s.modes
+    later = any((s.random.draws, effects.globals, effects.calls, modes.changed, modes.variables, s.classes.stores))
+    return changed or later or s.graph is not s.root or any(n.meta.get("random") for n in s.graph.nodes)
 
 
 def _refuse(s: Session, value: Value) -> None:

@@ -123,17 +123,17 @@ def _strict_enter(s: Session, function: Any, args: Args, kwargs: Kwargs, detail:
     """As `ErrorOnGraphBreak.__enter__`, on the flag of this capture; the manager's own book is kept in step."""
     before = s.try_attr(args[0], "prev_error_on_graph_break")
     if isinstance(before, ListValue):
-        s.call_method(before, "append", s.from_native(s.strict))
+        s.call_method(before, "append", s.from_native(s.ends.strict))
     else:  # PyTorch before 2.13 keeps one value
-        s.set_attr(args[0], "prev_error_on_graph_break", s.from_native(s.strict))
-    s.strict = s.get_attr(args[0], "error_on_graph_break").native()
+        s.set_attr(args[0], "prev_error_on_graph_break", s.from_native(s.ends.strict))
+    s.ends.strict = s.get_attr(args[0], "error_on_graph_break").native()
     return NONE
 
 
 def _strict_exit(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     kept = s.get_attr(args[0], "prev_error_on_graph_break")
     before = (s.call_method(kept, "pop") if isinstance(kept, ListValue) else kept).native()
-    s.strict = s.strict if before is None else before
+    s.ends.strict = s.ends.strict if before is None else before
     return FALSE
 
 

@@ -41,7 +41,7 @@ def _hooked(s: Session, value: ModuleValue) -> bool:
 
 
 def _filled(s: Session, table: dict[Any, Any]) -> bool:
-    known = s.cache.get(id(table))
+    known = s.objects.by_identity.get(id(table))
     return bool(known.entries if isinstance(known, DictValue) else table)
 
 
@@ -49,10 +49,10 @@ def _rely_on_no_hooks(s: Session, value: ModuleValue) -> None:
     """A table that the traced program has read is guarded already, as it was at the call."""
     own, shared = real_dict(value.real), torch_module.__dict__
     for hook in HOOKS:
-        if id(own[hook]) not in s.cache:
+        if id(own[hook]) not in s.objects.by_identity:
             s.guard(Attr(value.source, hook), GuardKind.LENGTH, 0)  # type: ignore[arg-type]
     for hook in GLOBAL_HOOKS:
-        if id(shared[hook]) not in s.cache:
+        if id(shared[hook]) not in s.objects.by_identity:
             s.guard(s.bind(shared, torch_module.__name__).item(hook), GuardKind.LENGTH, 0)
 
 

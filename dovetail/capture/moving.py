@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dovetail.capture.overrides import PLAIN
 from dovetail.capture.values.base import Value
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.ops.engine import set_data
 
 if TYPE_CHECKING:
@@ -23,13 +22,13 @@ def store_data(s: Session, value: TensorValue, new: Value) -> bool:
     """False where that cannot be part of the graph: what capture knows of the tensor must stay true."""
     if value is new:
         return True  # what `module.to(...)` does where nothing has to move
-    if s.breaks or s.graph is not s.root or not isinstance(new, TensorValue) or not _alike(value, new):
+    if s.ends.breaks or s.graph is not s.root or not isinstance(new, TensorValue) or not _alike(value, new):
         return False
-    if s.parts or s.chosen or any(array.tensor is value for array in s.arrays.values()):
+    if s.taken.parts or s.tensors.chosen or any(array.tensor is value for array in s.objects.arrays.values()):
         return False  # they have the old memory
     node = s.graph.call_function(set_data, (value.node, new.node))
     node.meta.update(stack=s.stack(), mutates=True)
-    s.moved.add(id(value))
+    s.tensors.moved.add(id(value))
     return True
 
 

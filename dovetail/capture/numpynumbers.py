@@ -16,7 +16,7 @@ import numpy as np
 from dovetail.capture import scalars
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import SequenceValue
-from dovetail.capture.values.scalar import NumpyNumber
+from dovetail.capture.values.scalar import NumpyNumber, plain_number
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -28,9 +28,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def plain(value: Any) -> Any:
-    """The same number as Python's."""
-    return value.plain if isinstance(value, NumpyNumber) and not value.seen else value
+def _pythons(value: Any) -> Any:
+    return Const(value.value.item()) if value.cls in _KINDS and not scalars.varies(value) else plain_number(value)
 
 
 def _made(s: Session, kind: type, number: Any) -> Value | None:
@@ -49,8 +48,7 @@ def binary(s: Session, name: str, left: Any, right: Any) -> Value | None:
     name = name if name in _OPERATORS else name[1:]
     if name not in _OPERATORS or not (_is_number(left) and _is_number(right)):
         return None
-    found = scalars.binary(s, name, *(Const(v.value.item()) if v.cls in _KINDS and not scalars.varies(v) else plain(v)
-                                      for v in (left, right)))  # fmt: skip
+    found = scalars.binary(s, name, _pythons(left), _pythons(right))
     with np.errstate(all="ignore"):
         wanted = _OPERATORS[name](*(v.real if scalars.varies(v) else v.value for v in (left, right)))
     same = found is not None and scalars.varies(found) and wanted == found.real  # type: ignore[attr-defined]
@@ -60,13 +58,13 @@ def binary(s: Session, name: str, left: Any, right: Any) -> Value | None:
 def compare(s: Session, sign: str, function: Any, left: Any, right: Any) -> Value | None:
     if not (_is_number(left) and _is_number(right)):
         return None
-    found = scalars.compare(s, sign, function, plain(left), plain(right))
+    found = scalars.compare(s, sign, function, plain_number(left), plain_number(right))
     return None if found is None else Const(np.bool_(found.native()))
 
 
 def call(s: Session, function: Any, args: list[Any]) -> Value | None:
     """Of Python's functions: those that give Python's numbers for NumPy's."""
-    given = [plain(a) for a in args]
+    given = [plain_number(a) for a in args]
     if function in _PYTHONS and given[0].cls is _PYTHONS[function]:
         return given[0]
     return None if function in _OWN else scalars.call(s, function, given)
@@ -82,11 +80,11 @@ def computed(s: Session, function: Any, args: list[Any], kwargs: dict[str, Any])
         return None
     (value,) = args
     if function in _REDUCTIONS and isinstance(value, SequenceValue):
-        items = [plain(v) for v in value.all(s)]
+        items = [plain_number(v) for v in value.all(s)]
         if not items or not all(isinstance(v, Const) and v.cls is int for v in items):
             return None
         return _made(s, np.int64, _REDUCTIONS[function](s, items)) if any(map(scalars.varies, items)) else None
-    value = plain(value)
+    value = plain_number(value)
     if not scalars.varies(value) or value.cls not in _KINDS.values():
         return None
     if function in _KINDS:

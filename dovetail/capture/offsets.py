@@ -26,7 +26,7 @@ VIEWS = frozenset(("view", "view_as"))  # as another dtype they refuse some plac
 
 def refuse_outside(s: Session, made: Any) -> None:
     """End the graph at an `as_strided` beyond the end of the storage: eager raises, a kernel would read elsewhere."""
-    value = s.by_fake.get(id(made.owner))
+    value = s.objects.by_fake.get(id(made.owner))
     real = None if value is None else value.origin
     held = made.owner.held if real is None else real.untyped_storage().nbytes()
     last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride(), strict=True))
@@ -40,13 +40,13 @@ def refuse_outside(s: Session, made: Any) -> None:
 def forget_offsets(s: Session) -> None:
     """Called when the region is complete."""
     graphs = [s.root, *(m.graph for sub in s.subgraphs.values() for m in sub.modules() if hasattr(m, "graph"))]
-    if s.offset_read or any(_sees(node) for graph in graphs for node in graph.nodes):
+    if s.tensors.offset_read or any(_sees(node) for graph in graphs for node in graph.nodes):
         return
-    s.guards[:] = [
+    s.relied.guards[:] = [
         replace(g, payload=replace(g.payload, offset=None))
         if g.kind is GuardKind.TENSOR and not isinstance(g.source, Bound)
         else g
-        for g in s.guards
+        for g in s.relied.guards
     ]
 
 

@@ -19,14 +19,13 @@ from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
-from dovetail.capture.values.tensor import TensorValue, as_tensor
+from dovetail.capture.values.tensor import DISABLED, PLAIN, TensorValue, as_tensor
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
-DISABLED = torch._C._disabled_torch_function_impl
+
 DEFAULT = torch.Tensor.__dict__["__torch_function__"].__func__
-PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 
 
 class Overrides:

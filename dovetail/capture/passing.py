@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def passes(s: Session) -> bool:
     """Do the effects of this capture undo what its guards rely on?"""
-    missed = {g.source for g in s.guards if g.kind in ASKED and g.payload[1] is False}
+    missed = {g.source for g in s.relied.guards if g.kind in ASKED and g.payload[1] is False}
     touched = (v for v in s.effects.touched.values() if isinstance(v, DictValue))
     changed = [v for v in touched if v.changed and v.real is not MISSING]
     return any(_kept(value.source) and _outgrown(value, missed) for value in changed)

@@ -32,7 +32,7 @@ def pymodule_get_attr(s: Session, value: PyModuleValue, name: str) -> Value:
             return found
     static = s.static(type(module), name)
     getter = s.static(type(static), "__get__")
-    if type(getter) is FUNCTION and s.switched:  # it may give what the program has set
+    if type(getter) is FUNCTION and s.modes.switched:  # it may give what the program has set
         return s.call(s.wrap(getter, None), s.wrap(static, None), value, ClassValue(type(module)))
     try:
         real = getattr(module, name)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import scalars, sizes
+from dovetail.capture.iteration import WALKS
 from dovetail.capture.values.base import Const, LateConst, Value
 from dovetail.capture.values.iterators import ConstIterator, _from
 from dovetail.ops.fake.sizes import AT_LEAST, EQUAL
@@ -76,3 +77,6 @@ class RangeIterator(ConstIterator):
     def parts(self, s: Session) -> Any:
         base: Any = self.base
         return _from, [base, Const(min(self.index, len(base.real)))]
+
+
+WALKS[SizeRange] = lambda s, value: None if value.seen else RangeIterator(s, value)

@@ -33,7 +33,6 @@ from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handed_iterators import ENDED, REST, ended
 from dovetail.capture.held import held
 from dovetail.capture.hooks import Handle
-from dovetail.capture.overrides import PLAIN
 from dovetail.capture.tensors import reachable
 from dovetail.capture.torchtable import impure
 from dovetail.capture.values.array import ArrayValue
@@ -53,7 +52,7 @@ from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.late import LateText, Snapshot
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue
 from dovetail.capture.values.scalar import Answer, Claim, GraphNumber, TensorNumber
-from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue
+from dovetail.capture.values.tensor import PLAIN, ChosenNumber, ChosenTensor, TensorValue
 from dovetail.capture.values.views import NamespaceValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import Change, Continuation
@@ -123,9 +122,9 @@ class Rebuilder:
 
     def known(self, obj: Any) -> str:
         """Text for an object that the entry keeps."""
-        if isinstance(obj, type) and obj in self.s.made_classes:
+        if isinstance(obj, type) and obj in self.s.classes.made:
             return self.made_class(obj)
-        if id(obj) in self.s.private:
+        if id(obj) in self.s.classes.private:
             return self.private(obj)
         return self.s.bind(obj).expr()
 
@@ -423,7 +422,7 @@ class Rebuilder:
         found = self._memo.get(id(cls))
         if found is not None:
             return found
-        meta, name = self.s.made_classes[cls]
+        meta, name = self.s.classes.made[cls]
         if meta is not type and type(cls).__new__ is not type.__new__ or issubclass(cls, torch.nn.Module):
             return self.s.unsupported("class-result", f"the class {name}, made inside, leaves the compiled function")
         bases = "".join(f"{self.known(b)}, " for b in cls.__bases__ if b is not object)
@@ -432,8 +431,8 @@ class Rebuilder:
         maker = self.known(quiet_class if bases else type.__new__)
         text = self.local(f"{maker}({self.known(meta)}, {name!r}, ({bases}), {self.known(early)})")
         self._memo[id(cls)] = text
-        self._keep.append(self.s.cache[id(cls)])
-        cell = self.s.class_cells.get(cls)
+        self._keep.append(self.s.objects.by_identity[id(cls)])
+        cell = self.s.classes.cells.get(cls)
         if cell is not None:
             self.expr(cell)
         for key, item in cls.__dict__.items():

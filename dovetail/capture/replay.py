@@ -46,7 +46,7 @@ def effects(rebuilder: Rebuilder) -> list[str]:
 
 
 def _changes_of(rebuilder: Rebuilder, value: Any) -> list[Change]:
-    if isinstance(value.source, Arg) and f"**{value.source.param}" in rebuilder.s.header:
+    if isinstance(value.source, Arg) and f"**{value.source.param}" in rebuilder.s.residual.header:
         return []  # a dictionary that each call makes anew
     name = value.source.name() if value.source is not None else value.describe()
     place = rebuilder.s.effects.place

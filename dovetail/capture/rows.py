@@ -14,9 +14,10 @@ import torch
 from dovetail.capture import late, overrides, scalars, sizes
 from dovetail.capture.values.base import ELLIPSIS, Const, Value
 from dovetail.capture.values.containers import SliceValue, TupleValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Source
+from dovetail.ops.fake.late import INTEGERS
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -24,27 +25,27 @@ if TYPE_CHECKING:
 
 def read(s: Session, tensor: TensorValue, index: Value) -> Value | None:
     """`tensor[index]`; None where the graph must do it."""
-    known, bounded = len(s.parts), late.bounds(s, index)
+    known, bounded = len(s.taken.parts), _bounds(s, index)
     if bounded is not None:
         return s.get_item(tensor, bounded)
     found = part(s, tensor, index)
     if found is None:
-        return _selected(s, tensor, index) or late.part(s, tensor, index)
-    if len(s.parts) > known:
+        return _selected(s, tensor, index) or _late_part(s, tensor, index)
+    if len(s.taken.parts) > known:
         return found
     return s.torch_call(operator.getitem, [found, ELLIPSIS], {})  # eager makes two objects
 
 
 def store(s: Session, tensor: TensorValue, index: Value, value: Value) -> bool:
     """`tensor[index] = value`; False where the graph must do it."""
-    bounded = late.bounds(s, index)
+    bounded = _bounds(s, index)
     if bounded is not None:
         s.set_item(tensor, bounded, value)
         return True
     given = [v for v in (tensor, value) if isinstance(v, TensorValue)]
     if torch.is_grad_enabled() and any(v.fake.requires_grad for v in given):
         return False  # the whole tensor gets a history
-    found = part(s, tensor, index) or late.part(s, tensor, index)
+    found = part(s, tensor, index) or _late_part(s, tensor, index)
     if found is None:
         return False
     s.torch_call(operator.setitem, [found, ELLIPSIS, value], {})
@@ -53,7 +54,7 @@ def store(s: Session, tensor: TensorValue, index: Value, value: Value) -> bool:
 
 def _selected(s: Session, tensor: TensorValue, index: Any) -> Value | None:
     """A row of a tensor that the graph makes; the entry relies on there being such a row."""
-    if not scalars.varies(index) or index.cls is not int or tensor.cls not in overrides.PLAIN or not tensor.fake.dim():
+    if not scalars.varies(index) or index.cls is not int or tensor.cls not in PLAIN or not tensor.fake.dim():
         return None
     size = sizes.size_value(s, tensor.fake.shape[0])
     if sizes.is_late_size(size):
@@ -72,25 +73,25 @@ def part(s: Session, tensor: TensorValue, index: Value) -> Value | None:
         return None
     if any(map(_of_any_size, places)):
         return None  # the graph knows its size
-    owner = next((member for member, value in s.members.items() if value is tensor), tensor.source)
+    owner = next((member for member, value in s.taken.members.items() if value is tensor), tensor.source)
     assert owner is not None
     operands: list[Source] = [owner]
     source = Computed(f"{{}}[{', '.join(_text(place, operands) for place in places)}]", tuple(operands))
-    if source not in s.parts:
+    if source not in s.taken.parts:
         try:
             with torch._C._DisableTorchDispatch():
                 real = tensor.origin[tuple(map(_native, places))]  # type: ignore[index]
         except (IndexError, TypeError):
             return None
-        s.parts[source] = s.wrap_tensor(real, source)
-    return s.parts[source]
+        s.taken.parts[source] = s.wrap_tensor(real, source)
+    return s.taken.parts[source]
 
 
 def _outside(s: Session, tensor: TensorValue, index: Value) -> bool:
     """Can it be taken before the graph runs, with the same history?"""
-    if tensor.source is None or tensor.origin is None or id(tensor) in s.moved or tensor.cls not in overrides.PLAIN:
+    if tensor.source is None or tensor.origin is None or id(tensor) in s.tensors.moved or tensor.cls not in PLAIN:
         return False
-    if s.graph is not s.root or torch.is_inference_mode_enabled() or torch.is_grad_enabled() is not s.grad_mode:
+    if s.graph is not s.root or torch.is_inference_mode_enabled() or torch.is_grad_enabled() is not s.modes.grad_before:
         return False
     return not overrides.active(s, [tensor, index])
 
@@ -125,3 +126,50 @@ def _text(place: Value, operands: list[Source]) -> str:
 def _native(place: Value) -> Any:
     found = [n.real if scalars.varies(n) else n.value for n in _numbers(place)]
     return slice(*found) if isinstance(place, SliceValue) else found[0]
+
+
+# ---------------------------------------------------------------- under numbers that only the graph knows
+
+
+def _late_part(s: Session, tensor: Any, index: Any) -> Value | None:
+    """`tensor[index]` where the first place is such a number, or a tensor that holds one: PyTorch takes a view.
+
+    None where there is none.
+    """
+    given = index.all(s) if isinstance(index, TupleValue) else [index]
+    if not given:
+        return None
+    first, *rest = given
+    number = _place(s, first)
+    if number is None or not tensor.fake.dim() or tensor.cls not in PLAIN or s.overrides.modes:
+        return None
+    row = s.torch_method("select", [tensor, Const(0), number], {})
+    return s.get_item(row, TupleValue(rest)) if rest else row
+
+
+def _bounds(s: Session, index: Any) -> Any:
+    """The index with numbers for the tensors that bound its slices; None where there are none."""
+    given = index.all(s) if isinstance(index, TupleValue) else [index]
+    if not any(isinstance(p, TensorValue) for v in given if isinstance(v, SliceValue) for p in _parts(v)):
+        return None
+    found = [SliceValue(*(_bound(s, p) for p in _parts(v))) if isinstance(v, SliceValue) else v for v in given]
+    return TupleValue(found) if isinstance(index, TupleValue) else found[0]
+
+
+def _parts(value: SliceValue) -> tuple[Any, Any, Any]:
+    return value.start, value.stop, value.step
+
+
+def _bound(s: Session, value: Any) -> Any:
+    return s.torch_method("item", [value], {}) if isinstance(value, TensorValue) else value
+
+
+def _place(s: Session, value: Any) -> Value | None:
+    if sizes.is_late_size(value):
+        return value
+    if not isinstance(value, TensorValue) or value.fake.dim() or value.fake.dtype not in _PLACES:
+        return None
+    return late.item(s, value)
+
+
+_PLACES = frozenset(INTEGERS) - {torch.uint8}  # which is a mask

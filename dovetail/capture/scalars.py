@@ -17,6 +17,7 @@ import torch
 from dovetail.capture import graphnumbers, late, sizes, tensornumbers
 from dovetail.capture.values.base import Const, LateConst, Value, boolean
 from dovetail.capture.values.scalar import Claim, GraphNumber, ScalarValue, TensorNumber
+from dovetail.capture.wrap import WRAPPERS
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Drawn, Source
@@ -321,3 +322,13 @@ def constant(s: Session, value: Any) -> str:
 
 def braced(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
+
+
+def _wrap_late(s: Session, obj: Any, source: Source | None) -> Value:
+    """A number or text that may never be looked at."""
+    if source is None:
+        return Const(obj)
+    return from_outside(s, obj, source) or LateConst(s, obj, source)
+
+
+WRAPPERS |= dict.fromkeys((int, float, complex, str, bytes, range), _wrap_late)

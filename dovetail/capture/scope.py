@@ -66,3 +66,8 @@ class Scope:
     def store(self, s: Session, name: str, value: Any) -> None:
         self.values[name] = value
         s.effects.store_global(self, name, value)
+
+
+def in_optimizer(s: Session) -> bool:
+    """Is it an optimizer's code that wants to know?"""
+    return s.frames[-1].scope.table.get("__name__", "").startswith("torch.optim.")

@@ -6,7 +6,7 @@ methods, so values and handlers depend on the session only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -17,7 +17,6 @@ from dovetail.capture import (
     attributes,
     calls,
     changing,
-    choosing,
     classes,
     drawn,
     hashing,
@@ -27,128 +26,82 @@ from dovetail.capture import (
     operators,
     pymodules,
     sizes,
+    subscripts,
     tensor_attributes,
     tensors,
     texts,
 )  # fmt: skip
 from dovetail.capture import wrap as wrapping
-from dovetail.capture.breaks import stop as stopping
 from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.capture.caches import CachedResults
 from dovetail.capture.definitions import rely_on_class
 from dovetail.capture.effects import Effects
 from dovetail.capture.freed import Gradients
 from dovetail.capture.growing import Growing
+from dovetail.capture.ledgers import Classes, Compiling, Ends, Modes, Objects, Random, Relied, Residual, Taken, Tensors
 from dovetail.capture.overrides import Overrides
 from dovetail.capture.scope import Scope
 from dovetail.capture.sizes import SizeTable
-from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.objects import ExceptionValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.rules import Rules
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
-from dovetail.ir.marks import STRICT
-from dovetail.ir.source import Attr, Bound, Member, Own, Source
-from dovetail.ir.varying import CONSTANT, Varying
+from dovetail.ir.source import Attr, Bound, Own, Source
+from dovetail.ir.varying import Varying
 from dovetail.ops.fake.sizes import Sizes
 
 
-@dataclass
-class Compiling:
-    """Has the program asked whether it is being compiled, and what is it told?"""
-
-    asked: bool = False
-    answer: bool = True
-
-
-class Session:
+class Session(Rules):
     """Everything that grows while one callable is captured."""
 
-    blocks_around: Any = None  # `assertions.Blocks`
-
-    def __init__(self, root_globals: dict[str, Any], options: Any, varying: Varying = CONSTANT) -> None:
+    def __init__(
+        self, root_globals: dict[str, Any], options: Any, varying: Varying, end: Callable[[Session], NoReturn]
+    ) -> None:
         self.options = options
         self.table = SizeTable(Sizes(self.user_line), varying)
-        self.numbers, self.has_tensor_numbers = dict[Source, Any](), False  # placeholders of numbers
-        self.parts: dict[Source, Value] = {}  # of tensors, as inputs of their own; see rows.py
         self.root = self.graph = torch.fx.Graph()  # the region's own, and where nodes go now
         self.subgraphs: dict[str, Any] = {}  # graphs inside of it
         self.open_graphs = [self.root]
-        self.inputs: list[Any] = []
-        self.last_input: Any = None
-        self.input_names: set[str] = set()
-        self.guards: list[Guard] = []
-        self.guarded: set[Any] = set()
-        self.bound, self.bound_index = list[Any](), dict[int, int]()  # by identity
-        self.cache: dict[int, Value] = {}
-        self.keyed: dict[int, Value] = {}  # what was a key by its identity
-        self.namespaces: dict[int, Any] = {}  # the id of an object's own dictionary → its value
-        self.keep: list[Any] = []
-        self.by_fake: dict[int, TensorValue] = {}
-        self.moved: set[int] = set()  # the ids of tensors that got other memory
-        self.chosen: list[Any] = []  # tensors of which only the graph knows which they are; see choosing.py
-        self.arrays: dict[int, ArrayValue] = {}  # by the identity of what stands for them
-        self.frames: list[Any] = []
-        self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
+        self.taken, self.tensors, self.objects, self.relied = Taken(), Tensors(), Objects(), Relied()
+        self.classes, self.modes, self.random = Classes(), Modes(), Random()
+        self.ends, self.residual = Ends(end), Residual(root_globals)
+        self.scopes: dict[int, Scope] = {id(root_globals): Scope(root_globals, "")}
         self.effects, self.cached = Effects(self.stack if options.standalone else None), CachedResults()
         self.overrides, self.gradients = Overrides(), Gradients()
         self.compiling, self.growing = Compiling(), Growing()
-        self.fakes: Any = None  # the FakeMode that operators run under
-        self.drawn = 0  # of its draws, those that belong to recorded nodes
-        self.backward_ran = self.offset_read = False  # inside the graph; of a tensor in its storage (offsets.py)
-        self.scopes: dict[int, Scope] = {id(root_globals): Scope(root_globals, "")}
-        self.class_stores: dict[type, Any] = {}  # what traced code stored to classes from outside
-        self.made_classes, self.class_cells = dict[type, Any](), dict[type, Any]()  # its own, and their `__class__`s
-        self.stand_ins: dict[int, Any] = {}  # by the identity of the value
-        self.private: set[int] = set()  # real objects that hold stand-ins
-        self.statics: dict[tuple[type, str], Any] = {}
+        self.frames: list[Any] = []
+        self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
         self.current_exception: Value | None = None
-        self.changed_state, self.open_contexts = set[str](), list[Any]()
-        self.switched: dict[str, Any] = {}  # settings of the process; see switched.py
-        self.variables_set: list[Any] = []  # context variables, in order
-        self.draws, self.generators = list[Any](), dict[int, Any]()  # in order; copies by identity; see drawn.py
-        self.undo: list[Any] = []  # calls that put back what capture has switched in the process
-        self.names: dict[str, Any] = {}
-        self.members: dict[Source, TensorValue] = {}  # module members used as fixed inputs
-        self.replaced: list[Member] = []  # those that the traced code assigns
-        self.metrics = {"frames": 0, "instructions": 0}
-        self.root_globals, self.header = root_globals, ""  # of the residual
-        self.tick, self.stop = 0, -1  # instructions executed; the one to end at, see breaks.stop
-        self.ending: Any = None
-        self.breaks = False  # may a graph end before the program does?
-        self.blocks: list[Source] = []  # exits of the `with` blocks that a continuation begins in, outermost first
         self.expected: Any = None  # the code whose frame the running call instruction makes
         self.writing: set[int] = set()  # containers whose text is being made
-        self.grad_mode = torch.is_grad_enabled()
-        self.strict = self.strict_before = STRICT.on  # is a graph break an error?
         self.constants: dict[Any, Any] = {}  # results of functions that are marked so
-        self.asked, self.alone, self.derived = dict[Any, Any](), "", set[int]()  # see asking.py
         self.comptime = True  # is code that the program wants run at compile time to run?
         self.watch: Any = None  # shows each instruction; see capture.watching
+        self.metrics = {"frames": 0, "instructions": 0}
 
     # ------------------------------------------------------------ facts relied on
 
     def guard(self, source: Source | None, kind: GuardKind, payload: Any) -> None:
         """Rely on a fact. The same fact twice is one guard."""
-        if self.draws and source is not None:
+        if self.random.draws and source is not None:
             drawn.refuse_reliance(self, source.expr())
         detail = _DETAILED[kind](payload) if kind in _DETAILED else None
         key = (source, kind, detail)
-        if key not in self.guarded:
+        if key not in self.relied.seen:
             guard = Guard(source, kind, payload, self.user_line())
             if self.table.varying.unstable:
                 changing.refuse_unstable(self, guard)
-            self.guarded.add(key)
-            self.guards.append(guard)
+            self.relied.seen.add(key)
+            self.relied.guards.append(guard)
 
     def bind(self, obj: Any, label: str = "") -> Bound:
         """A source for an object that the compiled entry keeps."""
-        index = self.bound_index.get(id(obj))
+        index = self.relied.places.get(id(obj))
         if index is None:
-            index = self.bound_index[id(obj)] = len(self.bound)
-            self.bound.append(obj)
+            index = self.relied.places[id(obj)] = len(self.relied.bound)
+            self.relied.bound.append(obj)
         return Bound(index, label or getattr(obj, "__qualname__", None) or type(obj).__name__)
 
     def attr_source(self, value: Value, name: str) -> Source | None:
@@ -198,7 +151,7 @@ class Session:
         return tuple((f.tick, f.direct) for f in (self.frames if count == reach else self.frames[:count]))
 
     def release_replaced(self) -> None:
-        for member in self.replaced:
+        for member in self.taken.replaced:
             inputs.release_member(self, member)
 
     def state_node(self, target: Any, *args: Any) -> Any:
@@ -249,12 +202,12 @@ class Session:
     def static(self, cls: type, name: str) -> Any:
         """What the class (not the instance) has under `name`: the raw descriptor, or MISSING."""
         key = (cls, name)
-        found = self.statics.get(key, self)
+        found = self.classes.statics.get(key, self)
         if found is self:
             found = MISSING
             for base in cls.__mro__:
                 table = base.__dict__
-                store = self.class_stores.get(base)
+                store = self.classes.stores.get(base)
                 if store is not None and name in store.table:
                     found = store.table[name]
                     if found is not MISSING:
@@ -262,7 +215,7 @@ class Session:
                 elif name in table:
                     found = table[name]
                     break
-            self.statics[key] = found
+            self.classes.statics[key] = found
             rely_on_class(self, cls.__mro__, name, found)
         return found
 
@@ -300,7 +253,6 @@ class Session:
         """Run the function with its parameters already bound."""
         return calls.run_frame(self, function, values)
 
-    end = stopping.stop
     wrap = wrapping.wrap
     from_native = wrapping.from_native
     generic_get_attr = attributes.generic_get_attr
@@ -327,11 +279,11 @@ class Session:
     equal = operators.equal
     same = operators.same
     truth = operators.truth
-    length = operators.length
-    contains = operators.contains
-    get_item = operators.get_item
-    set_item = operators.set_item
-    del_item = operators.del_item
+    length = subscripts.length
+    contains = subscripts.contains
+    get_item = subscripts.get_item
+    set_item = subscripts.set_item
+    del_item = subscripts.del_item
     hashable = hashing.hashable
     to_string = texts.to_string
     iterate = iteration.iterate
@@ -342,12 +294,10 @@ class Session:
     torch_method = tensors.torch_method
     recorded_method = tensors.recorded_method
     tensor_get_attr = tensor_attributes.tensor_get_attr
-    graph_attribute = tensor_attributes.graph_attribute
     wrap_tensor, wrap_late = inputs.wrap_tensor, inputs.wrap_late
     late_number = late.number
     array_get_attr = arrays.array_get_attr
     tensor_result = tensors.tensor_result
-    refuse_choice = choosing.refuse
 
 
 def _one_step(module: str) -> bool:

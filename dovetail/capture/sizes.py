@@ -16,9 +16,10 @@ import torch
 
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.callables import CellValue
-from dovetail.capture.values.containers import DictValue, SequenceValue
+from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.scalar import GraphNumber, ScalarValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.wrap import FRESH
 from dovetail.errors import SpecializedDimension, Unsupported
 from dovetail.ir import dims
 from dovetail.ir.captured import GraphInput, Origin
@@ -181,7 +182,7 @@ def _symbol(s: Session, place: Source, size: int, bounds: Bounds = (None, None),
             if getattr(place, "base", place) == getattr(known.source, "base", None):
                 # other tensors' facts name the size
                 condition = Computed("({} == {})", (place, known.source))
-                s.guards.append(Guard(place, GuardKind.SIZE, condition, s.user_line()))
+                s.relied.guards.append(Guard(place, GuardKind.SIZE, condition, s.user_line()))
             return known.dim
     return new_symbol(s, place, size, [name], bounds, marked)
 
@@ -190,7 +191,7 @@ def new_symbol(
     s: Session, source: Source, value: int, names: list[str], bounds: Bounds = (None, None), marked: bool = False
 ) -> Dim:
     table = s.table
-    s.names.update(NAMES)
+    s.residual.names.update(NAMES)
     dim = table.sizes.symbol(f"s{len(table.symbols)}", value)
     table.symbols[dims.as_symbol(dim)] = Known(dim, source, names, value, bounds, marked)
     where, table.sizes.where = table.sizes.where, lambda: MARKED
@@ -253,7 +254,7 @@ def show_strides(s: Session, value: Any) -> None:
             formula = source_of(step, s.table.sources) if not isinstance(step, int) else None
             template = "({} == {})" if formula is not None else f"({{}} == {step})"
             condition = Computed(template, (place, formula) if formula is not None else (place,))
-            s.guards.append(Guard(value.source, GuardKind.SIZE, condition, s.user_line()))
+            s.relied.guards.append(Guard(value.source, GuardKind.SIZE, condition, s.user_line()))
 
 
 # ---------------------------------------------------------------- what the graph takes
@@ -266,7 +267,7 @@ def size_node(s: Session, dim: Dim, placeholder: Callable[[Any, Source], Any]) -
         source = source_of(dim, s.table.sources)
         node = s.table.nodes[dim] = placeholder(s, source)
         node.meta["fake"] = fake = symint(s.table.sizes, dim)
-        s.inputs.append((node, GraphInput(source, fake)))
+        s.taken.inputs.append((node, GraphInput(source, fake)))
     return node
 
 
@@ -553,3 +554,6 @@ def added(s: Session, values: list[Any]) -> Value | None:
     found = [as_dim(s, value) for value in values]
     return None if None in found else size_value(s, sum(found))
 
+
+FRESH[torch.Size] = lambda s, obj: TupleValue([size_value(s, v) for v in obj], torch.Size)
+FRESH[torch.SymInt] = size_value

@@ -31,7 +31,7 @@ class Switch:
     also: tuple[str, ...] = ()
 
     def in_graph(self, s: Session) -> bool:
-        return not self.silent and (self.key == "default_dtype" or not s.breaks)
+        return not self.silent and (self.key == "default_dtype" or not s.ends.breaks)
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Turned:
 
 def value(s: Session, switch: Switch) -> Any:
     """What the setting is now; the entry relies on what it was before the graph."""
-    found = s.switched.get(switch.key)
+    found = s.modes.switched.get(switch.key)
     if found is not None:
         return found.now
     before = state.READERS[switch.key]()
@@ -62,16 +62,16 @@ def turn(s: Session, switch: Switch, wanted: Any) -> None:
             switch.write(wanted)
         except (TypeError, RuntimeError, ValueError) as error:
             s.throw_native(error)
-    s.changed_state.update((switch.key, *switch.also))
+    s.modes.changed.update((switch.key, *switch.also))
     now = wanted if switch.silent else state.READERS[switch.key]()
-    s.switched.setdefault(switch.key, Turned(switch, before, before)).now = now
+    s.modes.switched.setdefault(switch.key, Turned(switch, before, before)).now = now
     if switch.in_graph(s):
         s.state_node(switch.write, wanted)
 
 
 def refuse_operators(s: Session) -> None:
     """Called where an operator is recorded."""
-    for turned in s.switched.values():
+    for turned in s.modes.switched.values():
         if turned.now != turned.before and not (turned.switch.in_graph(s) or turned.switch.silent):
             s.unsupported(
                 "setting-changed", f"operators after a change of the setting {turned.switch.key!r} in the same graph",
@@ -81,20 +81,20 @@ def refuse_operators(s: Session) -> None:
 
 def refuse_hooks(s: Session) -> None:
     """Called where the program puts hooks on saved tensors in force."""
-    turned = s.switched.get(HOOKS_DISABLED)
+    turned = s.modes.switched.get(HOOKS_DISABLED)
     if turned is not None and turned.now is not None:
         s.unsupported("setting-changed", "hooks on saved tensors are disabled in the same graph")
 
 
 def put_back(s: Session) -> None:
-    for turned in s.switched.values():
+    for turned in s.modes.switched.values():
         if turned.now != turned.before and not turned.switch.silent:
             turned.switch.write(turned.before)
 
 
 def leave(s: Session, rebuilder: Rebuilder) -> list[str]:
     """Where the graph ends: nodes that turn back what nodes have turned, and lines that turn all of it."""
-    found = [turned for turned in s.switched.values() if turned.now != turned.before]
+    found = [turned for turned in s.modes.switched.values() if turned.now != turned.before]
     for turned in found:
         if turned.switch.in_graph(s):
             s.state_node(turned.switch.write, turned.before)

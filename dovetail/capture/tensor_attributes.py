@@ -21,13 +21,15 @@ from dovetail.capture import (
     tensornumbers,
     wrappers,
 )
-from dovetail.capture.tensors import METHODS, reachable, record, run_native
+from dovetail.capture.attributes import TENSOR_STORES
+from dovetail.capture.moving import store_data
+from dovetail.capture.tensors import METHODS, reachable, record, run_native, torch_method
 from dovetail.capture.torchtable import tensor_methods
 from dovetail.capture.trust import intact
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, Value, boolean
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import SequenceValue, TupleValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.capture.wrap import Called
 from dovetail.ir.guard import GuardKind
 from dovetail.ops.fake.wrapped import is_wrapper
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def tensor_get_attr(s: Session, value: TensorValue, name: str) -> Value:
-    if (s.overrides.modes or value.cls not in overrides.PLAIN) and name in OVERRIDABLE and overrides.active(s, [value]):
+    if (s.overrides.modes or value.cls not in PLAIN) and name in OVERRIDABLE and overrides.active(s, [value]):
         getter = getattr(torch.Tensor, name).__get__
         return overrides.overridden(s, getter, [value], {}, lambda: _plain_attribute(s, value, name))
     return _plain_attribute(s, value, name)
@@ -50,8 +52,8 @@ def _plain_attribute(s: Session, value: TensorValue, name: str) -> Value:
     found = value.attrs.get(name)
     if found is not None and found is not MISSING:
         return found
-    if value.cls not in overrides.PLAIN and is_wrapper(value.fake):
-        found = wrappers.attribute(s, value, name)
+    if value.cls not in PLAIN and is_wrapper(value.fake):
+        found = _of_wrapper(s, value, name)
         if found is not None:
             return found
     static = s.static(value.cls, name)
@@ -74,6 +76,25 @@ def _plain_attribute(s: Session, value: TensorValue, name: str) -> Value:
     if not own and not hasattr(type(static), "__get__"):
         return s.wrap(static, s.attr_source(value, name))
     return s.unsupported("tensor-attribute", f"the code reads {name!r} of a tensor, which a graph does not know")
+
+
+#: What the class says of its tensors in code that runs while capturing.
+_CONSTANTS = (int, float, str, bytes, type(None), torch.dtype, torch.device)
+
+
+def _of_wrapper(s: Session, value: TensorValue, name: str) -> Value | None:
+    """A tensor that this one is made of; of one that the graph makes, whatever else its class has stored in it."""
+    if name in value.fake.__tensor_flatten__()[0]:
+        wrappers.refuse_inside(s, value)
+        return graph_attribute(s, value, name)
+    known, own = value.real is not MISSING and name in value.real.__dict__, getattr(value.fake, "__dict__", {})
+    if not known and name not in own:
+        return None
+    if known and not value.fake._version:
+        return None  # it is what it was outside
+    if not isinstance(own.get(name), _CONSTANTS):
+        s.unsupported("tensor-attribute", f"the code reads {name!r} of a {value.cls.__name__} that the graph computes")
+    return s.from_native(own[name])
 
 
 BOUND = (types.FunctionType, property, classmethod, staticmethod)
@@ -121,7 +142,7 @@ OVERRIDABLE = frozenset(
 def _fold_method(name: str) -> Callable[..., Value]:
     def method(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
         native = [a.native() for a in args]
-        s.offset_read |= name == "storage_offset"
+        s.tensors.offset_read |= name == "storage_offset"
         if name in ("stride", "dim_order"):
             sizes.show_strides(s, value)
         try:
@@ -135,7 +156,7 @@ def _fold_method(name: str) -> Callable[..., Value]:
 
 def _is_inference(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Tensors from outside are asked themselves, each time; outside inference mode they make only their kind."""
-    outside = [v for v in s.cache.values() if isinstance(v, TensorValue) and v.source is not None]
+    outside = [v for v in s.objects.by_identity.values() if isinstance(v, TensorValue) and v.source is not None]
     if value.source is not None:
         return boolean(_made_in_inference_mode(s, value))
     if not torch.is_inference_mode_enabled() and not any(_made_in_inference_mode(s, v) for v in outside):
@@ -148,7 +169,7 @@ def _is_inference(s: Session, value: TensorValue, args: list[Value], kwargs: dic
 
 def _made_in_inference_mode(s: Session, value: TensorValue) -> bool:
     assert value.source is not None
-    found = next(real for real in s.keep if s.cache.get(id(real)) is value).is_inference()
+    found = next(real for real in s.objects.keep if s.objects.by_identity.get(id(real)) is value).is_inference()
     s.guard(Called(value.source, ".is_inference()"), GuardKind.ID, found)
     return found
 
@@ -177,7 +198,10 @@ def _item(s: Session, value: TensorValue) -> Value | None:
 
 
 def _listed(s: Session, value: TensorValue) -> Value | None:
-    return late.listed(s, value, lambda v, k: s.get_item(v, Const(k))) or graphnumbers.listed(s, value)
+    def read(tensor: TensorValue, k: int) -> Value:
+        return s.get_item(tensor, Const(k))
+
+    return late.listed(s, value, read) or graphnumbers.listed(s, value, read)
 
 
 def _len(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -238,3 +262,12 @@ METHODS |= {
     "__hash__": _hash,
     "__setattr__": lambda s, v, args, kw: s.object_set_attr(v, args[0].native(), args[1]) or NONE,
 }
+
+
+def _store_requires_grad(s: Session, value: TensorValue, new: Value) -> bool:
+    torch_method(s, "requires_grad_", [value, new], {})
+    return True
+
+
+TENSOR_STORES["requires_grad"] = _store_requires_grad
+TENSOR_STORES["data"] = store_data

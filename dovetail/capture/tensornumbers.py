@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture.counters import asks
+from dovetail.capture.scope import in_optimizer
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.scalar import TensorNumber
@@ -40,7 +40,7 @@ BESIDE = (torch.float32, torch.float64)
 def item(s: Session, tensor: TensorValue) -> Value | None:
     """`tensor.item()` in an optimizer's code; None where it is no float, or elsewhere."""
     fake = tensor.fake
-    if not asks(s) or fake.numel() != 1 or fake.dtype not in BESIDE or s.options.numerics == "eager":
+    if not in_optimizer(s) or fake.numel() != 1 or fake.dtype not in BESIDE or s.options.numerics == "eager":
         return None
     found = s.torch_method("detach", [tensor], {})
     found = s.torch_method("to", [found], {"dtype": Const(torch.float64), "copy": Const(True)})
@@ -111,7 +111,7 @@ def _tensors(values: Iterable[Value]) -> list[TensorValue]:
 
 
 def _number(s: Session, tensor: Any, positive: bool = False) -> TensorNumber:
-    s.has_tensor_numbers = True
+    s.taken.has_tensor_numbers = True
     return TensorNumber(tensor, positive)
 
 

@@ -25,7 +25,6 @@ from dovetail.capture import (
     grads,
     graphnumbers,
     late,
-    numpynumbers,
     overrides,
     records,
     sizes,
@@ -34,15 +33,14 @@ from dovetail.capture import (
 )
 from dovetail.capture.offsets import refuse_outside
 from dovetail.capture.scalars import is_representable, varies
-from dovetail.capture.scaled import scaled
 from dovetail.capture.switched import refuse_operators
 from dovetail.capture.torchtable import BY_LAYOUT, NO_PLACE, number_places
 from dovetail.capture.trust import replaced_operator
 from dovetail.capture.values.base import Const, NotNative, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
-from dovetail.capture.values.scalar import GraphNumber, ScalarValue
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.scalar import GraphNumber, ScalarValue, plain_number
+from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.source import Source
@@ -62,21 +60,21 @@ def number_node(s: Session, value: ScalarValue) -> torch.fx.Node:
     """The graph input for a number that varies."""
     source = value.source
     assert source is not None
-    node = s.numbers.get(source)
+    node = s.taken.numbers.get(source)
     if node is None:
-        node = s.numbers[source] = placeholder_of(s, source)
+        node = s.taken.numbers[source] = placeholder_of(s, source)
         node.meta["fake"] = value.real
-        s.inputs.append((node, GraphInput(source, value.real)))
+        s.taken.inputs.append((node, GraphInput(source, value.real)))
     return node
 
 
 def placeholder_of(s: Session, source: Source) -> torch.fx.Node:
     name = re.sub(r"\W+", "_", source.name()).strip("_").lower()[:40] or "arg"
     name = f"arg_{name}" if name[0].isdigit() or keyword.iskeyword(name) or name == "self" else name
-    name = name if name not in s.input_names else f"{name}_{len(s.input_names)}"
-    s.input_names.add(name)
+    name = name if name not in s.taken.names else f"{name}_{len(s.taken.names)}"
+    s.taken.names.add(name)
     first = next(iter(s.root.nodes), None)
-    anchor = s.last_input
+    anchor = s.taken.last
     if anchor is not None:
         with s.root.inserting_after(anchor):
             node = s.root.placeholder(name)
@@ -85,7 +83,7 @@ def placeholder_of(s: Session, source: Source) -> torch.fx.Node:
             node = s.root.placeholder(name)
     else:
         node = s.root.placeholder(name)
-    s.last_input = node
+    s.taken.last = node
     return node
 
 
@@ -112,7 +110,7 @@ def torch_call(s: Session, target: Callable[..., Any], args: list[Value], kwargs
     replaced = replaced_operator(s, target, args, TensorValue)
     if replaced is not None:
         method, given = replaced
-        return s.call(method, *given)
+        return s.call(s.wrap(method, None), *given)
     if overrides.active(s, (*args, *kwargs.values())):
         return overrides.overridden(s, target, args, kwargs, lambda: _plain_call(s, target, args, kwargs))
     return _plain_call(s, target, args, kwargs)
@@ -124,7 +122,7 @@ def _plain_call(s: Session, target: Callable[..., Any], args: list[Value], kwarg
             "no-shape-rule", f"the operator {target} has no fake implementation, so its result cannot be predicted",
             "Register one with torch.library.register_fake.",
         )  # fmt: skip
-    if s.has_tensor_numbers:
+    if s.taken.has_tensor_numbers:
         args, kwargs = tensornumbers.given(s, getattr(target, "__name__", ""), args, kwargs)
     takes = number_places(target.__name__) if hasattr(target, "__name__") else NO_PLACE
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
@@ -167,9 +165,9 @@ def plain_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Val
 
 
 def recorded_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if s.has_tensor_numbers:
+    if s.taken.has_tensor_numbers:
         args, kwargs = tensornumbers.given(s, name, args, kwargs)
-    if kwargs and (multiplied := scaled(s, name, args, kwargs)) is not None:
+    if kwargs and (multiplied := _scaled(s, name, args, kwargs)) is not None:
         return multiplied
     receiver: Any = args[0]
     if name in RESHAPING and receiver.origin is not None:
@@ -191,6 +189,29 @@ def recorded_method(s: Session, name: str, args: list[Value], kwargs: dict[str, 
         result = run_native(s, receiver.fake.view_as, [receiver.fake], {})
     node = s.graph.create_node("call_method", name, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
     return record(s, node, result, versions)
+
+
+#: Method → the name of its factor, and how the second tensor joins the first; None: there is one tensor.
+FACTORS: dict[str, tuple[str, str | None]] = {
+    "add": ("alpha", None), "sub": ("alpha", None), "addcmul": ("value", "mul"), "addcdiv": ("value", "div"),
+}  # fmt: skip
+
+
+def _scaled(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """Factors that PyTorch takes as numbers (`alpha=`, `value=`) and that a tensor of the graph holds.
+
+    Eager reads the number out of the tensor; the graph multiplies by the tensor. `x.addcdiv_(a, b, value=t)` becomes
+    `x.add_(a.mul(t).div(b))`, in which PyTorch's kernels take the steps in the same order. None where it is a number.
+    """
+    found = FACTORS.get(name.removesuffix("_"))
+    if found is None or not isinstance(kwargs.get(found[0]), TensorValue) or not isinstance(args[1], TensorValue):
+        return None
+    factor, join = found
+    term = torch_method(s, "mul", [args[1], kwargs[factor]], {})
+    if join is not None:
+        term = torch_method(s, join, [term, args[2]], {})
+    outer = "sub" if name.startswith("sub") else "add"
+    return torch_method(s, outer + "_" * name.endswith("_"), [args[0], term], {})
 
 
 #: Methods after which a tensor has other sizes, strides or memory. Graphs know inputs as they are at the beginning.
@@ -240,12 +261,12 @@ NO_MEMORY = (" meta ", "'Meta'", "FakeTensor", "Could not run ")
 
 def record(s: Session, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:
     node.meta["stack"] = s.stack()
-    if s.switched:
+    if s.modes.switched:
         refuse_operators(s)
     if "as_strided" in (node.target, getattr(node.target, "__name__", "")):
         refuse_outside(s, result)
-    if s.fakes.drawn != s.drawn:
-        node.meta["random"], s.drawn = True, s.fakes.drawn
+    if s.tensors.fakes.drawn != s.tensors.drawn:
+        node.meta["random"], s.tensors.drawn = True, s.tensors.fakes.drawn
     changed = [fake for fake, before in versions if fake._version != before]
     if changed:
         node.meta["mutates"] = True
@@ -254,7 +275,7 @@ def record(s: Session, node: torch.fx.Node, result: Any, versions: list[tuple[An
     else:
         grads.note_views(s, node, result, [fake for fake, _ in versions])
     made = tensor_result(s, node, result)
-    if s.chosen:
+    if s.tensors.chosen:
         choosing.check(s, node, [fake for fake, _ in versions], changed)
     return made
 
@@ -267,9 +288,9 @@ def tensor_result(s: Session, node: torch.fx.Node, result: Any) -> Value:
         late.refuse_unread(s)
     if isinstance(result, torch.Tensor):
         kind = _kind(s, node, result)
-        found = s.by_fake.get(id(result))
+        found = s.objects.by_fake.get(id(result))
         if found is None:
-            found = s.by_fake[id(result)] = TensorValue(node, result, kind)
+            found = s.objects.by_fake[id(result)] = TensorValue(node, result, kind)
         else:
             found.node = node if node.meta.get("mutates") and node.graph is found.node.graph else found.node
         return found
@@ -342,11 +363,11 @@ def _number_to_graph(s: Session, value: Any, numbers: bool) -> tuple[Any, Any]:
 def to_graph(s: Session, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     """(graph argument, fake argument). `numbers`: may the operation take a number that varies here?"""
     if isinstance(value, TensorValue):
-        if value.cls not in overrides.PLAIN and is_wrapper(value.fake):
+        if value.cls not in PLAIN and is_wrapper(value.fake):
             wrappers.refuse_inside(s, value)
         return reachable(s, value).node, value.fake
     if isinstance(value, Const):
-        return _number_to_graph(s, numpynumbers.plain(value), numbers)
+        return _number_to_graph(s, plain_number(value), numbers)
     if isinstance(value, GraphNumber) and (numbers or value.dim is not None) and s.graph is s.root:
         return value.node, value.kind(1) if numbers else value.node.meta["fake"]
     if isinstance(value, SequenceValue) and not issubclass(value.cls, deque):  # of which PyTorch takes none

@@ -155,4 +155,4 @@ def replaced_operator(s: Session, target: Any, args: list[Any], kinds: Any) -> A
         found, given = s.static(rest[0].cls, names[1]), [rest[0], left]
     else:
         return None
-    return (s.wrap(found, None), given) if foreign(found) else None
+    return (found, given) if foreign(found) else None

@@ -1,8 +1,9 @@
 """Python object → symbolic value, with the guards that its kind needs.
 
-`wrap(s, obj, source)` looks the object's type up in `WRAPPERS`, walking the MRO for subclasses. A
-source of None means that the path to the object is trusted not to change: nothing is guarded, and
-objects with mutable contents are bound to the compiled entry.
+`wrap(s, obj, source)` looks the object's type up in `WRAPPERS`, walking the MRO for subclasses; files of the layers
+above add the types that they know of: numbers, containers, arrays, tensors. A source of None means that the path to
+the object is trusted not to change: nothing is guarded, and objects with mutable contents are bound to the compiled
+entry.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import inspect
 import itertools
 import types
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from dovetail.capture.arrays import wrap_array, wrap_number
-from dovetail.capture.hashing import identified
-from dovetail.capture.keyed import KeyAt, by_tensors, look_up, plainly_read, read_keyed
 from dovetail.capture.known.table import KNOWN
-from dovetail.capture.scalars import from_outside, varies_inside
-from dovetail.capture.sizes import size_value
-from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, LateConst, Value, boolean
+from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value, boolean
 from dovetail.capture.values.callables import (
     CellValue,
     ClassValue,
@@ -39,13 +35,10 @@ from dovetail.capture.values.callables import (
 )
 from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, SliceValue, TupleValue
 from dovetail.capture.values.descriptors import has_dict
-from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue, OpaqueValue, real_dict
-from dovetail.capture.values.span import Span
+from dovetail.capture.values.objects import ModuleValue, ObjectValue, OpaqueValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.capture.values.views import NamespaceValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.literals import has_literal
-from dovetail.ir.source import Arg, At, Attr, Bound, Got, Item, OwnDict, RawItem, RawView, Source, path
+from dovetail.ir.source import Arg, At, Attr, Bound, Item, Source, path
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -55,7 +48,7 @@ Wrapper = Callable[[Any, Any, "Source | None"], Value]
 
 def wrap(s: Session, obj: Any, source: Source | None) -> Value:
     """The value that stands for `obj`; the same object gives the same value."""
-    found = s.cache.get(id(obj))
+    found = s.objects.by_identity.get(id(obj))
     if found is not None:
         if source is not None:
             _guard_again(s, found, obj, source)
@@ -63,13 +56,13 @@ def wrap(s: Session, obj: Any, source: Source | None) -> Value:
     cls = type(obj)
     wrapper = WRAPPERS.get(cls)
     if wrapper is None:
-        wrapper = _wrapper_for(cls)
+        wrapper = wrapper_for(cls)
         if wrapper is None:
-            wrapper = _wrap_object
+            wrapper = wrap_object
     return wrapper(s, obj, source)
 
 
-def _wrapper_for(cls: type) -> Wrapper | None:
+def wrapper_for(cls: type) -> Wrapper | None:
     if isinstance(cls, enum.EnumMeta):
         return _wrap_identity_const
     for base in cls.__mro__[:-1]:
@@ -79,9 +72,9 @@ def _wrapper_for(cls: type) -> Wrapper | None:
     return None
 
 
-def _remember(s: Session, obj: Any, value: Value) -> Value:
-    s.cache[id(obj)] = value
-    s.keep.append(obj)
+def remember(s: Session, obj: Any, value: Value) -> Value:
+    s.objects.by_identity[id(obj)] = value
+    s.objects.keep.append(obj)
     return value
 
 
@@ -96,23 +89,16 @@ def _guard_again(s: Session, value: Value, obj: Any, source: Source) -> None:
     elif isinstance(value, TensorValue) or isinstance(value, (ObjectValue, MethodValue)) and not isinstance(obj, tuple):
         s.guard(source, GuardKind.ALIAS, value.source)
     elif isinstance(obj, tuple):
-        _wrap_tuple(s, obj, source)
+        WRAPPERS[tuple](s, obj, source)
 
 
 # ---------------------------------------------------------------- constants
 
 
-def _wrap_const(s: Session, obj: Any, source: Source | None) -> Value:
+def wrap_const(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.EQUAL, obj)
     return Const(obj, source)
-
-
-def _wrap_late(s: Session, obj: Any, source: Source | None) -> Value:
-    """A number or text that may never be looked at."""
-    if source is None:
-        return Const(obj)
-    return from_outside(s, obj, source) or LateConst(s, obj, source)
 
 
 def _wrap_singleton(s: Session, obj: Any, source: Source | None) -> Value:
@@ -140,13 +126,13 @@ def _wrap_known(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.ID, obj)
     kind = ClassValue if isinstance(obj, type) else PyModuleValue if inspect.ismodule(obj) else KnownValue
-    return _remember(s, obj, kind(obj, source))
+    return remember(s, obj, kind(obj, source))
 
 
 def _wrap_operator(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None:
         s.guard(source, GuardKind.ID, obj)
-    return _remember(s, obj, OperatorValue(obj, source))
+    return remember(s, obj, OperatorValue(obj, source))
 
 
 def _wrap_function(s: Session, obj: Any, source: Source | None) -> Value:
@@ -157,7 +143,7 @@ def _wrap_function(s: Session, obj: Any, source: Source | None) -> Value:
         s.guard(Attr(source, "__code__"), GuardKind.ID, obj.__code__)
     elif source is not None:
         s.guard(source, GuardKind.ID, obj)
-    return _remember(s, obj, value)
+    return remember(s, obj, value)
 
 
 def made_anew(function: Any, source: Any) -> bool:
@@ -207,7 +193,7 @@ def _wrap_default(s: Session, obj: Any, source: Source | None, anew: bool) -> Va
 
 
 def _wrap_cell(s: Session, cell: Any, function: FunctionValue, index: int) -> CellValue:
-    found = s.cache.get(id(cell))
+    found = s.objects.by_identity.get(id(cell))
     if isinstance(found, CellValue):
         return found
     base = function.source
@@ -215,7 +201,7 @@ def _wrap_cell(s: Session, cell: Any, function: FunctionValue, index: int) -> Ce
         base = s.bind(function.real, function.name)
     source = None if base is None else Attr(Item(Attr(base, "__closure__"), index), "cell_contents")
     made = CellValue(None, cell, source)
-    _remember(s, cell, made)
+    remember(s, cell, made)
     return made
 
 
@@ -261,133 +247,11 @@ def _wrap_class_method(s: Session, obj: Any, source: Source | None) -> Value:
     return MethodValue(_wrap_known(s, unbound, None), wrap(s, obj.__self__, None))
 
 
-# ---------------------------------------------------------------- containers
-
-
-def _owned(s: Session, obj: Any, source: Source | None) -> Source:
+def owned(s: Session, obj: Any, source: Source | None) -> Source:
     if source is None:
         return s.bind(obj)
     s.guard(source, GuardKind.TYPE, type(obj))
     return source
-
-
-def _wrap_tuple(s: Session, obj: Any, source: Source | None) -> Value:
-    cls = type(obj)
-    if source is None:
-        return TupleValue([wrap(s, v, None) for v in obj], cls)
-    if cls is not tuple:
-        return TupleValue(_read_tuple(s, obj, source), cls, obj, source)
-    s.guard(source, GuardKind.TYPE, cls)
-    value = TupleValue([], cls, obj, source)
-    value.span = Span(s, obj, source, functools.partial(_read_tuple, s), True)
-    return value
-
-
-def _read_tuple(s: Session, obj: Any, source: Source) -> list[Any]:
-    """Something depends on what it holds."""
-    if plain(obj) and not varies_inside(s, obj, source):
-        s.guard(source, GuardKind.EQUAL, obj)
-        return [Const(v) for v in obj]
-    s.guard(source, GuardKind.TYPE, type(obj))
-    _guard_length(s, obj, source, tuple)
-    item = _item_source(s, type(obj), tuple)
-    return [Lazy(v, item(source, k)) for k, v in enumerate(tuple.__iter__(obj))]
-
-
-def plain(obj: Any) -> bool:
-    """A tuple that one EQUAL guard covers: strings and integers only."""
-    return all(type(v) in (int, str) for v in obj)
-
-
-def _guard_length(s: Session, obj: Any, source: Source, kind: type) -> None:
-    """The number of items, past what a subclass says of it."""
-    if s.static(type(obj), "__len__") is kind.__len__:  # type: ignore[attr-defined]
-        s.guard(source, GuardKind.LENGTH, len(obj))
-    else:
-        s.guard(RawView(source, f"{kind.__name__}.__len__"), GuardKind.EQUAL, kind.__len__(obj))  # type: ignore[attr-defined]
-
-
-def _item_source(s: Session, cls: type, kind: type) -> Callable[[Source, Any], Source]:
-    """How an item is reached, past what a subclass makes of `obj[key]`."""
-    if kind is dict and s.static(cls, "__missing__") is not MISSING:
-        return Got
-    if kind is deque or s.static(cls, "__getitem__") is kind.__getitem__:  # type: ignore[index]
-        return Item
-    return lambda source, key: RawItem(source, key, kind.__name__)
-
-
-def _wrap_list(s: Session, obj: Any, source: Source | None) -> Value:
-    source = _owned(s, obj, source)
-    value = ListValue([], type(obj), obj, source)
-    value.span = Span(s, obj, source, functools.partial(_read_list, s), type(obj) in (list, deque))
-    if isinstance(obj, deque):
-        value.maxlen = obj.maxlen
-    return _remember(s, obj, value)
-
-
-def _read_list(s: Session, obj: Any, source: Source) -> list[Any]:
-    """Something depends on what it holds."""
-    kind = deque if isinstance(obj, deque) else list
-    if kind is deque:
-        s.guard(Attr(source, "maxlen"), GuardKind.EQUAL, obj.maxlen)
-    _guard_length(s, obj, source, kind)
-    item = _item_source(s, type(obj), kind)
-    return [Lazy(v, item(source, k)) for k, v in enumerate(kind.__iter__(obj))]
-
-
-def _wrap_dict(s: Session, obj: Any, source: Source | None) -> Value:
-    owner = s.namespaces.get(id(obj))
-    if owner is not None:
-        if source is not None:
-            s.guard(source, GuardKind.ALIAS, OwnDict(owner.source))
-        return NamespaceValue(owner)
-    source = _owned(s, obj, source)
-    value = DictValue(type(obj), obj, source)
-    value.unread = functools.partial(_read_dict, s, obj, source)
-    if plainly_read(s, type(obj)):
-        value.look_up, value.by_tensors = functools.partial(look_up, s, obj, source), by_tensors(obj)
-    if isinstance(obj, defaultdict):
-        value.default_factory = wrap(s, obj.default_factory, Attr(source, "default_factory"))
-    return _remember(s, obj, value)
-
-
-def _read_dict(s: Session, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]:
-    keys = _keys(obj)
-    if by_tensors(keys):
-        return read_keyed(s, obj, keys, source)
-    plain_keys = s.static(type(obj), "__iter__") in (dict.__iter__, OrderedDict.__iter__)
-    s.guard(source if plain_keys else RawView(source, "dict.keys"), GuardKind.KEYS, keys)
-    reach = _item_source(s, type(obj), dict)
-    entries = {}
-    for k, key in enumerate(keys):
-        item = reach(source, key) if has_literal(key) else At(source, s.bind(key))
-        known, own = _entry_key(s, key, KeyAt(source, k))
-        entries[own] = (known, Lazy(dict.__getitem__(obj, key), item))
-    return entries
-
-
-def _keys(obj: Any) -> tuple[Any, ...]:
-    return tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
-
-
-def _entry_key(s: Session, key: Any, place: Source | None) -> tuple[Value, Any]:
-    """A key that a guard of the whole covers, and what it is as a key.
-
-    One that compares in Python may be an equal object in another call, so it is read from its place.
-    """
-    another = compares(key)
-    known = wrap(s, key, place if another else None)
-    if not another:
-        identified(s, known)
-    return known, s.hashable(known)
-
-
-def compares(key: Any) -> bool:
-    """Is it an object whose class says in Python what is equal to it, or are there such in the tuple?"""
-    cls = type(key)
-    if isinstance(key, tuple):
-        return any(map(compares, key))
-    return type(cls.__hash__) is types.FunctionType and cls not in WRAPPERS and _wrapper_for(cls) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,28 +265,6 @@ class Called(Source):
         return f"{self.base.expr()}{self.call}"
 
 
-def _wrap_set(s: Session, obj: Any, source: Source | None) -> Value:
-    if source is not None or isinstance(obj, set):
-        source = _owned(s, obj, source)
-    value = SetValue(type(obj), obj if source is not None else MISSING, source)
-    if isinstance(obj, set):
-        value.unread = functools.partial(_read_set, s, obj, source)
-    else:
-        value.entries = _read_set(s, obj, source)
-    return _remember(s, obj, value) if source is not None else value
-
-
-def _read_set(s: Session, obj: Any, source: Source | None) -> SetEntries:
-    if source is not None:
-        s.guard(source, GuardKind.EQUAL, type(obj)(obj))
-    items = tuple(obj)
-    if source is not None and any(map(compares, items)):
-        s.guard(source, GuardKind.KEYS, items)
-    places = [None if source is None else KeyAt(source, k) for k in range(len(items))]
-    entries = {own: known for known, own in map(functools.partial(_entry_key, s), items, places)}
-    return SetEntries(entries, obj if isinstance(obj, frozenset) else None)
-
-
 # ---------------------------------------------------------------- objects
 
 
@@ -432,10 +274,10 @@ def _wrap_module(s: Session, obj: Any, source: Source | None) -> Value:
         s.guard(source, GuardKind.TYPE, type(obj))
         value = ModuleValue(type(obj), obj, source)
         value.identify = functools.partial(s.guard, source, GuardKind.ID, obj)
-        return _remember(s, obj, value)
+        return remember(s, obj, value)
     if source is not None:
         s.guard(source, GuardKind.ID, obj)
-    return _remember(s, obj, ModuleValue(type(obj), obj, s.bind(obj, label)))
+    return remember(s, obj, ModuleValue(type(obj), obj, s.bind(obj, label)))
 
 
 def is_alike(s: Session, source: Source) -> bool:
@@ -458,58 +300,43 @@ def _wrap_optimizer(s: Session, obj: Any, source: Source | None) -> Value:
     if source is not None and not isinstance(source, Bound):
         s.guard(source, GuardKind.ID, obj)
         source = s.bind(obj, source.name())
-    return _wrap_object(s, obj, source)
+    return wrap_object(s, obj, source)
 
 
-def _wrap_object(s: Session, obj: Any, source: Source | None) -> Value:
+def wrap_object(s: Session, obj: Any, source: Source | None) -> Value:
     cls = type(obj)
     if source is not None and (hasattr(cls, "__next__") or cls in VIEWS):
         # Stepping a real iterator while capturing would use it up; a view's dictionary is out of reach.
         s.guard(source, GuardKind.TYPE, cls)
-        return _remember(s, obj, ObjectValue(cls, obj, source))
+        return remember(s, obj, ObjectValue(cls, obj, source))
     if not has_dict(cls) and not hasattr(cls, "__slots__") or isinstance(obj, OPAQUE):
         if cls.__hash__ is None:
-            return _remember(s, obj, OpaqueValue(cls, obj, _owned(s, obj, source)))
+            return remember(s, obj, OpaqueValue(cls, obj, owned(s, obj, source)))
         return _wrap_known(s, obj, source)
-    source = _owned(s, obj, source)
+    source = owned(s, obj, source)
     value = ObjectValue(cls, obj, source)
     if cls.__dictoffset__:
         _note_namespace(s, obj, value)
-    return _remember(s, obj, value)
+    return remember(s, obj, value)
 
 
 def _note_namespace(s: Session, obj: Any, value: ObjectValue) -> None:
     """The object's dictionary may be reached on its own, and is then the same attributes."""
     table = real_dict(obj)
-    if id(table) in s.cache:
+    if id(table) in s.objects.by_identity:
         s.unsupported("aliased-namespace", f"the __dict__ of {value.describe()} was read before the object itself")
-    s.namespaces[id(table)] = value
-    s.keep.append(table)
+    s.objects.namespaces[id(table)] = value
+    s.objects.keep.append(table)
 
 
 def _wrap_partial(s: Session, obj: Any, source: Source | None) -> Value:
-    source = _owned(s, obj, source)
+    source = owned(s, obj, source)
     value = ObjectValue(type(obj), obj, source)
     value.attrs["func"] = wrap(s, obj.func, Attr(source, "func"))
     value.attrs["args"] = wrap(s, obj.args, Attr(source, "args"))
     value.attrs["keywords"] = wrap(s, obj.keywords, Attr(source, "keywords"))
     value.attrs["keywords"].pairs(s)  # native code may be handed the whole
-    return _remember(s, obj, value)
-
-
-def _wrap_tensor(s: Session, obj: Any, source: Source | None) -> Value:
-    return s.wrap_tensor(obj, source if source is not None else s.bind(obj, "tensor"))
-
-
-def _wrap_numpy_number(s: Session, obj: Any, source: Source | None) -> Value:
-    if source is None or not s.options.trace_numpy or source.name() not in s.table.varying:
-        return _wrap_const(s, obj, source)
-    return wrap_number(s, obj, source)
-
-
-def _wrap_array(s: Session, obj: Any, source: Source | None) -> Value:
-    value = wrap_array(s, obj, source if source is not None else s.bind(obj, "array"))
-    return _wrap_object(s, obj, source) if value is None else _remember(s, obj, value)
+    return remember(s, obj, value)
 
 
 # ---------------------------------------------------------------- results of native code
@@ -537,8 +364,6 @@ def _fresh_set(s: Session, obj: Any) -> Value:
 FRESH: dict[type, Callable[[Any, Any], Value]] = {
     list: lambda s, obj: ListValue([from_native(s, v) for v in obj]),
     tuple: lambda s, obj: TupleValue([from_native(s, v) for v in obj]),
-    torch.Size: lambda s, obj: TupleValue([size_value(s, v) for v in obj], torch.Size),
-    torch.SymInt: size_value,
     torch.SymBool: lambda s, obj: boolean(bool(obj)),
     dict: _fresh_dict,
     OrderedDict: _fresh_dict,
@@ -552,13 +377,11 @@ VIEWS = frozenset((type({}.keys()), type({}.values()), type({}.items())))
 OPAQUE = (property, functools.cached_property, staticmethod, classmethod, torch.Generator)
 
 WRAPPERS: dict[type, Wrapper] = {
-    **dict.fromkeys((int, float, complex, str, bytes, range), _wrap_late),
-    **dict.fromkeys((torch.dtype, torch.device), _wrap_const),
+    **dict.fromkeys((torch.dtype, torch.device), wrap_const),
     **dict.fromkeys((torch.layout, torch.memory_format, torch.finfo, torch.iinfo), _wrap_identity_const),
     **dict.fromkeys((type(...), type(NotImplemented), types.CodeType), _wrap_identity_const),
     **dict.fromkeys((bool, type(None)), _wrap_singleton),
-    **dict.fromkeys((numpy.generic, numpy.dtype), _wrap_const),
-    **dict.fromkeys((numpy.float16, numpy.float32, numpy.float64), _wrap_numpy_number),
+    **dict.fromkeys((numpy.generic, numpy.dtype), wrap_const),
     **dict.fromkeys((numpy.ufunc, type(numpy.any), type(numpy.random.Generator.normal)), _wrap_known),
     slice: _wrap_slice,
     torch._ops.OpOverload: _wrap_operator,
@@ -578,19 +401,9 @@ WRAPPERS: dict[type, Wrapper] = {
         ),
         _wrap_known,
     ),
-    tuple: _wrap_tuple,
-    torch.Size: _wrap_tuple,
-    **dict.fromkeys((list, deque), _wrap_list),
-    **dict.fromkeys((dict, OrderedDict, defaultdict), _wrap_dict),
-    **dict.fromkeys((set, frozenset), _wrap_set),
     functools.partial: _wrap_partial,
     torch._C.ScriptFunction: _wrap_known,
     torch.nn.Module: _wrap_module,
     torch.optim.Optimizer: _wrap_optimizer,
-    torch.Tensor: _wrap_tensor,
-    numpy.ndarray: _wrap_array,
 }
 
-__all__ = ["from_native", "function_parts", "plain", "real_dict", "wrap"]
-
-remember, wrap_object = _remember, _wrap_object

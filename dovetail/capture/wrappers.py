@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
-from dovetail.capture import grads
+from dovetail.capture import input_fakes
 from dovetail.capture.definitions import rely_on_function
-from dovetail.capture.overrides import DISABLED
-from dovetail.capture.values.base import MISSING, Value
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.tensor import DISABLED, TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import NO_OVERRIDES
 from dovetail.ir.guard import GuardKind
@@ -26,8 +25,6 @@ from dovetail.ops.fake.wrapped import CODE, like
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
-#: What the class says of its tensors in code that runs while capturing.
-_CONSTANTS = (int, float, str, bytes, type(None), torch.dtype, torch.device)
 _SAYS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
 
 
@@ -42,7 +39,7 @@ def as_input(s: Session, real: torch.Tensor, source: Source) -> Any:
             rely_on_function(s, function)
     try:
         check = like(real)
-        fake = grads.as_input(real)
+        fake = input_fakes.as_input(real)
     except Unsupported as error:
         raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
     except Exception as error:
@@ -55,22 +52,7 @@ def as_input(s: Session, real: torch.Tensor, source: Source) -> Any:
 def note(s: Session, cls: type) -> None:
     """The graph computes with tensors of the class; what its `__torch_function__` adds has been traced."""
     if s.static(cls, "__torch_function__") not in (DISABLED, MISSING):
-        s.names[NO_OVERRIDES] = True
-
-
-def attribute(s: Session, value: TensorValue, name: str) -> Value | None:
-    """A tensor that this one is made of; of one that the graph makes, whatever else its class has stored in it."""
-    if name in value.fake.__tensor_flatten__()[0]:
-        refuse_inside(s, value)
-        return s.graph_attribute(value, name)
-    known, own = value.real is not MISSING and name in value.real.__dict__, getattr(value.fake, "__dict__", {})
-    if not known and name not in own:
-        return None
-    if known and not value.fake._version:
-        return None  # it is what it was outside
-    if not isinstance(own.get(name), _CONSTANTS):
-        s.unsupported("tensor-attribute", f"the code reads {name!r} of a {value.cls.__name__} that the graph computes")
-    return s.from_native(own[name])
+        s.residual.names[NO_OVERRIDES] = True
 
 
 def refuse_ragged(s: Session, name: str, error: Exception, given: Any) -> None:

@@ -113,7 +113,7 @@ def _call_ex(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilde
     return plain(frame, _call_text(frame, function, inside, rebuilder))
 
 
-def _call_text(frame: Any, function: Any, inside: list[str], rebuilder: Any) -> str:
+def _call_text(frame: Frame, function: Any, inside: list[str], rebuilder: Rebuilder) -> str:
     """The call; from a frame under the user's names where it looks for that."""
     target = function.function if isinstance(function, MethodValue) else function
     text = _called(function, rebuilder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dovetail.bytecode import decode
 from dovetail.capture import abandoned
@@ -39,7 +39,7 @@ class Ending:
         self.rebuilder, self.lines, self.continuations = rebuilder, lines, continuations
 
 
-def stop(s: Session) -> None:
+def stop(s: Session) -> NoReturn:
     """Called just before the instruction; never returns. Raises Unsupported if no break is possible here."""
     _check(s)
     s.release_replaced()
@@ -64,7 +64,7 @@ def stop(s: Session) -> None:
     rebuilder.names.update(_Next=Next, _placed=placed)
     steps = _in_handler(s, rebuilder, steps)
     lines = [*replay, *rebuilder.after_effects(replay), *leave_changed(s, rebuilder), *steps]
-    s.ending = Ending(rebuilder, lines, {f"_C{k}": c for k, (c, _) in enumerate(rest)})
+    s.ends.ending = Ending(rebuilder, lines, {f"_C{k}": c for k, (c, _) in enumerate(rest)})
     raise Stopped
 
 
@@ -109,7 +109,7 @@ def _check(s: Session) -> None:
     markers = [value for frame in s.frames for value in frame.stack_ if isinstance(value, Handling)]
     if s.current_exception is not (markers[-1].error if markers else None):
         s.unsupported("break-in-block", "the code is handling an exception")
-    if s.undo:
+    if s.modes.undo:
         s.unsupported("break-in-block", "the code has switched attention kernels, and back later")
     if s.overrides.changed():
         s.unsupported("break-in-block", "the code has entered a torch function mode that is still in force")

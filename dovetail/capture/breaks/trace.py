@@ -40,9 +40,9 @@ LATE = (int, float, complex, str, bytes)
 def trace_continuation(s: Session, rest: Continuation, args: tuple[Any, ...]) -> Value:
     """The result of the outermost frame; `args` are the continuation's real arguments."""
     names = rest.parameters()
-    s.header = ", ".join(names)
+    s.residual.header = ", ".join(names)
     given: list[tuple[Any, Source]] = list(zip(args, map(Arg, names)))
-    s.blocks = [source for real, source in given if _leaves_block(real)]
+    s.ends.blocks = [source for real, source in given if _leaves_block(real)]
     return run_frames(s, suspended_frames(s, rest, given))[1]
 
 
@@ -73,7 +73,7 @@ def wrap_generator(s: Session, obj: Any, source: Source | None) -> Value:
         return wrap_object(s, obj, source)
     s.guard(source, GuardKind.TYPE, type(obj))
     base = StateOf(source)
-    s.names["_state_of"] = state_of
+    s.residual.names["_state_of"] = state_of
     s.guard(Attr(base, "paused"), GuardKind.ID, state.paused)
     if state.paused is None:
         s.guard(Attr(base, "ended"), GuardKind.ID, True)
@@ -97,9 +97,10 @@ def _fill(s: Session, frame: Frame, point: Point, given: Any, cells: dict[int, C
         frame.locals[name] = _late(s, real, source)
     for name in point.cells:
         real, source = next(given)
-        found = cells.get(id(real)) or s.cache.get(id(real))
+        found = cells.get(id(real)) or s.objects.by_identity.get(id(real))
         if found is None:
-            found = cells[id(real)] = s.cache[id(real)] = CellValue(None, real, Attr(source, "cell_contents"))
+            found = CellValue(None, real, Attr(source, "cell_contents"))
+            cells[id(real)] = s.objects.by_identity[id(real)] = found
         else:
             s.guard(source, GuardKind.ALIAS, found.source.base)  # type: ignore[union-attr]
         frame.locals[name] = found

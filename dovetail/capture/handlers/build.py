@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dovetail.capture.awaited import runs_code, used_up
 from dovetail.capture.breaks.consumers import first, listed
 from dovetail.capture.handlers.table import op
-from dovetail.capture.iteration import set_entries
-from dovetail.capture.operators import mark
+from dovetail.capture.hashing import set_entries
+from dovetail.capture.subscripts import mark
 from dovetail.capture.texts import joined
 from dovetail.capture.values.base import MISSING, NONE, NULL, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, MethodValue

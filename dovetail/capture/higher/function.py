@@ -93,7 +93,7 @@ def _noted(s: Session, context: ObjectValue, name: str) -> list[Value]:
 def _tracked(s: Session, cls: Value, inputs: Args) -> Value:
     """A node that calls `apply`, where inputs require grad."""
     region = Region(s, "forward")
-    s.changed_state.add("grad_mode")  # off while forward runs
+    s.modes.changed.add("grad_mode")  # off while forward runs
     found: Both | None = None
 
     def traced(context: Any, *fakes: Any) -> Any:

@@ -132,6 +132,6 @@ def _pick(s: Session, node: torch.fx.Node, key: Any) -> torch.fx.Node:
 def outside(s: Session, native: Any) -> None:
     """Tensors that a region made are from now on results of the node that runs it."""
     for leaf in pytree.tree_leaves(native):
-        found = s.by_fake.get(id(leaf))
+        found = s.objects.by_fake.get(id(leaf))
         if found is not None and found.node.graph not in s.open_graphs:
-            del s.by_fake[id(leaf)]
+            del s.objects.by_fake[id(leaf)]

@@ -17,7 +17,7 @@ import torch.fx
 from dovetail.capture.switched import refuse_operators
 from dovetail.capture.torchtable import impure, remove_dead
 from dovetail.capture.values.base import Value, serial
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, refuse_choice
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -40,8 +40,8 @@ class Region:
     def __enter__(self) -> Region:
         s = self.s
         refuse_operators(s)
-        if any(chosen.fake.requires_grad for chosen in s.chosen):
-            s.refuse_choice("computes gradients through a function beside a tensor")
+        if any(chosen.fake.requires_grad for chosen in s.tensors.chosen):
+            refuse_choice(s, "computes gradients through a function beside a tensor")
         self.outer = s.graph, s.subgraphs
         self.grad_mode = torch.is_grad_enabled()
         s.graph, s.subgraphs = self.nodes, self.modules
@@ -55,7 +55,7 @@ class Region:
         s.graph, s.subgraphs = self.outer
         s.open_graphs.remove(self.nodes)
         s.effects.watchers.remove(self)
-        s.by_fake.update({fake: value for fake, value in self.hidden.items() if value is not None})
+        s.objects.by_fake.update({fake: value for fake, value in self.hidden.items() if value is not None})
         if kind is not None:  # the program may go on without this graph
             self.discard()
 
@@ -66,7 +66,7 @@ class Region:
 
     def placeholder(self, fake: torch.Tensor, name: str = "arg") -> TensorValue:
         """A parameter of the graph."""
-        node, known = self._placeholder(name, fake), self.s.by_fake
+        node, known = self._placeholder(name, fake), self.s.objects.by_fake
         self.hidden.setdefault(id(fake), known.get(id(fake)))
         value = known[id(fake)] = TensorValue(node, fake)
         return value

@@ -25,7 +25,7 @@ NAMES = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
 
 def _reader(function: Callable[[], Any]) -> Callable[..., Value]:
     def read(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        if ATTENTION not in s.changed_state:
+        if ATTENTION not in s.modes.changed:
             s.guard(None, GuardKind.STATE, (ATTENTION, state.READERS[ATTENTION]()))
         return s.from_native(function())
 
@@ -36,8 +36,8 @@ def _writer(write: Callable[[Any], None], read: Callable[[], Any]) -> Callable[.
     def turn(s: Session, args: Args, kwargs: Kwargs) -> Value:
         wanted, before = args[0].native(), read()
         if wanted != before:
-            s.changed_state.add(ATTENTION)
-            s.undo.append(lambda: write(before))
+            s.modes.changed.add(ATTENTION)
+            s.modes.undo.append(lambda: write(before))
             write(wanted)
             s.state_node(write, wanted)
         return NONE

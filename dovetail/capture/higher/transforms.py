@@ -37,7 +37,7 @@ class Traced:
 
     def __init__(self, s: Session, function: Value, name: str, pure: str = "") -> None:
         self.s, self.function, self.region, self.pure = s, function, Region(s, name), pure
-        s.changed_state.add("grad_mode")  # transforms turn it on and off
+        s.modes.changed.add("grad_mode")  # transforms turn it on and off
         self.given: list[int] = []
         self.module: Any = None  # a node, once it is traced
         self.lifted: list[torch.fx.Node] = []

@@ -19,11 +19,12 @@ from dovetail.capture.calls import fold
 from dovetail.capture.definitions import computes_class
 from dovetail.capture.frame import GeneratorValue
 from dovetail.capture.handlers.stack import super_parts
-from dovetail.capture.iteration import backwards, each, set_entries
+from dovetail.capture.hashing import set_entries
+from dovetail.capture.iteration import each
 from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
-from dovetail.capture.operators import NO_INTEGER, as_index
 from dovetail.capture.scope import trusted
+from dovetail.capture.subscripts import NO_INTEGER, as_index, backwards
 from dovetail.capture.values.base import (
     FALSE,
     MISSING,
@@ -55,7 +56,7 @@ from dovetail.capture.values.containers import (
 from dovetail.capture.values.iterators import Calling, Enumerating, Filtering, IteratorValue, Mapping, Zipping
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.scalar import ScalarValue
-from dovetail.capture.values.tensor import ChosenTensor, TensorValue
+from dovetail.capture.values.tensor import ChosenTensor, TensorValue, refuse_choice
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed
 
@@ -166,7 +167,7 @@ def has_call(s: Session, value: Value) -> bool:
 def _id(s: Session, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
     if isinstance(value, ChosenTensor):
-        s.refuse_choice("asks for the id of a tensor")
+        refuse_choice(s, "asks for the id of a tensor")
     if isinstance(value, TensorValue) and value.origin is not None and value.source is not None:
         return ScalarValue(s, id(value.origin), Computed("id({})", (value.source,)), True)
     real = getattr(value, "real", MISSING)

@@ -264,20 +264,20 @@ def _dataclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
         decorator.attrs = dict(kwargs)
         return decorator
     cls = args[0].native()
-    if cls not in s.made_classes:
+    if cls not in s.classes.made:
         s.unsupported("class-changed", f"dataclass changes {cls.__name__} from outside", "Decorate it outside.")
     options = {k: v.native() for k, v in kwargs.items()}
     try:
         made = dataclasses.dataclass(**options)(cls)
     except (TypeError, ValueError) as error:
         s.throw_native(error)
-    s.statics.clear()
+    s.classes.statics.clear()
     if made is cls:
         return args[0]
-    s.made_classes[made] = s.made_classes[cls]  # with slots it is another class
-    if cls in s.class_cells:
-        s.class_cells[made] = s.class_cells[cls]
-        s.class_cells[made].contents = s.wrap(made, None)
+    s.classes.made[made] = s.classes.made[cls]  # with slots it is another class
+    if cls in s.classes.cells:
+        s.classes.cells[made] = s.classes.cells[cls]
+        s.classes.cells[made].contents = s.wrap(made, None)
     return s.wrap(made, None)
 
 

@@ -167,7 +167,8 @@ def _copy(s: Session, args: Args, kwargs: Kwargs) -> Value:
 def _deepcopy(s: Session, args: Args, kwargs: Kwargs) -> Value:
     memo: dict[int, Value] = {}
     made = copied(s, args[0], memo)
-    rely_on_number(s, [v for v in s.cache.values() if id(v) in memo and type(v) in _COPIED and v.source is not None])
+    outside = (v for v in s.objects.by_identity.values() if type(v) in _COPIED and v.source is not None)
+    rely_on_number(s, [v for v in outside if id(v) in memo])
     return made
 
 
@@ -361,7 +362,7 @@ def _dereference(s: Session, args: Args, kwargs: Kwargs) -> Value:
 @known(contextvars.ContextVar.get)
 def _context_get(s: Session, args: Args, kwargs: Kwargs) -> Value:
     variable = args[0].native()
-    changed = next((v for v in reversed(s.variables_set) if v.variable is variable), None)
+    changed = next((v for v in reversed(s.modes.variables) if v.variable is variable), None)
     if changed is not None:
         return changed.value
     source = Called(s.bind(variable, variable.name), f".get({s.bind(MISSING).expr()})")
@@ -381,17 +382,17 @@ def _context_get(s: Session, args: Args, kwargs: Kwargs) -> Value:
 def _context_set(s: Session, args: Args, kwargs: Kwargs) -> Value:
     variable = args[0].native()
     token = ObjectValue(contextvars.Token)
-    s.variables_set.append(VariableSet(variable, args[1], token))
+    s.modes.variables.append(VariableSet(variable, args[1], token))
     return token
 
 
 @known(contextvars.ContextVar.reset)
 def _context_reset(s: Session, args: Args, kwargs: Kwargs) -> Value:
     variable = args[0].native()
-    found = next((k for k, v in enumerate(s.variables_set) if v.token is args[1]), None)
-    if found is None or s.variables_set[found].variable is not variable:
+    found = next((k for k, v in enumerate(s.modes.variables) if v.token is args[1]), None)
+    if found is None or s.modes.variables[found].variable is not variable:
         s.unsupported("context-variable", f"the code resets {variable.name!r} to what it was before this graph")
-    s.variables_set[found:] = [v for v in s.variables_set[found:] if v.variable is not variable]
+    s.modes.variables[found:] = [v for v in s.modes.variables[found:] if v.variable is not variable]
     return NONE
 
 

@@ -46,7 +46,7 @@ def _build_class(s: Session, args: Args, kwargs: Kwargs) -> Value:
     made = _construct(s, cls, name.native(), bases, table, kwargs)
     if isinstance(cell, CellValue) and isinstance(made, ClassValue):
         cell.contents = made
-        s.class_cells[made.real] = cell
+        s.classes.cells[made.real] = cell
     return made
 
 
@@ -109,13 +109,13 @@ def create(s: Session, meta: type, name: str, bases: Args, table: dict[str, Valu
             made = meta(name, natives, space, **native_kwargs)
     except (TypeError, ValueError, AttributeError) as error:
         return s.throw_native(error)
-    s.made_classes[made] = (meta, name)
+    s.classes.made[made] = (meta, name)
     # Python itself wraps some functions of a class, such as __new__, around their stand-ins
-    s.private.update(id(v) for v in made.__dict__.values() if type(v) in (staticmethod, classmethod))
-    s.statics.clear()
+    s.classes.private.update(id(v) for v in made.__dict__.values() if type(v) in (staticmethod, classmethod))
+    s.classes.statics.clear()
     cls = ClassValue(made)
-    s.cache[id(made)] = cls
-    s.keep.append(made)
+    s.objects.by_identity[id(made)] = cls
+    s.objects.keep.append(made)
     for key, value in table.items():
         method = s.static(value.cls, "__set_name__")
         if type(method) is types.FunctionType:
@@ -170,7 +170,7 @@ def _descriptor(cls: Any) -> Any:
     def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
         given = [stand_in(s, a) for a in args]
         made = cls(*given, **{k: stand_in(s, v) for k, v in kwargs.items()})
-        s.private.add(id(made))
+        s.classes.private.add(id(made))
         return s.wrap(made, None)
 
     return make
@@ -179,7 +179,7 @@ def _descriptor(cls: Any) -> Any:
 def _changed(name: str) -> Any:
     def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
         made = getattr(args[0].native(), name)(stand_in(s, args[1]))
-        s.private.add(id(made))
+        s.classes.private.add(id(made))
         return s.wrap(made, None)
 
     return make

@@ -12,7 +12,8 @@ from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.indexed import entry, holds, remove_entry
 from dovetail.capture.iteration import each
 from dovetail.capture.known.table import known, methods
-from dovetail.capture.operators import dict_item, native_call
+from dovetail.capture.operators import native_call
+from dovetail.capture.subscripts import dict_item
 from dovetail.capture.values.base import (
     MISSING,
     NONE,

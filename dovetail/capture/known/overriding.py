@@ -107,7 +107,7 @@ def _device_mode(step: str) -> Callable[..., Value]:
     """`with torch.device(...)`: the mode that PyTorch makes for it."""
 
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        if s.breaks:  # a graph cannot end inside the block, so where it may have to, the block is not entered
+        if s.ends.breaks:  # a graph cannot end inside the block, so where it may have to, the block is not entered
             return s.unsupported(
                 "device-context", "the code changes the default device for a block",
                 "Pass device= to what makes tensors there.",

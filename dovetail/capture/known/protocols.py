@@ -10,7 +10,7 @@ import torch
 from dovetail.capture import ranges
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import known
-from dovetail.capture.operators import indexed_by
+from dovetail.capture.subscripts import indexed_by
 from dovetail.capture.values.base import Args, Const, Kwargs, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ObjectValue

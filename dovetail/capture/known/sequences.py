@@ -13,11 +13,12 @@ import torch
 
 from dovetail.capture import indexed, scalars
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
-from dovetail.capture.iteration import backwards, each
+from dovetail.capture.iteration import each
 from dovetail.capture.known.ordering import sort_values
 from dovetail.capture.known.table import KNOWN, known, methods
 from dovetail.capture.operator_tables import COMPARE
-from dovetail.capture.operators import NO_INTEGER, as_index, mark, sequence_item, sequence_store, sequence_truth
+from dovetail.capture.operators import sequence_truth
+from dovetail.capture.subscripts import NO_INTEGER, as_index, backwards, mark, sequence_item, sequence_store
 from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.iterators import walk

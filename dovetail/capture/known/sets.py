@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.hashing import member
-from dovetail.capture.iteration import each, set_entries
+from dovetail.capture.hashing import member, set_entries
+from dovetail.capture.iteration import each
 from dovetail.capture.known.table import methods
 from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, Value, boolean
 from dovetail.capture.values.containers import (

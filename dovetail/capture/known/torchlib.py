@@ -63,7 +63,7 @@ KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], Ten
 def _state(name: str, pick: Callable[[Any], Any] = lambda value: value) -> Callable[..., Value]:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         value = state.READERS[name]()
-        if name not in s.changed_state:
+        if name not in s.modes.changed:
             s.guard(None, GuardKind.STATE, (name, value))
         return s.from_native(pick(value))
 

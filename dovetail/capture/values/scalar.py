@@ -44,6 +44,11 @@ class NumpyNumber(ScalarValue):
         self.plain = plain
 
 
+def plain_number(value: Any) -> Any:
+    """The same number as Python's."""
+    return value.plain if isinstance(value, NumpyNumber) and not value.seen else value
+
+
 class GraphNumber(Value):
     """A number that the graph computes from a tensor (`t.item()`); its value is not known while capturing.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.fx
@@ -14,6 +14,10 @@ from dovetail.ops.fake.wrapped import CODE, is_wrapper
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
+
+
+DISABLED = torch._C._disabled_torch_function_impl
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 
 
 class TensorValue(ObjectValue):
@@ -73,11 +77,11 @@ class ChosenTensor(TensorValue):
 
     def get_attr(self, s: Session, name: str) -> Any:
         if name in OF_ONE_TENSOR or s.static(self.cls, name) is MISSING:
-            s.refuse_choice(f"reads {name!r} of a tensor")
+            refuse_choice(s, f"reads {name!r} of a tensor")
         return super().get_attr(s, name)
 
     def set_instance_attr(self, s: Session, name: str, value: Value) -> None:
-        s.refuse_choice(f"stores {name!r} on a tensor")
+        refuse_choice(s, f"stores {name!r} on a tensor")
 
 
 #: Attributes that tensors have which are alike in everything else.
@@ -95,7 +99,7 @@ class ChosenNumber(Value):
 
     @property
     def cls(self) -> type:  # type: ignore[override]
-        return self.s.refuse_choice("needs the type of a value")
+        return refuse_choice(self.s, "needs the type of a value")
 
     def describe(self) -> str:
         return "a tensor or a number"
@@ -122,5 +126,19 @@ class LateTensor(TensorValue):
         self.__class__ = TensorValue  # type: ignore[assignment]
         del self.unread
         self.node, self.fake, self.origin = made.node, made.fake, made.origin
-        s.cache[id(real)] = s.by_fake[id(made.fake)] = self
+        s.objects.by_identity[id(real)] = s.objects.by_fake[id(made.fake)] = self
         return getattr(self, name)
+
+
+def refuse_change(s: Session, value: Value) -> None:
+    """Neither the tensor nor those that it was chosen from may come to require gradients, or to be leaves."""
+    if any(value in (chosen, chosen.yes, chosen.no) for chosen in s.tensors.chosen):
+        refuse_choice(s, "changes what a tensor is to autograd")
+
+
+def refuse_choice(s: Session, what: str) -> NoReturn:
+    """Never returns."""
+    s.unsupported(
+        "chosen-tensor", f"the code {what} that min() or max() gave or was given, and which one it gave is not known",
+        "Use torch.minimum or torch.maximum.",
+    )
