@@ -328,7 +328,10 @@ def _build(
     """`waits`: operators in whose results sizes are read before this program runs, and after it. `moving`: inputs that
     are made anew for each call. `own`: are the others those of the compiled function?"""
     for inner in subprograms(aten):
-        inner.callables = tuple(_callable(g, options, events) for g in inner.graphs)
+        inner.built = tuple(build(g, False, options, events, own=False) for g in inner.graphs)
+        inner.callables = tuple(
+            _callable(g, made, events) for g, made in zip(inner.graphs, inner.built, strict=True)
+        )
 
     with events.stage(f"{prefix}lower"):
         loops = lower(aten, options)
@@ -360,10 +363,10 @@ def _build(
     return Single(text, prefix, consumes, OnGpu(facts, unrecorded(scheduled, options, waits), scheduled))
 
 
-def _callable(graph: AtenGraph, options: Options, events: Events) -> Compiled:
-    """A graph that an operator runs."""
-    plain, found = interpreter(graph), build(graph, False, options, events, own=False)
-    return plain if found is None else found.load(plain, events)
+def _callable(graph: AtenGraph, built: Built | None, events: Events) -> Compiled:
+    """A graph that an operator runs, and what it has become."""
+    plain = interpreter(graph)
+    return plain if built is None else built.load(plain, events)
 
 
 def unrecorded(program: Program, options: Options, waits: str) -> str:

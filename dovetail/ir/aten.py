@@ -83,6 +83,7 @@ class Subprogram:
 
     def __init__(self, name: str, graphs: tuple[AtenGraph, ...], run: Callable[..., list[Any]]) -> None:
         self.graphs, self.run = graphs, run
+        self.built: tuple[Any, ...] = ()  # what the graphs have become (assembly.Built), None where PyTorch runs one
         self.callables: tuple[Callable[..., Any], ...] = ()
         self.__name__ = self._name = f"dovetail::{name}"
         self._schema = torch._C.parse_schema(f"dovetail::{name}(Tensor[] inputs) -> Tensor[]")

@@ -22,13 +22,14 @@ import torch
 import torch.fx
 
 from dovetail import guards
-from dovetail.assembly import Plan
+from dovetail.assembly import Plan, Training
 from dovetail.errors import Location
 from dovetail.exporting.encoding import function_name
 from dovetail.ir.asked import Asked, files_of
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured, Continuation
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.source import Bound, Computed, Source
+from dovetail.kept import operators
 from dovetail.kept.holds import failing
 from dovetail.kept.objects import (
     HOLDERS,
@@ -128,7 +129,9 @@ def pack_entry(
     names = {name: v for name, v in captured.names.items() if name not in apart and DEFAULT not in name}
     objects = [*captured.bound, *(g.payload for g in captured.guards if g.kind in BY_OBJECT), function]
     objects += [g.payload for g in captured.guards if g.kind is GuardKind.EQUAL and _objects_in(g.payload)]
-    graph, inside = pack_graph(captured.graph)
+    calls = operators.calls(captured.graph) if not isinstance(plan, Training) else []
+    own = [operator for call in calls for operator in (call.operator, *operators.overloads(call.operator))]
+    graph, inside = pack_graph(captured.graph, own)
     objects += [obj for obj in inside if _objects_in(obj)]
     objects += [scope for rest in captured.continuations.values() for scope in rest.scopes]
     for value in (*names.values(), *(arg for each in captured.asked for arg in each.args)):
@@ -151,7 +154,8 @@ def pack_entry(
         "changes": changes(captured.graph.graph),
         "plan": plan,
         "state": state,
-    })  # fmt: skip
+        "calls": calls,
+    }, own)  # fmt: skip
 
 
 def read(data: bytes) -> dict[str, Any]:
@@ -175,6 +179,9 @@ def restore(
     try:
         if found["state"] != state:
             raise Mismatch("modes are others")
+        other = operators.changed(found["calls"])
+        if other is not None:
+            raise Mismatch(f"what {other} gives looks otherwise")
         function = guards.root_function(fn)
         names = _defaults(function)
         captured = Captured(LaterGraph(found["graph"]), guards=(), names=names, **found["parts"])  # type: ignore[arg-type]

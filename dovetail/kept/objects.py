@@ -285,7 +285,8 @@ class Known:
 
 def continuation_of(fn: Any) -> Continuation | None:
     """What is left to do, where the callable is what follows a graph break."""
-    return getattr(fn, "_dovetail_continuation", None)
+    found = getattr(fn, "_dovetail_continuation", None) if isinstance(fn, FunctionType) else None
+    return found if isinstance(found, Continuation) else None
 
 
 def namespace_of(fn: Any, function: Any) -> dict[str, Any]:
@@ -403,12 +404,19 @@ def _module_way(kind: str, table: dict[str, Any]) -> Way | None:
     """To the module that has this table, which may be registered under another name than it says."""
     names = table.get("__name__"), getattr(table.get("__spec__"), "name", None)
     for name in names:
-        if isinstance(name, str) and vars(sys.modules.get(name, _NOTHING)) is table:
+        if isinstance(name, str) and vars(_module(name)) is table:
             return Way(kind, steps=(name,))
     return None
 
 
+def _module(name: str) -> Any:
+    """PyTorch has one for each namespace of operators, which it does not register."""
+    own = name.removeprefix(_SPACES)
+    return vars(torch.ops).get(own, _NOTHING) if own != name else sys.modules.get(name, _NOTHING)
+
+
 _NOTHING = types.SimpleNamespace()
+_SPACES = "torch.ops."
 
 
 def named(names: Sequence[str]) -> Any:
@@ -459,7 +467,7 @@ class Finder:
         if way.kind == "name":
             return named(way.steps)
         if way.kind in ("module", "namespace"):
-            module = sys.modules[way.steps[0]]
+            module = _module(way.steps[0])
             return module if way.kind == "module" else vars(module)
         return self.fn.__self__ if way.kind == "self" else self.roots[way.kind]
 

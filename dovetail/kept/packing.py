@@ -11,7 +11,7 @@ import io
 import marshal
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -20,7 +20,8 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.assembly import OnGpu, Operators
+from dovetail.assembly import OnGpu, Operators, Single
+from dovetail.diagnostics.events import Events
 from dovetail.exporting.encoding import SINGLE, SPACES, function_name
 from dovetail.ir import dims, loops
 from dovetail.ir.aten import DATA, AtenGraph, Subprogram, results_of
@@ -29,6 +30,7 @@ from dovetail.ir.host import HostProgram
 from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ir.late import LateGraphModule
 from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, by_name, trusted
+from dovetail.kept.operators import OPERATORS, is_own, signature
 from dovetail.ops.fake.number import symbolic
 from dovetail.ops.fake.sizes import Sizes
 from dovetail.ops.fake.symint import dim_of, is_size, symint
@@ -36,15 +38,11 @@ from dovetail.ops.fake.tensor import FakeTensor
 from dovetail.ops.higher import Apply
 
 LARGEST = 1 << 16  # bytes of a tensor that a program has as a constant
-#: Namespaces of operators that come with PyTorch, or with us.
-OPERATORS = frozenset(("aten", "prims", "prim", "mkldnn", "mkl", "quantized", "onednn", "dovetail"))
-
-
-def pack(value: Any) -> bytes:
-    """Raises Unkept for what belongs to one process."""
+def pack(value: Any, own: Collection[Any] = ()) -> bytes:
+    """Raises Unkept for what belongs to one process. `own` are the program's operators that may be part of it."""
     data = io.BytesIO()
     try:
-        _Packer(data, pickle.HIGHEST_PROTOCOL).dump(value)
+        _Packer(data, own).dump(value)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
         raise Unkept(f"it cannot be written down: {error}") from error
     return data.getvalue()
@@ -63,7 +61,13 @@ class _Unpacker(pickle.Unpickler):
 
 
 class _Packer(pickle.Pickler):
+    def __init__(self, data: io.BytesIO, own: Collection[Any]) -> None:
+        super().__init__(data, pickle.HIGHEST_PROTOCOL)
+        self.own = own
+
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) in OPERATORS and is_own(obj) and obj not in self.own:
+            raise Unkept(f"the operator {obj} is the program's own")
         return _reducer(type(obj))(obj)  # type: ignore[arg-type]
 
 
@@ -130,9 +134,8 @@ def _of_module(module: str, name: str) -> Any:
 
 
 def _operator(found: Any) -> Any:
-    if found.namespace not in OPERATORS:
-        raise Unkept(f"the operator {found} is the program's own")
-    return _found_operator, (found.namespace, found._schema.name.partition("::")[2], found._overloadname)
+    names = found.namespace, found._schema.name.partition("::")[2], found._overloadname
+    return (_own, (*names, signature(found))) if is_own(found) else (_found_operator, names)
 
 
 CHECKS, DRAWS = "dovetail.ops.check", "dovetail.ops.draws"
@@ -141,9 +144,18 @@ CHECKS, DRAWS = "dovetail.ops.check", "dovetail.ops.draws"
 def _operators(packet: Any) -> Any:
     """Of whatever overload fits."""
     namespace, _, name = packet._qualified_op_name.partition("::")
-    if namespace not in OPERATORS:
-        raise Unkept(f"the operator {packet} is the program's own")
+    if is_own(packet):
+        return _own, (namespace, name, "", signature(packet))
     return getattr, (getattr(torch.ops, namespace), name)
+
+
+def _own(namespace: str, name: str, overload: str, declared: list[Any]) -> Any:
+    """The program's operator, which must be declared as it was."""
+    found = getattr(getattr(torch.ops, namespace), name)
+    found = getattr(found, overload) if overload else found
+    if signature(found) != declared:
+        raise pickle.UnpicklingError(f"the operator {found} is not what it was")
+    return found
 
 
 def _found_operator(namespace: str, name: str, overload: str) -> Any:
@@ -299,10 +311,10 @@ class Applied:
     graphs: Any
 
 
-def pack_graph(module: torch.fx.GraphModule) -> tuple[bytes, list[Any]]:
+def pack_graph(module: torch.fx.GraphModule, own: Collection[Any] = ()) -> tuple[bytes, list[Any]]:
     """The graph, and the program's objects in it. Raises Unkept for one that runs code of which guards know nothing."""
     objects: list[Any] = []
-    return pack(_written(module, objects)), objects
+    return pack(_written(module, objects), own), objects
 
 
 def unpack_graph(data: bytes, objects: Sequence[Any]) -> torch.fx.GraphModule:
@@ -404,6 +416,19 @@ def _host(host: HostProgram) -> Any:
     return HostProgram, tuple({**values, "code": compile(host.text, "<dovetail host program>", "exec")}.values())
 
 
+def _subprogram(call: Subprogram) -> Any:
+    """What its graphs have become. Nothing is at hand in their place if a kernel refuses what it is given."""
+    if not all(isinstance(b, Single) and not any(k.messages for k in b.host.kernels) for b in call.built):
+        raise Unkept(f"a graph inside of {call} is part of it")
+    return _made_subprogram, (call.__name__.partition("::")[2], call.run, call.built)
+
+
+def _made_subprogram(name: str, run: Any, built: Sequence[Single]) -> Subprogram:
+    made = Subprogram(name, (), run)
+    made.callables = tuple(each.load(None, Events()) for each in built)
+    return made
+
+
 def _pair(pair: Pair) -> Any:
     return Pair, (pair.forward, pair.backward, pair.kept, (), pair.numbers, pair.depends, pair.sizes)
 
@@ -438,5 +463,6 @@ _REDUCED: dict[Any, Callable[[Any], Any]] = {
     OnGpu: lambda gpu: (OnGpu, (gpu.facts, gpu.why)),
     ModuleType: lambda module: (_module, (module.__name__,)),
     torch._C.DispatchKeySet: lambda keys: (_dispatch_keys, (keys.raw_repr(),)),
-    (Operators, Subprogram, torch.fx.Node, torch.fx.Graph, torch.nn.Module): _refused("a graph is part of it"),
+    Subprogram: _subprogram,
+    (Operators, torch.fx.Node, torch.fx.Graph, torch.nn.Module): _refused("a graph is part of it"),
 }

@@ -7,6 +7,7 @@ Their graphs are recorded like any other. What a branch writes to becomes one mo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,16 +68,12 @@ def _cond(recorder: Recorder, record: Record, pred: Any, true: Any, false: Any, 
     written: dict[int, Any] = {id(t[k]): t[k] for g, t in zip(graphs, lifted, strict=True) for k, _ in g.mutated}
     _check_alone(recorder, list(written.values()), [*lifted[0], *lifted[1]])
     graphs = [_with_written(g, t, list(written.values())) for g, t in zip(graphs, lifted, strict=True)]
-    call = Subprogram("cond", tuple(graphs), _choose)
+    call = Subprogram("cond", tuple(graphs), higher.choose)
     results = _call(recorder, call, (pred, *lifted), _vals(graphs[0]))
     count = len(results) - len(written)
     for tensor, value in zip(written.values(), results[count:], strict=True):
         recorder.write(tensor, recorder.node_of(recorder.handle(value)))
     return results[:count]
-
-
-def _choose(callables: Any, pred: torch.Tensor, true_inputs: Any, false_inputs: Any) -> Any:
-    return callables[0](*true_inputs) if pred else callables[1](*false_inputs)
 
 
 def _check_alone(recorder: Recorder, written: list[Any], tensors: list[Any]) -> None:
@@ -134,15 +131,8 @@ def _while_loop(
     )  # fmt: skip
     _check_reads_only(graphs[0], 0, "the condition of torch.while_loop")
     _check_reads_only(graphs[1], len(start), "the body of torch.while_loop")
-    return _call(recorder, Subprogram("while_loop", graphs, _loop), (start, test_lifted, body_lifted), _vals(graphs[1]))
-
-
-def _loop(callables: Any, carried: Any, test_lifted: Any, body_lifted: Any) -> list[Any]:
-    test, body = callables
-    carried = [t.clone() for t in carried]
-    while test(*carried, *test_lifted)[0]:
-        carried = body(*carried, *body_lifted)
-    return list(carried)
+    loop = Subprogram("while_loop", graphs, higher.loop)
+    return _call(recorder, loop, (start, test_lifted, body_lifted), _vals(graphs[1]))
 
 
 def _scan(recorder: Recorder, record: Record, body: Any, count: int, init: Any, xs: Any, lifted: Any) -> list[Any]:
@@ -152,17 +142,8 @@ def _scan(recorder: Recorder, record: Record, body: Any, count: int, init: Any, 
     _check_reads_only(graph, len(start), "the function of scan")
     vals, length = _vals(graph), xs[0].shape[0]
     vals = [*vals[:count], *(_stacked(v, length) for v in vals[count:])]
-
-    def steps(callables: Any, carried: Any, xs: Any, lifted: Any) -> list[Any]:
-        (step,) = callables
-        carried, columns = [t.clone() for t in carried], []
-        for row in zip(*(x.unbind(0) for x in xs), strict=True):
-            results = step(*carried, *row, *lifted)
-            carried = results[:count]
-            columns.append(results[count:])
-        return [*carried, *map(higher.stacked, zip(*columns, strict=True))]
-
-    return _call(recorder, Subprogram("scan", (graph,), steps), (start, xs, lifted), vals)
+    steps = Subprogram("scan", (graph,), functools.partial(higher.steps, count))
+    return _call(recorder, steps, (start, xs, lifted), vals)
 
 
 def _stacked(val: Any, length: Any) -> Any:

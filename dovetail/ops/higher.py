@@ -145,6 +145,32 @@ def stacked(column: Sequence[Any]) -> Any:
     return torch.stack(list(column)) if isinstance(column[0], torch.Tensor) else column[0]
 
 
+# ---------------------------------------------------------------- control flow of compiled graphs, see `Subprogram`
+
+
+def choose(callables: Any, pred: torch.Tensor, true_inputs: Any, false_inputs: Any) -> Any:
+    return callables[0](*true_inputs) if pred else callables[1](*false_inputs)
+
+
+def loop(callables: Any, carried: Any, test_lifted: Any, body_lifted: Any) -> list[Any]:
+    test, body = callables
+    carried = [t.clone() for t in carried]
+    while test(*carried, *test_lifted)[0]:
+        carried = body(*carried, *body_lifted)
+    return list(carried)
+
+
+def steps(count: int, callables: Any, carried: Any, xs: Any, lifted: Any) -> list[Any]:
+    """Of a scan that carries `count` values."""
+    (step,) = callables
+    carried, columns = [t.clone() for t in carried], []
+    for row in zip(*(x.unbind(0) for x in xs), strict=True):
+        results = step(*carried, *row, *lifted)
+        carried = results[:count]
+        columns.append(results[count:])
+    return [*carried, *map(stacked, zip(*columns, strict=True))]
+
+
 # ---------------------------------------------------------------- gradients of the user's own
 
 

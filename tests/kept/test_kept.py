@@ -72,6 +72,35 @@ def f(x, n):
     return x[x > 0].sum() * x.nonzero().shape[0] + x[: int(n.sum())].sum()
 show(dovetail.compile(f)(torch.tensor([1.0, -1.0, 2.0]), torch.tensor([1, 1])))
 """,
+    "branches and loops on tensors": """
+from torch._higher_order_ops.while_loop import while_loop
+from torch._higher_order_ops import scan
+import torch.distributed.tensor
+k = torch.ones(3)
+def f(x):
+    x = torch.cond(x.sum() > 2, lambda v: v.sin() * k, lambda v: v.cos() + 1, (x,))
+    x = while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 2), (torch.tensor(0), x))[1]
+    return scan(lambda c, v: (c + v, c * v), torch.zeros(3), torch.stack([x, x + 1]))
+compiled = dovetail.compile(f, fullgraph=True)
+show(compiled(torch.ones(3)), compiled(-torch.ones(3)))
+x = torch.ones(3, requires_grad=True)
+dovetail.compile(lambda x: torch.cond(x.sum() > 2, lambda v: v.sin(), lambda v: v.cos(), (x,)))(x).sum().backward()
+show(x.grad)
+""",
+    "operators of the program's own": """
+@torch.library.custom_op("own_kept::twice", mutates_args=())
+def twice(x: torch.Tensor, k: float = 2.0) -> torch.Tensor:
+    return x * k
+twice.register_fake(lambda x, k=2.0: torch.empty_like(x))
+library = torch.library.Library("own_kept2", "FRAGMENT")
+library.define("split(Tensor x, int n) -> Tensor[]")
+library.impl("split", lambda x, n: [x[:n] * 2, x[n:] * 3], "CPU")
+library.impl("split", lambda x, n: [torch.empty_like(x[:n]), torch.empty_like(x[n:])], "Meta")
+def f(x):
+    a, b = torch.ops.own_kept2.split(twice(x).sin(), 1)
+    return torch.ops.own_kept.twice.default(a, 3.0) + b
+show(dovetail.compile(f, fullgraph=True)(torch.ones(3)))
+""",
     "sizes that vary": """
 compiled = dovetail.compile(lambda x: x.sum() * x.shape[0])
 show([compiled(torch.ones(n)) for n in (3, 4, 5)])

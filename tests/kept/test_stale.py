@@ -243,6 +243,37 @@ out = compiled(x)
 out.backward()
 show(out, x.grad)
 """, {"x.sin() * 2": "x.sin() * 4", "g * 3": "g * 5"}),
+    "branches and loops on tensors": ("""
+from torch._higher_order_ops.while_loop import while_loop
+k = 2
+def more(v): return v * k
+def f(x):
+    x = torch.cond(x.sum() > 3, lambda v: more(v), lambda v: v * 0, (x,))
+    return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v + 1), (torch.tensor(0), x))[1]
+""", {"k = 2": "k = 3", "x.sum() > 3": "x.sum() > 4", "i < 3": "i < 2", "v + 1)": "v + 2)"}),
+    "what operators of the program's own are declared as": ("""
+@torch.library.custom_op("own_stale::scaled", mutates_args=())
+def scaled(x: torch.Tensor, k: float = 2.0) -> torch.Tensor: return x * k
+scaled.register_fake(lambda x, k=0.0: torch.empty_like(x))
+def f(x):
+    return scaled(x) + 1
+""", {"k: float = 2.0": "k: float = 3.0"}),
+    "what their results look like": ("""
+@torch.library.custom_op("own_stale::repeated", mutates_args=())
+def repeated(x: torch.Tensor) -> torch.Tensor: return x.repeat(N)
+repeated.register_fake(lambda x: x.new_empty(x.shape[0] * N))
+N = 2
+def f(x):
+    y = repeated(x)
+    return y.sum() * y.shape[0]
+""", {"N = 2": "N = 3"}),
+    "what they compute": ("""
+@torch.library.custom_op("own_stale::computed", mutates_args=())
+def computed(x: torch.Tensor) -> torch.Tensor: return x * 2
+computed.register_fake(lambda x: torch.empty_like(x))
+def f(x):
+    return computed(x) + 1
+""", {"x * 2": "x * 5"}),
     "memory that is shared": ("""
 a, b = torch.ones(3), torch.ones(3)
 def f(x):
@@ -250,7 +281,7 @@ def f(x):
     return a * b
 """, {"= torch.ones(3), torch.ones(3)": "= torch.ones(3), None; b = a[:]"}),
 }  # fmt: skip
-SEEN_WHEN_IT_RUNS = ("memory that is shared",)
+SEEN_WHEN_IT_RUNS = ("memory that is shared", "what they compute")
 #: What other processes cannot be asked.
 ALONE = {
     "constants": """
@@ -259,6 +290,22 @@ import os
 def given(n): return n * int(os.environ["GIVEN"])
 def f(x):
     return x * given(3)
+""",
+    "operators of the program's own that are made of others": """
+library = torch.library.Library("own_alone", "FRAGMENT")
+library.define("twice(Tensor x) -> Tensor")
+library.impl("twice", lambda x: x * 2, "CompositeImplicitAutograd")
+def f(x):
+    return torch.ops.own_alone.twice(x) + 1
+""",
+    "gradients of operators of the program's own": """
+@torch.library.custom_op("own_alone::halved", mutates_args=())
+def halved(x: torch.Tensor) -> torch.Tensor: return x / 2
+halved.register_fake(lambda x: torch.empty_like(x))
+halved.register_autograd(lambda ctx, g: g / 2)
+w = torch.ones(3, requires_grad=True)
+def f(x):
+    return halved(x * w)
 """,
     "orders of sets": """
 def f(x):
