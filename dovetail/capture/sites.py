@@ -9,7 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from types import CodeType
+from types import CodeType, TracebackType
 from typing import Any
 
 from dovetail.errors import Location
@@ -39,6 +39,15 @@ def called_at(
     for code in reversed(codes):
         call = partial(eval, code, {} if table is None else table, {"_call": call})
     return call()
+
+
+def below(found: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that is of the function, if `called_at` has called it."""
+    if found is None or found.tb_frame.f_code is not called_at.__code__:
+        return found
+    for _ in range(1 + len(found.tb_frame.f_locals["codes"])):
+        found = found and found.tb_next
+    return found
 
 
 @cache

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import logging
+import traceback
 import warnings
 
 import pytest
@@ -171,7 +172,11 @@ def test_functions_of_the_module_add_a_handler():
     assert shown(logs) == (1, "WARNING:root:shown\n" * 2)
 
 
-@pytest.mark.parametrize("setting", [dovetail.config.reorderable_logging_functions, set()], ids=["graph", "step"])
+SETTINGS = {"graph": dovetail.config.reorderable_logging_functions, "step": set()}
+settings = pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+
+
+@settings
 def test_warnings_stand_at_the_callers_line(setting):
     def warns(x):
         warnings.warn("here", stacklevel=1)
@@ -190,3 +195,35 @@ def test_warnings_stand_at_the_callers_line(setting):
 
     with dovetail.config.patch(reorderable_logging_functions=setting):
         assert seen(dovetail.compile(outer, backend="eager")) == seen(outer)
+
+
+class Fails(logging.Handler):
+    def emit(self, record):
+        raise KeyError("emit")
+
+
+def warns_or_logs(x, warns):
+    if warns:
+        warnings.warn("an error", stacklevel=1)
+    LOGGER.warning("fails")
+    return x + 1
+
+
+@settings
+@pytest.mark.parametrize("warns", [True, False])
+def test_errors_of_such_calls_have_the_lines_of_the_program(setting, warns):
+    handler = Fails()
+    compiled = dovetail.compile(warns_or_logs, backend="eager")
+
+    def lines(fn):
+        with pytest.raises((KeyError, UserWarning)) as caught:
+            fn(X, warns)
+        return [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(caught.tb)][1:]
+
+    LOGGER.addHandler(handler)
+    try:
+        with dovetail.config.patch(reorderable_logging_functions=setting), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert lines(compiled) == lines(warns_or_logs)
+    finally:
+        LOGGER.removeHandler(handler)

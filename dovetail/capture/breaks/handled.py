@@ -8,6 +8,7 @@ from functools import cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from dovetail.capture.sites import below
 from dovetail.errors import Location
 
 
@@ -26,7 +27,7 @@ def under(error: BaseException | None, call: Callable[[], Any]) -> Any:
 def placed(error: BaseException, places: tuple[Location, ...]) -> BaseException:
     """`error`, just caught, with the user's frames in its traceback where generated code's frame was."""
     caught = error.__traceback__
-    inner = caught.tb_next if caught is not None else None
+    inner = below(caught.tb_next) if caught is not None else None
     return error.with_traceback(_extended(inner, places))
 
 

@@ -225,7 +225,8 @@ def _warn(s: Session, args: Args, kwargs: Kwargs) -> Value:
     registry = table.setdefault("__warningregistry__", {})
     values = [message, KnownValue(category), Const(code.co_filename), Const(frame.line())]
     named: Kwargs = {"module": Const(table.get("__name__") or "<unknown>"), "registry": KnownValue(registry)}
-    s.effects.call(KnownValue(warnings.warn_explicit), values, named, "warnings.warn")
+    at = KnownValue(sites(s.stack())), NONE, KnownValue(warnings.warn_explicit)
+    s.effects.call(KnownValue(called_at), [*at, *values], named, "warnings.warn")
     return NONE
 
 
