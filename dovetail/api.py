@@ -12,7 +12,7 @@ import importlib
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
@@ -41,7 +41,6 @@ from dovetail.diagnostics.explain import ExplainOutput, explain_records
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import compile_times
 from dovetail.errors import InvalidArgument, Unsupported
-from dovetail.exporting.program import ExportedProgram
 from dovetail.interop.backends import (
     BACKENDS,
     get_default_backend,
@@ -55,6 +54,9 @@ from dovetail.options import checked_mode, checked_options
 from dovetail.request import Request
 from dovetail.runtime.entry import wrap_function
 from dovetail.runtime.entry_module import CompiledModule, wrap_module
+
+if TYPE_CHECKING:
+    from dovetail.exporting.program import ExportedProgram
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -253,7 +255,6 @@ logs.set_from(os.environ.get("DOVETAIL_LOGS", ""))
 
 __all__ = [
     "CompileProfiler",
-    "ExportedProgram",
     "allow_in_graph",
     "assume_constant_result",
     "compile",

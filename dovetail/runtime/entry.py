@@ -17,13 +17,13 @@ from typing import Any, Protocol
 
 from dovetail.errors import GraphBreakError, InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
+from dovetail.ir.collection import paused_collection
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
 from dovetail.ir.profiled import profiler, region
 from dovetail.ir.recursion import NEAR, ROOM, Room, is_near
 from dovetail.ir.source import Computed, Item, path
 from dovetail.ir.varying import Varying
-from dovetail.runtime.collection import paused_collection
 from dovetail.runtime.entry_policy import Fallback, eagerly, is_users_own, not_raised, on_failure, warn_user
 from dovetail.runtime.forking import ForkGuard
 from dovetail.runtime.kinds import MOST_FULL, MOST_KINDS, changed_often, of_this_kind, outline

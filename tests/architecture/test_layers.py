@@ -13,7 +13,7 @@ ANYTHING = None
 
 # part of the package: the parts that it may import, itself aside; None stands for all
 MAY_IMPORT: dict[str, set[str] | None] = {
-    "": {"api", "errors", "marking"},
+    "": {"api", "errors", "exporting", "ir", "marking"},
     "api": ANYTHING,
     "commands": ANYTHING,
     # Like a compilation it runs the stages, but only as far as a graph, which it then runs.
