@@ -1,5 +1,7 @@
 """Dovetail: a just-in-time compiler for PyTorch programs. `dovetail.compile(model)` is where to start."""
 
+from __future__ import annotations
+
 import importlib
 import typing
 

@@ -77,7 +77,7 @@ def _product(emit: Emitter, out: Spec, left: Value, right: Value, bias: Value | 
         return _by_onednn(emit, out, left, right, bias)
     if bias is None:
         return _by_loops(emit, out, left, right)
-    total = _by_loops(emit, replace(out, dtype=_exact(out.dtype)), left, right)
+    total = _by_loops(emit, replace(out, dtype=_exact(out.dtype)), left, right, out.dtype.itemsize < 4)
     return emit.pointwise(out, lambda i: build.cast(build.add(total.at(i), _wide(bias.broadcast(i))), out.dtype))
 
 
@@ -94,12 +94,18 @@ def _sums_in_loops(out: Spec, length: Dim) -> bool:
     return out.dtype.is_floating_point and isinstance(length, int) and length <= SHORT
 
 
-def _by_loops(emit: Emitter, out: Spec, left: Value, right: Value) -> Value:
-    """Sums of products, in the order in which the matrix lies in memory."""
+def _by_loops(emit: Emitter, out: Spec, left: Value, right: Value, from_zero: bool = True) -> Value:
+    """Sums of products, in the order in which the matrix lies in memory.
+
+    `from_zero`: the sum of a single -0.0 is 0.0, as PyTorch's is but for matrices that are no vectors.
+    """
     at = lambda i: _times(left.at(i[:-1]), right.at((*i[:-3], *i[-2:])))
     (*batch, rows, length), columns = left.sizes, right.sizes[-1]
     if length == 1:
-        return emit.pointwise(out, lambda i: build.cast(at((*i[:-1], 0, i[-1])), out.dtype))
+        matrices = not batch and 1 not in (rows, columns) and out.dtype.itemsize >= 4 and out.device.type == "cpu"
+        zero = build.const(0, _exact(out.dtype))
+        plus = (lambda x: build.add(x, zero)) if from_zero and not matrices else (lambda x: x)
+        return emit.pointwise(out, lambda i: build.cast(plus(at((*i[:-1], 0, i[-1]))), out.dtype))
     across = (*right.strides[:-2], 0, *right.strides[-2:])
     terms = Spec(out.dtype, out.device, (*batch, rows, length, columns), across if rows == 1 else (*left.strides, 0))
     return emit.reduce(out, terms, [len(batch) + 1], "sum", at, _exact(out.dtype))

@@ -25,7 +25,8 @@ def test_exactly_these_names_are_exported() -> None:
 
 
 def test_nothing_else_is_visible() -> None:
-    visible = {n for n, v in vars(dovetail).items() if not n.startswith("_") and not isinstance(v, types.ModuleType)}
+    hidden = (types.ModuleType, type(annotations))
+    visible = {n for n, v in vars(dovetail).items() if not n.startswith("_") and not isinstance(v, hidden)}
     assert visible - PUBLIC == set()
     assert all(hasattr(dovetail, name) for name in PUBLIC)
 

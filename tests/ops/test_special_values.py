@@ -122,7 +122,18 @@ def test_reductions_of_one_element(dtype: torch.dtype) -> None:
             assert _alike(got, f(x)).all(), (name, dynamic)
 
 
-@pytest.mark.parametrize("function", [torch.mm, F.linear, lambda a, b: a[:1].mT @ b[0]], ids=["mm", "linear", "mv"])
-def test_products_of_one_term(function: Callable[..., Any]) -> None:
-    x, one = _values(torch.float32)[:, None].contiguous(), torch.ones(1, 1)
-    assert _alike(dovetail.compile(function)(x, one), function(x, one)).all()
+PRODUCTS: dict[str, Callable[..., Any]] = {
+    "mm": torch.mm,
+    "linear": lambda a, b: F.linear(a, b.mT),
+    "mv": lambda a, b: a[:1].mT @ b[0, :1],
+    "bmm": lambda a, b: torch.bmm(a.expand(2, -1, -1), b.expand(2, -1, -1)),
+    "addmm": lambda a, b: torch.addmm(torch.full((b.size(1),), -0.0), a, b),
+}
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_one_term(name: str, columns: int) -> None:
+    x, ones = _values(torch.float32)[:, None].contiguous(), torch.ones(1, columns)
+    for given in (x, x[:1], -x[:1]):
+        assert _alike(dovetail.compile(PRODUCTS[name])(given, ones), PRODUCTS[name](given, ones)).all()
