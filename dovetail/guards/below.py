@@ -44,7 +44,8 @@ def belongs_below(guard: Guard, resolver: Resolver) -> bool:
 def separate(guards: Sequence[Guard], below: Sequence[Guard], resolver: Resolver) -> Split:
     """The guards with comparisons of objects taken apart; `below` are those that belong there anyway."""
     found = Split([], {id(g): g for g in below})
-    settled = {g.source for g in below if g.source is not None and _leads(resolver, g.source)}
+    compared = {source for g in guards if g.kind in _IDENTITIES for source in _compared(g)}
+    settled = {g.source for g in below if g.source in compared and _leads(resolver, g.source)} if compared else set()
     for guard in guards:
         parts = _taken_apart(guard, settled, resolver, found) if guard.kind in _IDENTITIES else None
         if parts is None:
@@ -52,6 +53,10 @@ def separate(guards: Sequence[Guard], below: Sequence[Guard], resolver: Resolver
         else:
             found.below.update((id(part), part) for part in parts)
     return found
+
+
+def _compared(guard: Guard) -> Sequence[Source | None]:
+    return (guard.source, *(guard.payload if guard.kind is GuardKind.DISTINCT else (guard.payload,)))
 
 
 def _taken_apart(guard: Guard, settled: set[Any], resolver: Resolver, found: Split) -> list[Guard] | None:

@@ -37,6 +37,7 @@ class Resolver:
         self.slots: dict[tuple[int, Any], Slot] = {}
         self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects whose own dictionaries were read
         self._values: dict[int, tuple[Source, Any]] = {}  # by identity: paths share their beginnings
+        self._plain: dict[tuple[type, str], bool] = {}
         self.anchored: Known = {}
 
     def value(self, source: Source) -> Any:
@@ -48,6 +49,15 @@ class Resolver:
                 raise NotSlotted
             found = self._values[id(source)] = source, step(self, source)
         return found[1]
+
+    def reads_plainly(self, cls: type, field: str) -> bool:
+        """Does an attribute of an object of the class come from the object's dictionary, if it is there?"""
+        found = self._plain.get((cls, field))
+        if found is None:
+            static = next((c.__dict__[field] for c in cls.__mro__ if field in c.__dict__), None)
+            computes = issubclass(cls, type) or cls.__getattribute__ is not object.__getattribute__
+            found = self._plain[cls, field] = not computes and not hasattr(type(static), "__set__")
+        return found
 
     def own_dict(self, obj: Any) -> dict[str, Any]:
         found = _own_dict(obj)
@@ -107,12 +117,7 @@ def _member(resolver: Resolver, source: Any) -> Any:
 
 def _attr(resolver: Resolver, source: Any) -> Any:
     obj = resolver.value(source.base)
-    static = next((c.__dict__[source.field] for c in type(obj).__mro__ if source.field in c.__dict__), None)
-    if (
-        isinstance(obj, type)
-        or hasattr(type(static), "__set__")
-        or type(obj).__getattribute__ is not object.__getattribute__
-    ):
+    if not resolver.reads_plainly(type(obj), source.field):
         raise NotSlotted
     return resolver.read(resolver.own_dict(obj), source.field)
 
