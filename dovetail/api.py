@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import importlib
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -50,6 +49,7 @@ from dovetail.interop.backends import (
 )
 from dovetail.ir import marks
 from dovetail.ir.marks import original_of
+from dovetail.loading import loaded
 from dovetail.options import checked_mode, checked_options
 from dovetail.request import Request
 from dovetail.runtime.entry import wrap_function
@@ -190,7 +190,7 @@ def export(
     SpecializedDimension for one that it makes a constant of.
     """
     # Capture and what it needs are loaded where something is compiled, or exported.
-    exporting = importlib.import_module("dovetail.exporting.export")
+    exporting = loaded("dovetail.exporting.export")
     return exporting.export(model, args, kwargs, dynamic_shapes)
 
 
@@ -242,7 +242,7 @@ def load_cache_artifacts(data: bytes) -> Any:
 
 def _files() -> Any:
     # What reads and writes is loaded with the first file, not with the package.
-    return importlib.import_module("dovetail.kept.files")
+    return loaded("dovetail.kept.files")
 
 
 def set_logs(levels: Mapping[str, Any] | None = None, **named: Any) -> None:

@@ -7,7 +7,6 @@ import functools
 import importlib
 import inspect
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,6 +29,7 @@ from dovetail.ir.captured import Continuation, varying_names
 from dovetail.ir.outside import outside_reason
 from dovetail.ir.profiled import titled
 from dovetail.ir.varying import CONSTANT, Varying
+from dovetail.loading import loaded
 from dovetail.options import Options
 from dovetail.runtime.entry import Dispatcher, wrap_function
 from dovetail.runtime.entry_module import wrap_module
@@ -146,23 +146,8 @@ class Request:
 
 def imported(name: str, events: Events) -> Any:
     """A module that only a program that compiles should wait for."""
-    if name not in sys.modules:
-        with events.stage("imports"):
-            _import(name)
-    return importlib.import_module(name)
-
-
-def _import(name: str) -> None:
-    """On a thread of its own: what modules try out when they are loaded has nothing to do with the caller's modes."""
-
-    def load() -> None:
-        with contextlib.suppress(Exception):  # who needs the module meets it
-            importlib.import_module(name)
-
-    thread = threading.Thread(target=load)
-    with contextlib.suppress(RuntimeError):  # a program that ends starts no threads
-        thread.start()
-        thread.join()
+    with contextlib.nullcontext() if name in sys.modules else events.stage("imports"):
+        return loaded(name)
 
 
 def _resuming() -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from dovetail.ir.varying import ATTRIBUTE, Marks, Varying
 from dovetail.ops.fake.sizes import LEAST
 from dovetail.ops.fake.symint import symint
 from dovetail.ops.fake.tensor import FakeTensor
-from dovetail.request import Request, describe
+from dovetail.request import Request, describe, imported
 
 
 def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
@@ -80,7 +79,7 @@ def _captured(given: Arguments, numbers: Iterable[str], described: tuple[str, st
     """The program as one graph, in which sizes and numbers that are declared vary, each on its own."""
     options = replace(Request(fullgraph=True, backend="eager").options(), standalone=True)
     events = Events(RECORDS.start(*described, 0, []), [])
-    pipeline = importlib.import_module("dovetail.pipeline")
+    pipeline = imported("dovetail.pipeline", events)
     try:
         varying = Varying(frozenset(numbers), apart=True)
         captured = pipeline.trace(given.program, *given.of_leaves(given.leaves), options, events, varying)

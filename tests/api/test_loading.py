@@ -44,3 +44,14 @@ x = torch.randn(4, requires_grad=True)
 compiled(x).sum().backward()
 print(x.grad is not None)
 """) == ["False", "cpu", "True"]
+
+
+def test_modes_around_an_export_neither() -> None:
+    assert printed("""
+with torch.inference_mode():
+    module = dovetail.export(lambda x: x.sin() * 2, (torch.ones(3),)).module()
+x = torch.randn(4, requires_grad=True)
+dovetail.compile(lambda x: x.sin(), fullgraph=True)(x).sum().backward()
+from dovetail.normalize.outputs import NO_TENSOR
+print(NO_TENSOR.is_inference(), x.grad is not None, module(torch.ones(3)).shape[0])
+""") == ["False", "True", "3"]

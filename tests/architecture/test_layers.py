@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "__main__": {"commands"},
     "request": ANYTHING,
     "compilation": ANYTHING,
+    "loading": set(),
     "entered": {"ir"},
     "frameless": {"bytecode", "ir"},
     "control": ANYTHING,
