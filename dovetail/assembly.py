@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from dovetail import targets
 from dovetail.diagnostics.events import Events
 from dovetail.ir.aten import AtenGraph, results_of
 from dovetail.ir.captured import FAILED, REPEATED
@@ -26,8 +27,6 @@ from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.settings import AUTOCAST_DEVICES
-from dovetail.runtime import cpu as cpu_runtime
-from dovetail.runtime import gpu as gpu_runtime
 from dovetail.runtime import program as program_runtime
 from dovetail.runtime import staged as staged_runtime
 from dovetail.runtime.autograd import CompiledPair, differentiable, unheard, unless_hooked
@@ -70,7 +69,7 @@ class Single:
         title, host = events.title(self.prefix), self.host
         with events.stage(f"{self.prefix}load"):
             if self.gpu is None:
-                return program_runtime.load(host, cpu_runtime.load(host.kernels), eager, title)
+                return program_runtime.load(host, load_kernels(host.kernels), eager, title)
             facts, why = self.gpu.facts, self.gpu.why
             place = functools.partial(aside, facts.device, facts.products) if not why else nullcontext
             call = program_runtime.load(host, load_kernels(host.kernels, self.gpu.loops, place), eager, title)
@@ -107,19 +106,11 @@ Built = Single | Parts | Operators
 
 
 def load_kernels(
-    kernels: Sequence[Kernel], loops: Any, place: Callable[[], AbstractContextManager[None]]
+    kernels: Sequence[Kernel], loops: Any = None, place: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> dict[str, Callable[..., Any]]:
-    """Machine code for each kernel of the program, on its device; it will run in `place`."""
-    loaded: dict[str, Callable[..., Any]] = cpu_runtime.load([k for k in kernels if k.launch is None])
-    for device in dict.fromkeys(k.pointers[0].device for k in kernels if k.launch is not None):
-        mine = [k for k in kernels if k.launch is not None and k.pointers[0].device == device]
-        rehearsal = nothing if loops is None else functools.partial(rehearse, loops, device, place)
-        loaded |= gpu_runtime.load(mine, device, meanwhile=rehearsal)
-    return loaded
-
-
-def nothing() -> None:
-    """A program that has been rehearsed before is not rehearsed again."""
+    """Machine code for each kernel of the program, on its device; it will run in `place`. `loops`: the program, to be
+    rehearsed; one that has been rehearsed before is not rehearsed again."""
+    return targets.load(kernels, lambda device: None if loops is None else rehearse(loops, device, place))
 
 
 def recorded(call: Compiled, facts: GraphFacts, why: str, events: Events, consumes: bool, prefix: str = "") -> Compiled:

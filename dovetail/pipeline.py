@@ -18,6 +18,7 @@ from typing import Any
 
 import torch.fx
 
+from dovetail import targets
 from dovetail.assembly import (
     Built,
     Compiled,
@@ -39,7 +40,7 @@ from dovetail.autograd.absent import tells_sizes, without
 from dovetail.autograd.exposed import exposed
 from dovetail.capture.entry import capture, capture_with_breaks
 from dovetail.capture.watching import Watch
-from dovetail.codegen import checked, cpu, gpu, host, staged
+from dovetail.codegen import checked, host, staged
 from dovetail.codegen.library import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.kernels import kernels_text
@@ -47,10 +48,10 @@ from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.aten import AtenGraph, results_of, subprograms
 from dovetail.ir.captured import Captured
 from dovetail.ir.checks import assumed
+from dovetail.ir.devices import traits
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
-from dovetail.ir.kernel import Kernel
-from dovetail.ir.liveness import reads, writes
+from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Batch, Group, Program
 from dovetail.ir.settings import turns_settings
 from dovetail.ir.staged import Part, Ref, Staged
@@ -67,7 +68,6 @@ from dovetail.ops.engine import needs_autograd, needs_engine, without_gradients
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.wrapped import is_wrapper
 from dovetail.options import Options
-from dovetail.runtime import gpu as gpu_runtime
 from dovetail.runtime import program as program_runtime
 from dovetail.runtime.autograd import CompiledPair, unless_hooked
 from dovetail.runtime.making import maker
@@ -346,10 +346,10 @@ def _build(
     events.artifact("fusion", lambda: fusion_text(loops, scheduled))
 
     with events.stage(f"{prefix}codegen"):
-        kernels = {item.name: _generate(item, options) for item in scheduled.items if isinstance(item, Group)}
+        kernels = {item.name: targets.generate(item, options) for item in scheduled.items if isinstance(item, Group)}
         fused, scheduled = scheduled, reuse(gather(scheduled, kernels))
         batches = [item for item in scheduled.items if isinstance(item, Batch)]
-        kernels |= {b.name: _generate(b.groups[0], options, many=True) for b in batches}
+        kernels |= {b.name: targets.generate(b.groups[0], options, many=True) for b in batches}
         memory = plan_memory(scheduled, HAS_OUT)
         writer = checked if options.check_kernels else host
         text = writer.generate(scheduled, kernels, memory, consumes=consumes)
@@ -357,7 +357,7 @@ def _build(
     events.artifact("kernels", lambda: kernels_text(prefix, loops, fused, scheduled, kernels, memory, text))
     events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
 
-    if all(d.type == "cpu" for d in devices(scheduled)):
+    if not any(traits(d).records for d in devices(scheduled)):
         return Single(text, prefix, consumes)
     facts = replace(graph_facts(scheduled, aten.saved), moving=frozenset(moving), own=own)
     return Single(text, prefix, consumes, OnGpu(facts, unrecorded(scheduled, options, waits), scheduled))
@@ -381,15 +381,9 @@ def devices(program: Program) -> set[torch.device]:
     return {b.device for b in program.inputs} | {b.device for i in program.items for b in writes(i).values()}
 
 
-def _generate(group: Group, options: Options, many: bool = False) -> Kernel:
-    """The kernel of a group, or of many like it, for the device that it writes to; a check of sizes alone has none."""
-    kinds = {buffer.device.type for buffer in (*reads(group).values(), *writes(group).values())}
-    return (cpu if kinds <= {"cpu"} else gpu).generate(group, options, many=many)
-
-
 def no_kernels(program: Program) -> str:
     """Why a device that the program computes on has no kernels; empty if all have."""
-    reasons = (gpu_runtime.available(d) for d in sorted(devices(program), key=str) if d.type != "cpu")
+    reasons = (targets.unavailable(d) for d in sorted(devices(program), key=str))
     return next((why for why in reasons if why), "")
 
 

@@ -21,6 +21,7 @@ from dovetail.capture.torchtable import owner
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue, refuse_choice
+from dovetail.ir.devices import HOST
 from dovetail.ops.engine import steers
 
 if TYPE_CHECKING:
@@ -83,10 +84,10 @@ def _beside(s: Session, name: str, value: Value, other: Value) -> Value:
     chosen = value.chosen
     number = next(part.value for part in (chosen.yes, chosen.no) if isinstance(part, Const))
     with _disable_current_modes():
-        like = torch.ones((1,) * other.fake.dim(), dtype=other.fake.dtype, device="cpu")
-        held = torch.tensor(number, dtype=chosen.fake.dtype, device="cpu")
+        like = torch.ones((1,) * other.fake.dim(), dtype=other.fake.dtype, device=HOST)
+        held = torch.tensor(number, dtype=chosen.fake.dtype, device=HOST)
         wanted = torch.result_type(like, number)
-        exact = bool(held.to(wanted) == torch.tensor(number, dtype=wanted, device="cpu"))
+        exact = bool(held.to(wanted) == torch.tensor(number, dtype=wanted, device=HOST))
         same = exact and wanted in WIDE and torch.result_type(like, held) is wanted
     return chosen if same else value
 

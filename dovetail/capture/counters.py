@@ -20,6 +20,7 @@ from dovetail.capture.torchtable import storage_of
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.devices import on_host
 from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Source
 
@@ -94,7 +95,7 @@ def _input(s: Session, node: Node) -> tuple[torch.Tensor, Source, Node] | None:
         if storage_of(placeholder) == storage:
             value = s.objects.by_fake.get(id(given.fake))
             real = None if value is None else value.origin
-            if real is None or real.dim() or real.device.type != "cpu" or real.requires_grad:
+            if real is None or real.dim() or not on_host(real) or real.requires_grad:
                 return None
             return None if node.meta["fake"].dim() else (real, given.source, placeholder)
     return None

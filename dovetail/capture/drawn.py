@@ -26,6 +26,7 @@ from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Location
 from dovetail.ir.captured import GraphInput
+from dovetail.ir.devices import HOST
 from dovetail.ir.source import Drawn, FromArray
 from dovetail.ops.fake import to_fake
 
@@ -77,7 +78,7 @@ WRITE: dict[type, Callable[[Any, Any], Any]] = {
 def draw(s: Session, owner: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`owner.name(*args)`; `owner` is a value, or a generator that everybody has."""
     real = getattr(owner, "real", MISSING) if isinstance(owner, Value) else owner
-    if type(real) not in READ or s.graph is not s.root or torch.get_default_device().type != "cpu":
+    if type(real) not in READ or s.graph is not s.root or torch.get_default_device() != HOST:
         return refuse(s, "is drawn where it cannot be drawn before the graph runs")
     source = owner.source if isinstance(owner, Value) else None
     given, named = tuple(_plain(s, a) for a in args), {k: _plain(s, v) for k, v in kwargs.items()}

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.capture.values.base import Const
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.devices import HOST
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -27,7 +28,7 @@ def number(s: Session, tensor: TensorValue) -> Const | None:
     if len(node.args) != 1 or type(node.args[0]) not in (bool, int, float) or fake.device.type == "meta":
         return None
     with _disable_current_modes():
-        return Const(torch.tensor(node.args[0], dtype=fake.dtype, device="cpu").item())
+        return Const(torch.tensor(node.args[0], dtype=fake.dtype, device=HOST).item())
 
 
 def index(s: Session, tensor: TensorValue) -> Const | None:

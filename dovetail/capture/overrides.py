@@ -20,6 +20,7 @@ from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import DISABLED, PLAIN, TensorValue, as_tensor
+from dovetail.ir.devices import HOST
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -192,7 +193,7 @@ class _Probe(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         cls.seen = function
-        return NotImplemented if function is None else torch.zeros((), device="cpu")
+        return NotImplemented if function is None else torch.zeros((), device=HOST)
 
 
 def _reported(function: Callable[..., Any], *args: Any) -> Any:
@@ -203,7 +204,7 @@ def _reported(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _reports() -> dict[tuple[Any, bool], Any]:
-    probe, other = torch.zeros(1, device="cpu").as_subclass(_Probe), 1
+    probe, other = torch.zeros(1, device=HOST).as_subclass(_Probe), 1
     found: dict[tuple[Any, bool], Any] = {}
     names = "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift lt le eq ne gt ge"
     in_place = "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift"

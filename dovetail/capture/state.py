@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from dovetail.ir.settings import SETTINGS
+from dovetail.ir.settings import AUTOCAST_DEVICES, SETTINGS
 
 
 def _function_modes() -> int:
@@ -25,8 +26,7 @@ def _autocast(device: str) -> tuple[bool, Any]:
 READERS: dict[str, Callable[[], Any]] = {
     "grad_mode": torch.is_grad_enabled,
     "inference_mode": torch.is_inference_mode_enabled,
-    "autocast_cpu": lambda: _autocast("cpu"),
-    "autocast_cuda": lambda: _autocast("cuda"),
+    **{f"autocast_{device}": partial(_autocast, device) for device in AUTOCAST_DEVICES},
     "default_dtype": torch.get_default_dtype,
     "deterministic": torch.are_deterministic_algorithms_enabled,
     "torch_function_modes": _function_modes,

@@ -7,6 +7,7 @@ later one is handed over while those before it run.
 
 from __future__ import annotations
 
+from dovetail.ir.devices import traits
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Batch, Group, LibraryCall, Program
 
@@ -19,7 +20,7 @@ def cuts(program: Program) -> frozenset[int]:
     launches = [
         k for k, item in enumerate(program.items)
         if isinstance(item, (Group, Batch, LibraryCall))
-        and any(buffer.device.type == "cuda" for buffer in writes(item).values())
+        and any(traits(buffer.device).records for buffer in writes(item).values())
     ]  # fmt: skip
     found, size, start = set(), FIRST, FIRST
     while start + size <= len(launches):

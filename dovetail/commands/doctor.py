@@ -106,6 +106,6 @@ def _narrow(step: Step, found: Findings, wrong: Way) -> None:
     if wrong is WRITTEN:
         found.add(DECOMPOSED.name, step(DECOMPOSED, found.modules))
     for name, (variable, value, _) in SETTINGS.items():
-        if name != GRAPHS or any(one.cuda for one in found.eager.noted):
+        if name != GRAPHS or any(one.on_gpu for one in found.eager.noted):
             way = Way(name, wrong.compile, settings={variable: value})
             found.add(name, step(way, found.modules))

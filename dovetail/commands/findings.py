@@ -11,6 +11,7 @@ import torch
 
 from dovetail.commands.ladder import DECOMPOSED, LADDER, WRITTEN, Noted, Run
 from dovetail.diagnostics.values import TOLERANCE, differs, off
+from dovetail.ir.devices import HOST
 
 #: How far all parameters together may be off in the end. One alone may be far: Adam makes whole steps of gradients that
 #: are nothing but rounding.
@@ -101,7 +102,7 @@ def _process(eager: Noted, again: Noted | None, run: Noted) -> str:
 
 def _joined(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
     found = [t.double() for t in parameters if t.is_floating_point()]
-    return torch.cat(found or [torch.zeros(0, device="cpu")])
+    return torch.cat(found or [torch.zeros(0, device=HOST)])
 
 
 def _call(want: Mapping[str, Any], got: Mapping[str, Any], twin: Mapping[str, Any] | None, before: int) -> str:

@@ -79,7 +79,7 @@ class Noted:
     state: list[torch.Tensor] = field(default_factory=list)
     failure: str = ""
     memory: float = 0.0
-    cuda: bool = False
+    on_gpu: bool = False
     by_pytorch: list[str] = field(default_factory=list)
 
 

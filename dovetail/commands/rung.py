@@ -33,6 +33,7 @@ import dovetail
 from dovetail import api
 from dovetail.diagnostics.values import doubled, tensors
 from dovetail.ir.callers import users_line
+from dovetail.ir.devices import HOST
 
 VARIABLE = "_DOVETAIL_RUNG"
 MOST_CALLS = 64  # of which results are kept, for each function
@@ -239,7 +240,7 @@ class Recorder:
             "steps": [vars(call) for call in self.steps],
             "gradients": kept([p.grad for p in parameters], MOST_OF_STATE), "state": kept(parameters, MOST_OF_STATE),
             "failure": "" if failure is None else f"{type(failure).__name__}: {failure}".splitlines()[0],
-            "memory": memory(), "cuda": torch.cuda.is_initialized(),
+            "memory": memory(), "on_gpu": torch.cuda.is_initialized(),
             "by_pytorch": sorted(self.by_pytorch & set(self.called)),
         }  # fmt: skip
 
@@ -278,7 +279,7 @@ def kept(result: Any, most: int = MOST_ELEMENTS) -> list[torch.Tensor]:
 def _kept(result: Any, most: int) -> Iterator[torch.Tensor]:
     for t in tensors(dict(result) if hasattr(result, "keys") else result):  # libraries have dictionaries of their own
         flat = (t.detach() if t.layout is torch.strided else t.detach().to_dense()).reshape(-1)
-        yield flat[:: max(1, -(-flat.numel() // most))].to("cpu", copy=True)
+        yield flat[:: max(1, -(-flat.numel() // most))].to(HOST, copy=True)
 
 
 def _wait() -> None:

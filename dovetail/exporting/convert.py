@@ -25,6 +25,7 @@ from dovetail.exporting.graph import with_checks
 from dovetail.exporting.signature import Constant, Input, Number, Signature, Tensor
 from dovetail.exporting.state import State, is_spelled
 from dovetail.interop import torchexport
+from dovetail.ir.devices import HOST
 from dovetail.ops.higher import IMMEDIATE, OPERATOR_OF, TRANSFORMS
 
 LEAST = 2  # PyTorch's exporter takes 0 and 1 for constants
@@ -99,7 +100,7 @@ def _write_exchanged(graph: torch.fx.Graph, signature: Signature) -> None:
 def _examples(signature: Signature, state: State) -> Iterator[Any]:
     """Arguments that fit. What is in tensors does not matter."""
     sizes = _example_sizes(signature)
-    device = next((t.device for t in state.tensors.values()), torch.device("cpu"))
+    device = next((t.device for t in state.tensors.values()), HOST)
     for each in signature.inputs:
         if isinstance(each, Constant):
             yield each.value

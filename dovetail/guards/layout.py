@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import HOST
+
 _WORD = 8
 _DICT_WORDS = 6
 _IMPL_WORDS = 23  # a TensorImpl is 22 words long or 23; malloc gives both as much
@@ -206,7 +208,7 @@ def _own_dict_word() -> int | None:
 
 
 def _sample() -> torch.Tensor:
-    return torch.zeros(2, 3, 4, 5, 6, dtype=torch.float32, device="cpu")
+    return torch.zeros(2, 3, 4, 5, 6, dtype=torch.float32, device=HOST)
 
 
 def _set_data(make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], Any]:

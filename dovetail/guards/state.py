@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,8 +46,7 @@ PIECES: dict[str, Callable[[], Any]] = {
     "inference_mode": torch.is_inference_mode_enabled,
     "default_dtype": torch.get_default_dtype,
     "deterministic": first("_get_deterministic_algorithms", default=torch.are_deterministic_algorithms_enabled),
-    "autocast_cpu": lambda: _autocast("cpu"),
-    "autocast_cuda": lambda: _autocast("cuda"),
+    **{f"autocast_{device}": partial(_autocast, device) for device in AUTOCAST_DEVICES},
     "torch_function_modes": _function_modes,
 }
 
@@ -88,7 +88,7 @@ def conditions(taken: Snapshot, constant: Callable[[Any, str], str]) -> list[str
 
 
 def _autocast_conditions(values: Mapping[str, Any], constant: Callable[[Any, str], str]) -> list[str]:
-    names = ("autocast_cpu", "autocast_cuda")
+    names = [f"autocast_{device}" for device in AUTOCAST_DEVICES]
     if not any(values[n][0] for n in names) and not _autocast_anywhere():
         return [f"not {constant(_autocast_anywhere, 'autocast')}()"]
     return [f"{constant(PIECES[n], n)}() == {constant(values[n], 'autocast_value')}" for n in names]

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import HOST
 from dovetail.ir.guard import Follows, TensorFacts
 from dovetail.ir.source import Source
 
@@ -82,7 +83,7 @@ def _dense(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
 
 
 def _device(v: str, device: torch.device, constant: Constant) -> str:
-    return f"{v}.is_cpu" if device.type == "cpu" else f"{v}.device == {constant(device, 'device')}"
+    return f"{v}.is_cpu" if device == HOST else f"{v}.device == {constant(device, 'device')}"
 
 
 def _keys(v: str, facts: TensorFacts, constant: Constant) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dovetail.ir.devices import HOST
+
 
 def to_array(tensor: torch.Tensor) -> Any:
     """The array that `tensor` is seen as; NumPy's arrays know neither device nor gradient."""
@@ -19,7 +21,7 @@ def to_scalar(tensor: torch.Tensor) -> Any:
 
 
 def to_tensor(array: Any) -> torch.Tensor:
-    return torch.as_tensor(array, device="cpu")
+    return torch.as_tensor(array, device=HOST)
 
 
 def is_array(value: Any) -> bool:

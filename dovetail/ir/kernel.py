@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from dovetail.ir.devices import HOST
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, Param
 
@@ -76,6 +77,11 @@ class Kernel:
     launch: GpuLaunch | None = None  # on a GPU; the last of `sizes` is then the number of programs
     accesses: tuple[Access, ...] = ()  # those that it checks
     wide: Kernel | None = None  # what to start instead where the last but one of `sizes`, its reach, takes 64 bits
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self.pointers[0].device if self.pointers else HOST
 
     @property
     def floats(self) -> tuple[int, ...]:

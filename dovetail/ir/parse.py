@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from dovetail.ir import dims, dimtext
+from dovetail.ir.devices import HOST
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.loops import (
     Buffer,
@@ -127,7 +128,7 @@ class _Reader:
         sizes = self.dims(match["sizes"])
         strides = contiguous(sizes) if match["strides"] is None else self.dims(match["strides"])
         offset = self.dims(match["offset"])[0] if match["offset"] else 0
-        device = torch.device(match["device"] or "cpu")
+        device = torch.device(match["device"] or HOST)
         buffer = Buffer(match["name"], _dtype(match["dtype"]), device, sizes, strides, offset, match["kind"])
         self.buffers[buffer.name] = buffer
         if self.group is not None:

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch.fx import Graph
 
+from dovetail.ir.devices import TRAITS
+
 _C = torch._C
 
 ATTENTION = "attention_kernels"
-AUTOCAST_DEVICES = ("cpu", "cuda")
+AUTOCAST_DEVICES = tuple(TRAITS)
 DETERMINISTIC, HOOKS_DISABLED = "deterministic_algorithms", "saved_tensors_hooks_disabled"
 
 

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 
 from dovetail.ir import dims, dimtext
+from dovetail.ir.devices import HOST
 from dovetail.ir.dims import Dim, Poly, Symbol
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import (
@@ -108,7 +109,7 @@ def declaration(buffer: Buffer) -> str:
         text += f" strides ({', '.join(map(str, buffer.strides))})"
     if buffer.offset != 0:
         text += f" offset {buffer.offset}"
-    return text if buffer.device == torch.device("cpu") else f"{text} on {buffer.device}"
+    return text if buffer.device == HOST else f"{text} on {buffer.device}"
 
 _VIEWS = {None: "", True: " as view", False: " as base"}
 

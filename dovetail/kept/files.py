@@ -18,14 +18,15 @@ from typing import Any
 
 import torch
 
+from dovetail import targets
 from dovetail.assembly import Built, Inference, Parts, Single, Training
 from dovetail.errors import InvalidArgument
+from dovetail.ir.devices import traits
 from dovetail.ir.kernel import Kernel
 from dovetail.kept import shelf
 from dovetail.kept.keeping import partial_key
 from dovetail.kept.objects import by_name, named
 from dovetail.kept.packing import unpack
-from dovetail.runtime import cpu, gpu
 from dovetail.runtime.cpu.store import USED, Store, default_folder
 
 FORMAT = 1
@@ -89,15 +90,11 @@ def _programs(name: str, data: bytes, store: Store, kept: dict[str, bytes]) -> I
 
 
 def _machine_code(program: Built, store: Store) -> dict[str, bytes]:
-    kernels = _kernels(program)
-    found = cpu.blobs([k for k in kernels if k.launch is None], store)
-    for device in {k.pointers[0].device for k in kernels if k.launch is not None}:
-        found |= gpu.blobs([k for k in kernels if k.launch is not None], device, store)
-    return found
+    return targets.blobs(_kernels(program), store)
 
 
 def _on_gpus(program: Built) -> bool:
-    return any(k.launch is not None for k in _kernels(program))
+    return any(not traits(k.device).host for k in _kernels(program))
 
 
 def _kernels(program: Built) -> list[Kernel]:

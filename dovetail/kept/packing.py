@@ -25,6 +25,7 @@ from dovetail.diagnostics.events import Events
 from dovetail.exporting.encoding import SINGLE, SPACES, function_name
 from dovetail.ir import dims, loops
 from dovetail.ir.aten import DATA, AtenGraph, Subprogram, results_of
+from dovetail.ir.devices import HOST
 from dovetail.ir.guard import ABSENT
 from dovetail.ir.host import HostProgram
 from dovetail.ir.joint import JointGraph, Pair
@@ -205,14 +206,14 @@ def _tensor(tensor: torch.Tensor) -> Any:
     if not plain or tensor.numel() * tensor.itemsize > LARGEST or tensor.is_conj() or tensor.is_neg():
         raise Unkept(f"a {type(tensor).__qualname__} of shape {tuple(tensor.shape)} is part of it")
     with torch._C._DisableTorchDispatch():
-        there = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu").copy_(tensor)
+        there = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=HOST).copy_(tensor)
         flat = there.as_strided((there.untyped_storage().nbytes() // there.itemsize,), (1,))
         data = bytes(flat.view(torch.uint8).tolist())
     return _made_tensor, (data, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
 
 def _made_tensor(data: bytes, sizes: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    made = torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
+    made = torch.empty_strided(sizes, strides, dtype=dtype, device=HOST)
     if data:
         flat = made.as_strided((made.untyped_storage().nbytes() // made.itemsize,), (1,))
         flat.view(torch.uint8).copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))

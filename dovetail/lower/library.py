@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import InternalError
+from dovetail.ir.devices import traits
 from dovetail.ir.liveness import output_buffers, reads
 from dovetail.ir.loops import Buffer, BufferRef, Item, LibraryCall, Program
 from dovetail.ops.emit import Emitter
@@ -25,7 +26,7 @@ def call_library(
     storage the operator counts from. Indices at which it writes are checked first where the result may be an input's
     new value, so that it can be written into that (`schedule/in_place.py`).
     """
-    if emit.outlives(out) and out.device.type == "cpu":
+    if emit.outlives(out) and traits(out.device).host:
         for index, axis, wraps in written_at(operator, args):
             check(emit, index, args[0].sizes[axis], wraps, out_of_bounds(axis, args[0].sizes[axis]))
     views = any(r.alias_info is not None and not r.alias_info.is_write for r in operator._schema.returns)

@@ -1,8 +1,8 @@
 """A graph for a GPU in which the CPU computes too, taken apart, so that the GPU's part can be a CUDA graph.
 
-before:  %s = add(%step, 1);  %t = _to_copy(%s, device="cuda");  %g = mul(%w, %t)      %step: on the CPU
+before:  %s = add(%step, 1);  %t = _to_copy(%s, device=gpu);  %g = mul(%w, %t)      %step: on the CPU
 after:   part 0: %s = add(%step, 1)
-         %t = _to_copy(%s, device="cuda")
+         %t = _to_copy(%s, device=gpu)
          part 1: %g = mul(%w, %t)
 
 An optimizer that counts its steps on the CPU is such a graph. `normalize/passes/uploads.py` has gathered what the CPU
@@ -18,6 +18,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.ir.devices import HOST, traits
 from dovetail.ir.staged import Staged
 from dovetail.lower.stages import Stages
 from dovetail.ops.devices import early
@@ -57,7 +58,7 @@ class _Turns(Stages):
 
 
 def _is_upload(node: Node) -> bool:
-    return node.target is aten._to_copy.default and _device(node) != "cpu" == _device(node.all_input_nodes[0])
+    return node.target is aten._to_copy.default and _device(node) != HOST == _device(node.all_input_nodes[0])
 
 
 def _device(node: Node) -> Any:
@@ -65,5 +66,5 @@ def _device(node: Node) -> Any:
     value = node.meta.get("val")
     for one in value if isinstance(value, (tuple, list)) else [value]:
         if isinstance(one, torch.Tensor):
-            return "cpu" if one.device.type == "cpu" else one.device
+            return HOST if traits(one.device).host else one.device
     return None

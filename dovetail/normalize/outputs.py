@@ -19,6 +19,7 @@ import torch.fx
 
 from dovetail.ir import dims
 from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
+from dovetail.ir.devices import HOST
 from dovetail.normalize.alias import Base, Handle, View
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor
@@ -33,7 +34,7 @@ Node = torch.fx.Node
 _SET = torch._C._autograd._unsafe_set_version_counter
 
 
-NO_TENSOR = torch.empty(0, device="cpu")  # in the place of a result that is none
+NO_TENSOR = torch.empty(0, device=HOST)  # in the place of a result that is none
 
 
 def strided_from(tensor: torch.Tensor, sizes: Any, strides: Any, begin: int) -> torch.Tensor:

@@ -15,6 +15,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph, Returned
+from dovetail.ir.devices import on_host
 from dovetail.ir.graphtext import short
 from dovetail.ir.stores import remembered
 
@@ -85,7 +86,7 @@ def describe(val: Any) -> str:
     if isinstance(val, torch.Tensor):
         sizes = ", ".join(map(str, val.shape))
         strides = "" if val.is_contiguous() else f" strides {tuple(val.stride())}"
-        device = "" if val.device.type == "cpu" else f" {val.device}"
+        device = "" if on_host(val) else f" {val.device}"
         return f"{short(val.dtype)}[{sizes}]{strides}{device}"
     if isinstance(val, (tuple, list)):
         return f"({', '.join(map(describe, val))})"

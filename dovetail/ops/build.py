@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from dovetail.ir import dims
+from dovetail.ir.devices import HOST
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Const, Expr, Index, Op, Param
 from dovetail.ir.stores import remembered
@@ -42,7 +43,7 @@ def _const(value: Number, kind: str, negative_zero: bool, dtype: torch.dtype) ->
     if dtype in FLOATS:
         number = -0.0 if negative_zero else float(value)
         if dtype is not torch.float64 and math.isfinite(number) and number != 0:
-            rounded = torch.tensor(number, dtype=dtype, device="cpu").item()
+            rounded = torch.tensor(number, dtype=dtype, device=HOST).item()
             number = rounded if dtype in HALF or not math.isfinite(rounded) else number
         return Const(number, dtype)
     bits = _BITS[dtype]
@@ -116,7 +117,7 @@ _THROUGH = {torch.uint8: torch.int64, torch.int8: torch.int32, torch.int16: torc
 
 @remembered(5000)
 def _as_float32(value: float) -> float:
-    return torch.tensor(value, dtype=torch.float32, device="cpu").item() if math.isfinite(value) else value
+    return torch.tensor(value, dtype=torch.float32, device=HOST).item() if math.isfinite(value) else value
 
 
 def bitcast(x: Expr, dtype: torch.dtype) -> Expr:

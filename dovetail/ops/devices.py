@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.ir.devices import traits
 from dovetail.ops.effects import has_effect
 
 
@@ -25,4 +26,4 @@ def stays(value: Any) -> bool:
     """Is it on the CPU, or no tensor?"""
     if isinstance(value, (tuple, list)):
         return all(map(stays, value))
-    return not isinstance(value, torch.Tensor) or value.device.type == "cpu"
+    return not isinstance(value, torch.Tensor) or traits(value.device).host

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dovetail.ir.devices import HOST
 from dovetail.ops.table import LOWERINGS
 
 FILE = Path(__file__).with_suffix(".txt")
@@ -37,7 +38,7 @@ def takes_any_layout(operator: Any, device: str) -> bool:
     """
     if device in LISTED:
         return _name(operator) in LISTED[device]
-    return _name(operator) in LISTED["cpu"] and _in_loops(operator)
+    return _name(operator) in LISTED[HOST.type] and _in_loops(operator)
 
 
 @cache
@@ -49,7 +50,7 @@ def takes_images(operator: Any, device: str) -> bool:
     name = _name(operator)
     if device in LISTED:
         return name in LISTED[f"{device} images"]
-    return _in_loops(operator) and name not in LISTED["cpu neither"]
+    return _in_loops(operator) and name not in LISTED[f"{HOST.type} neither"]
 
 
 def _name(operator: Any) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from dovetail.ir import dims
+from dovetail.ir.devices import on_host, traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
 from dovetail.ops import build, views
@@ -59,7 +60,7 @@ def addmm(emit: Emitter, out: Spec, self: Value, mat1: Value, mat2: Value, beta:
 
 @ROWS("aten::bmm")
 def bmm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
-    long = out.device.type == "cpu" and mat2.strides[-1] == 1 and dims.typical(mat2.sizes[-1]) > LONG_ROWS
+    long = traits(out.device).long_sums and mat2.strides[-1] == 1 and dims.typical(mat2.sizes[-1]) > LONG_ROWS
     if not _in_loops(out, self, mat2) or long and self.sizes[-1] != 1:
         return NotImplemented
     return _by_loops(emit, out, self, mat2)
@@ -89,7 +90,7 @@ def _in_loops(out: Spec, left: Value, right: Value) -> bool:
 
 
 def _sums_in_loops(out: Spec, length: Dim) -> bool:
-    if out.device.type == "cpu":
+    if traits(out.device).long_sums:
         return out.dtype in (torch.float32, torch.float64)
     return out.dtype.is_floating_point and isinstance(length, int) and length <= SHORT
 
@@ -102,7 +103,7 @@ def _by_loops(emit: Emitter, out: Spec, left: Value, right: Value, from_zero: bo
     at = lambda i: _times(left.at(i[:-1]), right.at((*i[:-3], *i[-2:])))
     (*batch, rows, length), columns = left.sizes, right.sizes[-1]
     if length == 1:
-        matrices = not batch and 1 not in (rows, columns) and out.dtype.itemsize >= 4 and out.device.type == "cpu"
+        matrices = not batch and 1 not in (rows, columns) and out.dtype.itemsize >= 4 and on_host(out)
         zero = build.const(0, _exact(out.dtype))
         plus = (lambda x: build.add(x, zero)) if from_zero and not matrices else (lambda x: x)
         return emit.pointwise(out, lambda i: build.cast(plus(at((*i[:-1], 0, i[-1]))), out.dtype))
@@ -128,7 +129,7 @@ def _by_onednn(emit: Emitter, out: Spec, left: Value, right: Value, bias: Value 
     """`left @ right + bias` as oneDNN's linear layer, whose weight is `right` transposed, in whatever layout."""
     if dims.typical(dims.product((*left.sizes, out.sizes[1]))) < max(LARGE, 1):
         return NotImplemented
-    if out.dtype is not torch.float32 or out.device.type != "cpu" or not faster_by_onednn():
+    if out.dtype is not torch.float32 or traits(out.device).convolutions != "oneDNN" or not faster_by_onednn():
         return NotImplemented
     if out.strides != contiguous_strides(out.sizes):
         return NotImplemented

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from dovetail.ir import dims
+from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
 from dovetail.ops import build
@@ -151,7 +152,7 @@ def aminmax(emit: Emitter, out: tuple[Spec, Spec], self: Value, dim: int | None 
 
 def moments_dtype(value: Value) -> torch.dtype:
     """PyTorch's CPU kernel for variances accumulates in float64 whatever the input."""
-    return torch.float64 if value.device.type == "cpu" else opmath(value.dtype)
+    return torch.float64 if traits(value.device).host else opmath(value.dtype)
 
 
 def mean_of(emit: Emitter, value: Value, axes: Sequence[int], dtype: torch.dtype) -> Value:

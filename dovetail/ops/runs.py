@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 
 from dovetail.ir import dims
+from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, BufferRef, Expr, Load, Local, Loop, Reduce, Store, new_range
 from dovetail.ops import build
@@ -30,8 +31,6 @@ from dovetail.ops.value import Indices, Spec, Value, contiguous_strides
 
 aten = torch.ops.aten
 
-#: Types of devices whose kernels add up so.
-DEVICES = frozenset(("cuda",))
 #: Sorting pays where a row is at least so long, or where there are not many more rows than elements.
 ROW, ROWS_AN_ELEMENT = 32, 4
 #: Elements of a block, a power of two, and when there are few.
@@ -75,7 +74,7 @@ def sums(emit: Emitter, out: Spec, elements: Elements) -> Value:
 
 def pays(out: Spec, elements: Elements) -> bool:
     """Is sorting faster than a library's kernel? On a GPU, for rows that memory likes."""
-    if out.device.type not in DEVICES or out.empty or not 0 < dims.typical(elements.count) < 1 << 31:
+    if not traits(out.device).sorts_to_add or out.empty or not 0 < dims.typical(elements.count) < 1 << 31:
         return False
     last = max(range(len(out.sizes)), key=lambda d: (-dims.typical(out.strides[d]), d))
     row = math.prod(dims.typical(n) for d, n in enumerate(out.sizes) if d not in elements.axes)

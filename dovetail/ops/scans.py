@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import traits
 from dovetail.ir.launch import LONGEST_ROW, WIDE_TILE
 from dovetail.ir.loops import Expr
 from dovetail.ops import build
@@ -17,13 +18,10 @@ from dovetail.ops.value import Indices, Spec, Value
 
 ROWS = Rows()
 
-#: Types of devices whose kernels scan; PyTorch's own functions do elsewhere.
-DEVICES = frozenset(("cuda",))
-
 
 def _fits(out: Spec, dim: int) -> bool:
     """Is a row along `dim` one program's? Where rows lie across memory, many are read side by side."""
-    if out.device.type not in DEVICES or not out.sizes:
+    if not traits(out.device).scans or not out.sizes:
         return False
     length, step = out.sizes[dim], out.strides[dim]
     return isinstance(length, int) and length <= (LONGEST_ROW if step == 1 else LONGEST_ROW // WIDE_TILE)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import traits
 from dovetail.ir.loops import Expr
 from dovetail.ops import build
 from dovetail.ops.build import const, where
@@ -41,7 +42,7 @@ def softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **kwarg
 
     exponentials = emit.pointwise(Spec(wide, out.device, self.sizes, out.strides), shifted)
     sums = functools.partial(total, emit, kept_spec(self, axes, wide), exponentials, axes, "sum", True, wide)
-    if out.device.type == "cpu" or wide is not torch.float32:
+    if traits(out.device).divides or wide is not torch.float32:
         divisors = sums()
         return emit.pointwise(out, lambda i: build.div(exponentials.at(i), divisors.broadcast(i)))
     # On a GPU an exact division is ten instructions: 8% of the time of a kernel on 16384 rows of 4096 (H200).

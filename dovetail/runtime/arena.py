@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from dovetail.ir.devices import HOST
+
 ALIGNMENT = 64
 LARGEST_KEPT = 256 << 20  # bytes
 MOST_SIZES = 16  # combinations of sizes for which a block keeps a program's tensors
@@ -25,7 +27,7 @@ class Arena:
     __slots__ = ("base", "address", "size", "views")
 
     def __init__(self, size: int) -> None:
-        whole = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device="cpu")
+        whole = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device=HOST)
         start = -whole.data_ptr() % ALIGNMENT
         self.base = whole[start : start + size]
         self.address = self.base.data_ptr()

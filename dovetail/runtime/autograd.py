@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import KernelFault
+from dovetail.ir.devices import HOST, traits
 from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ops.fake.layout import contiguous
 from dovetail.ops.fake.relations import all_same
@@ -335,13 +336,14 @@ class _Kept:
 
     def made(self) -> list[Any]:
         """The gradients, with a history."""
-        devices = [device for device in self.state if device.type != "cpu"]
-        with torch.random.fork_rng(devices, enabled=bool(self.state), device_type="cuda"):
+        devices = [device for device in self.state if not traits(device).host]
+        kind = next((device.type for device in devices), HOST.type)
+        with torch.random.fork_rng(devices, enabled=bool(self.state), device_type=kind):
             for device, state in self.state.items():
-                if device.type == "cpu":
+                if traits(device).host:
                     torch.set_rng_state(state)
                 else:
-                    torch.cuda.set_rng_state(state, device)
+                    torch.get_device_module(device).set_rng_state(state, device)
             return self.replay.gradients(self.inputs, self.needed, self.given)
 
     def gradients(self) -> tuple[Any, ...]:
@@ -354,9 +356,9 @@ class _Kept:
 
 def _random_states(devices: frozenset[torch.device]) -> dict[torch.device, torch.Tensor]:
     """What random numbers are drawn from. While a CUDA graph is recorded, a device has no state to be kept."""
-    recording = any(d.type != "cpu" for d in devices) and torch.cuda.is_current_stream_capturing()
-    known = [d for d in devices if d.type == "cpu" or d.type == "cuda" and not recording]
-    return {d: torch.get_rng_state() if d.type == "cpu" else torch.cuda.get_rng_state(d) for d in known}
+    recording = not all(traits(d).host for d in devices) and torch.cuda.is_current_stream_capturing()
+    known = [d for d in devices if traits(d).host or traits(d).draws and not recording]
+    return {d: torch.get_rng_state() if traits(d).host else torch.get_device_module(d).get_rng_state(d) for d in known}
 
 
 def forget(ctx: Any) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import HOST
+
 
 class _Spent(torch.autograd.Function):
     """A tensor whose history has been freed."""
@@ -27,7 +29,7 @@ class _Spent(torch.autograd.Function):
 
 def spent(call: Callable[..., Sequence[Any]], places: Sequence[int]) -> Callable[..., Sequence[Any]]:
     """`call` with the outputs at `places` marked as such."""
-    anchor = torch.empty(0, requires_grad=True, device="cpu")
+    anchor = torch.empty(0, requires_grad=True, device=HOST)
 
     def marked(*inputs: Any) -> Sequence[Any]:
         outputs = list(call(*inputs))

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from dovetail.ir.aten import Subprogram
+from dovetail.ir.devices import traits
 from dovetail.ir.liveness import loads_of, reads, statement_roots, view_roots, writes
 from dovetail.ir.loops import (
     Buffer,
@@ -159,7 +160,7 @@ def _checked(call: LibraryCall) -> bool:
     if isinstance(call.operator, Subprogram) or result is None:
         return False
     places = written_at(call.operator, _buffers(call.args))
-    return bool(places) and (result.kind == "output" or result.device.type == "cuda")
+    return bool(places) and (result.kind == "output" or not traits(result.device).host)
 
 
 def _buffers(value: Any) -> Any:

@@ -17,6 +17,7 @@ import bisect
 from collections.abc import Iterator
 
 from dovetail.ir import dims
+from dovetail.ir.devices import traits
 from dovetail.ir.host import ALIGNMENT, MemoryPlan
 from dovetail.ir.liveness import last_uses, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Group, LibraryCall, Program
@@ -38,7 +39,7 @@ def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
         if isinstance(item, (Group, Batch)) or (isinstance(item, LibraryCall) and item.operator in has_out):
             for name, buffer in writes(item).items():
                 nbytes = buffer.span * buffer.dtype.itemsize
-                here = buffer.device.type == "cpu"  # PyTorch keeps the GPU's memory
+                here = traits(buffer.device).host  # PyTorch keeps the memory of others
                 if not here or name in escaping or name in sizes or name in slots.places or buffer.kind == "input":
                     continue
                 if name in roots:  # it lies where what it is written over does

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dovetail.ir import dims
+from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.followers import Exponentials, Squares, followers
 from dovetail.ir.launch import ENOUGH_PROGRAMS, LONGEST_ROW, WIDE_TILE
@@ -46,7 +47,7 @@ from dovetail.schedule.recompute import Rows
 def suited(group: Group) -> tuple[Group, ...]:
     """The group as a GPU can run it well; groups of other devices as they are."""
     touched = next(iter({**reads(group), **writes(group)}.values()), None)
-    return spread(group) if touched is not None and touched.device.type == "cuda" else (group,)
+    return spread(group) if touched is not None and traits(touched.device).holds_rows else (group,)
 
 
 def spread(group: Group) -> tuple[Group, ...]:

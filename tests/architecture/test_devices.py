@@ -7,6 +7,8 @@ import ast
 import pytest
 from torch.utils._device import _device_constructors
 
+from dovetail.ir.devices import TRAITS
+
 from .project import ROOT, load
 
 FACTORIES = {f.__name__ for f in _device_constructors()}
@@ -25,3 +27,20 @@ def unplaced(tree):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_made_tensors_have_a_device(path):
     assert list(unplaced(ast.parse(path.read_text()))) == []
+
+
+def named(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value in KINDS:
+            yield node.lineno
+
+
+KINDS = frozenset(TRAITS)
+PLUGS = ("codegen/cpu", "codegen/gpu", "runtime/cpu", "runtime/gpu", "ir/devices.py", "targets.py")
+
+
+def test_devices_are_named_in_one_place():
+    """A choice between devices is a row of `ir/devices.py`, so that another one needs no search."""
+    others = {str(m.path.relative_to(ROOT / "dovetail")): m for m in load()}
+    found = {name: list(named(m.tree)) for name, m in others.items() if not name.startswith(PLUGS)}
+    assert {name: lines for name, lines in found.items() if lines} == {}

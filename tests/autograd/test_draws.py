@@ -13,15 +13,15 @@ import dovetail
 from dovetail import pipeline
 from dovetail.capture.entry import capture
 from dovetail.normalize import normalize
-from dovetail.normalize.passes import draws
 from dovetail.normalize.text import aten_text
 from dovetail.options import Options
 from tests.autograd.test_random import DRAWS
+from tests.traits import give_host
 
 
 @pytest.fixture(autouse=True)
 def _drawn_in_kernels(monkeypatch):
-    monkeypatch.setattr(draws, "DEVICES", frozenset(("cpu",)))
+    give_host(monkeypatch, draws=True)
 
 
 def _graph(fn, *args):

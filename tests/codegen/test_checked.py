@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 import dovetail
-from dovetail import assembly, pipeline
+from dovetail import pipeline, targets
 from dovetail.codegen import checked as checked_host
 from dovetail.codegen import cpu, gpu
 from dovetail.codegen.host import Host
@@ -44,9 +44,11 @@ GENERATE = {"cpu": cpu.generate, "gpu": gpu.generate}
 @pytest.fixture(params=["cpu", "gpu"])
 def target(request, monkeypatch) -> str:
     """Compiled programs use the target's kernels, checked."""
-    monkeypatch.setattr(pipeline, "_generate", lambda group, options, many=False: GENERATE[request.param](
-        group, options, many=many))
-    monkeypatch.setattr(assembly, "cpu_runtime", SimpleNamespace(load=LOAD[request.param]))
+    generate, load = GENERATE[request.param], LOAD[request.param]
+    made = SimpleNamespace(
+        unavailable=lambda device: "", generate=generate, load=lambda kernels, device, meanwhile: load(kernels)
+    )
+    monkeypatch.setitem(targets.TARGETS, "cpu", made)
     with dovetail.config.patch(check_kernels=True):
         yield request.param
     dovetail.reset()

@@ -9,12 +9,12 @@ from torch.nn import functional as F
 from dovetail.codegen.gpu import generate
 from dovetail.ir import evaluate as evaluation
 from dovetail.ir.loops import Group, LibraryCall
-from dovetail.normalize.passes import draws
 from dovetail.options import Options
 from dovetail.runtime.gpu.compiling import to_binary
 from dovetail.schedule import schedule
 from tests.codegen_gpu.test_programs import _Machine
 from tests.schedule.test_meaning import lowered
+from tests.traits import give_host
 
 X = torch.linspace(-2, 2, 12 * 40).reshape(12, 40)
 CASES = {
@@ -28,7 +28,7 @@ CASES = {
 
 
 def _program(fn, monkeypatch):
-    monkeypatch.setattr(draws, "DEVICES", frozenset(("cpu",)))
+    give_host(monkeypatch, draws=True)
     return schedule(lowered(fn, X), Options())
 
 

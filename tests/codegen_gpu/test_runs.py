@@ -20,6 +20,7 @@ from dovetail.schedule import schedule
 from dovetail.schedule.split import spread
 from tests.codegen_gpu.test_programs import _Machine
 from tests.schedule.test_meaning import lowered
+from tests.traits import give_host
 
 aten = torch.ops.aten
 
@@ -77,7 +78,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
-    monkeypatch.setattr(runs, "DEVICES", frozenset(("cpu",)))
+    give_host(monkeypatch, sorts_to_add=True)
 
 
 def _scheduled(name):

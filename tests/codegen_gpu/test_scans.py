@@ -15,13 +15,13 @@ from dovetail.ir.loops import Group, LibraryCall
 from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
 from dovetail.ir.text import program_text
-from dovetail.ops import scans
 from dovetail.options import Options
 from dovetail.runtime.gpu.compiling import to_binary
 from dovetail.schedule import schedule
 from dovetail.schedule.split import spread
 from tests.codegen_gpu.test_programs import _Machine
 from tests.schedule.test_meaning import lowered
+from tests.traits import give_host
 
 X = torch.linspace(-2, 2, 24 * 20).reshape(24, 20).sin()
 TALL = torch.linspace(-1, 1, 3 * 7 * 5).reshape(3, 7, 5)
@@ -64,7 +64,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def _scanned_in_kernels(monkeypatch):
-    monkeypatch.setattr(scans, "DEVICES", frozenset(("cpu",)))
+    give_host(monkeypatch, scans=True)
 
 
 def _scheduled(name):

@@ -285,8 +285,8 @@ def test_settings_are_tried_for_the_first_way_that_is_wrong() -> None:
 
 
 def test_cuda_graphs_are_turned_off_where_there_is_a_gpu() -> None:
-    bad = {"as written": noted(ONE * 2, cuda=True)}
-    assert "cudagraphs=False" in climb({**bad, "eager": noted(ONE, cuda=True)})[1]
+    bad = {"as written": noted(ONE * 2, on_gpu=True)}
+    assert "cudagraphs=False" in climb({**bad, "eager": noted(ONE, on_gpu=True)})[1]
 
 
 def test_other_random_numbers_are_no_fault() -> None:

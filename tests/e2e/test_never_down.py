@@ -18,6 +18,8 @@ from dovetail import assembly, compilation, pipeline
 from dovetail.capture import calls
 from dovetail.capture import entry as capture_entry
 from dovetail.capture.session import Session
+from dovetail.codegen import cpu
+from dovetail.runtime import cpu as cpu_runtime
 
 X, W = torch.randn(4, 4), torch.randn(4, 4)
 
@@ -54,9 +56,9 @@ STAGES: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "autograd": (pipeline, "partition", lambda _: fail),
     "lower": (pipeline, "lower", lambda _: fail),
     "schedule": (pipeline, "schedule", lambda _: fail),
-    "codegen": (pipeline.cpu, "generate", lambda _: fail),
+    "codegen": (cpu, "generate", lambda _: fail),
     "host: codegen": (pipeline.host, "generate", lambda _: fail),
-    "kernels: load": (assembly.cpu_runtime, "load", lambda _: fail),
+    "kernels: load": (cpu_runtime, "load", lambda _: fail),
     "program: load": (assembly.program_runtime, "load", lambda _: fail),
     "run": (assembly.program_runtime, "load", fail_when_run),
     "backward": (assembly.program_runtime, "load", fail_backwards),

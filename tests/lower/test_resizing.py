@@ -8,15 +8,15 @@ from torch.nn import functional as F
 
 import dovetail
 from dovetail.ir.loops import LibraryCall
-from dovetail.ops import resizing
 from dovetail.options import Options
 from dovetail.schedule import schedule
 from tests.schedule.test_meaning import lowered
+from tests.traits import give_host
 
 
 @pytest.fixture(autouse=True)
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resizing, "LIBRARY_ON", frozenset())
+    give_host(monkeypatch, resizes=True)
 
 
 def image(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

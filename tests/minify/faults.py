@@ -18,9 +18,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from dovetail import assembly, compilation, pipeline
+from dovetail import compilation, pipeline
+from dovetail.codegen import cpu
 from dovetail.commands.minify import minified
 from dovetail.ops.table import LOWERINGS
+from dovetail.runtime import cpu as cpu_runtime
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 CHOICES = {"fullgraph": True, "dynamic": None, "backend": "dovetail", "options": {}}
@@ -148,14 +150,14 @@ FAULTS: dict[str, tuple[Patch, bool]] = {
     "normalizing fails": (stage(pipeline, "normalize", calls("cumsum")), False),
     "the joint graph fails": (stage(pipeline, "normalize_joint", calls("layer_norm")), True),
     "a fused kernel is wrong": (
-        stage(pipeline.cpu, "generate", mentions("fcmp", "fmul"), rewritten("fmul", "fadd")), False,
+        stage(cpu, "generate", mentions("fcmp", "fmul"), rewritten("fmul", "fadd")), False,
     ),
-    "generating a kernel fails": (stage(pipeline.cpu, "generate", mentions("fcmp", "fdiv")), False),
+    "generating a kernel fails": (stage(cpu, "generate", mentions("fcmp", "fdiv")), False),
     "the layout of a result is wrong": (
         stage(pipeline.host, "generate", mentions("(128, 16, 1, )"), rewritten("(128, 16, 1, )", "(128, 1, 8, )")),
         False,
     ),
-    "loading crashes": (stage(assembly.cpu_runtime, "load", reads("fcmp"), crashing), False),
+    "loading crashes": (stage(cpu_runtime, "load", reads("fcmp"), crashing), False),
     "wrong for symbolic sizes alone": (for_symbols("sin", "cos"), False),
     "a result is laid out otherwise": (stage(pipeline, "assemble", lambda *_: True, transposed), False),
     "memory outside is read": (lowering("flip", one_too_far), False),

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dovetail.ir.devices import GPU, TRAITS
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.normalize import record
 from dovetail.normalize.passes import epilogues
@@ -427,7 +428,12 @@ def test_sums_that_cudnn_does_not_finish(monkeypatch):
         assert not any("cudnn" in str(n.target) for n in graph.graph.nodes)
 
 
-def test_max_pools_on_a_gpu():
+@pytest.fixture
+def meta_as_gpu(monkeypatch):
+    monkeypatch.setitem(TRAITS, "meta", TRAITS[GPU])
+
+
+def test_max_pools_on_a_gpu(meta_as_gpu):
     image = torch.empty(2, 3, 5, 4, device="meta")
     expected = """
         %constant_pad_nd_default = aten.constant_pad_nd(%x0, [0, 0, 1, 1], -inf)
@@ -449,7 +455,7 @@ def test_max_pools_on_a_gpu():
 
 
 @pytest.mark.parametrize("window", [{}, {"stride": 1}, {"padding": 1}, {"dilation": 2}, {"stride": (2, 1)}])
-def test_what_max_pools_become(window):
+def test_what_max_pools_become(window, meta_as_gpu):
     """Values, with NaN among them, and layouts are eager's."""
     x = torch.randn(2, 3, 9, 8)
     x[0, 0, 4, 4] = torch.nan

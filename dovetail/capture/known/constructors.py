@@ -17,6 +17,7 @@ from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.devices import HOST
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -69,7 +70,7 @@ def _own_dtype(s: Session, function: Any, data: Value) -> Kwargs:
     if not _has_numpy(s, data):
         return {}
     try:
-        return {"dtype": Const(function(data.native(), device="cpu").dtype)}  # a meta tensor takes what this refuses
+        return {"dtype": Const(function(data.native(), device=HOST).dtype)}  # a meta tensor takes what this refuses
     except NotNative:
         return {}
     except (TypeError, ValueError, RuntimeError) as error:

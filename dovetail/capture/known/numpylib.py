@@ -29,6 +29,7 @@ from dovetail.capture.values.containers import SequenceValue, SliceValue, TupleV
 from dovetail.capture.values.iterators import NativeIterator
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir import arrays
+from dovetail.ir.devices import HOST, on_host
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -284,7 +285,7 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     if isinstance(fill_value, tnp.ndarray):
         return tnp.broadcast_to(fill_value.astype(dtype), shape).copy()  # type: ignore[attr-defined]
     shape = (shape,) if isinstance(shape, int) else shape
-    return tnp.ndarray(torch.full(shape, fill_value, dtype=dtype.torch_dtype, device="cpu"))
+    return tnp.ndarray(torch.full(shape, fill_value, dtype=dtype.torch_dtype, device=HOST))
 
 
 KNOWN[np.full] = _handler("numpy.full", _full)
@@ -416,7 +417,7 @@ def tensor_to_array(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) 
     fake = value.fake
     if not s.options.trace_numpy:
         return refuse(s, "Tensor.numpy gives an array, and dovetail.config.trace_numpy is off")
-    if fake.dtype not in TENSOR_DTYPES or fake.is_conj() or fake.is_neg() or fake.device.type != "cpu":
+    if fake.dtype not in TENSOR_DTYPES or fake.is_conj() or fake.is_neg() or not on_host(fake):
         return refuse(s, f"a tensor of {fake.dtype} on {fake.device} becomes an array")
     if fake.requires_grad and not forced:
         return refuse(s, "a tensor that requires grad becomes an array")

@@ -24,8 +24,9 @@ from dovetail.capture.values.containers import DictValue, ListValue, SequenceVal
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.scalar import Claim
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.devices import GPU
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.settings import ASKED, SETTINGS
+from dovetail.ir.settings import ASKED, AUTOCAST_DEVICES, SETTINGS
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -80,8 +81,10 @@ KNOWN.update((function, _state(name)) for name, function in SETTINGS.items() if 
 
 @known(torch.is_autocast_enabled)
 def _is_autocast_enabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    device = args[0].native() if args else "cuda"
-    return _state(f"autocast_{device}", operator.itemgetter(0))(s, args, kwargs) if device in ("cpu", "cuda") else FALSE
+    device = args[0].native() if args else GPU
+    if device not in AUTOCAST_DEVICES:
+        return FALSE
+    return _state(f"autocast_{device}", operator.itemgetter(0))(s, args, kwargs)
 
 
 @known(torch.get_autocast_dtype)

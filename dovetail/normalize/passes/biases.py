@@ -14,6 +14,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.ir.devices import on_host, traits
 from dovetail.normalize.passes.writer import Writer
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.images import backend
@@ -55,7 +56,7 @@ _APART = {aten.addmm.default: _product, aten.convolution.default: _convolution}
 def by_cudnn(convolution: Node) -> bool:
     """Is it given to cuDNN, which computes no bias there?"""
     x, weight = (n.meta["val"] for n in convolution.args[:2])  # type: ignore[union-attr]
-    return x.device.type == "cuda" and backend(x, weight, None, *convolution.args[3:], None) in _CUDNN
+    return traits(x.device).convolutions == "cuDNN" and backend(x, weight, None, *convolution.args[3:], None) in _CUDNN
 
 
 _CUDNN = (torch._C._ConvBackend.Cudnn, torch._C._ConvBackend.CudnnTranspose)  # type: ignore[attr-defined]
@@ -63,7 +64,7 @@ _CUDNN = (torch._C._ConvBackend.Cudnn, torch._C._ConvBackend.CudnnTranspose)  # 
 
 def _plain(node: Node) -> bool:
     product, bias = node.meta["val"], node.args[0].meta["val"]  # type: ignore[union-attr]
-    return not node.kwargs and product.device.type != "cpu" and product.dtype is torch.float32 and bias.dim() == 1
+    return not node.kwargs and not on_host(product) and product.dtype is torch.float32 and bias.dim() == 1
 
 
 def _adds_for_nothing(user: Node) -> bool:

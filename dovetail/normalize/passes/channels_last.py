@@ -26,6 +26,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph, Subprogram
+from dovetail.ir.devices import traits
 from dovetail.normalize.passes.escape import is_view, output_of
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.layout import channels_last, contiguous, dense_order, is_one
@@ -49,7 +50,7 @@ def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
     """In place on the graph; returns it unchanged when no convolution would gain."""
     nodes = [n for n in graph.graph.nodes if n.op == "call_function"]
     looks = any(n.target in _LOOKS_AT_STRIDES or isinstance(n.target, Subprogram) for n in nodes)
-    dtypes = {device: _dtypes(device, nodes, options) for device in ("cpu", "cuda")}
+    dtypes = {library: _dtypes(library, nodes, options) for library in ("oneDNN", "cuDNN")}
     gaining = [n for n in nodes if _gains(n, dtypes)]
     if not looks and _images_outweigh(gaining):
         _Layout(graph).apply(nodes, set(gaining))
@@ -59,20 +60,25 @@ def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
 def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
     """Do these convolutions read and write more elements of images than of weights, by a factor of two?"""
     forward: list[Any] = [n for n in convolutions if n.target is aten.convolution.default]
-    if forward and forward[0].args[0].meta["val"].device.type == "cuda":
+    if forward and _library(forward[0].args[0]) == "cuDNN":
         return True
     images = sum(_elements(n.args[0]) + _elements(n) for n in forward)
     weights = sum(_elements(n.args[1]) for n in forward)
     return bool(forward) and images >= 2 * weights
 
 
+def _library(node: torch.fx.Node) -> str:
+    """What computes convolutions where its value is."""
+    return traits(node.meta["val"].device).convolutions
+
+
 def _elements(node: torch.fx.Node) -> int:
     return hint(node.meta["val"].numel())
 
 
-def _dtypes(device: str, nodes: list[torch.fx.Node], options: Options) -> tuple[torch.dtype, ...]:
+def _dtypes(library: str, nodes: list[torch.fx.Node], options: Options) -> tuple[torch.dtype, ...]:
     """Of the convolutions that gain."""
-    if device == "cpu":
+    if library == "oneDNN":
         return (torch.float32,)
     trains = any(n.target is aten.convolution_backward.default for n in nodes)
     rounds = torch.backends.cudnn.allow_tf32 and options.numerics != "eager"
@@ -90,7 +96,7 @@ def _gains(node: torch.fx.Node, dtypes: dict[str, tuple[torch.dtype, ...]]) -> b
     if node.target not in _IMAGES or node.args[_TRANSPOSED[node.target]]:
         return False
     image = _given(node, _WEIGHT[node.target] - 1)
-    if image.dim() != 4 or image.dtype not in dtypes.get(image.device.type, ()):
+    if image.dim() != 4 or image.dtype not in dtypes.get(traits(image.device).convolutions, ()):
         return False
     return all(not isinstance(s, int) or s > 1 for s in image.shape[1:]) and _sound(node)
 
@@ -98,7 +104,7 @@ def _gains(node: torch.fx.Node, dtypes: dict[str, tuple[torch.dtype, ...]]) -> b
 def _sound(node: torch.fx.Node) -> bool:
     """Does its library compute it right with the channels last, which eager may never ask of it?"""
     weight = _given(node, _WEIGHT[node.target])
-    if node.target is not aten.convolution_backward.default or weight.device.type != "cpu":
+    if node.target is not aten.convolution_backward.default or traits(weight.device).convolutions != "oneDNN":
         return True
     return sound_gradients(weight.shape, node.args[4])
 
@@ -119,7 +125,7 @@ def _reordered(node: torch.fx.Node) -> tuple[int, ...]:
     """The arguments that get the layout: on a GPU the weight too, which cuDNN's callers would copy one by one."""
     weight = _WEIGHT[node.target]
     images = _IMAGES[node.target]
-    return (*images, weight) if _given(node, weight).device.type == "cuda" else images
+    return (*images, weight) if traits(_given(node, weight).device).convolutions == "cuDNN" else images
 
 
 class _Layout:

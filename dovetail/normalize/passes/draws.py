@@ -20,6 +20,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.ir.devices import traits
 from dovetail.normalize.passes.writer import Writer
 from dovetail.ops.draws import KINDS, draw
 from dovetail.ops.fake import FakeMode
@@ -30,8 +31,6 @@ from dovetail.ops.schema import bound
 aten = torch.ops.aten
 Node = torch.fx.Node
 
-#: Types of devices whose kernels draw.
-DEVICES = frozenset(("cuda",))
 #: Which of the seeds are used: small and round numbers would be part of a kernel's text.
 FIRST, STEP = 9, 2
 
@@ -67,7 +66,7 @@ class _Draw:
         self.row = _ROWS[node.target]
 
     def fits(self) -> bool:
-        plain = self.device.type in DEVICES and self.given.get("generator") is None and self.dtype in _WIDE
+        plain = traits(self.device).draws and self.given.get("generator") is None and self.dtype in _WIDE
         return plain and dense_order(self.like.shape, self.like.stride()) is not None and self.row[0](self)
 
     def replace(self, seeds: Node, place: int) -> None:

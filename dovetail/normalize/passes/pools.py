@@ -19,6 +19,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.ir.devices import traits
 from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.passes.writer import Writer
 from dovetail.ops.fake import FakeMode
@@ -53,7 +54,7 @@ def _maximum(write: Writer, pool: Node) -> Node | None:
     window, padding, dilation = map(_pair, (window, padding, dilation))
     stride = _pair(stride) if stride else window
     image = x.meta["val"]
-    plain = image.dim() == 4 and image.dtype.is_floating_point and image.device.type != "cpu"
+    plain = image.dim() == 4 and image.dtype.is_floating_point and traits(image.device).pools
     if not plain or up or math.prod(window) > LARGEST or not all(type(n) is int for n in image.shape):
         return None
     if any(padding):

@@ -2,7 +2,7 @@
 
 before:  %a = mul(%step, 0.1);  %y = div(%x, %a);  %b = add(%step, 1);  %z = div(%y, %b)      %step, %a, %b: on the CPU
 after:   %a = mul(%step, 0.1);  %b = add(%step, 1)
-         %table = _to_copy(stack([%a, %b]), device="cuda");  %y = div(%x, %table[0]);  %z = div(%y, %table[1])
+         %table = _to_copy(stack([%a, %b]), device=gpu);  %y = div(%x, %table[0]);  %z = div(%y, %table[1])
 
 An operator on a GPU takes a tensor of no dimensions from the CPU as a number, for which it must wait and be launched by
 itself: an optimizer whose steps are counted on the CPU has several for each parameter. Numbers in the GPU's memory are
@@ -18,6 +18,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.ir.devices import traits
 from dovetail.normalize.passes.writer import Writer
 from dovetail.ops.devices import early, stays
 from dovetail.ops.fake import FakeMode
@@ -68,7 +69,7 @@ def _uploaded(write: Writer, numbers: list[Node], device: torch.device) -> dict[
 def _elsewhere(node: Node) -> bool:
     """Does the operator compute each element by itself, on a device other than the CPU?"""
     value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
+    if not isinstance(value, torch.Tensor) or traits(value.device).host:
         return False
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
 

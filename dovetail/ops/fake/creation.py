@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import GPU, HOST
 from dovetail.ops.fake.layout import contiguous
 from dovetail.ops.fake.relations import expected
 from dovetail.ops.fake.resizing import LARGEST_DENOMINATOR
@@ -20,8 +21,8 @@ aten = torch.ops.aten
 def placed(device: Any) -> torch.device:
     """The device that a name stands for."""
     device = torch.device(device)
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
+    if device.type == GPU and device.index is None:
+        return torch.device(GPU, torch.cuda.current_device())
     return device
 
 
@@ -43,7 +44,7 @@ def _arange(
     if not expected(reach >= 0):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     sizes = ((reach + abs(apart) - 1) // abs(apart),)
-    return Spec(sizes, contiguous(sizes), made, placed(device or "cpu"))
+    return Spec(sizes, contiguous(sizes), made, placed(device or HOST))
 
 
 _LARGEST = 2.0**31

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import on_gpu, on_host
 from dovetail.ops.fake.layout import contiguous
 from dovetail.ops.fake.spec import Spec
 
@@ -21,7 +22,7 @@ _REAL = {made: real for real, made in _COMPLEX.items()}
 
 def _known(x: torch.Tensor, dtypes: Any) -> bool:
     """Is it MKL's, and of sizes that are known?"""
-    return torch.backends.mkl.is_available() and x.device.type == "cpu" and x.dtype in dtypes and _plain(x)
+    return torch.backends.mkl.is_available() and on_host(x) and x.dtype in dtypes and _plain(x)
 
 
 def _plain(x: torch.Tensor) -> bool:
@@ -48,7 +49,7 @@ def _positive(dims: Sequence[int], rank: int) -> list[int]:
 
 def _complex_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
     """cuFFT takes three dimensions at once, and plans as MKL does."""
-    at_once = x.device.type == "cuda" and len(dim) <= 3 and _plain(x)
+    at_once = on_gpu(x) and len(dim) <= 3 and _plain(x)
     if not (at_once or _known(x, _REAL)) or not dim:
         return NotImplemented
     strides = _planned(x.shape, x.stride(), _by_stride(_positive(dim, x.dim()), x.stride()))
@@ -68,7 +69,7 @@ def _real_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, on
 
 def _alone(x: torch.Tensor, dim: Sequence[int]) -> bool:
     """Does cuFFT transform real numbers along one dimension, which begin where complex ones may?"""
-    known = x.device.type == "cuda" and x.dtype in _COMPLEX and _plain(x)
+    known = on_gpu(x) and x.dtype in _COMPLEX and _plain(x)
     return known and len(dim) == 1 and x.storage_offset() % 2 == 0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import GPU, HOST, on_gpu, on_host
 from dovetail.ops.fake.layout import channels_last, contiguous, elementwise_strides, strides_suggest_channels_last
 from dovetail.ops.fake.relations import all_same, empty, general, same
 from dovetail.ops.fake.spec import Spec, fresh
@@ -27,7 +28,7 @@ def image(sizes: tuple[Any, ...], like: torch.Tensor, last: bool | None = None) 
 
 def _batch_norm_eval(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *_: Any) -> Any:
     """Inference: the statistics come back empty."""
-    if x.layout is not torch.strided or x.device.type != "cpu":
+    if x.layout is not torch.strided or not on_host(x):
         return NotImplemented
     nothing = Spec((0,), (1,), (mean if mean is not None else x).dtype, x.device)
     return image(tuple(x.shape), x), nothing, nothing
@@ -36,7 +37,7 @@ def _batch_norm_eval(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: An
 def _batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any) -> Any:
     if not training:
         return _batch_norm_eval(x, weight, bias, mean, var)
-    if x.layout is not torch.strided or x.device.type != "cpu" or not x.dtype.is_floating_point:
+    if x.layout is not torch.strided or not on_host(x) or not x.dtype.is_floating_point:
         return NotImplemented
     wide = any(t is not None and t.dtype is torch.float32 for t in (weight, bias, mean, var))
     statistic = Spec((x.shape[1],), (1,), torch.float32 if wide else x.dtype, x.device)
@@ -51,7 +52,7 @@ def _batch_norm_alone(x: torch.Tensor, weight: Any, bias: Any, training: bool, *
 def _batch_norm_update(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> Any:
     """With a fourth result of no bytes on the CPU, kept for a backward pass on other devices."""
     found = _batch_norm(x, weight, bias, mean, var, True, *rest)
-    if x.device.type == "cuda" and x.layout is torch.strided:
+    if on_gpu(x) and x.layout is torch.strided:
         wide = torch.float32 if x.dtype.itemsize < 4 else x.dtype
         statistic = Spec((x.shape[1],), (1,), wide, x.device)
         found = image(tuple(x.shape), x), statistic, statistic
@@ -78,7 +79,7 @@ def _batch_norm_functional(
 def _group_norm(
     x: torch.Tensor, weight: Any, bias: Any, batch: Any, channels: Any, pixels: Any, groups: int, eps: float
 ) -> Any:
-    if x.device.type != "cpu" or x.dtype is not torch.float32 or (weight is not None and weight.dtype != x.dtype):
+    if not on_host(x) or x.dtype is not torch.float32 or (weight is not None and weight.dtype != x.dtype):
         return NotImplemented
     if x.layout is not torch.strided or x.dim() < 2 or channels % groups:
         return NotImplemented
@@ -142,7 +143,7 @@ def _each_dimension(count: int, *numbers: Any) -> list[list[Any]]:
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 #: What each device convolves by kernels of several memory formats.
-_CONVOLVED = {"cpu": (*_FLOATS, *_INTEGERS), "cuda": _FLOATS}
+_CONVOLVED = {HOST.type: (*_FLOATS, *_INTEGERS), GPU: _FLOATS}
 
 
 def backend(x: torch.Tensor, w: torch.Tensor, *rest: Any) -> Any:
@@ -164,7 +165,7 @@ def _convolution_backward(
     rank, floats = x.dim(), x.dtype == w.dtype == gradient.dtype and x.dtype in _FLOATS
     if rank not in (3, 4, 5) or w.dim() != rank or not floats or empty(x.shape) or x.device.type not in _CONVOLVED:
         return NotImplemented
-    if x.device.type == "cpu" and rank > 3:
+    if on_host(x) and rank > 3:
         return NotImplemented
     stride, padding, dilation, extra = _each_dimension(rank - 2, stride, padding, dilation, output_padding)
     computed_last, laid_out = (_rows_last, _line) if rank == 3 else (_computed_last, image)
@@ -194,7 +195,7 @@ def _replication_pad2d(x: torch.Tensor, padding: Any) -> Any:
         return NotImplemented
     left, right, top, bottom = padding
     sizes = (x.shape[0], x.shape[1], x.shape[2] + top + bottom, x.shape[3] + left + right)
-    last = None if x.device.type == "cpu" else False
+    last = None if on_host(x) else False
     return NotImplemented if any(s < 1 for s in sizes) else image(sizes, x, last)
 
 
@@ -227,14 +228,14 @@ def _cat(tensors: Any, dim: int = 0) -> Any:
 
 def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
     fits = x.dim() in (3, 4) and all_same(indices.shape, x.shape) and len(output_size) == 2 and not empty(x.shape[1:])
-    if not fits or x.layout is not torch.strided or x.device.type != "cpu" or indices.dtype is not torch.int64:
+    if not fits or x.layout is not torch.strided or not on_host(x) or indices.dtype is not torch.int64:
         return NotImplemented
     return image((*x.shape[:-2], *output_size), x)
 
 
 def _like_image(gradient: torch.Tensor, x: torch.Tensor, *_: Any) -> Any:
     """The gradient of a padded image, in the image's memory format."""
-    if x.dim() != 4 or x.layout is not torch.strided or x.device.type != "cpu":
+    if x.dim() != 4 or x.layout is not torch.strided or not on_host(x):
         return NotImplemented
     return image(tuple(x.shape), x)
 
@@ -245,13 +246,13 @@ def _reflection_pad2d(x: torch.Tensor, padding: Any) -> Any:
     fits = all(type(n) is int for n in (height, width, *padding)) and max(left, right) < width > 0
     if x.dim() != 4 or not fits or max(top, bottom) >= height or x.layout is not torch.strided:
         return NotImplemented
-    if x.device.type != "cpu" or empty(x.shape) or height + top + bottom < 1 or width + left + right < 1:
+    if not on_host(x) or empty(x.shape) or height + top + bottom < 1 or width + left + right < 1:
         return NotImplemented
     return image((*x.shape[:-2], height + top + bottom, width + left + right), x)
 
 
 def _pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
-    if x.dim() != 4 or x.layout is not torch.strided or x.device.type != "cpu" or factor < 1:
+    if x.dim() != 4 or x.layout is not torch.strided or not on_host(x) or factor < 1:
         return NotImplemented
     batch, channels, height, width = x.shape
     if channels % (factor * factor) or empty(x.shape):
@@ -261,7 +262,7 @@ def _pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
 
 def _pixel_unshuffle(x: torch.Tensor, factor: int) -> Any:
     """Of views and a copy on a GPU."""
-    if x.dim() != 4 or x.device.type != "cuda" or factor < 1:
+    if x.dim() != 4 or not on_gpu(x) or factor < 1:
         return NotImplemented
     height, width = x.shape[-2:]
     if height % factor or width % factor or empty(x.shape):
@@ -274,13 +275,13 @@ def _dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: Any) ->
     sizes = tuple(gradient.shape)
     if gradient.layout is not torch.strided or not all_same(mask.shape, sizes):
         return NotImplemented
-    if gradient.device.type == "cuda":
+    if on_gpu(gradient):
         return image(sizes, gradient)
     return fresh(sizes, elementwise_strides(sizes, (gradient, mask)), gradient)
 
 
 def _channel_shuffle(x: torch.Tensor, groups: int) -> Any:
-    fits = x.dim() == 4 and x.layout is torch.strided and x.device.type == "cpu" and not empty(x.shape)
+    fits = x.dim() == 4 and x.layout is torch.strided and on_host(x) and not empty(x.shape)
     if not fits or groups < 1 or x.shape[1] % groups:
         return NotImplemented
     return image(tuple(x.shape), x)
@@ -288,7 +289,7 @@ def _channel_shuffle(x: torch.Tensor, groups: int) -> Any:
 
 def _batch_norm_backward(gradient: torch.Tensor, x: torch.Tensor, weight: Any, *rest: Any) -> Any:
     mask = rest[-1]
-    plain = x.device.type == "cpu" and gradient.dtype == x.dtype and x.layout is torch.strided
+    plain = on_host(x) and gradient.dtype == x.dtype and x.layout is torch.strided
     if not plain or weight is None and any(mask[1:]):
         return NotImplemented
     parts = fresh((x.shape[1],), (1,), weight) if weight is not None else None

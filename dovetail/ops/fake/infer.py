@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
+from dovetail.ir.devices import HOST, on_host
 from dovetail.ops.fake import full, late, metas, refusals, shapes, trials
 from dovetail.ops.fake.creation import placed
 from dovetail.ops.fake.marks import without_dynamo
@@ -187,9 +188,9 @@ def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
         return placed(kwargs["device"])
     tensors = _tensors(args) + _tensors(list(kwargs.values()))
     for t in tensors:
-        if t.dim() or t.device.type != "cpu":
+        if t.dim() or not on_host(t):
             return t.device
-    return tensors[0].device if tensors else torch.device("cpu")
+    return tensors[0].device if tensors else HOST
 
 
 def _to_meta(value: Any, cls: Any) -> Any:

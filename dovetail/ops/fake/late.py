@@ -14,6 +14,7 @@ import torch
 import torch.fx
 
 from dovetail.ir import dims
+from dovetail.ir.devices import on_host
 from dovetail.ir.dims import Dim
 from dovetail.ops.fake.layout import broadcast, contiguous
 from dovetail.ops.fake.relations import all_same
@@ -162,7 +163,7 @@ def _unique_rows(
     strides, shape = list(inner[1:]), list(x.shape)
     strides.insert(at, inner[0])
     shape[at] = count
-    always = x.device.type == "cpu"
+    always = on_host(x)
     return (
         Spec(tuple(shape), tuple(strides), x.dtype, x.device), _places((x.shape[at],), inverse or always, x),
         _places((count,), counts or always, x),

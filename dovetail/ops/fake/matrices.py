@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import on_host
 from dovetail.ops.fake.layout import contiguous
 from dovetail.ops.fake.spec import Spec
 
@@ -23,7 +24,7 @@ def columns(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 def _svd(
     x: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> Any:
-    if x.device.type != "cpu" or x.dim() < 2 or not compute_uv:
+    if not on_host(x) or x.dim() < 2 or not compute_uv:
         return NotImplemented
     *batch, rows, width = x.shape
     least = min(rows, width)
@@ -38,7 +39,7 @@ def _svd(
 
 
 def _eig(x: torch.Tensor) -> Any:
-    if x.device.type != "cpu" or x.dim() < 2 or x.shape[-1] != x.shape[-2]:
+    if not on_host(x) or x.dim() < 2 or x.shape[-1] != x.shape[-2]:
         return NotImplemented
     sizes = tuple(x.shape)
     dtype = x.dtype.to_complex()

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from dovetail.ir import stores
+from dovetail.ir.devices import traits
 from dovetail.ops.fake.rules import IN_PLACE, is_elementwise
 
 aten = torch.ops.aten
@@ -53,7 +54,7 @@ def key_of(table: Table, args: tuple[Any, ...], kwargs: dict[str, Any], cls: typ
             if value._has_symbolic_sizes_strides or not table.takes(value, args):
                 return None
             parts += value.shape, value.stride(), value.dtype, value.device
-        elif kind in _PLAIN or kind is torch.device and (value.type == "cpu" or value.index is not None):
+        elif kind in _PLAIN or kind is torch.device and (traits(value).host or value.index is not None):
             parts += kind, value
         else:
             return None

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import HOST
 from dovetail.ops.fake.layout import in_rows
 from dovetail.ops.fake.number import needed
 from dovetail.ops.fake.relations import expected
@@ -28,7 +29,7 @@ Tensors = Sequence[torch.Tensor]
 
 def recurrent(function: Any, args: Any, kwargs: Any) -> Any:
     """`function(*args, **kwargs)`, which is one of KINDS; NumberNeeded where it is to be tried as it is."""
-    if kwargs or len(args) != 9 or not isinstance(args[2], (tuple, list)) or torch.is_autocast_enabled("cpu"):
+    if kwargs or len(args) != 9 or not isinstance(args[2], (tuple, list)) or torch.is_autocast_enabled(HOST.type):
         raise needed()  # packed sequences have other arguments
     x, hidden, weights, has_biases, layers, dropout, train, bidirectional, batch_first = args
     states = tuple(hidden) if function is torch.lstm else (hidden,)
@@ -50,7 +51,7 @@ def recurrent(function: Any, args: Any, kwargs: Any) -> Any:
 def _by_onednn(x: torch.Tensor, states: Tensors, weights: Tensors) -> bool:
     """Does PyTorch leave the layer to oneDNN? Not where states are projected."""
     kinds = {(t.device.type, t.dtype) for t in (x, *states, *weights)}
-    plain = len(kinds) == 1 and kinds <= {("cpu", dtype) for dtype in _DTYPES}
+    plain = len(kinds) == 1 and kinds <= {(HOST.type, dtype) for dtype in _DTYPES}
     h, c = states
     projected = h.shape[2] is not c.shape[2] and dim_of(h.shape[2]) is not dim_of(c.shape[2])
     return plain and not projected and torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()

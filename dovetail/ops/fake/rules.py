@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import on_gpu, on_host, traits
 from dovetail.ops.fake import fourier, images, matrices, reductions, shapes
 from dovetail.ops.fake.layout import broadcast, contiguous, elementwise_strides, is_one
 from dovetail.ops.fake.probe import probe, probe_reduction
@@ -26,10 +27,10 @@ def _common_device(tensors: list[torch.Tensor]) -> torch.device:
     for t in tensors:
         if t.device == chosen:
             continue
-        if t.dim() == 0 and t.device.type == "cpu":
+        if t.dim() == 0 and on_host(t):
             continue
         first = next(s for s in tensors if s.device == chosen)
-        if first.dim() == 0 and chosen.type == "cpu":
+        if first.dim() == 0 and traits(chosen).host:
             chosen = t.device
             continue
         raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
@@ -146,7 +147,7 @@ def _in_rows(place: int) -> Callable[..., Any]:
 
 def _nonzero_static(x: torch.Tensor, *, size: Any, **_: Any) -> Any:
     """In rows on the CPU; the meta kernel says in columns, as on a GPU."""
-    if x.device.type != "cpu" or type(size) is not int or size < 0:
+    if not on_host(x) or type(size) is not int or size < 0:
         return NotImplemented
     return Spec((size, x.dim()), contiguous((size, x.dim())), torch.int64, x.device)
 
@@ -155,7 +156,7 @@ def _log_sigmoid(x: torch.Tensor) -> Any:
     """The second result is kept for the backward pass: on the CPU only, a tensor of the same size."""
     (dtype, _) = probe_reduction(aten.log_sigmoid_forward.default, (x,), {})
     sizes = tuple(x.shape)
-    kept = sizes if x.device.type == "cpu" else (0,)
+    kept = sizes if on_host(x) else (0,)
     return Spec(sizes, contiguous(sizes), dtype, x.device), Spec(kept, contiguous(kept), dtype, x.device)
 
 
@@ -183,7 +184,7 @@ def _layer_norm(x: torch.Tensor, shape: Any, weight: Any, bias: Any, eps: float)
 
 
 def _statistics_dtype(x: torch.Tensor, weight: Any) -> torch.dtype:
-    if x.device.type == "cpu":
+    if on_host(x):
         return x.dtype if weight is None else torch.promote_types(x.dtype, weight.dtype)
     return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
@@ -193,7 +194,7 @@ def _layer_norm_backward(
 ) -> Any:
     """All contiguous, whatever the arguments are."""
     parts = [(x, mask[0]), (weight, mask[1]), (bias, mask[2])]
-    plain = x.device.type in ("cpu", "cuda") and gradient.dtype == x.dtype and x.layout is torch.strided
+    plain = (on_host(x) or on_gpu(x)) and gradient.dtype == x.dtype and x.layout is torch.strided
     if not plain or any(t is None for t, wanted in parts if wanted):
         return NotImplemented
     return tuple(fresh(tuple(t.shape), contiguous(t.shape), t) if wanted else None for t, wanted in parts)
@@ -203,7 +204,7 @@ def _rms_norm_backward(
     gradient: torch.Tensor, x: torch.Tensor, shape: Any, rstd: Any, weight: Any, mask: Any
 ) -> Any:
     """A kernel of GPUs; the CPU's is made of other operators."""
-    if x.device.type != "cuda":
+    if not on_gpu(x):
         return NotImplemented
     found = _layer_norm_backward(gradient, x, shape, None, rstd, weight, None, (*mask, False))
     return found if found is NotImplemented else found[:2]

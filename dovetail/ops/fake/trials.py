@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from dovetail.ir.devices import HOST
 from dovetail.ir.stores import Store
 from dovetail.ops.fake.relations import empty
 
@@ -144,7 +145,7 @@ def _filled(dtype: torch.dtype | None, value: Any) -> Any:
     held = dtype is not None and dtype.is_floating_point and type(value) is not complex
     if dtype is None or held or type(value) not in (int, float, complex):
         return None
-    return torch.empty(1, dtype=dtype, device="cpu"), value
+    return torch.empty(1, dtype=dtype, device=HOST), value
 
 
 def _full(size: Any, value: Any, *, dtype: Any = None, **_: Any) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import llvmlite.binding as llvm
+import torch
 
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import Kernel
@@ -140,7 +141,7 @@ def _compile(texts: Mapping[str, str], speed: int) -> bytes:
 _process = Loader()
 
 
-def blobs(kernels: Iterable[Kernel], disk: Disk) -> dict[str, bytes]:
+def blobs(kernels: Iterable[Kernel], device: torch.device, disk: Disk) -> dict[str, bytes]:
     """What is on disk of the kernels' machine code, by key."""
     found = {key: disk.get(key) for key in {_key(kernel.text) for kernel in kernels}}
     found |= {key.decode(): disk.get(key.decode()) for key in {*found.values()} if key is not None}

@@ -29,8 +29,6 @@ _lock = threading.RLock()
 @cache
 def available(device: torch.device) -> str:
     """Why kernels cannot be compiled for the device; empty where they can."""
-    if device.type != "cuda":
-        return f"kernels exist for the CPU and for CUDA devices, not for {device}"
     if torch.version.cuda is None or not torch.cuda.is_available():
         return "this PyTorch sees no CUDA device"
     if torch.cuda.get_device_capability(device) < (8, 0):

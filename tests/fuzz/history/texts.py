@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from dovetail import assembly, pipeline
+from dovetail import assembly, pipeline, targets
 from dovetail.diagnostics.dump import TextSink
 from dovetail.errors import Unsupported
 from dovetail.ops.fake.tensor import FakeTensor
@@ -42,10 +42,9 @@ def texts(program: Program, seed: int, device: str) -> Texts:
 def _unloaded(device: str) -> Iterator[None]:
     """Kernels are texts alone. For a GPU, everything after normalize takes the graph's tensors to lie on one."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(assembly.cpu_runtime, "load", lambda kernels: {k.symbol: print for k in kernels})
+        patched.setattr(assembly, "load_kernels", lambda kernels, *_: {k.symbol: print for k in kernels})
         if device == "cuda":
-            patched.setattr(assembly, "load_kernels", lambda kernels, *_: {k.symbol: print for k in kernels})
-            patched.setattr(pipeline.gpu_runtime, "available", lambda device: "")
+            patched.setattr(targets, "unavailable", lambda device: "")
             lower = pipeline.lower
             patched.setattr(pipeline, "lower", lambda aten, options: lower(_moved(aten), options))
         yield

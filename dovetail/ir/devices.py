@@ -1,0 +1,59 @@
+"""The kinds of devices that programs run on, and what choices between kernels and PyTorch's own functions depend on.
+
+The one table of them, and the one place where their names are spelled. What makes and runs kernels for a device is in
+`targets.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+#: Where Python runs: numbers that it holds, and tensors that hold such.
+HOST = torch.device("cpu")
+#: The kind of device that PyTorch means where a program names none: `torch.is_autocast_enabled()`.
+GPU = "cuda"
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Of a kind of device. The default of each is what is safe for one that nobody has measured."""
+
+    host: bool = False  # is its memory this process's, and can what fails there be caught?
+    convolutions: str = ""  # the library that computes them: oneDNN or cuDNN
+    long_sums: bool = False  # are products with few columns faster in loops, however long the sums are?
+    sorts_to_add: bool = False  # do its kernels sort what they add up at indices?
+    scans: bool = False  # do its kernels scan rows?
+    draws: bool = False  # do its kernels draw random numbers?
+    pools: bool = False  # are the largest of windows faster in kernels?
+    resizes: bool = False  # are images resized faster in kernels? A CPU's library takes half the time for gradients.
+    divides: bool = True  # is a division about as fast as a product?
+    records: bool = False  # can what a program launches be recorded, and replayed at once?
+    holds_rows: bool = False  # does a program of a kernel hold a row, so that short kernels need more programs?
+
+
+TRAITS = {
+    HOST.type: Traits(host=True, convolutions="oneDNN", long_sums=True),
+    GPU: Traits(
+        convolutions="cuDNN", sorts_to_add=True, scans=True, draws=True, pools=True, resizes=True, divides=False,
+        records=True, holds_rows=True,
+    ),
+}  # fmt: skip
+_OTHERS = Traits()
+
+
+def traits(device: torch.device) -> Traits:
+    """What is known of devices of this kind."""
+    return TRAITS.get(device.type, _OTHERS)
+
+
+def on_host(value: Any) -> bool:
+    """Does a tensor, or what else has a device, lie in this process's memory?"""
+    return traits(value.device).host
+
+
+def on_gpu(value: Any) -> bool:
+    """Does a tensor, or what else has a device, lie where PyTorch's CUDA functions compute?"""
+    return bool(value.device.type == GPU)

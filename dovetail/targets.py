@@ -1,0 +1,120 @@
+"""What makes and runs kernels, by the kind of device.
+
+    device.type  ->  Target      group of the loop IR --generate--> Kernel --load--> callables
+
+A new kind of device needs a row here, and one in `ir/devices.py` if some choices are to be made for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import torch
+
+from dovetail.ir.devices import GPU, HOST
+from dovetail.ir.kernel import Kernel
+from dovetail.ir.liveness import reads, writes
+from dovetail.ir.loops import Group
+from dovetail.options import Options
+
+
+class Target(Protocol):
+    """A kind of device that kernels exist for. Loaded kernels take the addresses of their buffers, then their sizes."""
+
+    def unavailable(self, device: torch.device) -> str:
+        """Why kernels cannot be compiled for the device here and now; empty where they can."""
+
+    def generate(self, group: Group, options: Options, many: bool = False) -> Kernel:
+        """The kernel of a group, or of many like it."""
+
+    def load(
+        self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
+    ) -> Mapping[str, Callable[..., Any]]:
+        """A callable for each kernel's symbol; `meanwhile` may be called while they are compiled."""
+
+    def blobs(self, kernels: Iterable[Kernel], device: torch.device, store: Any) -> dict[str, bytes]:
+        """What is on disk of the kernels' machine code for the device, by key."""
+
+
+class _Packages:
+    """`codegen/NAME` writes kernels and `runtime/NAME` runs them. They are imported when they are wanted: a process
+    that finds all of a program's kernels on disk writes none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def _package(self, phase: str) -> Any:
+        return importlib.import_module(f"dovetail.{phase}.{self.name}")
+
+    def generate(self, group: Group, options: Options, many: bool = False) -> Kernel:
+        made: Kernel = self._package("codegen").generate(group, options, many=many)
+        return made
+
+    def blobs(self, kernels: Iterable[Kernel], device: torch.device, store: Any) -> dict[str, bytes]:
+        found: dict[str, bytes] = self._package("runtime").blobs(kernels, device, store)
+        return found
+
+
+class _Cpu(_Packages):
+    def unavailable(self, device: torch.device) -> str:
+        return ""
+
+    def load(
+        self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
+    ) -> Mapping[str, Callable[..., Any]]:
+        loaded: Mapping[str, Callable[..., Any]] = self._package("runtime").load(kernels)
+        return loaded
+
+
+class _Gpu(_Packages):
+    def unavailable(self, device: torch.device) -> str:
+        return str(self._package("runtime").available(device))
+
+    def load(
+        self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
+    ) -> Mapping[str, Callable[..., Any]]:
+        loaded: Mapping[str, Callable[..., Any]] = self._package("runtime").load(kernels, device, meanwhile=meanwhile)
+        return loaded
+
+
+TARGETS: dict[str, Target] = {HOST.type: _Cpu("cpu"), GPU: _Gpu("gpu")}
+
+
+def unavailable(device: torch.device) -> str:
+    """Why no kernels can be compiled for the device; empty where they can."""
+    if device.type not in TARGETS:
+        return f"kernels exist for {' and '.join(TARGETS)}, not for {device}"
+    return TARGETS[device.type].unavailable(device)
+
+
+def generate(group: Group, options: Options, many: bool = False) -> Kernel:
+    """The kernel for the device that the group computes on. A check of sizes alone is the host's."""
+    used = {buffer.device.type for buffer in (*reads(group).values(), *writes(group).values())}
+    others = sorted(used - {HOST.type})
+    return TARGETS[others[0] if others else HOST.type].generate(group, options, many=many)
+
+
+def by_device(kernels: Iterable[Kernel]) -> dict[torch.device, list[Kernel]]:
+    """The kernels of each device."""
+    found: dict[torch.device, list[Kernel]] = {}
+    for kernel in kernels:
+        found.setdefault(kernel.device, []).append(kernel)
+    return found
+
+
+def load(kernels: Iterable[Kernel], meanwhile: Callable[[torch.device], None]) -> dict[str, Callable[..., Any]]:
+    """Machine code for each kernel, on its device, by symbol."""
+    loaded: dict[str, Callable[..., Any]] = {}
+    for device, mine in by_device(kernels).items():
+        loaded |= TARGETS[device.type].load(mine, device, lambda device=device: meanwhile(device))  # type: ignore[misc]
+    return loaded
+
+
+def blobs(kernels: Iterable[Kernel], store: Any) -> dict[str, bytes]:
+    """What is on disk of the kernels' machine code, by key."""
+    found: dict[str, bytes] = {}
+    for device, mine in by_device(kernels).items():
+        found |= TARGETS[device.type].blobs(mine, device, store)
+    return found
