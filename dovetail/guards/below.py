@@ -45,7 +45,8 @@ def separate(guards: Sequence[Guard], below: Sequence[Guard], resolver: Resolver
     """The guards with comparisons of objects taken apart; `below` are those that belong there anyway."""
     found = Split([], {id(g): g for g in below})
     compared = {source for g in guards if g.kind in _IDENTITIES for source in _compared(g)}
-    settled = {g.source for g in below if g.source in compared and _leads(resolver, g.source)} if compared else set()
+    known = [g.source for g in below if g.source is not None and g.source in compared]
+    settled = {source for source in known if _leads(resolver, source)}
     for guard in guards:
         parts = _taken_apart(guard, settled, resolver, found) if guard.kind in _IDENTITIES else None
         if parts is None:
