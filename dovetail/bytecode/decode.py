@@ -11,6 +11,7 @@ Flag bits are kept apart in `Instruction.flag`. Results are cached by code objec
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from opcode import EXTENDED_ARG, opname
@@ -171,7 +172,7 @@ def _after_loop(instructions: list[Instruction], target: int) -> int:
 class _Resolver:
     def __init__(self, code: CodeType, fast: tuple[str, ...]) -> None:
         self.code, self.fast = code, fast
-        self.table = {
+        self.table: dict[Arg, Callable[[str, int], tuple[Any, int]]] = {
             Arg.CONST: lambda n, a: (code.co_consts[a], 0),
             Arg.NAME: lambda n, a: (code.co_names[a], 1 if n == "LOAD_METHOD" else 0),
             Arg.NAME_BIT: self.name_bit,

@@ -7,6 +7,7 @@ the interpreter's count of references to a generator's value falls to ours alone
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode.opcodes import DIALECT
@@ -117,7 +118,7 @@ def _stored(instruction: Any) -> Any:
     return () if stores is None else stores(instruction.value)
 
 
-_STORES = {
+_STORES: dict[str, Callable[[Any], Any]] = {
     "STORE_FAST": lambda name: (name,),
     "DELETE_FAST": lambda name: (name,),
     "STORE_FAST_STORE_FAST": lambda names: names,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
-import torch._numpy as tnp
+import torch._numpy
 from torch.overrides import TorchFunctionMode
 
 from dovetail.capture.late import unchanged_sizes
@@ -40,6 +40,8 @@ from dovetail.ops.fake.symint import is_size
 if TYPE_CHECKING:
     from dovetail.capture.rebuild import Rebuilder
     from dovetail.capture.session import Session
+
+tnp: Any = torch._numpy
 
 #: What `torch._numpy` and PyTorch have operations for.
 DTYPES = frozenset(map(np.dtype, "? u1 i1 i2 i4 i8 f2 f4 f8 c8 c16".split()))

@@ -115,11 +115,11 @@ def call_python(s: Session, function: FunctionValue, args: list[Value], kwargs: 
 
 
 def _load_parts(s: Session, function: FunctionValue) -> None:
-    if function.real is not MISSING and not function.attrs.get("parts loaded"):
+    if function.real is not MISSING and not function.parts_loaded:
         function_parts(s, function)
         if not function.anew:
             rely_on_function(s, function.real)
-        function.attrs["parts loaded"] = True
+        function.parts_loaded = True
 
 
 def run_frame(s: Session, function: FunctionValue, values: dict[str, Any]) -> Value:

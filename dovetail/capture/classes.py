@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture import specials
@@ -16,7 +17,7 @@ from dovetail.capture.awaited import remaining
 from dovetail.capture.breaks.remainders import construct
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import FOLDED, KNOWN, STANDINS
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Args, Value
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import DictValue, ListValue, SetValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
@@ -116,7 +117,7 @@ def _new_dict(s: Session, cls: type, args: list[Value]) -> Value:
     return DictValue(cls)
 
 
-ALLOCATORS = {
+ALLOCATORS: dict[Any, Callable[[Session, type, Args], Value]] = {
     types.SimpleNamespace.__new__: lambda s, cls, args: ObjectValue(cls),
     object.__new__: lambda s, cls, args: ObjectValue(cls),
     list.__new__: _new_list,

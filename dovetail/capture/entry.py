@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.nn.modules import module as torch_module
 
 from dovetail.bytecode.decode import flags
 from dovetail.capture import drawn, freed, graphnumbers, late, outside_containers
@@ -33,7 +34,7 @@ from dovetail.capture.known import all as _known
 from dovetail.capture.lazymodules import Initialized
 from dovetail.capture.ledgers import Compiling
 from dovetail.capture.loading import Loading
-from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL, torch_module
+from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL
 from dovetail.capture.offsets import forget_offsets
 from dovetail.capture.passing import passes
 from dovetail.capture.rebuild import Rebuilder
@@ -377,7 +378,7 @@ def _run(s: Session, function: FunctionType, values: dict[str, Value]) -> Value:
     function_parts(s, value)
     for index, (cell, name) in enumerate(zip(value.closure, code.co_freevars)):
         cell.source = Cell(index, name)
-    value.attrs["parts loaded"] = True
+    value.parts_loaded = True
     return s.call_frame(value, values)
 
 

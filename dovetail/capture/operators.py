@@ -312,6 +312,6 @@ def sequence_truth(s: Session, value: SequenceValue) -> bool:
     if not value.divisible or value.head or value.tail:
         return bool(value.head or value.tail or value.items)
     span: Any = value.span
-    more = len(span.real) > span.taken - span.grown
+    more: bool = len(span.real) > span.taken - span.grown
     s.guard(Computed(f"(len({{}}) > {span.taken - span.grown})", (span.source,)), GuardKind.ID, more)
     return more

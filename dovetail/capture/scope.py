@@ -70,4 +70,4 @@ class Scope:
 
 def in_optimizer(s: Session) -> bool:
     """Is it an optimizer's code that wants to know?"""
-    return s.frames[-1].scope.table.get("__name__", "").startswith("torch.optim.")
+    return bool(s.frames[-1].scope.table.get("__name__", "").startswith("torch.optim."))

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 AS_THEY_ARE: dict[str, type] = {"Tensor": torch.Tensor, "int": int, "float": float, "bool": bool, "str": str}
 
 
-def call_scripted(s: Session, function: torch._C.ScriptFunction, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_scripted(s: Session, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     python = _python(function)
     if python is None:
         return _stays(s, function, "it does not run as Python")
-    declared = function.schema.arguments  # type: ignore[attr-defined]
+    declared = function.schema.arguments
     given = dict(zip((a.name for a in declared), args)) | kwargs
     missing = [a for a in declared if a.name not in given]
     if len(args) + len(kwargs) + len(missing) != len(declared) or any(not a.has_default_value() for a in missing):
@@ -39,7 +39,7 @@ def call_scripted(s: Session, function: torch._C.ScriptFunction, args: list[Valu
         return _stays(s, function, "it raises an error")
 
 
-def _python(function: torch._C.ScriptFunction) -> Any:
+def _python(function: Any) -> Any:
     notes = vars(function)
     return notes.get("_torchdynamo_inline") if notes.get("__name__") == "ScriptFunction" else None
 
@@ -52,5 +52,5 @@ def _fits(declared: str, value: Value) -> bool:
     return taken is not None and issubclass(value.cls, taken) and (taken is torch.Tensor or value.cls is taken)
 
 
-def _stays(s: Session, function: torch._C.ScriptFunction, why: str) -> NoReturn:
+def _stays(s: Session, function: Any, why: str) -> NoReturn:
     s.unsupported("script-code", f"{function.name} is a ScriptFunction: {why}", SCRIPT_REMEDY)

@@ -6,7 +6,7 @@ methods, so values and handlers depend on the session only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -308,7 +308,7 @@ def _one_step(module: str) -> bool:
 #: torch.cond and its like, which do something else where they are told that they are being compiled.
 ONE_STEP = frozenset(("random", "json", "json.encoder", "json.decoder", "statistics", "tempfile", "uuid", "shutil"))
 
-_DETAILED = MappingProxyType(
+_DETAILED: Mapping[GuardKind, Callable[[Any], Any]] = MappingProxyType(
     {
         **dict.fromkeys(
             (GuardKind.HAS_ATTR, GuardKind.CONTAINS, GuardKind.STATE, GuardKind.CLASS_DICT), lambda payload: payload[0]

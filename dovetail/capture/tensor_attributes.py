@@ -240,7 +240,7 @@ METADATA_METHODS = (
     "size dim stride is_contiguous numel nelement ndimension element_size storage_offset get_device is_floating_point "
     "is_complex is_signed is_inference is_conj is_neg is_pinned dim_order has_names"
 ).split()
-DATA_METHODS = "item tolist numpy __int__ __float__ __index__ __complex__ data_ptr nonzero_numpy __array__".split()
+DATA_METHODS = "item tolist __int__ __float__ __index__ __complex__ data_ptr nonzero_numpy __array__".split()
 
 METHODS |= {
     **{name: _fold_method(name) for name in METADATA_METHODS},

@@ -334,8 +334,9 @@ def _wrap_partial(s: Session, obj: Any, source: Source | None) -> Value:
     value = ObjectValue(type(obj), obj, source)
     value.attrs["func"] = wrap(s, obj.func, Attr(source, "func"))
     value.attrs["args"] = wrap(s, obj.args, Attr(source, "args"))
-    value.attrs["keywords"] = wrap(s, obj.keywords, Attr(source, "keywords"))
-    value.attrs["keywords"].pairs(s)  # native code may be handed the whole
+    value.attrs["keywords"] = keywords = wrap(s, obj.keywords, Attr(source, "keywords"))
+    assert isinstance(keywords, DictValue)
+    keywords.pairs(s)  # native code may be handed the whole
     return remember(s, obj, value)
 
 

@@ -7,7 +7,7 @@ killed may be, is left out and counted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -136,7 +136,7 @@ def _artifact(process: Process, event: Event) -> None:
     process.compilation(event).artifacts.append((event["kind"], event["digest"]))
 
 
-_TAKERS = {
+_TAKERS: dict[str, Callable[[Any, Event], None]] = {
     "compile": _compile,
     "break": _break,
     "text": _text,

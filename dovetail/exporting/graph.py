@@ -20,11 +20,11 @@ from dovetail import guards
 from dovetail.errors import Unsupported
 from dovetail.exporting import buffers, expressions
 from dovetail.exporting.arguments import TENSORS, VALUE, Arguments, is_constant
-from dovetail.exporting.buffers import Exchange
+from dovetail.exporting.buffers import CODE, Exchange
 from dovetail.exporting.code import is_free
 from dovetail.exporting.encoding import CHECKPOINT, function_name, is_member
 from dovetail.exporting.expressions import Expression
-from dovetail.exporting.outcome import CODE, REMEDY, Outcome, steps
+from dovetail.exporting.outcome import REMEDY, Outcome, steps
 from dovetail.exporting.ranges import Found
 from dovetail.exporting.signature import Signature, Size
 from dovetail.exporting.state import GRAPHS, State

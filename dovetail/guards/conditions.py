@@ -108,7 +108,10 @@ class Writer:
         every = {text: name for source, text, name in texts if source not in freed}
         items = {text: name for source, text, name in texts if isinstance(source, Item)}
         loaded: dict[str, str] = {}  # the residual's own locals for paths to inputs, and their whole texts
-        whole = lambda text: LOADED.sub(lambda match: loaded.get(match[0], match[0]), text)
+
+        def whole(text: str) -> str:
+            return LOADED.sub(lambda match: loaded.get(match[0], match[0]), text)
+
         found = []
         for line in lines:
             name, _, text = line.partition(" = ")

@@ -19,7 +19,7 @@ from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.literals import in_words
 
 
-class Weak(weakref.ref):
+class Weak(weakref.ref[Any]):
     """The payload of an ID guard whose object is held weakly; a call gives the object, or None."""
 
     __slots__ = ()

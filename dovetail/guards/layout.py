@@ -251,7 +251,7 @@ def _function_words() -> tuple[int, ...] | None:
     return tuple(found)
 
 
-class _Ref(weakref.ref):
+class _Ref(weakref.ref[Any]):
     __slots__ = ()
 
 

@@ -35,7 +35,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -103,7 +103,10 @@ class Expr:
         return expr_text(self)
 
 
-def _interned(cls: type, key: tuple[Any, ...], fill: Callable[[Any], None]) -> Any:
+Node = TypeVar("Node")
+
+
+def _interned(cls: type[Node], key: tuple[Any, ...], fill: Callable[[Any], None]) -> Node:
     full = (cls, *key)
     found = _table.get(full)
     if found is None:
@@ -112,7 +115,8 @@ def _interned(cls: type, key: tuple[Any, ...], fill: Callable[[Any], None]) -> A
         fill(node)
         node.depth = 1 + max([part.depth for part in node.parts], default=0)
         found = _table.add(full, lambda: node)
-    return found
+    interned: Node = found
+    return interned
 
 
 def _written(part: Any) -> Any:

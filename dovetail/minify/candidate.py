@@ -195,7 +195,10 @@ def with_plain_inputs(found: Candidate) -> Iterator[Candidate]:
     if any(isinstance(t, torch.Tensor) and t.requires_grad for t in found.inputs):
         yield found.like(found.module, tuple(t.detach() if isinstance(t, torch.Tensor) else t for t in found.inputs))
     if any(isinstance(t, torch.Tensor) and not t.is_contiguous() for t in found.inputs):
-        dense = lambda t: t.detach().contiguous().requires_grad_(t.requires_grad)
+
+        def dense(t: torch.Tensor) -> torch.Tensor:
+            return t.detach().contiguous().requires_grad_(t.requires_grad)
+
         yield found.like(found.module, tuple(dense(t) if isinstance(t, torch.Tensor) else t for t in found.inputs))
 
 
@@ -205,7 +208,10 @@ def _with_dtype(found: Candidate, old: torch.dtype) -> Candidate:
 
     graph = torch.fx.Graph()
     _extend(graph, {}, found.module.graph.nodes, plain)
-    cast = lambda t: t.detach().to(plain(t.dtype)).requires_grad_(t.requires_grad)
+
+    def cast(t: torch.Tensor) -> torch.Tensor:
+        return t.detach().to(plain(t.dtype)).requires_grad_(t.requires_grad)
+
     return found.like(
         torch.fx.GraphModule(found.module, graph),
         tuple(cast(t) if isinstance(t, torch.Tensor) else t for t in found.inputs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -108,7 +109,7 @@ def fmod(x: Expr, y: Expr) -> Any:
 
 # ---------------------------------------------------------------- powers
 
-_FLOAT_POWERS = {
+_FLOAT_POWERS: dict[float, Callable[[Expr], Expr]] = {
     0.5: build.sqrt, -0.5: build.rsqrt, 1: lambda x: x, 2: build.square, -1: build.reciprocal,
     3: lambda x: build.mul(build.square(x), x), -2: lambda x: build.reciprocal(build.square(x)),
 }

@@ -53,7 +53,7 @@ def _const(value: Number, kind: str, negative_zero: bool, dtype: torch.dtype) ->
     return Const(whole, dtype)
 
 
-def const(value: Any, dtype: torch.dtype) -> Any:
+def const(value: Any, dtype: torch.dtype) -> Expr:
     """`value` converted as PyTorch converts a Python number to `dtype`; integers wrap around.
 
     A number that is known only when the program runs is converted then.

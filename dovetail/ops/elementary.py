@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.loops import Const, Expr
+from dovetail.ir.loops import Const, Expr, Op
 from dovetail.ops import build
 from dovetail.ops.build import const, scale_by, where
 from dovetail.ops.emit import Emitter
@@ -58,8 +58,8 @@ def round_(x: Expr, decimals: int = 0) -> Expr:
         return x if x.dtype not in build.FLOATS else build.round_(x)
     power = const(10.0 ** abs(decimals), x.dtype)
     if decimals > 0:
-        return build.Op("div", (build.round_(build.mul(x, power)), power), x.dtype)
-    return build.mul(build.round_(build.Op("div", (x, power), x.dtype)), power)
+        return Op("div", (build.round_(build.mul(x, power)), power), x.dtype)
+    return build.mul(build.round_(Op("div", (x, power), x.dtype)), power)
 
 
 @pointwise("aten::frac", operands=1)

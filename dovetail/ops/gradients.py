@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -164,10 +165,13 @@ def averaged(x: Expr, out: Spec, reduction: int) -> Expr:
     return divided(x, number) if reduction == MEAN else x
 
 
-def _loss(*names: str) -> Any:
+Formula = Callable[..., Expr]
+
+
+def _loss(*names: str) -> Callable[[Formula], Formula]:
     """`formula(grad, input, target, *rest)`; the incoming gradient is one number unless nothing was reduced."""
 
-    def register(formula: Any) -> Any:
+    def register(formula: Formula) -> Formula:
         def lowering(
             emit: Emitter, out: Spec, grad: Value, self: Value, target: Value, reduction: int = MEAN, *rest: Any
         ) -> Value:

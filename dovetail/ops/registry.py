@@ -8,7 +8,7 @@ NotImplemented: then the operator stays a library call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,13 +18,14 @@ from dovetail.ops.emit import Emitter
 from dovetail.ops.value import Indices, Spec, Value
 
 Lowering = Callable[..., Any]
+Row = TypeVar("Row", bound=Lowering)
 
 
 class Rows(dict[str, Lowering]):
     """Lowerings by qualified name: "aten::add" for every overload, or "aten::add.Scalar" for one."""
 
-    def __call__(self, *names: str) -> Callable[[Lowering], Lowering]:
-        def register(lowering: Lowering) -> Lowering:
+    def __call__(self, *names: str) -> Callable[[Row], Row]:
+        def register(lowering: Row) -> Row:
             for name in names:
                 assert name not in self, f"{name} has two rows"
                 self[name] = lowering
@@ -32,12 +33,12 @@ class Rows(dict[str, Lowering]):
 
         return register
 
-    def pointwise(self, *names: str, operands: int, compute: Compute | None = None) -> Callable[[Any], Any]:
+    def pointwise(self, *names: str, operands: int, compute: Compute | None = None) -> Callable[[Row], Row]:
         """The decorated function maps `operands` expressions of one dtype, and further arguments
         as they are, to an expression. An operand given as None arrives as None.
         """
 
-        def register(formula: Callable[..., Any]) -> Any:
+        def register(formula: Row) -> Row:
             lowering = elementwise(formula, operands, compute or in_result_dtype)
             self(*names)(lowering)
             return formula

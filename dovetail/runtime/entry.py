@@ -15,12 +15,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from torch.autograd import profiler
+
 from dovetail.errors import GraphBreakError, InternalError, Unsupported
 from dovetail.ir.captured import Captured, Next
 from dovetail.ir.collection import paused_collection
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
-from dovetail.ir.profiled import profiler, region
+from dovetail.ir.profiled import region
 from dovetail.ir.recursion import NEAR, ROOM, Room, is_near
 from dovetail.ir.source import Computed, Item, path
 from dovetail.ir.varying import Varying

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import profiler
 
 from dovetail.ir.guard import MISS
-from dovetail.ir.profiled import profiler
 from dovetail.runtime.entry import Compiler, Dispatcher
 
 #: Rebuilds a compiled module from (the original module, what made it compile).

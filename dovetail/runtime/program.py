@@ -12,11 +12,12 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch.autograd import profiler
 
 from dovetail.errors import InternalError
 from dovetail.ir.checks import CheckFailed
 from dovetail.ir.host import HostProgram
-from dovetail.ir.profiled import Watched, profiler
+from dovetail.ir.profiled import Watched
 from dovetail.runtime import arena, checked
 from dovetail.runtime.gpu.numbers import cut, on_device
 

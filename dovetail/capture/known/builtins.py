@@ -23,8 +23,8 @@ from dovetail.capture.hashing import set_entries
 from dovetail.capture.iteration import each
 from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
-from dovetail.capture.scope import trusted
 from dovetail.capture.subscripts import NO_INTEGER, as_index, backwards
+from dovetail.capture.trust import trusted
 from dovetail.capture.values.base import (
     FALSE,
     MISSING,

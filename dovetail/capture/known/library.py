@@ -275,7 +275,7 @@ def _copy_attributes(s: Session, value: ObjectValue, made: ObjectValue, memo: di
     return made
 
 
-def _copy_list(s: Session, value: Any, memo: Any) -> Value:
+def _copy_list(s: Session, value: Any, memo: dict[int, Value] | None) -> Value:
     made = ListValue([], value.cls)
     made.maxlen = value.maxlen
     _copy_attributes(s, value, made, memo)
@@ -283,7 +283,7 @@ def _copy_list(s: Session, value: Any, memo: Any) -> Value:
     return made
 
 
-def _copy_tuple(s: Session, value: Any, memo: Any) -> Value:
+def _copy_tuple(s: Session, value: TupleValue, memo: dict[int, Value] | None) -> Value:
     """Of other classes a copy is made whatever they hold."""
     items = value.all(s)
     made = [_inner(s, v, memo) for v in items]
@@ -294,7 +294,7 @@ def _copy_tuple(s: Session, value: Any, memo: Any) -> Value:
     return _copy_attributes(s, value, TupleValue(made, value.cls), memo)
 
 
-def _copy_dict(s: Session, value: Any, memo: Any) -> Value:
+def _copy_dict(s: Session, value: Any, memo: dict[int, Value] | None) -> Value:
     made = DictValue(value.cls)
     made.default_factory = value.default_factory
     _copy_attributes(s, value, made, memo)
@@ -306,7 +306,7 @@ def _copy_dict(s: Session, value: Any, memo: Any) -> Value:
     return made
 
 
-def _copy_set(s: Session, value: Any, memo: Any) -> Value:
+def _copy_set(s: Session, value: SetValue, memo: dict[int, Value] | None) -> Value:
     if memo is not None:
         memo[id(value)] = s.call(s.wrap(value.cls, None), ListValue([copied(s, v, memo) for v in s.unpack(value)]))
         return memo[id(value)]
@@ -317,7 +317,7 @@ def _copy_set(s: Session, value: Any, memo: Any) -> Value:
     return made
 
 
-def _copy_object(s: Session, value: Any, memo: Any) -> Value:
+def _copy_object(s: Session, value: ObjectValue, memo: dict[int, Value] | None) -> Value:
     if type(value) not in (ObjectValue, ModuleValue):
         return value
     if not value.cls.__flags__ & _HEAP_TYPE:  # a generator, for one

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch._numpy as tnp
+import torch._numpy
 
 from dovetail.capture import rows, scalars
 from dovetail.capture.arrays import DTYPES, TENSOR_DTYPES, array_of, dtype_of, has_array, refuse, traced
@@ -21,7 +21,7 @@ from dovetail.capture.known.constructors import from_data
 from dovetail.capture.known.numbers import NUMBER_FUNCTIONS, of_numbers
 from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES, KNOWN, Handler, known
 from dovetail.capture.scalars import varies
-from dovetail.capture.tensor_attributes import METHODS
+from dovetail.capture.tensors import METHODS
 from dovetail.capture.values.array import ArrayValue, NumberValue, as_array
 from dovetail.capture.values.base import ELLIPSIS, NONE, Args, Const, Kwargs, NotNative, Value, boolean, is_singleton
 from dovetail.capture.values.callables import KnownValue
@@ -33,6 +33,8 @@ from dovetail.ir.devices import HOST, on_host
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
+
+tnp: Any = torch._numpy
 
 CALLABLE = (np.ufunc, type(np.sum), types.FunctionType, types.BuiltinFunctionType)
 
@@ -83,11 +85,11 @@ COMPARISONS = frozenset("__lt__ __le__ __eq__ __ne__ __gt__ __ge__".split())
 # ---------------------------------------------------------------- NumPy's dtypes
 
 
-def _operand(value: Value, ufunc: Any) -> Any:
+def _operand(value: Any, ufunc: Any) -> Any:
     """What has the value's dtype, for NumPy to say what comes of it."""
     if isinstance(value, ArrayValue):
         return np.ones((1, 1) if ufunc is np.matmul else (1,), dtype_of(value))
-    return value.real if varies(value) else value.native()  # type: ignore[attr-defined]
+    return value.real if varies(value) else value.native()
 
 
 def _settled(s: Session, label: str, ufunc: Any, args: Args, result: Value) -> Value:
@@ -145,8 +147,8 @@ def _is_integer(value: Value) -> bool:
     return kind in "biu"
 
 
-def _known(value: Value) -> Any:
-    return value.real if varies(value) and value.cls is float else getattr(value, "value", None)  # type: ignore[attr-defined]
+def _known(value: Any) -> Any:
+    return value.real if varies(value) and value.cls is float else getattr(value, "value", None)
 
 
 def _no_zero_divisor(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
@@ -275,7 +277,7 @@ KNOWN[np.asarray] = KNOWN[np.asanyarray] = _unless_array(np.asarray)
 
 def _stacked(obj: Any, dtype: Any = None) -> Any:
     """`np.array` of a list of arrays and numbers, which must not look at the elements."""
-    made = tnp.stack([_stacked(o) if isinstance(o, (list, tuple)) else tnp.asarray(o) for o in obj])  # type: ignore[attr-defined]
+    made = tnp.stack([_stacked(o) if isinstance(o, (list, tuple)) else tnp.asarray(o) for o in obj])
     return made if dtype is None else made.astype(dtype)
 
 
@@ -283,7 +285,7 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     """`np.full`, whose counterpart looks at the value."""
     dtype = tnp.asarray(fill_value).dtype if dtype is None else tnp.dtype(dtype)
     if isinstance(fill_value, tnp.ndarray):
-        return tnp.broadcast_to(fill_value.astype(dtype), shape).copy()  # type: ignore[attr-defined]
+        return tnp.broadcast_to(fill_value.astype(dtype), shape).copy()
     shape = (shape,) if isinstance(shape, int) else shape
     return tnp.ndarray(torch.full(shape, fill_value, dtype=dtype.torch_dtype, device=HOST))
 

@@ -82,12 +82,12 @@ methods(list, "extend")(_extend)
 methods(deque, "extend")(_extend)
 
 
-def _takes_none(s: Session, v: Any) -> bool:
+def _takes_none(s: Session, v: SequenceValue) -> bool:
     return v.maxlen == 0 and _maxlen(s, v).native() == 0
 
 
 @methods(list, "__iadd__")
-def _iadd(s: Session, v: Any, values: Value) -> Value:
+def _iadd(s: Session, v: SequenceValue, values: Value) -> Value:
     _extend(s, v, values)
     return v
 
@@ -95,7 +95,7 @@ def _iadd(s: Session, v: Any, values: Value) -> Value:
 methods(deque, "__iadd__")(_iadd)
 
 
-def _maxlen(s: Session, v: Any) -> Value:
+def _maxlen(s: Session, v: SequenceValue) -> Value:
     if v.source is not None and issubclass(v.cls, deque):
         s.guard(Attr(v.source, "maxlen"), GuardKind.EQUAL, v.maxlen)
     return Const(v.maxlen)
@@ -246,10 +246,10 @@ def _alike(left: Value, right: Value) -> bool:
     return any(issubclass(left.cls, kind) and issubclass(right.cls, kind) for kind in (list, tuple, deque))
 
 
-def _sequence_add(s: Session, v: Any, other: Value) -> Value:
+def _sequence_add(s: Session, v: SequenceValue, other: Value) -> Value:
     if not isinstance(other, SequenceValue) or not _alike(v, other):
         return NOT_IMPLEMENTED
-    made = type(v)([], _plain_class(v))
+    made: SequenceValue = type(v)([], _plain_class(v))
     made.join(s, v)
     made.join(s, other)
     made.maxlen = _maxlen(s, v).native()
@@ -257,13 +257,13 @@ def _sequence_add(s: Session, v: Any, other: Value) -> Value:
     return made
 
 
-def _plain_class(v: Any) -> type:
+def _plain_class(v: SequenceValue) -> type:
     if issubclass(v.cls, deque) or v.cls.__name__ == "Size":
         return v.cls
     return tuple if isinstance(v, TupleValue) else list
 
 
-def _sequence_mul(s: Session, v: Any, count: Value) -> Value:
+def _sequence_mul(s: Session, v: SequenceValue, count: Value) -> Value:
     if isinstance(count, ObjectValue) and _has(s, count, "__index__") and not _has(s, count, "__rmul__"):
         return type(v)(v.all(s) * as_index(s, count), _plain_class(v))
     if not isinstance(count, Const) or not isinstance(count.value, int):
@@ -275,7 +275,7 @@ def _has(s: Session, value: Value, name: str) -> bool:
     return s.find_special(value, name) is not None
 
 
-def _imul(s: Session, v: Any, count: Value) -> Value:
+def _imul(s: Session, v: SequenceValue, count: Value) -> Value:
     v.items = v.all(s) * count.native()
     mark(s, v)
     return v

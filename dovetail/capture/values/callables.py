@@ -41,7 +41,7 @@ class CellValue(Value):
 class FunctionValue(ObjectValue):
     """A Python function, from outside (`real`) or made by MAKE_FUNCTION."""
 
-    __slots__ = ("code", "globals", "name", "defaults", "kwdefaults", "closure", "annotations", "anew")
+    __slots__ = ("code", "globals", "name", "defaults", "kwdefaults", "closure", "annotations", "anew", "parts_loaded")
     cls: type
 
     def __init__(
@@ -54,6 +54,7 @@ class FunctionValue(ObjectValue):
         self.closure: tuple[CellValue, ...] = ()
         self.annotations: Value | None = None
         self.anew = False  # another function object in each call, known by its code
+        self.parts_loaded = False  # defaults and cells, of a real one
 
     def native(self) -> Any:
         if self.real is MISSING:
@@ -75,7 +76,7 @@ def is_renamed(value: Value, name: str, new: Value) -> bool:
     return made and name in ("__name__", "__qualname__") and new.cls is str
 
 
-class MethodKey(tuple):
+class MethodKey(tuple[Any, ...]):
     """The native keys of a function and of what is bound to it, as the key of the method."""
 
     __slots__ = ()

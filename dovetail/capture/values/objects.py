@@ -36,7 +36,7 @@ class ObjectValue(Value):
 
     def __init__(self, cls: type, real: Any = MISSING, source: Source | None = None) -> None:
         self.cls, self.real, self.source = cls, real, source
-        self.attrs: dict[str, Any] = {}
+        self.attrs: dict[str, Value] = {}
         self.written: dict[str, None] = {}
         self.made_by: Any = None
         self.born = serial()
@@ -101,7 +101,8 @@ def real_dict(obj: Any) -> dict[str, Any]:
     try:
         if isinstance(obj, threading.local):
             return obj.__dict__  # this thread's
-        return object.__getattribute__(obj, "__dict__")
+        own: dict[str, Any] = object.__getattribute__(obj, "__dict__")
+        return own
     except AttributeError:
         return {}
 

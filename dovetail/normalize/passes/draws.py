@@ -114,8 +114,11 @@ _WIDE = frozenset((
 _ROWS: dict[Any, tuple[Callable[[_Draw], bool], Callable[[_Draw], Any]]] = {}
 
 
-def _row(*targets: Any, fits: Callable[[_Draw], bool] = lambda d: True) -> Any:
-    def register(written: Callable[[_Draw], Any]) -> Any:
+Written = Callable[[_Draw], Any]
+
+
+def _row(*targets: Any, fits: Callable[[_Draw], bool] = lambda d: True) -> Callable[[Written], Written]:
+    def register(written: Written) -> Written:
         _ROWS.update(dict.fromkeys(targets, (fits, written)))
         return written
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -22,7 +22,10 @@ def fresh(sizes: tuple[Any, ...], strides: tuple[Any, ...], like: torch.Tensor) 
     return Spec(sizes, strides, like.dtype, like.device)
 
 
-def marked(tensor: Any, like: torch.Tensor) -> Any:
+T = TypeVar("T", bound=torch.Tensor)
+
+
+def marked(tensor: T, like: torch.Tensor) -> T:
     """`tensor` with the lazy conjugation and negation of `like`."""
     if like.is_conj():
         torch._C._set_conj(tensor, True)

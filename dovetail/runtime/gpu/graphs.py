@@ -26,10 +26,11 @@ from operator import itemgetter
 from typing import Any
 
 import torch
+from torch.autograd import profiler
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from dovetail.ir.launch import GraphFacts
-from dovetail.ir.profiled import profiler, region
+from dovetail.ir.profiled import region
 from dovetail.runtime.gpu import numbers
 from dovetail.runtime.overlap import unmoved
 
