@@ -118,8 +118,8 @@ class Dispatcher:
     `first` is the entry to try first; while the stance forbids compiled code it is one that never fits.
     """
 
-    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "full", "title", "told",
-                 "unstable", "varying", "watched")  # fmt: skip
+    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "full", "refused", "title",
+                 "told", "unstable", "varying", "watched")  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], compiler: Compiler) -> None:
         self.fn, self.compiler = fn, compiler
@@ -128,6 +128,7 @@ class Dispatcher:
         self.first: Callable[..., Any] = _no_entry
         self.title = ""  # in profiles
         self.failed = 0
+        self.refused = False  # has an entry refused the call that it was made for?
         self.told: frozenset[str] = frozenset()  # what has been warned of
         self.eager = False  # what cannot be captured is not tried again
         self.varying: frozenset[str] = frozenset()  # the names of numbers and sizes that were seen to change
@@ -239,6 +240,10 @@ class Dispatcher:
         if entry is not None:
             if surroundings() != left:  # the collector may close a generator that waits in a `with torch.no_grad()`
                 return self.miss(args, kwargs)
+            self._withdraw(entry)
+            if not self.refused:  # compiling may have changed what the program reads: modules register their classes
+                self.refused = True
+                return self.miss(args, kwargs)
             self._never_fits(entry, args, kwargs)
         try:
             result = self.fn(*args, **kwargs)
@@ -309,10 +314,12 @@ class Dispatcher:
         self.watched = [ref for ref in self.watched if ref() is not None]
         self.watched += [weakref.ref(obj, gone) for obj in alive if obj is not None]
 
-    def _never_fits(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The new entry refuses the call it was made for: a guard that cannot hold is a bug of ours."""
+    def _withdraw(self, entry: Entry) -> None:
         with COMPILING:
             self.publish(tuple(e for e in self.entries if e is not entry))
+
+    def _never_fits(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A new entry refuses the call it was made for again: a guard that cannot hold is a bug of ours."""
         why = "; ".join(map(str, entry.failures(args, kwargs))) or "no guard fails on a second look"
         error = InternalError("guards", f"the new entry does not accept the call it was made for: {why}")
         on_failure(error, self._fallback(args, kwargs), self.compiler.options())

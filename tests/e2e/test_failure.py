@@ -162,6 +162,20 @@ def test_what_an_interrupt_leaves_is_put_back(put_back: None) -> None:
         undisturbed.put_back(before)
 
 
+def test_what_compiling_itself_changes(monkeypatch):
+    """As where PyTorch imports a module that registers its classes: it is compiled again."""
+    table, schedule = {"a": 1}, pipeline.schedule
+
+    def registering(*args):
+        table.setdefault("b", 2)
+        return schedule(*args)
+
+    monkeypatch.setattr(pipeline, "schedule", registering)
+    compiled = dovetail.compile(lambda x: x + len(table))
+    for _ in range(2):
+        assert compiled(torch.ones(3)).tolist() == [3.0] * 3
+
+
 def test_what_runs_outside_of_a_block_leaves_it_open() -> None:
     """Else PyTorch would keep what autocast has made of weights when the block ends, and never drop it again."""
     outer = undisturbed.surroundings()
