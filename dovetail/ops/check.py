@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from dovetail.ops.own import library
+
 ERRORS: dict[str, type[Exception]] = {
     error.__name__: error
     for error in (
@@ -41,15 +43,11 @@ def _check_nothing(*given: object) -> None:
     """Tensors without values pass."""
 
 
-LIBRARY = torch.library.Library("dovetail", "FRAGMENT")
-try:
-    LIBRARY.define('check(Tensor condition, Tensor[] shown, str text, str error="ValueError", bool undone=False) -> ()')
-    LIBRARY.define("classes(Tensor index, SymInt count) -> ()")
-    for name, function in (("check", _check), ("classes", _classes)):
-        LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-        LIBRARY.impl(name, _check_nothing, "Meta")
-    check: Any = torch.ops.dovetail.check.default
-    classes: Any = torch.ops.dovetail.classes.default
-except BaseException:  # Ctrl-C: the next import defines them again
-    LIBRARY._destroy()
-    raise
+LIBRARY = library(__name__)
+LIBRARY.define('check(Tensor condition, Tensor[] shown, str text, str error="ValueError", bool undone=False) -> ()')
+LIBRARY.define("classes(Tensor index, SymInt count) -> ()")
+for name, function in (("check", _check), ("classes", _classes)):
+    LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+    LIBRARY.impl(name, _check_nothing, "Meta")
+check: Any = torch.ops.dovetail.check.default
+classes: Any = torch.ops.dovetail.classes.default

@@ -17,12 +17,13 @@ from dovetail.ir.loops import Const, Expr, Local, Op
 from dovetail.ir.scalar import SCALAR_OPS
 from dovetail.ops import build
 from dovetail.ops.build import const
-from dovetail.ops.check import LIBRARY
 from dovetail.ops.emit import Emitter
+from dovetail.ops.own import library
 from dovetail.ops.registry import Rows
 from dovetail.ops.value import Indices, Spec, Value, contiguous_strides
 
 ROWS = Rows()
+LIBRARY = library(__name__)
 LIBRARY.define(
     "draw(Tensor seeds, int place, SymInt[] size, SymInt[] stride, str kind) -> Tensor", tags=(torch.Tag.pointwise,)
 )

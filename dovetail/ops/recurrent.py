@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.check import LIBRARY
+from dovetail.ops.own import library
 
 _SETTINGS = "bool has_biases, int layers, bool train, bool bidirectional"
+LIBRARY = library(__name__)
 LIBRARY.define(f"recurrent(str kind, Tensor x, Tensor[] hidden, Tensor[] weights, {_SETTINGS}) -> Tensor[]")
 LIBRARY.define(
     "recurrent_backward(Tensor?[] gradients, str kind, Tensor x, Tensor[] hidden, Tensor[] weights, "

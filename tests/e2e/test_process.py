@@ -141,7 +141,8 @@ class Interrupting:
     "Ctrl-C at a line of this package's modules, counted from here."
     def __init__(self, line): self.left = line
     def __call__(self, frame, event, argument):
-        if frame.f_code.co_name != "<module>" or not frame.f_globals["__name__"].startswith("dovetail"): return None
+        inside = frame.f_globals.get("__name__", "").startswith("dovetail")
+        if frame.f_code.co_name != "<module>" or not inside: return None
         self.left -= event == "line"
         if self.left == 0: raise KeyboardInterrupt
         return self
