@@ -7,7 +7,6 @@ A new kind of device needs a row here, and one in `ir/devices.py` if some choice
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ from dovetail.ir.devices import GPU, HOST
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Group
+from dovetail.loading import loaded
 from dovetail.options import Options
 
 
@@ -46,7 +46,7 @@ class _Packages:
         self.name = name
 
     def _package(self, phase: str) -> Any:
-        return importlib.import_module(f"dovetail.{phase}.{self.name}")
+        return loaded(f"dovetail.{phase}.{self.name}")
 
     def generate(self, group: Group, options: Options, many: bool = False) -> Kernel:
         made: Kernel = self._package("codegen").generate(group, options, many=many)

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from dovetail.kept import shelf
 from dovetail.kept.entry import Kept, Mismatch, pack_entry, read, restore
 from dovetail.kept.objects import Unkept
 from dovetail.kept.packing import pack, unpack
+from dovetail.loading import loaded
 from dovetail.options import Options
 from dovetail.runtime.cpu.store import Store, default_folder
 
@@ -139,7 +139,7 @@ class Keeping:
                 program, takes_all = unpack(data)
                 return program, takes_all
             if not remade:  # the stages are needed after all
-                pipeline = importlib.import_module("dovetail.pipeline")
+                pipeline = loaded("dovetail.pipeline")
                 with _as_captured(taken):
                     remade.append(pipeline.partials(graph.module, fakes, options, events))
             return remade[0](there)

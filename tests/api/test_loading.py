@@ -46,6 +46,18 @@ print(x.grad is not None)
 """) == ["False", "cpu", "True"]
 
 
+def test_no_module_of_the_stages_is_loaded_under_modes_of_the_first_call() -> None:
+    assert printed("""
+class Seen:
+    def find_spec(self, name, *rest):
+        if name.startswith("dovetail.") and torch.is_inference_mode_enabled(): print(name)
+sys.meta_path.insert(0, Seen())
+x, compiled = torch.ones(3), dovetail.compile(lambda x: torch.softmax(x.sin(), -1), fullgraph=True)
+with torch.inference_mode():
+    compiled(x)
+""") == []
+
+
 def test_modes_around_an_export_neither() -> None:
     assert printed("""
 with torch.inference_mode():

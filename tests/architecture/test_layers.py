@@ -29,9 +29,9 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "comptime": {"ir"},
     "pipeline": ANYTHING,
     # Between a compilation, which asks for what is kept, and what it is made of.
-    "kept": SHARED | {"assembly", "config", "diagnostics", "exporting", "guards", "runtime", "targets"},
+    "kept": SHARED | {"assembly", "config", "diagnostics", "exporting", "guards", "loading", "runtime", "targets"},
     "assembly": SHARED | {"diagnostics", "runtime", "targets"},
-    "targets": SHARED,
+    "targets": SHARED | {"loading"},
     "codes": set(),
     "errors": {"codes"},
     "marking": {"errors", "ir"},
