@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,14 +17,9 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 from dovetail.ir.outside import OUTSIDE, first
-from dovetail.ir.settings import AUTOCAST_DEVICES
+from dovetail.ir.settings import AUTOCAST, AUTOCAST_DEVICES
 
 _C = torch._C
-
-
-def _autocast(device: str) -> tuple[bool, Any]:
-    enabled = torch.is_autocast_enabled(device)
-    return (enabled, torch.get_autocast_dtype(device)) if enabled else (False, None)
 
 
 def _any_autocast() -> bool:
@@ -46,7 +40,7 @@ PIECES: dict[str, Callable[[], Any]] = {
     "inference_mode": torch.is_inference_mode_enabled,
     "default_dtype": torch.get_default_dtype,
     "deterministic": first("_get_deterministic_algorithms", default=torch.are_deterministic_algorithms_enabled),
-    **{f"autocast_{device}": partial(_autocast, device) for device in AUTOCAST_DEVICES},
+    **AUTOCAST,
     "torch_function_modes": _function_modes,
 }
 
@@ -88,7 +82,6 @@ def conditions(taken: Snapshot, constant: Callable[[Any, str], str]) -> list[str
 
 
 def _autocast_conditions(values: Mapping[str, Any], constant: Callable[[Any, str], str]) -> list[str]:
-    names = [f"autocast_{device}" for device in AUTOCAST_DEVICES]
-    if not any(values[n][0] for n in names) and not _autocast_anywhere():
+    if not any(values[n][0] for n in AUTOCAST) and not _autocast_anywhere():
         return [f"not {constant(_autocast_anywhere, 'autocast')}()"]
-    return [f"{constant(PIECES[n], n)}() == {constant(values[n], 'autocast_value')}" for n in names]
+    return [f"{constant(PIECES[n], n)}() == {constant(values[n], 'autocast_value')}" for n in AUTOCAST]

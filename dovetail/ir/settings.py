@@ -6,6 +6,7 @@ Each is the value of a function of PyTorch without arguments. A STATE guard name
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,15 @@ _C = torch._C
 ATTENTION = "attention_kernels"
 AUTOCAST_DEVICES = tuple(TRAITS)
 DETERMINISTIC, HOOKS_DISABLED = "deterministic_algorithms", "saved_tensors_hooks_disabled"
+
+
+def _autocast(device: str) -> tuple[bool, Any]:
+    enabled = torch.is_autocast_enabled(device)
+    return (enabled, torch.get_autocast_dtype(device)) if enabled else (False, None)
+
+
+#: Whether autocast is on for a kind of device, and its type if so.
+AUTOCAST: dict[str, Callable[[], Any]] = {f"autocast_{d}": partial(_autocast, d) for d in AUTOCAST_DEVICES}
 
 
 def attention_kernels() -> tuple[Any, ...]:
