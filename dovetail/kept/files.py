@@ -63,8 +63,9 @@ def write(path: Any, model: Any, request: Mapping[str, Any], entries: Any, weigh
     devices: tuple[str, ...] = ()
     for name, data in list(kept.items()):
         for program in list(_programs(name, data, store, kept)):
-            blobs |= _machine_code(program, store)
-            devices = shelf.devices() if _on_gpus(program) else devices
+            kernels = _kernels(program)
+            blobs |= targets.blobs(kernels, store)
+            devices = devices if all(traits(k.device).host for k in kernels) else shelf.devices()
     how, extra = _model(model, weights)
     head = {"format": FORMAT, "machine": shelf.machine(devices), "request": dict(request), "model": how}
     with zipfile.ZipFile(path, "w") as archive:
@@ -87,14 +88,6 @@ def _programs(name: str, data: bytes, store: Store, kept: dict[str, bytes]) -> I
             if found is not None:
                 kept[key] = found
                 yield unpack(found)[0]
-
-
-def _machine_code(program: Built, store: Store) -> dict[str, bytes]:
-    return targets.blobs(_kernels(program), store)
-
-
-def _on_gpus(program: Built) -> bool:
-    return any(not traits(k.device).host for k in _kernels(program))
 
 
 def _kernels(program: Built) -> list[Kernel]:

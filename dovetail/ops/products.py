@@ -28,7 +28,7 @@ from dovetail.ir.loops import Expr
 from dovetail.ops import build, views
 from dovetail.ops.emit import Emitter
 from dovetail.ops.registry import Rows
-from dovetail.ops.value import Spec, Value, contiguous_strides
+from dovetail.ops.value import Indices, Spec, Value, contiguous_strides
 
 ROWS = Rows()
 
@@ -105,8 +105,12 @@ def _by_loops(emit: Emitter, out: Spec, left: Value, right: Value, from_zero: bo
     if length == 1:
         matrices = not batch and 1 not in (rows, columns) and out.dtype.itemsize >= 4 and on_host(out)
         zero = build.const(0, _exact(out.dtype))
-        plus = (lambda x: build.add(x, zero)) if from_zero and not matrices else (lambda x: x)
-        return emit.pointwise(out, lambda i: build.cast(plus(at((*i[:-1], 0, i[-1]))), out.dtype))
+
+        def product(i: Indices) -> Expr:
+            term = at((*i[:-1], 0, i[-1]))
+            return build.cast(build.add(term, zero) if from_zero and not matrices else term, out.dtype)
+
+        return emit.pointwise(out, product)
     across = (*right.strides[:-2], 0, *right.strides[-2:])
     terms = Spec(out.dtype, out.device, (*batch, rows, length, columns), across if rows == 1 else (*left.strides, 0))
     return emit.reduce(out, terms, [len(batch) + 1], "sum", at, _exact(out.dtype))
