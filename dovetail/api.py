@@ -52,8 +52,8 @@ from dovetail.ir.marks import original_of
 from dovetail.loading import loaded
 from dovetail.options import checked_mode, checked_options
 from dovetail.request import Request
-from dovetail.runtime.entry import wrap_function
-from dovetail.runtime.entry_module import CompiledModule, wrap_module
+from dovetail.runtime.dispatch.compiled_module import CompiledModule, wrap_module
+from dovetail.runtime.dispatch.dispatcher import wrap_function
 
 if TYPE_CHECKING:
     from dovetail.exporting.program import ExportedProgram

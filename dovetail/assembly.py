@@ -27,16 +27,16 @@ from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.settings import AUTOCAST_DEVICES
-from dovetail.runtime import program as program_runtime
-from dovetail.runtime import staged as staged_runtime
-from dovetail.runtime.autograd import CompiledPair, differentiable, unheard, unless_hooked
+from dovetail.runtime.call import program as program_runtime
+from dovetail.runtime.call import staged as staged_runtime
+from dovetail.runtime.call.autograd import CompiledPair, differentiable, unheard, unless_hooked
+from dovetail.runtime.call.double_backward import Replay
+from dovetail.runtime.call.freed_history import freed_history
+from dovetail.runtime.call.hook_watch import watcher
+from dovetail.runtime.call.outputs import as_they_are, build_outputs, sync_version_counters
+from dovetail.runtime.call.overlap import fallback_on_overlap
 from dovetail.runtime.gpu.graphs import Recorder, aside
-from dovetail.runtime.gpu.rehearsal import rehearse
-from dovetail.runtime.listening import watcher
-from dovetail.runtime.outputs import as_they_are, handed_out, recounted
-from dovetail.runtime.overlap import protect
-from dovetail.runtime.replay import Replay
-from dovetail.runtime.spent import spent
+from dovetail.runtime.gpu.warm_up import warm_up
 
 Compiled = Callable[..., Sequence[Any]]
 
@@ -110,7 +110,7 @@ def load_kernels(
 ) -> dict[str, Callable[..., Any]]:
     """Machine code for each kernel of the program, on its device; it will run in `place`. `loops`: the program, to be
     rehearsed; one that has been rehearsed before is not rehearsed again."""
-    return targets.load(kernels, lambda device: None if loops is None else rehearse(loops, device, place))
+    return targets.load(kernels, lambda device: None if loops is None else warm_up(loops, device, place))
 
 
 def recorded(call: Compiled, facts: GraphFacts, why: str, events: Events, consumes: bool, prefix: str = "") -> Compiled:
@@ -205,11 +205,11 @@ def _inference(plan: Inference, graph: Any, fakes: Sequence[Any], events: Events
     plain, again = as_they_are(aten.returned), _again(graph)
     call = plan.program.load(again if plain else program_runtime.LEFT, events)
     call = without_autocast(without_history(call) if plan.grads else call)
-    call = recounted(call, aten, plan.program.known)
-    call = call if plain else handed_out(call, again, aten.returned, (), fakes, results_of(aten))
-    call = spent(call, plan.used) if plan.used else call
+    call = sync_version_counters(call, aten, plan.program.known)
+    call = call if plain else build_outputs(call, again, aten.returned, (), fakes, results_of(aten))
+    call = freed_history(call, plan.used) if plan.used else call
     written = [k for k, _ in aten.mutated]
-    return protect(call, _uncompiled(graph, plan.late), written, fakes, list(aten.constants.values()))
+    return fallback_on_overlap(call, _uncompiled(graph, plan.late), written, fakes, list(aten.constants.values()))
 
 
 def _training(plan: Training, graph: Any, fakes: Sequence[Any], events: Events, partial: Partial) -> Compiled:
@@ -218,7 +218,7 @@ def _training(plan: Training, graph: Any, fakes: Sequence[Any], events: Events, 
     forward = plan.forward.load(program_runtime.LEFT, events)
     backward = plan.backward.load(None, events)
     replay = None if plan.once else Replay(graph.forward, joint)
-    forward = recounted(without_autocast(forward), pair.forward, plan.forward.known)
+    forward = sync_version_counters(without_autocast(forward), pair.forward, plan.forward.known)
     failed = graph.meta.get(FAILED, unheard)
 
     def some(there: int) -> tuple[Compiled, bool]:
@@ -228,11 +228,11 @@ def _training(plan: Training, graph: Any, fakes: Sequence[Any], events: Events, 
     compiled = CompiledPair(forward, backward, some, replay, plan.random, plan.once, failed)
     call = differentiable(joint, pair, compiled)
     returned, like = joint.aten.returned, results_of(joint.aten)
-    call = handed_out(call, _again(graph), returned, joint.rewritten, fakes, like, watcher(joint))
+    call = build_outputs(call, _again(graph), returned, joint.rewritten, fakes, like, watcher(joint))
     uncompiled = _uncompiled(graph, plan.late)
     becoming = [each.position for each in joint.passed if each.kind == "input"]
     call = unless_hooked(call, uncompiled, pair.depends, becoming)
-    return protect(call, uncompiled, written_by(joint), fakes, list(joint.aten.constants.values()))
+    return fallback_on_overlap(call, uncompiled, written_by(joint), fakes, list(joint.aten.constants.values()))
 
 
 def written_by(joint: JointGraph) -> list[int]:

@@ -46,12 +46,12 @@ from dovetail.kept.keeping import Keeping
 from dovetail.ops.fake.late import discovering
 from dovetail.options import Options
 from dovetail.request import describe, imported, underlying
-from dovetail.runtime.entry import Dispatcher, to_the_end, words_of
-from dovetail.runtime.entry_policy import REPORT, EagerlyAfter, warn_user
+from dovetail.runtime.call.program import undone
+from dovetail.runtime.dispatch.dispatcher import Dispatcher, to_the_end, words_of
+from dovetail.runtime.dispatch.failure_policy import REPORT, EagerlyAfter, warn_user
+from dovetail.runtime.dispatch.reentrancy import allowed
+from dovetail.runtime.dispatch.restore_modes import changes, restoring_modes, without_torch_function
 from dovetail.runtime.gpu.workers import WORKERS
-from dovetail.runtime.nested import allowed
-from dovetail.runtime.program import undone
-from dovetail.runtime.undisturbed import changes, undisturbed, without_overrides
 
 if TYPE_CHECKING:
     from dovetail.request import Request
@@ -221,8 +221,8 @@ def _as_called(graph: Any, captured: Captured) -> Callable[..., Any]:
     """What the entry calls: a graph is no module of the program's, so hooks on every module are not for it."""
     if graph is captured.graph and not any(vars(graph)[name] for name in HOOKS):
         graph = graph.forward
-    graph = undisturbed(graph, changes(captured.graph.graph))
-    return without_overrides(graph) if NO_OVERRIDES in captured.names else graph
+    graph = restoring_modes(graph, changes(captured.graph.graph))
+    return without_torch_function(graph) if NO_OVERRIDES in captured.names else graph
 
 
 def _keeping(
@@ -256,8 +256,8 @@ def _kept_entry(
                 captured = replace(captured, names={**captured.names, **rests, AGAIN: after})
                 fakes = [given.fake for given in captured.inputs]
                 graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))
-                graph = undisturbed(graph, kept.changes)
-                graph = without_overrides(graph) if NO_OVERRIDES in captured.names else graph
+                graph = restoring_modes(graph, kept.changes)
+                graph = without_torch_function(graph) if NO_OVERRIDES in captured.names else graph
                 with events.stage("guards"):
                     entry = guards.build(captured, fn, graph, taken)
                 events.captured = captured

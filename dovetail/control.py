@@ -15,9 +15,9 @@ from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import InvalidArgument
 from dovetail.ir import marks, stores
 from dovetail.ir.marks import ErrorOnGraphBreak, Mark, original_of
-from dovetail.runtime.entry import REGISTRY
-from dovetail.runtime.entry_module import CompiledModule, disabled_module
-from dovetail.runtime.stance import RUN_ONLY, STANCES
+from dovetail.runtime.dispatch.compiled_module import CompiledModule, disabled_module
+from dovetail.runtime.dispatch.dispatcher import REGISTRY
+from dovetail.runtime.dispatch.stance import RUN_ONLY, STANCES
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -68,14 +68,14 @@ from dovetail.ops.engine import needs_autograd, needs_engine, without_gradients
 from dovetail.ops.fake.number import NumberNeeded
 from dovetail.ops.fake.wrapped import is_wrapper
 from dovetail.options import Options
-from dovetail.runtime import program as program_runtime
-from dovetail.runtime.autograd import CompiledPair, unless_hooked
-from dovetail.runtime.making import maker
-from dovetail.runtime.outputs import recounted
-from dovetail.runtime.overlap import protect, several_in_one_place
-from dovetail.runtime.undisturbed import without_overrides
-from dovetail.runtime.wrapped import Again, depends, inference, put_together
-from dovetail.runtime.wrapped import differentiable as differentiable_whole
+from dovetail.runtime.call import program as program_runtime
+from dovetail.runtime.call.autograd import CompiledPair, unless_hooked
+from dovetail.runtime.call.outputs import sync_version_counters
+from dovetail.runtime.call.overlap import fallback_on_overlap, several_in_one_place
+from dovetail.runtime.call.view_replay import compile_output_builder
+from dovetail.runtime.call.wrapped import Again, depends, inference, put_together
+from dovetail.runtime.call.wrapped import differentiable as differentiable_whole
+from dovetail.runtime.dispatch.restore_modes import without_torch_function
 from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule, unrecordable
 
 
@@ -182,7 +182,7 @@ def _compile_apart(
     if found is None or several_in_one_place(parts, written):
         return graph
     call, reach = found
-    separate = protect(lambda *_: True, lambda *_: False, written, parts, list(aten.constants.values()))
+    separate = fallback_on_overlap(lambda *_: True, lambda *_: False, written, parts, list(aten.constants.values()))
     return unless_hooked(put_together(call, graph.forward, apart, separate), graph.forward, reach)
 
 
@@ -198,13 +198,13 @@ def _apart(
 ) -> tuple[Compiled, Sequence[int]] | None:  # fmt: skip
     aten = apart.aten
     events.artifact("aot_graphs", lambda: aten_text(aten))
-    outputs = maker(aten.returned, inputs_of(apart), results_of(aten))
+    outputs = compile_output_builder(aten.returned, inputs_of(apart), results_of(aten))
     program = builder(aten, False, options, events, "")
     if program is None:
         return None
     call = program.load(program_runtime.LEFT, events)
     call = without_autocast(without_history(call) if needs_autograd(fakes) else call)
-    return inference(recounted(call, aten, program.known), outputs, apart), ()
+    return inference(sync_version_counters(call, aten, program.known), outputs, apart), ()
 
 
 def _train_apart(
@@ -218,14 +218,14 @@ def _train_apart(
     with events.stage("autograd"):
         pair = partition(joint)
     events.artifact("aot_graphs", lambda: f"forward\n{aten_text(pair.forward)}\nbackward\n{aten_text(pair.backward)}")
-    outputs = maker(joint.aten.returned, inputs_of(apart), results_of(joint.aten))
+    outputs = compile_output_builder(joint.aten.returned, inputs_of(apart), results_of(joint.aten))
     halves = _halves(pair, options, events, builder)
     if halves is None:
         return None
     loaded, backward = halves[0].load(program_runtime.LEFT, events), halves[1].load(None, events)
-    forward = recounted(without_autocast(loaded), pair.forward, halves[0].known)
+    forward = sync_version_counters(without_autocast(loaded), pair.forward, halves[0].known)
     once = "writes to its inputs" if joint.aten.mutated else unrepeatable(joint)
-    replay = None if once else Again(without_overrides(graph.forward), joint, apart)
+    replay = None if once else Again(without_torch_function(graph.forward), joint, apart)
     if once and len(apart.tangents) > 1:
         raise KeptWhole(f"it {once}, and a backward pass from some of the results would have to run it again")
     compiled = CompiledPair(forward, backward, _no_partial, replay, draws(pair.forward), once)

@@ -31,9 +31,9 @@ from dovetail.ir.profiled import titled
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.loading import loaded
 from dovetail.options import Options
-from dovetail.runtime.entry import Dispatcher, wrap_function
-from dovetail.runtime.entry_module import wrap_module
-from dovetail.runtime.entry_policy import LISTENERS
+from dovetail.runtime.dispatch.compiled_module import wrap_module
+from dovetail.runtime.dispatch.dispatcher import Dispatcher, wrap_function
+from dovetail.runtime.dispatch.failure_policy import LISTENERS
 
 if TYPE_CHECKING:
     from dovetail.guards import Entry
@@ -48,7 +48,7 @@ SETTINGS_OF_A_COMPILATION = (
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of one `dovetail.compile` call, checked. Makes entries; a `runtime.entry.Compiler`."""
+    """The arguments of one `dovetail.compile` call, checked. Makes entries; a `dispatcher.Compiler`."""
 
     fullgraph: bool = False
     dynamic: bool | None = None

@@ -11,7 +11,7 @@ after:   promised(a0, (8, 8, ), (8, 1, ), promise)                  as the kerne
          promised(t, (8, 8, ), (1, 8, ), promise_1)
          mm = mm_(a0, t)
 
-The functions that it calls are in `runtime/checked.py`.
+The functions that it calls are in `runtime/call/checked.py`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dovetail.exporting.code import Code
 from dovetail.exporting.signature import Signature
 from dovetail.exporting.state import State, with_own_names
 from dovetail.ir.graphtext import graph_text
-from dovetail.runtime.undisturbed import put_back, surroundings
+from dovetail.runtime.dispatch.restore_modes import mode_state, restore
 
 
 def _shown(bound: int | None) -> str:
@@ -42,11 +42,11 @@ class ExportedModule(torch.fx.GraphModule):
         self._exported.signature.check(args, kwargs)
         if torch.compiler.is_compiling():  # a compiler sees to the modes itself
             return super().__call__(*args, **kwargs)
-        before = surroundings()
+        before = mode_state()
         try:
             return super().__call__(*args, **kwargs)
         except BaseException:  # the graph enters and leaves modes by nodes
-            put_back(before)
+            restore(before)
             raise
 
     def _leaves(self, args: Any, kwargs: Any) -> list[Any]:

@@ -53,7 +53,7 @@ from dovetail.kept.objects import (
 )
 from dovetail.kept.objects import PLAIN as PLAIN_VALUES
 from dovetail.kept.packing import pack, pack_graph, unpack, unpack_graph
-from dovetail.runtime.undisturbed import changes
+from dovetail.runtime.dispatch.restore_modes import changes
 
 #: In a residual's names: what each process makes for itself, and what it finds with the function.
 OWN = (AGAIN, ENTERED, PLAIN, UNDONE)

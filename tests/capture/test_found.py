@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import dovetail
-import dovetail.runtime.entry as runtime_entry
+import dovetail.runtime.dispatch.dispatcher as runtime_entry
 from tests.fuzz.python.observe import Walk, difference
 
 CASES = {}

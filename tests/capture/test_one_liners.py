@@ -14,7 +14,7 @@ import torch
 
 import dovetail
 from dovetail.request import Request
-from dovetail.runtime.entry import wrap_function
+from dovetail.runtime.dispatch.dispatcher import wrap_function
 from tests.fuzz.python.observe import Walk, difference
 
 

@@ -25,8 +25,8 @@ from dovetail.errors import KernelFault
 from dovetail.ir.kernel import REPORT, Kernel, Limit
 from dovetail.ir.loops import Buffer, Group, Load, Loop, Program, Store, new_range
 from dovetail.options import Options
-from dovetail.runtime import checked as checked_runtime
 from dovetail.runtime import cpu as cpu_runtime
+from dovetail.runtime.call import checked as checked_runtime
 from dovetail.runtime.gpu.compiling import to_binary
 from tests.codegen import harness
 from tests.codegen.test_random_groups import TARGETS, Maker

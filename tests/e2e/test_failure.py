@@ -21,8 +21,8 @@ import dovetail
 from dovetail import guards, pipeline
 from dovetail.capture import entry as capture_entry
 from dovetail.ops.fake import FakeMode
-from dovetail.runtime import entry as runtime_entry
-from dovetail.runtime import nested, undisturbed
+from dovetail.runtime.dispatch import dispatcher as runtime_entry
+from dovetail.runtime.dispatch import reentrancy, restore_modes
 
 X = torch.randn(4, 4)
 
@@ -151,7 +151,7 @@ def test_ctrl_c_at_any_moment(put_back: None) -> None:
 
 
 def test_what_an_interrupt_leaves_is_put_back(put_back: None) -> None:
-    before = undisturbed.surroundings()
+    before = restore_modes.mode_state()
     try:
         FakeMode().__enter__()
         BaseTorchFunctionMode().__enter__()
@@ -159,7 +159,7 @@ def test_what_an_interrupt_leaves_is_put_back(put_back: None) -> None:
         torch.autocast_increment_nesting()
         torch.set_autocast_enabled("cpu", True)
     finally:
-        undisturbed.put_back(before)
+        restore_modes.restore(before)
 
 
 def test_what_compiling_itself_changes(monkeypatch):
@@ -178,12 +178,12 @@ def test_what_compiling_itself_changes(monkeypatch):
 
 def test_what_runs_outside_of_a_block_leaves_it_open() -> None:
     """Else PyTorch would keep what autocast has made of weights when the block ends, and never drop it again."""
-    outer = undisturbed.surroundings()
+    outer = restore_modes.mode_state()
     with torch.autocast("cpu"):
-        inside = undisturbed.surroundings()
-        assert nested.outside(outer, undisturbed.surroundings) == outer
-        assert undisturbed.surroundings() == inside
-    assert undisturbed.surroundings() == outer
+        inside = restore_modes.mode_state()
+        assert reentrancy.outside(outer, restore_modes.mode_state) == outer
+        assert restore_modes.mode_state() == inside
+    assert restore_modes.mode_state() == outer
 
 
 def test_a_handler_of_signals_runs_while_compiling() -> None:

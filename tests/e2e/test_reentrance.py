@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 
 import dovetail
-from dovetail.runtime import undisturbed
+from dovetail.runtime.dispatch import restore_modes
 
 PLACES = 12  # at which one compilation is interrupted
 
@@ -160,7 +160,7 @@ def test_in_the_middle_of_a_compilation(act: str) -> None:
         with Interrupting(lambda: None, set()) as counting:
             _train(dovetail.compile(program), inputs)
         drawn = set(random.Random(act).sample(range(1, counting.count), PLACES))
-        state = undisturbed.surroundings()
+        state = restore_modes.mode_state()
         with Interrupting(ACTS[act], drawn) as interrupting:
             got = _train(dovetail.compile(program), inputs)
         assert interrupting.count >= max(drawn)
@@ -168,7 +168,7 @@ def test_in_the_middle_of_a_compilation(act: str) -> None:
         signal.signal(signal.SIGUSR1, before)
     if interrupting.errors:
         raise interrupting.errors[0]
-    assert undisturbed.surroundings() == state
+    assert restore_modes.mode_state() == state
     assert len(SEEN) >= PLACES
     for one, other in (*SEEN, *zip(got, want, strict=True)):
         _check(one, other)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import dovetail
-from dovetail.runtime.entry import REGISTRY
+from dovetail.runtime.dispatch.dispatcher import REGISTRY
 
 
 @pytest.fixture(autouse=True)

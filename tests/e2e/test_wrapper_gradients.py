@@ -9,7 +9,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 import dovetail
-from dovetail.runtime import wrapped
+from dovetail.runtime.call import wrapped
 from tests.capture.wrapper_classes import Int8
 
 backends = pytest.mark.parametrize("backend", ("aot_eager", "dovetail"))

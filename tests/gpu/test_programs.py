@@ -16,7 +16,7 @@ from torch import nn
 
 import dovetail
 from dovetail.codegen import segments
-from dovetail.runtime import program
+from dovetail.runtime.call import program
 from dovetail.schedule import recording
 
 pytestmark = [

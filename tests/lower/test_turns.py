@@ -12,8 +12,8 @@ from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.normalize import record
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.ops.fake import to_fake
-from dovetail.runtime import staged as staged_runtime
-from dovetail.runtime.program import undone
+from dovetail.runtime.call import staged as staged_runtime
+from dovetail.runtime.call.program import undone
 from tests.normalize.harness import graph_of
 
 W = torch.linspace(-1, 1, 12).view(3, 4)

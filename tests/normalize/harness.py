@@ -15,7 +15,7 @@ from dovetail.normalize.interpret import interpreter
 from dovetail.ops.fake import to_fake
 from dovetail.ops.schema import facts
 from dovetail.options import Options
-from dovetail.runtime.outputs import handed_out
+from dovetail.runtime.call.outputs import build_outputs
 
 
 def graph_of(fn: Callable[..., Any], count: int) -> torch.fx.GraphModule:
@@ -39,7 +39,7 @@ def flat(result: Any) -> list[Any]:
 
 def outputs(aten: AtenGraph) -> Callable[..., Any]:
     """The graph, run operator by operator, with what is made of its results."""
-    return handed_out(interpreter(aten), interpreter(aten), aten.returned, ())
+    return build_outputs(interpreter(aten), interpreter(aten), aten.returned, ())
 
 
 def clones(args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:

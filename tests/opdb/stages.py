@@ -23,7 +23,7 @@ from dovetail.normalize.interpret import interpreter
 from dovetail.ops.fake import to_fake
 from dovetail.options import Options
 from dovetail.pipeline import compile_graph
-from dovetail.runtime.outputs import handed_out
+from dovetail.runtime.call.outputs import build_outputs
 from dovetail.schedule import schedule
 from tests.limits import time_limit
 from tests.opdb.compare import Mismatch, compare, widened
@@ -175,7 +175,7 @@ def _stages(case: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
     aten = _Failing("normalize", lambda: normalize(graph, fakes, options))
 
     def whole(call: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *inputs: handed_out(call, graph.forward, aten().returned, ())(*inputs)
+        return lambda *inputs: build_outputs(call, graph.forward, aten().returned, ())(*inputs)
 
     yield "normalize", whole(lambda *inputs: interpreter(aten())(*inputs))
     program = _Failing("lower", lambda: lower(aten(), options))

@@ -10,8 +10,8 @@ import torch
 import dovetail
 from dovetail.ir.launch import GraphFacts
 from dovetail.ops.fake.layout import overlaps_itself
+from dovetail.runtime.call.overlap import collide, fallback_on_overlap, span, unmoved
 from dovetail.runtime.gpu.graphs import Recorder
-from dovetail.runtime.overlap import collide, protect, span, unmoved
 
 
 def grow(x, y):
@@ -107,14 +107,15 @@ def test_span_counts_to_the_end_of_the_last_element():
 
 def test_a_program_that_writes_nothing_pays_nothing():
     call = lambda x: x
-    assert protect(call, lambda x: None, [], [torch.zeros(2)], []) is call
+    assert fallback_on_overlap(call, lambda x: None, [], [torch.zeros(2)], []) is call
 
 
 def test_only_what_moved_is_looked_at_again():
     """Inputs 0 and 1 are written to and stay; whatever 2 then shares with them is found."""
     block = torch.zeros(64)
     written = [block[8:16], block[32:40]]
-    call = protect(lambda *inputs: "compiled", lambda *inputs: "eager", [0, 1], [*written, torch.zeros(8)], [])
+    inputs = [*written, torch.zeros(8)]
+    call = fallback_on_overlap(lambda *_: "compiled", lambda *_: "eager", [0, 1], inputs, [])
     assert call(*written, torch.zeros(8)) == "compiled"
     where = {0: "compiled", 1: "eager", 15: "eager", 16: "compiled", 24: "compiled", 25: "eager", 40: "compiled"}
     assert {first: call(*written, block[first : first + 8]) for first in where} == where
@@ -125,7 +126,7 @@ def test_only_what_moved_is_looked_at_again():
 def test_what_stands_for_inputs_that_have_not_moved():
     """One object for calls in a row with inputs in one place; another one as soon as something has moved."""
     seen, x, y = [], torch.zeros(4), torch.zeros(4)
-    call = protect(lambda *inputs: seen.append(unmoved()), lambda *inputs: seen.append("eager"), [0], [x, y], [])
+    call = fallback_on_overlap(lambda *_: seen.append(unmoved()), lambda *_: seen.append("eager"), [0], [x, y], [])
     for given in ((x, y), (x, y), (x, y.clone()), (x, y), (x, x), (x, y), (x, y)):
         call(*given)
     assert unmoved() is None and seen[4] == "eager" and all(s is not None for s in seen)
@@ -137,7 +138,7 @@ def test_what_stands_for_inputs_that_have_not_moved():
 
 def test_a_call_within_a_call():
     seen, x, y = [], torch.zeros(4), torch.zeros(4)
-    inner = protect(lambda *inputs: seen.append(unmoved()), None, [0], [y], [])
+    inner = fallback_on_overlap(lambda *inputs: seen.append(unmoved()), None, [0], [y], [])
 
     def outer(*inputs):
         seen.append(unmoved())
@@ -146,7 +147,7 @@ def test_a_call_within_a_call():
         raise ValueError
 
     with pytest.raises(ValueError):
-        protect(outer, None, [0], [x], [])(x)
+        fallback_on_overlap(outer, None, [0], [x], [])(x)
     assert seen[0] is seen[2] is not seen[1] and unmoved() is None
 
 
@@ -168,7 +169,7 @@ def test_a_recorder_asks_once(own, asked, monkeypatch):
     recorder, recorded = Recorder(None, GraphFacts(torch.device("cpu"), own=own), None), _Recorded()
     recorder.recordings[()] = recorded
     x, y, counts = torch.zeros(4), torch.zeros(4), []
-    call = protect(lambda *inputs: recorder.run(inputs), None, [0], [x, y], [])
+    call = fallback_on_overlap(lambda *inputs: recorder.run(inputs), None, [0], [x, y], [])
     for moving in (y, y, y.clone()):
         call(x, moving)
         counts.append(recorded.asked)

@@ -19,7 +19,7 @@ from dovetail.ir.spec import verify
 from dovetail.ir.text import program_text
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
-from dovetail.runtime import program as program_runtime
+from dovetail.runtime.call import program as program_runtime
 from dovetail.schedule import gather, memory, plan_memory, reuse, schedule
 from tests.schedule.test_meaning import lowered
 

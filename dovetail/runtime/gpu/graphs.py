@@ -31,8 +31,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.profiled import region
-from dovetail.runtime.gpu import numbers
-from dovetail.runtime.overlap import unmoved
+from dovetail.runtime.call.overlap import unmoved
+from dovetail.runtime.gpu import device_scalars
 
 Call = Callable[..., Sequence[Any]]
 #: Recordings of one program: for sizes, and for numbers that are part of it.
@@ -156,9 +156,9 @@ class Recorder:
             if len(self.seen) >= MOST:
                 return self.call(*inputs)
             self.seen[key] = _addresses(inputs)
-            numbers.counted()
+            device_scalars.counted()
             results = self.aside(inputs)
-            self.words = numbers.counted()
+            self.words = device_scalars.counted()
             return results
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
         return self.record(key, inputs, same - self.facts.moving)
@@ -225,13 +225,14 @@ class Recorder:
         graphs, stream = _Graphs(pool), _stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
-            memory = numbers.words([inputs[k] for k in self.facts.numbers]).to(device) if self.facts.numbers else None
+            numbers = [inputs[k] for k in self.facts.numbers]
+            memory = device_scalars.words(numbers).to(device) if numbers else None
             targets = {k: _like(i) for k, i in enumerate(inputs) if isinstance(i, torch.Tensor) and k not in same}
             given = [targets.get(k, i) for k, i in enumerate(inputs)]
             space = torch.empty(self.words, dtype=torch.int64, device=device)
             graphs.begin()
             try:
-                with numbers.kept_in(memory, space, graphs.cut) as tables:
+                with device_scalars.kept_in(memory, space, graphs.cut) as tables:
                     found = self.call(*given)
             finally:
                 graphs.end()
@@ -258,7 +259,7 @@ class Recorder:
             if recording.targets:
                 torch._foreach_copy_(list(recording.targets.values()), [inputs[k] for k in recording.targets])
             if recording.memory is not None:
-                recording.memory.copy_(numbers.words([inputs[k] for k in facts.numbers]), non_blocking=True)
+                recording.memory.copy_(device_scalars.words([inputs[k] for k in facts.numbers]), non_blocking=True)
             if profiler._is_profiler_enabled:
                 self.show(recording)
             else:

@@ -18,7 +18,7 @@ import torch
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import NARROW
 from dovetail.runtime.cpu.store import Store, default_folder
-from dovetail.runtime.gpu import driver, numbers, workers
+from dovetail.runtime.gpu import device_scalars, driver, workers
 from dovetail.runtime.gpu.assembler import Binary
 from dovetail.runtime.gpu.compiling import identity, to_binary
 
@@ -155,7 +155,7 @@ def _many(kernel: Kernel, binary: Binary, index: int, capability: int) -> Callab
         if aligned not in versions:
             (plain,) = _binaries([kernel], capability, Store(default_folder()), aligned=False)
             versions[aligned] = driver.launcher(plain, kernel.symbol, arguments, index)
-        table = numbers.table(device, (*starts, *args))
+        table = device_scalars.table(device, (*starts, *args))
         versions[aligned](table.data_ptr(), groups, starts[-1])
 
     return call

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import dovetail
 from dovetail.request import Request
-from dovetail.runtime.entry import wrap_function
+from dovetail.runtime.dispatch.dispatcher import wrap_function
 from tests.fuzz.aliasing.observe import Universe, difference
 from tests.fuzz.python.check import Outcome, TimedOut, counted
 from tests.limits import time_limit

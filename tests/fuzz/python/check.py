@@ -19,7 +19,7 @@ import torch
 
 import dovetail
 from dovetail.request import Request
-from dovetail.runtime.entry import wrap_function
+from dovetail.runtime.dispatch.dispatcher import wrap_function
 from tests.fuzz.python.observe import Walk, difference, shown
 from tests.limits import time_limit
 

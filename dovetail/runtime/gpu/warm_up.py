@@ -29,7 +29,7 @@ _REHEARSED = frozenset((
 _MODEST = 1 / 8
 
 
-def rehearse(program: Program, device: torch.device, place: Callable[[], AbstractContextManager[None]]) -> None:
+def warm_up(program: Program, device: torch.device, place: Callable[[], AbstractContextManager[None]]) -> None:
     """In `place`, where the program will run; modes are as before. What fails is left for the program to meet."""
     calls = list(distinct(program, device))
     if not calls or torch.cuda.is_current_stream_capturing():

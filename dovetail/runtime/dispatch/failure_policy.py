@@ -39,7 +39,7 @@ from dovetail.ir.checks import OtherSizes
 from dovetail.ir.copies import copies
 from dovetail.ir.literals import error_in_words
 from dovetail.ir.recursion import NEAR, Room
-from dovetail.runtime.undisturbed import put_back, surroundings
+from dovetail.runtime.dispatch.restore_modes import mode_state, restore
 
 
 @dataclass(frozen=True)
@@ -209,14 +209,14 @@ class EagerlyAfter:
 
 def raised(graph: Callable[..., Any], inputs: Sequence[Any]) -> Exception | None:
     """What PyTorch raises for inputs like these. Nothing that the program sees is changed."""
-    before = surroundings()
+    before = mode_state()
     with torch.random.fork_rng(devices=[]):
         try:
             graph(*copies(inputs)[0])
         except Exception as error:  # whatever it is, the program raises by itself
             return error
         finally:
-            put_back(before)
+            restore(before)
     return None
 
 

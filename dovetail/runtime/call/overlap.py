@@ -38,7 +38,9 @@ def several_in_one_place(inputs: Sequence[Any], written: Sequence[int]) -> bool:
     return any(k < len(inputs) and _static(inputs[k]) and overlaps_itself(inputs[k]) for k in written)
 
 
-def protect(call: Call, eager: Call, written: Sequence[int], inputs: Sequence[Any], constants: Sequence[Any]) -> Call:
+def fallback_on_overlap(
+    call: Call, eager: Call, written: Sequence[int], inputs: Sequence[Any], constants: Sequence[Any]
+) -> Call:
     """`call`, or `eager` for calls whose inputs overlap; both take the graph's inputs and compute the same.
 
     `written` are positions in `inputs`, whose members have the metadata of the real ones (`constants` are real and

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from dovetail.ir.aten import Returned, ViewStep
-from dovetail.runtime.sizes import at_call
+from dovetail.runtime.call.sizes import at_call
 
 aten = torch.ops.aten
 _SET = torch._C._autograd._unsafe_set_version_counter
@@ -30,12 +30,12 @@ _SET = torch._C._autograd._unsafe_set_version_counter
 _DIRECT = {aten.t.default: torch.t, aten.view.default: torch.Tensor.view, aten.detach.default: torch.detach}
 
 
-def maker(returned: Sequence[Returned], fakes: Sequence[Any], like: Sequence[Any]) -> Any:
+def compile_output_builder(returned: Sequence[Returned], fakes: Sequence[Any], like: Sequence[Any]) -> Any:
     """A function of the inputs, which look like `fakes`, and the results, which look like `like`."""
-    return _Maker(fakes, like).made(returned)
+    return _OutputBuilder(fakes, like).made(returned)
 
 
-class _Maker:
+class _OutputBuilder:
     def __init__(self, fakes: Sequence[Any], like: Sequence[Any]) -> None:
         self.fakes, self.like = fakes, like
         self.names: dict[str, Any] = {

@@ -18,8 +18,8 @@ from dovetail.errors import InternalError
 from dovetail.ir.checks import CheckFailed
 from dovetail.ir.host import HostProgram
 from dovetail.ir.profiled import Watched
-from dovetail.runtime import arena, checked
-from dovetail.runtime.gpu.numbers import cut, on_device
+from dovetail.runtime.call import arena, checked
+from dovetail.runtime.gpu.device_scalars import cut, on_device
 
 _numbers = count()
 LASTING = "_lasting"  # in the namespace of a loaded program: see HostProgram

@@ -1,8 +1,8 @@
 """A compiled forward and backward as one differentiable callable.
 
 `torch.autograd.Function` ties them together: hooks, accumulation, `retain_graph` and `torch.autograd.grad` work as on
-any operator. A backward pass that is itself to be differentiated runs the captured graph again (`replay.py`) and
-leaves the rest to PyTorch.
+any operator. A backward pass that is itself to be differentiated runs the captured graph again (`double_backward.py`)
+and leaves the rest to PyTorch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ops.fake.layout import contiguous
 from dovetail.ops.fake.relations import all_same
 from dovetail.ops.fake.wrapped import handles_operators
-from dovetail.runtime.batches import is_batched, one_by_one
-from dovetail.runtime.listening import refuse
-from dovetail.runtime.replay import Replay
+from dovetail.runtime.call.double_backward import Replay
+from dovetail.runtime.call.hook_watch import refuse
+from dovetail.runtime.call.vmapped_backward import is_batched, one_by_one
 
 Call = Callable[..., Any]
 Backward = Callable[[list[Any]], Sequence[Any]]

@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 
-from dovetail.runtime.undisturbed import Surroundings, put_back, surroundings
+from dovetail.runtime.dispatch.restore_modes import ModeState, mode_state, restore
 
 _C = torch._C
 _SIGNALS = tuple(signal.valid_signals())
 
 
 class _Thread(threading.local):
-    outer: Surroundings | None = None  # of the compilation under way
+    outer: ModeState | None = None  # of the compilation under way
 
 
 _thread = _Thread()
@@ -34,7 +34,7 @@ _thread = _Thread()
 COMPILING = threading.RLock()
 
 
-def _outer() -> Surroundings | None:
+def _outer() -> ModeState | None:
     """Of the compilation under way. Where Ctrl-C has come before `compiling` could tidy up, nobody has the lock."""
     if _thread.outer is not None and not COMPILING._is_owned():  # type: ignore[attr-defined]
         _thread.outer = None
@@ -44,7 +44,7 @@ def _outer() -> Surroundings | None:
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
     """This thread compiles."""
-    before, _thread.outer = _thread.outer, surroundings()
+    before, _thread.outer = _thread.outer, mode_state()
     handlers = _wrapped_handlers()
     try:
         yield
@@ -92,7 +92,7 @@ def _handle(handler: Callable[[int, Any], Any], number: int, frame: Any) -> None
         outside(outer, lambda: handler(number, frame))
 
 
-def interrupting(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Surroundings | None:
+def interrupting(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ModeState | None:
     """The program's state if this call comes in the middle of a compilation that knows nothing of it."""
     outer = _outer()
     if outer is None:
@@ -111,18 +111,18 @@ def _leaves(values: Any) -> Iterator[Any]:
             yield value
 
 
-def outside(outer: Surroundings, call: Callable[[], Any]) -> Any:
+def outside(outer: ModeState, call: Callable[[], Any]) -> Any:
     """`call()` in the state that the program was in, and then everything again as the compilation has it."""
-    inner = surroundings()
+    inner = mode_state()
     dispatch = [_C._get_dispatch_stack_at(k) for k in range(outer.dispatch_modes, inner.dispatch_modes)]
     functions = [_C._get_function_stack_at(k) for k in range(outer.function_modes, inner.function_modes)]
     try:
-        put_back(outer)
+        restore(outer)
         return call()
     finally:
-        put_back(outer)
+        restore(outer)
         for mode in dispatch:
             _C._push_on_torch_dispatch_stack(mode)
         for mode in functions:
             _C._push_on_torch_function_stack(mode)
-        put_back(inner)
+        restore(inner)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from dovetail import pipeline
 from dovetail.ir.loops import LibraryCall
 from dovetail.options import Options
-from dovetail.runtime.gpu import rehearsal
+from dovetail.runtime.gpu import warm_up
 from tests.schedule.test_meaning import lowered
 
 CPU, QUERY = torch.device("cpu"), torch.ones(1, 2, 16, 8)
@@ -28,13 +28,13 @@ PROGRAMS = {
 
 @pytest.fixture(autouse=True)
 def the_attention_of_cpus(monkeypatch):
-    monkeypatch.setattr(rehearsal, "_REHEARSED", rehearsal._REHEARSED | {"_scaled_dot_product_flash_attention_for_cpu"})
+    monkeypatch.setattr(warm_up, "_REHEARSED", warm_up._REHEARSED | {"_scaled_dot_product_flash_attention_for_cpu"})
 
 
 def calls(name):
     fn, args, _ = PROGRAMS[name]
     program = lowered(fn, *args)
-    return program, list(rehearsal.distinct(program, CPU))
+    return program, list(warm_up.distinct(program, CPU))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -47,7 +47,7 @@ def test_arguments_look_as_in_the_program(name):
     """The operator returns what the program expects of it."""
     _, found = calls(name)
     for call in found:
-        results = call.operator(*rehearsal._given(call.args), **rehearsal._given(dict(call.kwargs)))
+        results = call.operator(*warm_up._given(call.args), **warm_up._given(dict(call.kwargs)))
         for result, buffer in zip(results if isinstance(results, tuple) else (results,), call.results, strict=True):
             assert buffer is None or (tuple(result.shape), result.stride()) == (buffer.sizes, buffer.strides)
 
@@ -57,22 +57,22 @@ def test_what_draws_is_left_out():
     operator = torch.ops.aten._scaled_dot_product_efficient_attention.default
     for dropout, found in (((), False), ((0.0,), False), ((0.5,), True)):
         call = LibraryCall("attention", operator, (None, None, None, None, False, *dropout), {}, ())
-        assert rehearsal._draws(call) == found
+        assert warm_up._draws(call) == found
 
 
 def test_another_device():
     program, _ = calls("products")
-    assert not list(rehearsal.distinct(program, torch.device("cuda", 0)))
+    assert not list(warm_up.distinct(program, torch.device("cuda", 0)))
 
 
 def test_size():
     (call,) = calls("parts")[1]
-    assert rehearsal.size(call) == 4 * (95 * 64 - 64 + 64 + 64 * 64)
+    assert warm_up.size(call) == 4 * (95 * 64 - 64 + 64 + 64 * 64)
 
 
 def test_what_fails_is_left_to_the_program():
     (call,) = calls("products")[1]
-    rehearsal.once(LibraryCall(call.name, torch.ops.aten.mm.default, (call.args[0], call.args[0]), {}, call.results))
+    warm_up.once(LibraryCall(call.name, torch.ops.aten.mm.default, (call.args[0], call.args[0]), {}, call.results))
 
 
 RECORDED = {

@@ -19,8 +19,8 @@ from dovetail.ir.checks import CheckFailed
 from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ir.wrapped import Apart, Part, Tangent, Template, parts_of
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper, rebuilt, same_context
-from dovetail.runtime.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
-from dovetail.runtime.replay import Replay
+from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
+from dovetail.runtime.call.double_backward import Replay
 
 Call = Callable[..., Any]
 _ADVANCE = torch._C._increment_version

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.host import HostProgram
-from dovetail.runtime.program import LASTING, LEFT, execute, expect_layout, native
+from dovetail.runtime.call.program import LASTING, LEFT, execute, expect_layout, native
 
 _numbers = count()
 

@@ -19,7 +19,7 @@ _C = torch._C
 _ENTERING = (_C._set_grad_enabled, autocast_mode._enter_autocast)
 
 
-class Surroundings(NamedTuple):
+class ModeState(NamedTuple):
     dispatch_modes: int
     function_modes: int
     grad: bool
@@ -27,9 +27,9 @@ class Surroundings(NamedTuple):
     autocast_depth: int
 
 
-def surroundings() -> Surroundings:
+def mode_state() -> ModeState:
     torch.autocast_increment_nesting()
-    return Surroundings(
+    return ModeState(
         _C._len_torch_dispatch_stack(),
         _C._len_torch_function_stack(),
         torch.is_grad_enabled(),
@@ -38,17 +38,17 @@ def surroundings() -> Surroundings:
     )
 
 
-def put_back(before: Surroundings) -> None:
+def restore(before: ModeState) -> None:
     """Make it so again, whatever interrupts it."""
     while True:
         try:
-            _put_back(before)
+            _restore(before)
         except KeyboardInterrupt:
             continue  # the first one is on its way to the user already
         return
 
 
-def _put_back(before: Surroundings) -> None:
+def _restore(before: ModeState) -> None:
     while _C._len_torch_dispatch_stack() > before.dispatch_modes:
         _C._pop_torch_dispatch_stack(None)
     while _C._len_torch_function_stack() > before.function_modes:
@@ -56,7 +56,7 @@ def _put_back(before: Surroundings) -> None:
     for device, (enabled, dtype) in zip(AUTOCAST_DEVICES, before.autocast, strict=True):
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)
-    more = surroundings().autocast_depth - before.autocast_depth
+    more = mode_state().autocast_depth - before.autocast_depth
     for _ in range(abs(more)):
         (torch.autocast_decrement_nesting if more > 0 else torch.autocast_increment_nesting)()
     if before.autocast_depth == 0:
@@ -69,18 +69,18 @@ def changes(graph: torch.fx.Graph) -> tuple[Any, ...]:
     return tuple({n.target: None for n in graph.nodes if n.target in SETTERS or n.target in _ENTERING})
 
 
-def undisturbed(call: Callable[..., Any], changes: Sequence[Any]) -> Callable[..., Any]:
+def restoring_modes(call: Callable[..., Any], changes: Sequence[Any]) -> Callable[..., Any]:
     """`call`, which runs a graph with these changes; where that raises halfway, the modes are again as they were."""
     setters = {write: SETTINGS[SETTERS[write]] for write in changes if write in SETTERS}
     if not changes:
         return call
 
     def calling(*inputs: Any) -> Any:
-        before, settings = surroundings(), [(write, read()) for write, read in setters.items()]
+        before, settings = mode_state(), [(write, read()) for write, read in setters.items()]
         try:
             return call(*inputs)
         except BaseException:
-            put_back(before)
+            restore(before)
             for write, setting in settings:
                 write(setting)
             raise
@@ -88,7 +88,7 @@ def undisturbed(call: Callable[..., Any], changes: Sequence[Any]) -> Callable[..
     return calling
 
 
-def without_overrides(call: Callable[..., Any]) -> Callable[..., Any]:
+def without_torch_function(call: Callable[..., Any]) -> Callable[..., Any]:
     """`call`, in which no class's `__torch_function__` is asked: what it adds is in the graph already."""
 
     def calling(*inputs: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from dovetail.ir.devices import HOST
 
 
-class _Spent(torch.autograd.Function):
+class _FreedHistory(torch.autograd.Function):
     """A tensor whose history has been freed."""
 
     @staticmethod
@@ -27,7 +27,7 @@ class _Spent(torch.autograd.Function):
         )
 
 
-def spent(call: Callable[..., Sequence[Any]], places: Sequence[int]) -> Callable[..., Sequence[Any]]:
+def freed_history(call: Callable[..., Sequence[Any]], places: Sequence[int]) -> Callable[..., Sequence[Any]]:
     """`call` with the outputs at `places` marked as such."""
     anchor = torch.empty(0, requires_grad=True, device=HOST)
 
@@ -35,7 +35,7 @@ def spent(call: Callable[..., Sequence[Any]], places: Sequence[int]) -> Callable
         outputs = list(call(*inputs))
         with torch.enable_grad():
             for place in places:
-                outputs[place] = _Spent.apply(anchor, outputs[place])
+                outputs[place] = _FreedHistory.apply(anchor, outputs[place])
         return tuple(outputs)
 
     return marked

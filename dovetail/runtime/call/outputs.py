@@ -13,15 +13,15 @@ import torch
 
 from dovetail.ir.aten import AtenGraph, Returned
 from dovetail.ir.checks import CheckFailed
-from dovetail.runtime.making import maker
-from dovetail.runtime.program import LEFT
+from dovetail.runtime.call.program import LEFT
+from dovetail.runtime.call.view_replay import compile_output_builder
 
 Call = Callable[..., Any]
 _SET = torch._C._autograd._unsafe_set_version_counter
 _ADVANCE = torch._C._increment_version
 
 
-def recounted(call: Call, graph: AtenGraph, known: bool) -> Call:
+def sync_version_counters(call: Call, graph: AtenGraph, known: bool) -> Call:
     """`call`, after which the version counters of its results and of what it wrote to are eager's.
 
     `known`: those of its results are 0.
@@ -58,7 +58,7 @@ def advance(tensor: torch.Tensor, extra: int) -> None:
     _SET((tensor,), (tensor._version + extra,))
 
 
-def handed_out(
+def build_outputs(
     call: Call, eager: Call, returned: Sequence[Returned], rewritten: Sequence[tuple[int, int]],
     fakes: Sequence[Any] = (), like: Sequence[Any] = (), watch: Callable[[Any, Any, Any], None] | None = None,
 ) -> Call:  # fmt: skip
@@ -69,8 +69,8 @@ def handed_out(
     `watch` is told inputs, results and outputs.
     """
     if not rewritten and as_they_are(returned):
-        return _cut(call, eager, len(returned), watch)
-    outputs = maker(returned, fakes, like)
+        return first_outputs(call, eager, len(returned), watch)
+    outputs = compile_output_builder(returned, fakes, like)
 
     def finished(*inputs: Any) -> Any:
         try:
@@ -94,7 +94,7 @@ def as_they_are(returned: Sequence[Returned]) -> bool:
     return all(r.origin == "result" and r.value == k and not r.steps for k, r in enumerate(returned))
 
 
-def _cut(call: Call, eager: Call, count: int, watch: Callable[[Any, Any, Any], None] | None) -> Call:
+def first_outputs(call: Call, eager: Call, count: int, watch: Callable[[Any, Any, Any], None] | None) -> Call:
     def plain(*inputs: Any) -> Any:
         try:
             results = call(*inputs)

@@ -16,7 +16,7 @@ _C = torch._C._autograd
 
 
 @contextlib.contextmanager
-def hooks_aside() -> Iterator[None]:
+def without_saved_tensor_hooks() -> Iterator[None]:
     """In this block tensors are saved as they are."""
     found = []
     enabled: Any = _C._saved_tensors_hooks_is_enabled  # type: ignore[attr-defined]

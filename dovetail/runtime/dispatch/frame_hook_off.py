@@ -12,7 +12,7 @@ _HOOK = torch._C._dynamo.eval_frame
 
 
 @contextlib.contextmanager
-def unseen() -> Iterator[None]:
+def frame_hook_off() -> Iterator[None]:
     """In this block the hook looks at nothing."""
     if "torch._dynamo" not in sys.modules:
         yield

@@ -26,15 +26,15 @@ from dovetail.ir.profiled import region
 from dovetail.ir.recursion import NEAR, ROOM, Room, is_near
 from dovetail.ir.source import Computed, Item, path
 from dovetail.ir.varying import Varying
-from dovetail.runtime.entry_policy import Fallback, eagerly, is_users_own, not_raised, on_failure, warn_user
-from dovetail.runtime.forking import ForkGuard
-from dovetail.runtime.kinds import MOST_FULL, MOST_KINDS, changed_often, of_this_kind, outline
-from dovetail.runtime.nested import COMPILING, compiling, interrupting, outside
-from dovetail.runtime.saving import hooks_aside
-from dovetail.runtime.stance import RUN_ONLY, Stances
-from dovetail.runtime.tracebacks import cut
-from dovetail.runtime.undisturbed import put_back, surroundings
-from dovetail.runtime.unseen import unseen
+from dovetail.runtime.dispatch.call_kinds import MOST_FULL, MOST_KINDS, changed_often, of_this_kind, outline
+from dovetail.runtime.dispatch.failure_policy import Fallback, eagerly, is_users_own, not_raised, on_failure, warn_user
+from dovetail.runtime.dispatch.forking import ForkGuard
+from dovetail.runtime.dispatch.frame_hook_off import frame_hook_off
+from dovetail.runtime.dispatch.reentrancy import COMPILING, compiling, interrupting, outside
+from dovetail.runtime.dispatch.restore_modes import mode_state, restore
+from dovetail.runtime.dispatch.saved_tensor_hooks import without_saved_tensor_hooks
+from dovetail.runtime.dispatch.stance import RUN_ONLY, Stances
+from dovetail.runtime.dispatch.tracebacks import cut
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Dispatcher:
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that the first entry does not fit."""
-        with Room(NEAR) if is_near() else nullcontext(), unseen():
+        with Room(NEAR) if is_near() else nullcontext(), frame_hook_off():
             outer = interrupting(args, kwargs)
             if outer is not None:
                 return outside(outer, lambda: self._uncompiled(args, kwargs))
@@ -228,17 +228,17 @@ class Dispatcher:
     def compile_and_call(self, tried: tuple[Entry, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compile for a call that none of `tried` fits, unless another thread has added an entry since."""
         foretold: list[Exception] = []
-        with COMPILING, Room(ROOM), compiling(), paused_collection(), hooks_aside():
+        with COMPILING, Room(ROOM), compiling(), paused_collection(), without_saved_tensor_hooks():
             added = any(entry not in tried for entry in self.entries)
             entry = self._compile(args, kwargs, foretold) if not added and self._may_compile(args, kwargs) else None
-            left = surroundings()
+            left = mode_state()
         if added:
             return self.miss(args, kwargs)
         result = MISS if entry is None else entry.call(*args, **kwargs)
         if result is not MISS:
             return result
         if entry is not None:
-            if surroundings() != left:  # the collector may close a generator that waits in a `with torch.no_grad()`
+            if mode_state() != left:  # the collector may close a generator that waits in a `with torch.no_grad()`
                 return self.miss(args, kwargs)
             self._withdraw(entry)
             if not self.refused:  # compiling may have changed what the program reads: modules register their classes
@@ -267,14 +267,14 @@ class Dispatcher:
         if len(alike) >= limit // 2:
             self.unstable |= changed_often(alike)
         varying = Varying(self.varying, seen=tuple(entry.sizes for entry in self.entries), unstable=self.unstable)
-        before = surroundings()
+        before = mode_state()
         try:
             reasons = [self._texts(failed) for failed in found]
             entry = self.compiler.compile(self.fn, args, kwargs, index, reasons, varying, bool(again))
         except Exception as error:
             reported = error
         except BaseException:  # Ctrl-C
-            put_back(before)
+            restore(before)
             raise
         else:
             self.publish((entry, *(e for e in self.entries if e not in again)))
@@ -348,7 +348,7 @@ class Dispatcher:
 
     def _is_new_kind(self, limit: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Are there fewer entries than that for calls of this kind? Once there are not, evaluating guards is saved."""
-        seen = outline(args, kwargs, surroundings())
+        seen = outline(args, kwargs, mode_state())
         if len(self.entries) >= MOST_KINDS * limit or seen in self.full or len(self.full) >= MOST_FULL:
             return False
         if len(of_this_kind([entry.failures(args, kwargs) for entry in self.entries])) < limit:

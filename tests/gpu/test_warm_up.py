@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import dovetail
-from dovetail.runtime.gpu import graphs, rehearsal
+from dovetail.runtime.gpu import graphs, warm_up
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -22,13 +22,13 @@ def model(x, k, w):
 
 @pytest.fixture
 def rehearsed(monkeypatch):
-    made, once = [], rehearsal.once
+    made, once = [], warm_up.once
 
     def noting(call):
         made.append(call.operator)
         once(call)
 
-    monkeypatch.setattr(rehearsal, "once", noting)
+    monkeypatch.setattr(warm_up, "once", noting)
     return made
 
 

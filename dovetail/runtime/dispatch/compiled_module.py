@@ -16,7 +16,7 @@ import torch
 from torch.autograd import profiler
 
 from dovetail.ir.guard import MISS
-from dovetail.runtime.entry import Compiler, Dispatcher
+from dovetail.runtime.dispatch.dispatcher import Compiler, Dispatcher
 
 #: Rebuilds a compiled module from (the original module, what made it compile).
 Rebuild = tuple[Callable[..., torch.nn.Module], tuple[Any, ...]]
