@@ -21,9 +21,9 @@ import torch
 import torch._numpy
 from torch.overrides import TorchFunctionMode
 
-from dovetail.capture.late import unchanged_sizes
-from dovetail.capture.scalars import varies
-from dovetail.capture.sizes import size_value
+from dovetail.capture.numbers.input_numbers import varies
+from dovetail.capture.numbers.size_values import size_value
+from dovetail.capture.numbers.unbacked_sizes import unchanged_sizes
 from dovetail.capture.torchtable import graph_functions, tensor_methods
 from dovetail.capture.values.array import ArrayValue, NumberValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Raised, Value

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.bytecode import decode
-from dovetail.capture import counters, late, overrides
+from dovetail.capture import overrides
+from dovetail.capture.numbers import optimizer_counters, unbacked_sizes
 from dovetail.capture.repeats import Repeatable, repeatable
 from dovetail.capture.values.base import NONE, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
@@ -111,7 +112,7 @@ def _inside(s: Session) -> bool:
 
 def _expected(s: Session, claim: Claim, passes: bool) -> bool | None:
     """The graph checks what is relied on about sizes."""
-    if late.truth(s, claim) is not None:
+    if unbacked_sizes.truth(s, claim) is not None:
         return None
     sign, dim = claim.claim
     s.table.sizes.expect(sign, s.table.sizes.resolve(dim), passes)
@@ -121,7 +122,9 @@ def _expected(s: Session, claim: Claim, passes: bool) -> bool | None:
 def checked(s: Session, value: TensorValue, passes: bool, raised: Failure) -> bool:
     """Does the graph raise now where the only element is not `passes`?"""
     one = not value.fake._has_symbolic_sizes_strides and value.fake.numel() == 1
-    if not one or s.graph is not s.root or overrides.active(s, [value]) or counters.outcome(s, value) is not None:
+    if not one or s.graph is not s.root or overrides.active(s, [value]):
+        return False
+    if optimizer_counters.outcome(s, value) is not None:
         return False
     inside = _inside(s)
     if inside and not (s.ends.around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):

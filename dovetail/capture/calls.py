@@ -16,7 +16,7 @@ import torch
 
 from dovetail.bytecode import decode
 from dovetail.bytecode.decode import flags
-from dovetail.capture import asking, scalars, settled
+from dovetail.capture import asking, settled
 from dovetail.capture.arguments import fitted, led
 from dovetail.capture.definitions import rely_on_function
 from dovetail.capture.frame import Frame, GeneratorValue
@@ -32,6 +32,7 @@ from dovetail.capture.known.table import (
 )
 from dovetail.capture.marked import call_marked
 from dovetail.capture.modules import call_module
+from dovetail.capture.numbers import input_numbers
 from dovetail.capture.scripted import call_scripted
 from dovetail.capture.torchtable import graph_functions, tensor_methods
 from dovetail.capture.trust import intact
@@ -277,7 +278,7 @@ def _opaque(s: Session, function: Value) -> Value:
 
 def fold(s: Session, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a pure native function now; every argument must be known."""
-    made = None if kwargs else scalars.call(s, real, args)
+    made = None if kwargs else input_numbers.call(s, real, args)
     if made is not None:
         return made
     try:

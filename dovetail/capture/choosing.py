@@ -16,7 +16,7 @@ import torch.fx
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dovetail.capture import counters
+from dovetail.capture.numbers import optimizer_counters
 from dovetail.capture.torchtable import owner
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import TupleValue
@@ -36,7 +36,7 @@ def choose(s: Session, condition: Value, yes: Value, no: Value) -> Value | None:
         return None
     if yes is no:
         return yes
-    if counters.outcome(s, condition) is not None:  # what an optimizer counts tells the way
+    if optimizer_counters.outcome(s, condition) is not None:  # what an optimizer counts tells the way
         return None
     if _is_number(yes) or _is_number(no):
         return _mixed(s, condition, yes, no)

@@ -15,7 +15,7 @@ import torch.fx
 from torch.nn.modules import module as torch_module
 
 from dovetail.bytecode.decode import flags
-from dovetail.capture import drawn, freed, graphnumbers, late, outside_containers
+from dovetail.capture import drawn, freed, outside_containers
 from dovetail.capture.aliasing import keyed_tensors, rely_on_separate_changes, rely_on_separate_keys
 from dovetail.capture.assertions import Blocks, Unhandled
 from dovetail.capture.breaks.stop import Ending, Stopped
@@ -35,13 +35,14 @@ from dovetail.capture.lazymodules import Initialized
 from dovetail.capture.ledgers import Compiling
 from dovetail.capture.loading import Loading
 from dovetail.capture.modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL
+from dovetail.capture.numbers import graph_numbers, unbacked_sizes
+from dovetail.capture.numbers.size_values import Constants, bind_symbols, settle
 from dovetail.capture.offsets import forget_offsets
 from dovetail.capture.passing import passes
 from dovetail.capture.rebuild import Rebuilder
 from dovetail.capture.repeats import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
 from dovetail.capture.replay import effects
 from dovetail.capture.session import Session
-from dovetail.capture.sizes import Constants, bind_symbols, settle
 from dovetail.capture.tensors import placeholder_of
 from dovetail.capture.torchtable import remove_dead
 from dovetail.capture.trust import foreign
@@ -401,8 +402,8 @@ def _returning(s: Session, result: Value) -> Ending:
 
 def _finish(s: Session, ending: Ending, function: Any) -> Captured:
     rebuilder = ending.rebuilder
-    late.settle(s)
-    node = s.graph.output((*rebuilder.outputs, *graphnumbers.raising(s.graph, rebuilder.outputs)))
+    unbacked_sizes.settle(s)
+    node = s.graph.output((*rebuilder.outputs, *graph_numbers.raising(s.graph, rebuilder.outputs)))
     node.meta["stack"] = ()
     remove_dead(s.graph)
     _settle_numbers(s)

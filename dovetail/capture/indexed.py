@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture import scalars
 from dovetail.capture.hashing import member
 from dovetail.capture.keyed import KEYED
+from dovetail.capture.numbers import input_numbers
 from dovetail.capture.splices import Splices, real
 from dovetail.capture.values.base import MISSING, Const, Value, is_singleton
 from dovetail.capture.values.containers import (
@@ -51,12 +51,12 @@ def position(s: Session, value: SequenceValue, index: Value, words: str) -> Valu
     if -length <= index.real < length:  # type: ignore[attr-defined]
         return None
     bound = f"len({{}}) + {more}"
-    scalars.outcome(s, f"(-({bound}) <= {{}} < {bound})", [span, index, span], False)
+    input_numbers.outcome(s, f"(-({bound}) <= {{}} < {bound})", [span, index, span], False)
     return s.throw(IndexError, words)
 
 
 def _open(value: SequenceValue, index: Value) -> bool:
-    return value.divisible and scalars.varies(index) and index.cls is int
+    return value.divisible and input_numbers.varies(index) and index.cls is int
 
 
 def _place(s: Session, value: SequenceValue, index: Any, behind_all: bool = False) -> Value | None:
@@ -68,11 +68,11 @@ def _place(s: Session, value: SequenceValue, index: Any, behind_all: bool = Fals
     first, behind = head - span.front, tail - span.back + span.grown
     end = first - span.back + span.grown + behind_all
     if head <= real < size + end:
-        scalars.outcome(s, f"({head} <= {{}} < len({{}}) + {end})", [index, span], True)
-        return index if not first else scalars.computed(s, f"({{}} - {first})", [index], real - first)
+        input_numbers.outcome(s, f"({head} <= {{}} < len({{}}) + {end})", [index, span], True)
+        return index if not first else input_numbers.computed(s, f"({{}} - {first})", [index], real - first)
     if span.front - size - behind <= real < -tail:
-        scalars.outcome(s, f"({span.front - behind} - len({{}}) <= {{}} < {-tail})", [span, index], True)
-        return scalars.computed(s, f"({{}} + len({{}}) + {behind})", [index, span], real + size + behind)
+        input_numbers.outcome(s, f"({span.front - behind} - len({{}}) <= {{}} < {-tail})", [span, index], True)
+        return input_numbers.computed(s, f"({{}} + len({{}}) + {behind})", [index, span], real + size + behind)
     return None
 
 
@@ -95,20 +95,20 @@ def _at(s: Session, value: SequenceValue, place: Any) -> Value:
     stored, place = span.stores.at(place) if span.stores is not None else (None, place)
     if stored is not None:
         return stored
-    path = At(span.source, place.source) if scalars.varies(place) else span.source.item(real(place))
+    path = At(span.source, place.source) if input_numbers.varies(place) else span.source.item(real(place))
     return s.wrap(span.real[real(place)], path)
 
 
 def _in_tail(s: Session, value: SequenceValue, index: Value) -> int | None:
     """Where in the tail the item of an index is, which follows from the index and the length."""
-    if not value.divisible or not value.tail or not scalars.varies(index) or index.cls is not int:
+    if not value.divisible or not value.tail or not input_numbers.varies(index) or index.cls is not int:
         return None
     span: Any = value.span
     size, real = len(span.real), index.real  # type: ignore[attr-defined]
     place = real - (size + len(value.head) - span.taken + span.grown)
     if not 0 <= place < len(value.tail):
         return None
-    scalars.outcome(s, f"({{}} - len({{}}) == {real - size})", [index, span], True)
+    input_numbers.outcome(s, f"({{}} - len({{}}) == {real - size})", [index, span], True)
     return int(place)
 
 
@@ -118,8 +118,8 @@ def items(s: Session, value: SequenceValue, index: SliceValue) -> list[Any] | No
     if chosen is None or value.span.stores is not None:  # type: ignore[union-attr]
         return None
     found, text, parts = chosen
-    scalars.outcome(s, f"(len({text}) == {len(found)})", parts, True)
-    places = [scalars.computed(s, f"({text}.start + {k})", parts, at) for k, at in enumerate(found)]
+    input_numbers.outcome(s, f"(len({text}) == {len(found)})", parts, True)
+    places = [input_numbers.computed(s, f"({text}.start + {k})", parts, at) for k, at in enumerate(found)]
     if None in places:
         return None
     span: Any = value.span
@@ -146,7 +146,7 @@ def part(s: Session, value: SequenceValue, index: SliceValue) -> Span | None:
     if chosen is None or span.stores is not None or _varies(index.start) is _varies(index.stop):
         return None
     places, _, parts = chosen
-    source = scalars.source_of(s, "{}[{}:{}]", parts)
+    source = input_numbers.source_of(s, "{}[{}:{}]", parts)
     return Span(s, span.real[places.start : places.stop], source, span.read, True)
 
 
@@ -209,8 +209,8 @@ def replace(s: Session, value: SequenceValue, index: SliceValue, new: list[Value
     if chosen is None:
         return False
     count, text, parts = chosen
-    scalars.outcome(s, f"(len({text}) == {len(count)})", parts, True)
-    place = scalars.computed(s, f"{text}.start", parts, count.start)
+    input_numbers.outcome(s, f"(len({text}) == {len(count)})", parts, True)
+    place = input_numbers.computed(s, f"{text}.start", parts, count.start)
     if place is not None:
         _splice(s, value, place, len(count), new)
     return place is not None
@@ -224,8 +224,8 @@ def holds(s: Session, container: DictValue | SetValue, key: Value) -> bool:
     if isinstance(container, DictValue) and single(container, key):
         return has(s, container, key)
     known = in_set(s, container, key)
-    if known is None and scalars.varies(key):
-        known = scalars.contains(s, container.entries, key)
+    if known is None and input_numbers.varies(key):
+        known = input_numbers.contains(s, container.entries, key)
     if known is not None:
         return known
     return container.has(member(s, key) if isinstance(container, SetValue) else s.hashable(key))
@@ -293,7 +293,7 @@ def count(s: Session, value: Any) -> Value | None:
             known.append(key)
             more += (new is not MISSING) - _present(s, value, key)
     before: Any = s.wrap(len(value.real), Computed(LENGTH, (value.source,)))
-    return (scalars.binary(s, "add", before, Const(more)) or Const(before.value + more)) if more else before
+    return (input_numbers.binary(s, "add", before, Const(more)) or Const(before.value + more)) if more else before
 
 
 FEW = 8  # changes that are compared with one another
@@ -302,7 +302,7 @@ FEW = 8  # changes that are compared with one another
 def _present(s: Session, value: Any, key: Value) -> bool:
     found = _real(key) in value.real
     if _varies(key):
-        scalars.outcome(s, "({} in {})", [_source(s, key), value], found)
+        input_numbers.outcome(s, "({} in {})", [_source(s, key), value], found)
     else:
         s.guard(value.source, GuardKind.CONTAINS, (_real(key), found))
     return found
@@ -319,12 +319,12 @@ def _added(s: Session, value: DictValue, key: Value) -> Any:
 
 def attribute(s: Session, value: Value, name: Value) -> Value | None:
     """`getattr(value, name)` of what the instance or a module's table has; None where the name must be known."""
-    if not scalars.varies(name) or name.cls is not str or not _plain(s, value):
+    if not input_numbers.varies(name) or name.cls is not str or not _plain(s, value):
         return None
     known, found = _real(name), getattr(value.real, _real(name), MISSING)  # type: ignore[attr-defined]
     if found is MISSING or s.static(value.cls, known) is not MISSING or known in value.attrs:  # type: ignore[attr-defined]
         return None
-    scalars.outcome(s, "hasattr(type({}), {})", [value, name], False)
+    input_numbers.outcome(s, "hasattr(type({}), {})", [value, name], False)
     return s.wrap(found, AttrAt(value.source, name.source))  # type: ignore[arg-type]
 
 
@@ -345,7 +345,7 @@ MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 def _varies(key: Value) -> bool:
-    return scalars.varies(key) and key.cls in (int, str) or varying_tuple(key)
+    return input_numbers.varies(key) and key.cls in (int, str) or varying_tuple(key)
 
 
 def _real(key: Any) -> Any:
@@ -357,8 +357,8 @@ def _real(key: Any) -> Any:
 def _source(s: Session, key: Any) -> Source:
     """What gives the key: a path, or its text."""
     if isinstance(key, TupleValue):
-        return scalars.source_of(s, f"({'{}, ' * len(key.head)})", key.head)
-    return key.source if _varies(key) else scalars.source_of(s, "{}", [key])
+        return input_numbers.source_of(s, f"({'{}, ' * len(key.head)})", key.head)
+    return key.source if _varies(key) else input_numbers.source_of(s, "{}", [key])
 
 
 def _one(s: Session, left: Any, right: Any) -> bool:
@@ -369,7 +369,7 @@ def _one(s: Session, left: Any, right: Any) -> bool:
         both = type(left) is type(right) and len(left.head) == len(right.head)
         return both and all(_one(s, a, b) for a, b in zip(left.head, right.head))
     if _varies(left) or _varies(right):
-        made = scalars.compare(s, "==", operator.eq, left, right)
+        made = input_numbers.compare(s, "==", operator.eq, left, right)
         if made is not None:
             return bool(made.native())
     return bool(left.value == right.value)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dovetail.capture import counters, literal, scalars, specials
+from dovetail.capture import literal, specials
 from dovetail.capture.aliasing import rely_on_difference, same_number, same_varying
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import decide, equate, operate, operate_in_place, outlast
 from dovetail.capture.choosing import beside
+from dovetail.capture.numbers import input_numbers, optimizer_counters
 from dovetail.capture.operator_tables import BINARY, COMPARE, IN_PLACE, SIGNS, UNARY
 from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean, is_singleton
@@ -53,7 +54,7 @@ def native_call(s: Session, function: Callable[..., Any], *args: Any) -> Value:
 def binary(s: Session, name: str, left: Value, right: Value) -> Value:
     """`left op right`; in-place names ("iadd") fall back to the plain operator."""
     instruction, s.expected = s.expected is OPERATOR, None
-    made = scalars.binary(s, name, left, right)
+    made = input_numbers.binary(s, name, left, right)
     if made is not None:
         return made
     if isinstance(left, Const) and isinstance(right, Const):
@@ -140,7 +141,7 @@ _SIGNS = {"neg": "-", "pos": "+", "invert": "~"}
 
 def unary(s: Session, name: str, value: Value) -> Value:
     function, special = UNARY[name]
-    made = scalars.unary(s, name, value)
+    made = input_numbers.unary(s, name, value)
     if made is not None:
         return made
     if isinstance(value, Const):
@@ -166,7 +167,7 @@ def _inverted(s: Session, value: Const) -> Value:
 def compare(s: Session, sign: str, left: Value, right: Value) -> Value:
     function, name, reflected = COMPARE[sign]
     instruction, s.expected = s.expected is OPERATOR, None
-    made = scalars.compare(s, sign, function, left, right)
+    made = input_numbers.compare(s, sign, function, left, right)
     if made is not None:
         return made
     if isinstance(left, Const) and isinstance(right, Const):
@@ -225,7 +226,7 @@ IDENTITY = (FunctionValue, MethodValue, ClassValue)
 
 def equal(s: Session, left: Value, right: Value) -> bool:
     """`left is right or left == right`, as containers compare."""
-    if scalars.varies(left) or scalars.varies(right):
+    if input_numbers.varies(left) or input_numbers.varies(right):
         if left is right or truth(s, compare(s, "==", left, right)):
             return True
         return left.cls is right.cls is float and same_varying(s, left, right)
@@ -279,7 +280,7 @@ REMADE = (*FLOATS, np.generic, np.dtype, range, torch.device)
 def truth(s: Session, value: Value) -> bool:
     """`bool(value)`, while capturing."""
     instruction, s.expected = s.expected is OPERATOR, None
-    known = scalars.truth(s, value)
+    known = input_numbers.truth(s, value)
     if known is not None:
         return known
     value = value.tensor if isinstance(value, Answer) else value
@@ -290,7 +291,7 @@ def truth(s: Session, value: Value) -> bool:
             return sequence_truth(s, value)
     if isinstance(value, TensorValue):
         constant = literal.number(s, value)
-        decided = counters.outcome(s, value) if constant is None else bool(constant.value)
+        decided = optimizer_counters.outcome(s, value) if constant is None else bool(constant.value)
         if decided is not None:
             return decided
         return s.unsupported(

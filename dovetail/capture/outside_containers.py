@@ -12,7 +12,7 @@ import torch
 
 from dovetail.capture.hashing import identified
 from dovetail.capture.keyed import KeyAt, by_tensors, look_up, plainly_read, read_keyed
-from dovetail.capture.scalars import varies_inside
+from dovetail.capture.numbers.input_numbers import varies_inside
 from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, TupleValue
 from dovetail.capture.values.objects import Lazy

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture import late, overrides, scalars, sizes
+from dovetail.capture import overrides
+from dovetail.capture.numbers import input_numbers, size_values, unbacked_sizes
 from dovetail.capture.values.base import ELLIPSIS, Const, Value
 from dovetail.capture.values.containers import SliceValue, TupleValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue
@@ -54,15 +55,15 @@ def store(s: Session, tensor: TensorValue, index: Value, value: Value) -> bool:
 
 def _selected(s: Session, tensor: TensorValue, index: Any) -> Value | None:
     """A row of a tensor that the graph makes; the entry relies on there being such a row."""
-    if not scalars.varies(index) or index.cls is not int or tensor.cls not in PLAIN or not tensor.fake.dim():
+    if not input_numbers.varies(index) or index.cls is not int or tensor.cls not in PLAIN or not tensor.fake.dim():
         return None
-    size = sizes.size_value(s, tensor.fake.shape[0])
-    if sizes.is_late_size(size):
+    size = size_values.size_value(s, tensor.fake.shape[0])
+    if size_values.is_late_size(size):
         return None
-    known = size.real if scalars.varies(size) else size.value  # type: ignore[attr-defined]
+    known = size.real if input_numbers.varies(size) else size.value  # type: ignore[attr-defined]
     if s.graph is not s.root or not 0 <= index.real < known or overrides.active(s, [tensor, index]):
         return None
-    scalars.compare(s, "<", operator.lt, index, size)
+    input_numbers.compare(s, "<", operator.lt, index, size)
     return s.torch_method("select", [tensor, Const(0), index], {})
 
 
@@ -101,12 +102,12 @@ def _numbers(place: Any) -> list[Any]:
 
 
 def _open(place: Value) -> bool:
-    return any(scalars.varies(number) for number in _numbers(place))
+    return any(input_numbers.varies(number) for number in _numbers(place))
 
 
 def _of_any_size(place: Value) -> bool:
     """A slice one of whose bounds differs from call to call: so does its size."""
-    return isinstance(place, SliceValue) and scalars.varies(place.start) is not scalars.varies(place.stop)
+    return isinstance(place, SliceValue) and input_numbers.varies(place.start) is not input_numbers.varies(place.stop)
 
 
 def _plain(place: Value) -> bool:
@@ -117,14 +118,16 @@ def _plain(place: Value) -> bool:
 def _text(place: Value, operands: list[Source]) -> str:
     texts = []
     for number in _numbers(place):
-        if scalars.varies(number):
+        if input_numbers.varies(number):
             operands.append(number.source)
-        texts.append("{}" if scalars.varies(number) else "" if number.cls is type(None) else literal(number.value))
+            texts.append("{}")
+        else:
+            texts.append("" if number.cls is type(None) else literal(number.value))
     return ":".join(texts)
 
 
 def _native(place: Value) -> Any:
-    found = [n.real if scalars.varies(n) else n.value for n in _numbers(place)]
+    found = [n.real if input_numbers.varies(n) else n.value for n in _numbers(place)]
     return slice(*found) if isinstance(place, SliceValue) else found[0]
 
 
@@ -165,11 +168,11 @@ def _bound(s: Session, value: Any) -> Any:
 
 
 def _place(s: Session, value: Any) -> Value | None:
-    if sizes.is_late_size(value):
+    if size_values.is_late_size(value):
         return value
     if not isinstance(value, TensorValue) or value.fake.dim() or value.fake.dtype not in _PLACES:
         return None
-    return late.item(s, value)
+    return unbacked_sizes.item(s, value)
 
 
 _PLACES = frozenset(INTEGERS) - {torch.uint8}  # which is a mask

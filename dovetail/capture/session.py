@@ -22,15 +22,13 @@ from dovetail.capture import (
     hashing,
     inputs,
     iteration,
-    late,
     operators,
     pymodules,
-    sizes,
     subscripts,
     tensor_attributes,
     tensors,
     texts,
-)  # fmt: skip
+)
 from dovetail.capture import wrap as wrapping
 from dovetail.capture.breaks.remainders import HIDDEN
 from dovetail.capture.caches import CachedResults
@@ -39,9 +37,10 @@ from dovetail.capture.effects import Effects
 from dovetail.capture.freed import Gradients
 from dovetail.capture.growing import Growing
 from dovetail.capture.ledgers import Classes, Compiling, Ends, Modes, Objects, Random, Relied, Residual, Taken, Tensors
+from dovetail.capture.numbers import size_values, unbacked_sizes
+from dovetail.capture.numbers.size_values import SizeTable
 from dovetail.capture.overrides import Overrides
 from dovetail.capture.scope import Scope
-from dovetail.capture.sizes import SizeTable
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.objects import ExceptionValue
@@ -188,7 +187,7 @@ class Session(Rules):
 
     def size_node(self, dim: Any) -> Any:
         """The graph's input for a size."""
-        return sizes.size_node(self, dim, tensors.placeholder_of)
+        return size_values.size_node(self, dim, tensors.placeholder_of)
 
     # ------------------------------------------------------------ names
 
@@ -295,7 +294,7 @@ class Session(Rules):
     recorded_method = tensors.recorded_method
     tensor_get_attr = tensor_attributes.tensor_get_attr
     wrap_tensor, wrap_late = inputs.wrap_tensor, inputs.wrap_late
-    late_number = late.number
+    late_number = unbacked_sizes.number
     array_get_attr = arrays.array_get_attr
     tensor_result = tensors.tensor_result
 

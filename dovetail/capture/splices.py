@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture import scalars
+from dovetail.capture.numbers import input_numbers
 from dovetail.capture.values.base import Const, LateConst, Value
 from dovetail.capture.values.span import Span
 
@@ -40,12 +40,12 @@ class Splices:
                 self._relies(f"({{}} - {{}} == {offset})", place, start, True)
                 return new[offset], place
             moved = Const(removed - len(new))
-            place = scalars.binary(self.s, "add", place, moved) or Const(place.value + moved.value)
+            place = input_numbers.binary(self.s, "add", place, moved) or Const(place.value + moved.value)
         return None, place
 
     def _relies(self, text: str, place: Value, start: Value, found: bool) -> bool:
-        if scalars.varies(place) or scalars.varies(start):
-            scalars.outcome(self.s, text, [place, start], found)
+        if input_numbers.varies(place) or input_numbers.varies(start):
+            input_numbers.outcome(self.s, text, [place, start], found)
         return found
 
     def at_end(self, key: int) -> Value | None:
@@ -53,7 +53,7 @@ class Splices:
         if key >= 0:
             return self.at(Const(key))[0]
         span: Any = self.span
-        place = scalars.computed(self.s, f"(len({{}}) - {-key})", [span], len(span.real) + key)
+        place = input_numbers.computed(self.s, f"(len({{}}) - {-key})", [span], len(span.real) + key)
         return self.at(place)[0]
 
     def apply(self, items: list[Any]) -> None:

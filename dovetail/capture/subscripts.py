@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture import indexed, literal, overrides, rows, scalars, settled, specials
+from dovetail.capture import indexed, literal, overrides, rows, settled, specials
 from dovetail.capture.awaited import OPERATOR, remaining
 from dovetail.capture.breaks.remainders import contain, measure
 from dovetail.capture.iteration import PICK
+from dovetail.capture.numbers import input_numbers
 from dovetail.capture.operators import native_call
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value, boolean
 from dovetail.capture.values.callables import ClassValue, KnownValue
@@ -45,7 +46,7 @@ def _unread_length(s: Session, value: Any) -> Value:
     more = len(value.head) + len(value.tail) - span.taken + span.grown
     if not more:
         return before
-    return scalars.binary(s, "add", before, Const(more)) or Const(before.value + more)
+    return input_numbers.binary(s, "add", before, Const(more)) or Const(before.value + more)
 
 
 def length(s: Session, value: Value) -> Value:
@@ -60,7 +61,7 @@ def length(s: Session, value: Value) -> Value:
     if kind is ViewValue:
         return indexed.count(s, value.base) or Const(len(value.base.entries))  # type: ignore[attr-defined]
     if isinstance(value, Const):
-        return scalars.call(s, len, [value]) or native_call(s, len, value.native())
+        return input_numbers.call(s, len, [value]) or native_call(s, len, value.native())
     method = s.find_special(value, "__len__")
     if method is None:
         return s.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
@@ -82,7 +83,7 @@ def contains(s: Session, container: Value, item: Value, wanted: bool = True) -> 
     if isinstance(container, ViewValue) and container.kind == "keys":
         return indexed.holds(s, container.base, item)
     if isinstance(container, Const) and isinstance(item, Const):
-        made = scalars.call(s, str.__contains__, [container, item])
+        made = input_numbers.call(s, str.__contains__, [container, item])
         if made is not None:
             return bool(made.native())
         return bool(native_call(s, operator.contains, container.value, item.value).native())

@@ -9,20 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture import (
-    counters,
-    grads,
-    graphnumbers,
-    hooks,
-    late,
-    literal,
-    overrides,
-    sizes,
-    tensornumbers,
-    wrappers,
-)
+from dovetail.capture import grads, hooks, literal, overrides, wrappers
 from dovetail.capture.attributes import TENSOR_STORES
 from dovetail.capture.moving import store_data
+from dovetail.capture.numbers import graph_numbers, optimizer_counters, size_values, tensor_numbers, unbacked_sizes
 from dovetail.capture.tensors import METHODS, reachable, record, run_native, torch_method
 from dovetail.capture.torchtable import tensor_methods
 from dovetail.capture.trust import intact
@@ -113,7 +103,7 @@ def _metadata(name: str) -> Callable[[Any, TensorValue], Value]:
 
 
 def _shape(s: Session, value: TensorValue) -> Value:
-    return TupleValue([sizes.size_value(s, n) for n in value.fake.shape], torch.Size)
+    return TupleValue([size_values.size_value(s, n) for n in value.fake.shape], torch.Size)
 
 
 ATTRIBUTES: dict[str, Callable[[Any, TensorValue], Value]] = {
@@ -144,7 +134,7 @@ def _fold_method(name: str) -> Callable[..., Value]:
         native = [a.native() for a in args]
         s.tensors.offset_read |= name == "storage_offset"
         if name in ("stride", "dim_order"):
-            sizes.show_strides(s, value)
+            size_values.show_strides(s, value)
         try:
             result = getattr(value.fake, name)(*native, **{k: v.native() for k, v in kwargs.items()})
         except (TypeError, IndexError, RuntimeError, ValueError) as error:
@@ -191,23 +181,23 @@ def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | No
 def _item(s: Session, value: TensorValue) -> Value | None:
     if (known := literal.number(s, value)) is not None:
         return known
-    if s.options.capture_scalar_outputs and (size := late.item(s, value)) is not None:
+    if s.options.capture_scalar_outputs and (size := unbacked_sizes.item(s, value)) is not None:
         return size  # which may be more than a number: a size
-    made = graphnumbers.item(s, value) or counters.number(s, value) or tensornumbers.item(s, value)
-    return made or late.item(s, value)
+    made = graph_numbers.item(s, value) or optimizer_counters.number(s, value) or tensor_numbers.item(s, value)
+    return made or unbacked_sizes.item(s, value)
 
 
 def _listed(s: Session, value: TensorValue) -> Value | None:
     def read(tensor: TensorValue, k: int) -> Value:
         return s.get_item(tensor, Const(k))
 
-    return late.listed(s, value, read) or graphnumbers.listed(s, value, read)
+    return unbacked_sizes.listed(s, value, read) or graph_numbers.listed(s, value, read)
 
 
 def _len(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if value.fake.dim() == 0:
         s.throw(TypeError, "len() of a 0-d tensor")
-    return sizes.size_value(s, value.fake.shape[0])
+    return size_values.size_value(s, value.fake.shape[0])
 
 
 def _new(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -20,19 +20,10 @@ from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
 from torch.utils import _pytree as pytree
 
-from dovetail.capture import (
-    choosing,
-    grads,
-    graphnumbers,
-    late,
-    overrides,
-    records,
-    sizes,
-    tensornumbers,
-    wrappers,
-)
+from dovetail.capture import choosing, grads, overrides, records, wrappers
+from dovetail.capture.numbers import graph_numbers, size_values, tensor_numbers, unbacked_sizes
+from dovetail.capture.numbers.input_numbers import is_representable, varies
 from dovetail.capture.offsets import refuse_outside
-from dovetail.capture.scalars import is_representable, varies
 from dovetail.capture.switched import refuse_operators
 from dovetail.capture.torchtable import BY_LAYOUT, NO_PLACE, number_places
 from dovetail.capture.trust import replaced_operator
@@ -123,13 +114,13 @@ def _plain_call(s: Session, target: Callable[..., Any], args: list[Value], kwarg
             "Register one with torch.library.register_fake.",
         )  # fmt: skip
     if s.taken.has_tensor_numbers:
-        args, kwargs = tensornumbers.given(s, getattr(target, "__name__", ""), args, kwargs)
+        args, kwargs = tensor_numbers.given(s, getattr(target, "__name__", ""), args, kwargs)
     takes = number_places(target.__name__) if hasattr(target, "__name__") else NO_PLACE
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
     fakes, fake_kwargs = [p[1] for p in pairs], {k: p[1] for k, p in named.items()}
     versions = _versions(args, kwargs)
-    with late.found_by(s):
+    with unbacked_sizes.found_by(s):
         result = run_native(s, target, fakes, fake_kwargs)
     if fake_kwargs.get("out") is not None:
         versions = _written(s, target, fake_kwargs["out"], result, versions)
@@ -166,7 +157,7 @@ def plain_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Val
 
 def recorded_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if s.taken.has_tensor_numbers:
-        args, kwargs = tensornumbers.given(s, name, args, kwargs)
+        args, kwargs = tensor_numbers.given(s, name, args, kwargs)
     if kwargs and (multiplied := _scaled(s, name, args, kwargs)) is not None:
         return multiplied
     receiver: Any = args[0]
@@ -183,7 +174,7 @@ def recorded_method(s: Session, name: str, args: list[Value], kwargs: dict[str, 
     named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
     versions = _versions(args, kwargs)
     method = getattr(pairs[0][1], name)
-    with late.found_by(s):
+    with unbacked_sizes.found_by(s):
         result = run_native(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
     if s.options.standalone and result is receiver.fake and (name in BY_LAYOUT or "memory_format" in kwargs):
         result = run_native(s, receiver.fake.view_as, [receiver.fake], {})
@@ -237,10 +228,10 @@ def run_native(s: Session, function: Callable[..., Any], args: list[Any], kwargs
         return symbolically(function, args, kwargs)
     except Unsupported as refusal:
         if isinstance(refusal, NumberNeeded):
-            sizes.retry_as_constants(s, function, args, kwargs, refusal)
+            size_values.retry_as_constants(s, function, args, kwargs, refusal)
         raise Unsupported(refusal.code, refusal.reason, refusal.remedy, s.stack()) from refusal
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError) as failure:
-        error = sizes.retry_as_constants(s, function, args, kwargs, failure)
+        error = size_values.retry_as_constants(s, function, args, kwargs, failure)
         name = getattr(function, "__name__", str(function))
         wrappers.refuse_ragged(s, name, error, (args, kwargs))
         if isinstance(error, NoShapeRule) or isinstance(error, NotImplementedError) and isinstance(function, OPERATORS):
@@ -249,7 +240,7 @@ def run_native(s: Session, function: Callable[..., Any], args: list[Any], kwargs
             return s.unsupported("data-dependent-value", f"{name} reads the values of a tensor of the graph")
         if any(word in str(error) for word in NO_MEMORY):
             return s.unsupported("no-shape-rule", f"{name} needs more than metadata: {error}")
-        if sizes.LEAF in str(error):
+        if size_values.LEAF in str(error):
             grads.rely_on_leaves(s, [getattr(function, "__self__", None), *args, *kwargs.values()])
         return s.throw_native(error)
 
@@ -284,8 +275,8 @@ def tensor_result(s: Session, node: torch.fx.Node, result: Any) -> Value:
     """The value of a node's result: a tensor, a constant, or a sequence of results."""
     node.meta["fake"] = result
     if s.table.sizes.late:
-        late.note(s, node, result)
-        late.refuse_unread(s)
+        unbacked_sizes.note(s, node, result)
+        unbacked_sizes.refuse_unread(s)
     if isinstance(result, torch.Tensor):
         kind = _kind(s, node, result)
         found = s.objects.by_fake.get(id(result))
@@ -349,15 +340,15 @@ def _number_to_graph(s: Session, value: Any, numbers: bool) -> tuple[Any, Any]:
     """The same for what Python has no need to compute: a constant, a number that varies, a size."""
     if varies(value) and value.cls is not str:
         fixed = callable(s.options.backend) and s.options.dynamic is False  # it made constants of them
-        plain = type(value) is not sizes.SizeValue and s.graph is s.root and not fixed
+        plain = type(value) is not size_values.SizeValue and s.graph is s.root and not fixed
         if plain and numbers and is_representable(s, value):
             return number_node(s, value), value.real
-        dim = sizes.as_argument(s, value)
+        dim = size_values.as_argument(s, value)
         if dim is not None:
-            node = sizes.size_node(s, dim, placeholder_of)
+            node = size_values.size_node(s, dim, placeholder_of)
             return node, value.real if numbers else node.meta["fake"]
     native = _of_python(s, value.value)
-    return graphnumbers.in_graph(s, native), native
+    return graph_numbers.in_graph(s, native), native
 
 
 def to_graph(s: Session, value: Value, numbers: bool = False) -> tuple[Any, Any]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture import scalars, settled, specials
+from dovetail.capture import settled, specials
+from dovetail.capture.numbers import input_numbers
 from dovetail.capture.operators import native_call
 from dovetail.capture.values.base import Const, NotNative, Value
 from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue
@@ -38,7 +39,7 @@ def to_string(s: Session, value: Value, spec: str, function: Callable[..., str] 
             s.throw(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")
         function = str
     if isinstance(value, Const):
-        made = scalars.text(s, value, spec, function)
+        made = input_numbers.text(s, value, spec, function)
         if made is not None:
             return made
         return native_call(s, lambda v: format(v if spec else function(v), spec), value.value)
@@ -115,7 +116,7 @@ def _native_exception(s: Session, value: ExceptionValue) -> BaseException:
 
 def joined(s: Session, parts: list[Value]) -> Value:
     """The concatenation of strings."""
-    return scalars.joined(s, parts) or late_text(s, parts)
+    return input_numbers.joined(s, parts) or late_text(s, parts)
 
 
 def _reprs(s: Session, items: list[Value]) -> list[Value]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.breaks.liveness import live
 from dovetail.capture.frame import GeneratorValue
-from dovetail.capture.sizes import varying_parts
+from dovetail.capture.numbers.size_values import varying_parts
 from dovetail.capture.values.base import NULL
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.objects import Handling, Lazy

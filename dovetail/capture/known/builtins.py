@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture import asking, hashing, indexed, late, scalars, specials
+from dovetail.capture import asking, hashing, indexed, specials
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.awaited import OPERATOR, of_attribute, of_next, of_setter, within
 from dovetail.capture.breaks.remainders import advance_or, discard, exists, fetch_or
@@ -23,6 +23,7 @@ from dovetail.capture.hashing import set_entries
 from dovetail.capture.iteration import each
 from dovetail.capture.known.made import make_class
 from dovetail.capture.known.table import INLINE, known
+from dovetail.capture.numbers import input_numbers, unbacked_sizes
 from dovetail.capture.subscripts import NO_INTEGER, as_index, backwards
 from dovetail.capture.trust import trusted
 from dovetail.capture.values.base import (
@@ -308,14 +309,14 @@ def _dir(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(bool)
 def _bool(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return late.claimed(s, args[0]) or boolean(s.truth(args[0])) if args else FALSE
+    return unbacked_sizes.claimed(s, args[0]) or boolean(s.truth(args[0])) if args else FALSE
 
 
 def _number(cls: type, special: str) -> Any:
     def convert(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if args and isinstance(args[0], TensorValue):
             number = s.torch_method("item", [args[0]], {})
-            return scalars.call(s, cls, [number]) or fold(s, cls, [number], {})
+            return input_numbers.call(s, cls, [number]) or fold(s, cls, [number], {})
         if args and isinstance(args[0], ObjectValue):
             method = s.find_special(args[0], special)
             if method is not None:
@@ -490,9 +491,9 @@ def _sum(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if numbers is not None and _plain_number(value):
             numbers.append(value)
             continue
-        total = scalars.added(s, numbers, total) if numbers else total
+        total = input_numbers.added(s, numbers, total) if numbers else total
         numbers, total = None, s.binary("add", total, value)
-    return scalars.added(s, numbers, total) if numbers else total
+    return input_numbers.added(s, numbers, total) if numbers else total
 
 
 def _plain_number(value: Value) -> bool:

@@ -11,7 +11,7 @@ import torch
 import torch.return_types
 
 from dovetail.capture.known.table import known
-from dovetail.capture.scalars import varies
+from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue

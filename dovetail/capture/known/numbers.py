@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dovetail.capture import numpynumbers
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import FOLDED_METHOD_TYPES, KNOWN
+from dovetail.capture.numbers import numpy_numbers
 from dovetail.capture.values.base import Value
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ NUMBERS = (bool, int, float, complex, np.generic)
 
 def of_numbers(function: Any) -> Any:
     def handler(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        made = numpynumbers.computed(s, function, args, kwargs)
+        made = numpy_numbers.computed(s, function, args, kwargs)
         if made is not None:
             return made
         result = fold(s, function, args, kwargs)

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 import torch._numpy
 
-from dovetail.capture import rows, scalars
+from dovetail.capture import rows
 from dovetail.capture.arrays import DTYPES, TENSOR_DTYPES, array_of, dtype_of, has_array, refuse, traced
 from dovetail.capture.calls import fold
 from dovetail.capture.known.constructors import from_data
 from dovetail.capture.known.numbers import NUMBER_FUNCTIONS, of_numbers
 from dovetail.capture.known.table import FOLDED, FOLDED_METHOD_TYPES, KNOWN, Handler, known
-from dovetail.capture.scalars import varies
+from dovetail.capture.numbers import input_numbers
+from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.tensors import METHODS
 from dovetail.capture.values.array import ArrayValue, NumberValue, as_array
 from dovetail.capture.values.base import ELLIPSIS, NONE, Args, Const, Kwargs, NotNative, Value, boolean, is_singleton
@@ -345,7 +346,7 @@ def _method(name: str, counterpart: Any) -> Callable[[Any, Args, Kwargs], Value]
             return refuse(s, f"numpy.ndarray.{name} is given no array that the graph knows")
         args = _of_part(s, name, args)
         if _stores_floats(name, args) and len(args) == 3 and varies(args[2]) and args[2].cls is int:
-            args = [*args[:2], scalars.call(s, float, args[2:]) or args[2]]
+            args = [*args[:2], input_numbers.call(s, float, args[2:]) or args[2]]
         chosen = out_of_place if out_of_place is not None and as_array(args[0]).scalar else plain
         return chosen(s, args, kwargs)
 

@@ -8,7 +8,7 @@ import torch
 import torch.optim.optimizer as optimizer
 
 from dovetail.capture.known.table import known
-from dovetail.capture.tensornumbers import BESIDE
+from dovetail.capture.numbers.tensor_numbers import BESIDE
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor

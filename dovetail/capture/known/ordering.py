@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture import scalars
 from dovetail.capture.choosing import choose
 from dovetail.capture.known.table import known
-from dovetail.capture.sizes import is_late_size
+from dovetail.capture.numbers import input_numbers
+from dovetail.capture.numbers.size_values import is_late_size
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import TensorNumber
@@ -24,9 +24,9 @@ def _extreme(sign: str, name: str) -> Any:
         key = kwargs.get("key", NONE)
         plain = isinstance(key, Const)
         kinds = {v.cls if isinstance(v, (Const, TensorNumber)) or is_late_size(v) else None for v in items}
-        free = any(scalars.varies(v) or is_late_size(v) for v in items)
+        free = any(input_numbers.varies(v) or is_late_size(v) for v in items)
         if plain and (kinds == {float} or kinds == {int} and free):
-            made = scalars.call(s, {"min": min, "max": max}[name], items) if len(items) > 1 else None
+            made = input_numbers.call(s, {"min": min, "max": max}[name], items) if len(items) > 1 else None
             if made is not None:
                 return made  # whichever it is: nothing relies on the outcome
         best, best_key = items[0], items[0] if plain else s.call(key, items[0])

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture import ranges
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import known
+from dovetail.capture.numbers import size_ranges
 from dovetail.capture.subscripts import indexed_by
 from dovetail.capture.values.base import Args, Const, Kwargs, Value
 from dovetail.capture.values.containers import TupleValue
@@ -26,7 +26,7 @@ def _range(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if isinstance(arg, TensorValue):
             s.torch_method("item", [arg], {})
     args = [indexed_by(s, a) if isinstance(a, ObjectValue) else a for a in args]
-    return ranges.between(s, args) or fold(s, range, args, kwargs)
+    return size_ranges.between(s, args) or fold(s, range, args, kwargs)
 
 
 @known(operator.index)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture import indexed, scalars
+from dovetail.capture import indexed
 from dovetail.capture.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.iteration import each
 from dovetail.capture.known.ordering import sort_values
 from dovetail.capture.known.table import KNOWN, known, methods
+from dovetail.capture.numbers import input_numbers
 from dovetail.capture.operator_tables import COMPARE
 from dovetail.capture.operators import sequence_truth
 from dovetail.capture.subscripts import NO_INTEGER, as_index, backwards, mark, sequence_item, sequence_store
@@ -130,7 +131,7 @@ ARGUMENT = "'{}' object cannot be interpreted as an integer"
 
 
 def _pop(s: Session, v: Any, index: Value = LAST) -> Value:
-    place = None if scalars.varies(index) else as_index(s, index, ARGUMENT)
+    place = None if input_numbers.varies(index) else as_index(s, index, ARGUMENT)
     if not sequence_truth(s, v):
         s.throw(IndexError, "pop from an empty deque" if issubclass(v.cls, deque) else "pop from empty list")
     if place is None:

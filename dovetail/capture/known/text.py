@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.calls import fold
 from dovetail.capture.known.table import known
-from dovetail.capture.scalars import varies
+from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.texts import joined
 from dovetail.capture.values.base import NOT_IMPLEMENTED, Args, Const, Kwargs, NotNative, Value
 from dovetail.capture.values.containers import DictValue, TupleValue

@@ -11,14 +11,15 @@ import torch
 import torch.compiler
 import torch.overrides
 
-from dovetail.capture import late, state
+from dovetail.capture import state
 from dovetail.capture.assertions import Failure, check_all, checked
 from dovetail.capture.calls import fold
 from dovetail.capture.contexts import enter_autocast, exit_autocast, grad_mode, set_grad_mode
 from dovetail.capture.known.constructors import element_type
 from dovetail.capture.known.table import INLINE, KNOWN, known
-from dovetail.capture.scalars import varies
-from dovetail.capture.sizes import is_late_size
+from dovetail.capture.numbers import unbacked_sizes
+from dovetail.capture.numbers.input_numbers import varies
+from dovetail.capture.numbers.size_values import is_late_size
 from dovetail.capture.values.base import FALSE, NONE, TRUE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
@@ -114,7 +115,7 @@ for _name in ("is_floating_point", "is_complex", "numel", "is_signed", "is_infer
 
 def _of_late_size(function: Any) -> Callable[..., Value]:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        if late.allowed(s):
+        if unbacked_sizes.allowed(s):
             return s.torch_call(function, args, kwargs)
         return s.unsupported(
             "data-dependent-shape", "the size of the result depends on the values of a tensor",
@@ -131,9 +132,9 @@ for _name in ("nonzero", "unique", "unique_consecutive", "masked_select", "argwh
 def _check(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """`torch._check(condition, message)` and its like: of late sizes, a fact that the graph checks."""
     condition = args[0] if args else kwargs.get("cond")
-    known = late.truth(s, condition) if isinstance(condition, Claim) else condition is TRUE or None
+    known = unbacked_sizes.truth(s, condition) if isinstance(condition, Claim) else condition is TRUE or None
     if isinstance(condition, Claim) and known is None:
-        late.check(s, condition)
+        unbacked_sizes.check(s, condition)
         return NONE
     return NONE if known else INLINE
 
@@ -167,7 +168,7 @@ def _check_is_size(s: Session, args: Args, kwargs: Kwargs) -> Value:
     claims += [s.compare("<=", args[0], kwargs["max"])] if kwargs.get("max", NONE) is not NONE else []
     for claim in claims:
         if isinstance(claim, Claim):
-            late.check(s, claim)
+            unbacked_sizes.check(s, claim)
         elif not claim.value:  # type: ignore[attr-defined]
             return INLINE
     return NONE

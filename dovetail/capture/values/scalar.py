@@ -18,7 +18,8 @@ class ScalarValue(LateConst):
     """A number (or a text made of one) that the compiled entry loads or computes anew in each call.
 
     `real` is its value in the call that is captured. Whatever needs to know it asks for `value` as for any constant's:
-    then the entry relies on that value, and it is a constant from there on. `scalars.py` has what can be done without.
+    then the entry relies on that value, and it is a constant from there on. `numbers/input_numbers.py` has what can be
+    done without.
     """
 
     __slots__ = ()
@@ -35,7 +36,7 @@ class ScalarValue(LateConst):
 
 
 class NumpyNumber(ScalarValue):
-    """One of NumPy's numbers, made of such numbers; `plain` is the same as Python's. See `numpynumbers.py`."""
+    """One of NumPy's numbers, made of such numbers; `plain` is the same as Python's. See `numbers/numpy_numbers.py`."""
 
     __slots__ = ("plain",)
 
@@ -52,7 +53,7 @@ def plain_number(value: Any) -> Any:
 class GraphNumber(Value):
     """A number that the graph computes from a tensor (`t.item()`); its value is not known while capturing.
 
-    `dim` is what it is in terms of sizes that are only known then; see `capture/late.py`.
+    `dim` is what it is in terms of sizes that are only known then; see `capture/numbers/unbacked_sizes.py`.
     """
 
     __slots__ = ("node", "kind", "dim")
@@ -107,7 +108,7 @@ class Answer(Value):
 
 
 class TensorNumber(Value):
-    """A float that stays in the graph as a 0-d float64 tensor; see `capture/tensornumbers.py`."""
+    """A float that stays in the graph as a 0-d float64 tensor; see `capture/numbers/tensor_numbers.py`."""
 
     __slots__ = ("tensor", "positive")
     cls = float

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from dovetail.capture import graphnumbers, late, sizes, tensornumbers
+from dovetail.capture.numbers import graph_numbers, size_values, tensor_numbers, unbacked_sizes
 from dovetail.capture.values.base import Const, LateConst, Value, boolean
 from dovetail.capture.values.scalar import Claim, GraphNumber, ScalarValue, TensorNumber
 from dovetail.capture.wrap import WRAPPERS
@@ -99,14 +99,14 @@ def varies_inside(s: Session, items: tuple[Any, ...], source: Source | None) -> 
 def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
     """`left op right`; None where only constants will do."""
     if isinstance(left, (GraphNumber, Claim)) or isinstance(right, (GraphNumber, Claim)):
-        return graphnumbers.binary(s, name, left, right)
+        return graph_numbers.binary(s, name, left, right)
     if isinstance(left, TensorNumber) or isinstance(right, TensorNumber):
-        return tensornumbers.binary(s, name, left, right)
+        return tensor_numbers.binary(s, name, left, right)
     kind = _kind(left, right)
     if kind is not None:
         return kind.binary(s, name, left, right)
     name = name if name in SIGNS else name[1:]
-    made = sizes.binary(s, name, left, right)
+    made = size_values.binary(s, name, left, right)
     if made is not None:
         return made
     if name == "add" and _text(left) and _text(right):
@@ -133,29 +133,29 @@ def _is_sure(name: str, left: Any, right: Any) -> bool:
 
 def unary(s: Session, name: str, value: Value) -> Value | None:
     if isinstance(value, (GraphNumber, Claim)):
-        return graphnumbers.unary(s, name, value)
+        return graph_numbers.unary(s, name, value)
     if isinstance(value, TensorNumber):
-        return tensornumbers.unary(s, name, value)
+        return tensor_numbers.unary(s, name, value)
     if not varies(value) or not _number(value):
         return None
-    made = sizes.unary(s, name, value)
+    made = size_values.unary(s, name, value)
     return made or _operation(s, f"({UNARY_SIGNS[name]}{{}})", [value], name != "invert")
 
 
 def compare(s: Session, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
     """The entry relies on the outcome."""
     if isinstance(left, (*IN_GRAPH, Claim)) or isinstance(right, (*IN_GRAPH, Claim)):
-        open_ = late.compare(s, sign, left, right)
+        open_ = unbacked_sizes.compare(s, sign, left, right)
         if open_ is not None:
             return open_
         both = all(isinstance(v, (*IN_GRAPH, Claim)) or _number(v) for v in (left, right))
-        return graphnumbers.needed(s) if both else None
+        return graph_numbers.needed(s) if both else None
     if not (varies(left) or varies(right)):
         return None
     kind = _kind(left, right)
     if kind is not None:
         return kind.compare(s, sign, function, left, right)
-    known = sizes.compare(s, sign, left, right)
+    known = size_values.compare(s, sign, left, right)
     if known is not None:
         return boolean(known)
     texts = _text(left) and _text(right)
@@ -175,11 +175,11 @@ def contains(s: Session, keys: Iterable[Any], item: Any) -> bool | None:
 
 def truth(s: Session, value: Any) -> bool | None:
     if isinstance(value, (*IN_GRAPH, Claim)):
-        known = late.truth(s, value)
-        return graphnumbers.needed(s) if known is None else known
+        known = unbacked_sizes.truth(s, value)
+        return graph_numbers.needed(s) if known is None else known
     if not varies(value) or not _number(value):
         return None
-    known = sizes.compare(s, "!=", value, Const(0))
+    known = size_values.compare(s, "!=", value, Const(0))
     if known is not None:
         return known
     return bool(outcome(s, "({} != 0)", [value], value.real != 0).native())
@@ -188,11 +188,11 @@ def truth(s: Session, value: Any) -> bool | None:
 def call(s: Session, function: Any, args: list[Value]) -> Value | None:
     """`function(*args)` for a native function of numbers."""
     if any(isinstance(a, TensorNumber) for a in args):
-        return tensornumbers.call(s, function, args)
+        return tensor_numbers.call(s, function, args)
     kind = _kind(*args)
     if kind is not None:
         return kind.call(s, function, args)
-    made = graphnumbers.call(s, function, args) or sizes.call(s, function, args)
+    made = graph_numbers.call(s, function, args) or size_values.call(s, function, args)
     if made is not None:
         return made
     known = function in FUNCTIONS and all(map(_number, args)) or function in TEXTS and all(map(_literal, args))
@@ -208,7 +208,7 @@ def call(s: Session, function: Any, args: list[Value]) -> Value | None:
 def added(s: Session, values: list[Any], start: Any) -> Value:
     """`sum(values, start)` of numbers: Python may be more exact than adding one after the other."""
     numbers = [*values, start]
-    whole = sizes.added(s, numbers)
+    whole = size_values.added(s, numbers)
     if whole is not None:
         return whole
     if any(map(varies, numbers)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch.fx import Node
 
-from dovetail.capture import sizes
+from dovetail.capture.numbers import size_values
 from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import ListValue
@@ -62,7 +62,7 @@ def listed(s: Session, tensor: TensorValue, read: Callable[[Any, int], Any]) -> 
 
 def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
     """`left op right` of numbers, one of them in the graph."""
-    size = sizes.binary(s, name if name in ARITHMETIC else name[1:], left, right)
+    size = size_values.binary(s, name if name in ARITHMETIC else name[1:], left, right)
     if size is not None:
         return size
     function = ARITHMETIC.get(name) or ARITHMETIC.get(name[1:])
@@ -80,7 +80,7 @@ def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
 
 
 def unary(s: Session, name: str, value: GraphNumber | Claim) -> Value | None:
-    size = sizes.unary(s, name, value)
+    size = size_values.unary(s, name, value)
     if size is not None:
         return size
     function = UNARY.get(name)
@@ -91,7 +91,7 @@ def unary(s: Session, name: str, value: GraphNumber | Claim) -> Value | None:
 
 def call(s: Session, function: Any, args: list[Any]) -> Value | None:
     """`function(number)` for a native function."""
-    size = sizes.call(s, function, args)
+    size = size_values.call(s, function, args)
     if size is not None:
         return size
     if len(args) != 1 or not isinstance(args[0], GraphNumber) or function not in FUNCTIONS:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture import scalars, sizes
 from dovetail.capture.iteration import WALKS
+from dovetail.capture.numbers import input_numbers, size_values
 from dovetail.capture.values.base import Const, LateConst, Value
 from dovetail.capture.values.iterators import ConstIterator, _from
 from dovetail.ops.fake.sizes import AT_LEAST, EQUAL
@@ -26,8 +26,8 @@ class SizeRange(LateConst):
     def __init__(self, s: Session, bounds: list[Any], step: int) -> None:
         self.s, self.bounds, self.step, self.seen = s, bounds, step, False
         first, last = bounds
-        self.real = range(scalars.number_of(first), scalars.number_of(last), step)
-        self.source = scalars.source_of(s, "{}({}, {}, {})", [s.bind(range), *bounds, Const(step)])
+        self.real = range(input_numbers.number_of(first), input_numbers.number_of(last), step)
+        self.source = input_numbers.source_of(s, "{}({}, {}, {})", [s.bind(range), *bounds, Const(step)])
 
     @property
     def value(self) -> range:
@@ -43,11 +43,11 @@ def between(s: Session, args: list[Any]) -> Value | None:
     if not 1 <= len(args) <= 3:
         return None
     first, last, step = (Const(0), *args, Const(1)) if len(args) == 1 else (*args, Const(1))[:3]
-    if not any(map(sizes.is_open_size, (first, last))) or any(map(sizes.is_late_size, (first, last))):
+    if not any(map(size_values.is_open_size, (first, last))) or any(map(size_values.is_late_size, (first, last))):
         return None
-    if not isinstance(step, Const) or sizes.is_open_size(step) or step.cls is not int or step.value <= 0:
+    if not isinstance(step, Const) or size_values.is_open_size(step) or step.cls is not int or step.value <= 0:
         return None
-    known = None not in (sizes.as_dim(s, first), sizes.as_dim(s, last))
+    known = None not in (size_values.as_dim(s, first), size_values.as_dim(s, last))
     return SizeRange(s, [first, last], step.value) if known else None
 
 
@@ -63,7 +63,7 @@ class RangeIterator(ConstIterator):
 
     def items(self, s: Session) -> Iterator[Value]:
         base: Any = self.base
-        bounds: list[Any] = [sizes.as_dim(s, bound) for bound in base.bounds]
+        bounds: list[Any] = [size_values.as_dim(s, bound) for bound in base.bounds]
         first, last = bounds
         times, table = len(base.real), s.table.sizes
         if base.step == 1 and times:
@@ -72,7 +72,7 @@ class RangeIterator(ConstIterator):
             table.holds(AT_LEAST, first + times * base.step - last)
             if times:
                 table.holds(AT_LEAST, last - first - (times - 1) * base.step - 1)
-        return (sizes.size_value(s, first + k * base.step) for k in range(times))
+        return (size_values.size_value(s, first + k * base.step) for k in range(times))
 
     def parts(self, s: Session) -> Any:
         base: Any = self.base

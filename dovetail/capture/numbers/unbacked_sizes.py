@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from dovetail.capture import sizes
-from dovetail.capture.graphnumbers import in_graph
+from dovetail.capture.numbers import size_values
+from dovetail.capture.numbers.graph_numbers import in_graph
 from dovetail.capture.torchtable import impure
 from dovetail.capture.values.base import Const, Value, boolean
 from dovetail.capture.values.containers import ListValue
@@ -156,7 +156,7 @@ def item(s: Session, tensor: Any) -> Value | None:
         found = fake.item()
     node.meta.update(fake=found, stack=s.stack())
     note(s, node, found)
-    return sizes.size_value(s, found)
+    return size_values.size_value(s, found)
 
 
 def listed(s: Session, tensor: Any, read: Callable[[Any, int], Any]) -> Value | None:
@@ -178,10 +178,10 @@ def compare(s: Session, sign: str, left: Any, right: Any) -> Value | None:
     """A truth where the facts settle it, else a claim; None where no late size takes part."""
     if not any(isinstance(v, GraphNumber) and v.dim is not None for v in (left, right)):
         return None
-    a, b = sizes.as_dim(s, left), sizes.as_dim(s, right)
+    a, b = size_values.as_dim(s, left), size_values.as_dim(s, right)
     if a is None or b is None:
         return None
-    claim = sizes.CLAIMS[sign](a - b)
+    claim = size_values.CLAIMS[sign](a - b)
     known = s.table.sizes.known(*claim)
     return Claim(sign, left, right, claim) if known is None else boolean(known)
 
@@ -216,7 +216,7 @@ def check(s: Session, claim: Claim) -> None:
 
 
 def _side(s: Session, value: Value) -> Any:
-    dim = sizes.as_dim(s, value)
+    dim = size_values.as_dim(s, value)
     assert dim is not None
     return node_of(s, dim)
 
