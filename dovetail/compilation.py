@@ -43,7 +43,7 @@ from dovetail.ir.captured import (
 from dovetail.ir.literals import error_in_words, in_words, steady
 from dovetail.ir.varying import Varying
 from dovetail.kept.keeping import Keeping
-from dovetail.ops.fake.late import discovering
+from dovetail.ops.fake.symbolic.unbacked import discovering
 from dovetail.options import Options
 from dovetail.request import describe, imported, underlying
 from dovetail.runtime.call.program import undone

@@ -64,8 +64,8 @@ from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.text import aten_text
 from dovetail.normalize.wrapped import take_apart
-from dovetail.ops.engine import needs_autograd, needs_engine, without_gradients
-from dovetail.ops.fake.number import NumberNeeded
+from dovetail.ops.calls.autograd_calls import needs_autograd, needs_engine, without_gradients
+from dovetail.ops.fake.symbolic.number import NumberNeeded
 from dovetail.ops.fake.wrapped import is_wrapper
 from dovetail.options import Options
 from dovetail.runtime.call import program as program_runtime

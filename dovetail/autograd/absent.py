@@ -18,7 +18,7 @@ import torch.fx
 
 from dovetail.autograd.partition import Copy
 from dovetail.ir.aten import AtenGraph
-from dovetail.ops.fake.relations import all_same, dim_or_node
+from dovetail.ops.fake.symbolic.size_questions import all_same, dim_or_node
 
 aten = torch.ops.aten
 Node = torch.fx.Node

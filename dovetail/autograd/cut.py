@@ -15,9 +15,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ops.fake.relations import hint
-from dovetail.ops.schema import facts
-from dovetail.ops.table import CHEAP, LOWERINGS, PRODUCTS
+from dovetail.ops.calls.schema import facts
+from dovetail.ops.fake.symbolic.size_questions import hint
+from dovetail.ops.lowering.table import CHEAP, LOWERINGS, PRODUCTS
 
 Node = torch.fx.Node
 SOURCE, SINK = "source", "sink"

@@ -21,10 +21,10 @@ import torch.fx
 from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
-from dovetail.ops.effects import has_effect
-from dovetail.ops.fake.needed import unknown_sizes
-from dovetail.ops.fake.symint import SizeNode, concrete
-from dovetail.ops.schema import facts
+from dovetail.ops.calls.effects import has_effect
+from dovetail.ops.calls.schema import facts
+from dovetail.ops.fake.symbolic.symbols_in_graph import unknown_sizes
+from dovetail.ops.fake.symbolic.symint import SizeNode, concrete
 
 Node = torch.fx.Node
 

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.joint import JointGraph
-from dovetail.ops.draws import draw
+from dovetail.ops.own.philox import draw
 
 Node = torch.fx.Node
 aten = torch.ops.aten

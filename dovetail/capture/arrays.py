@@ -35,7 +35,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.arrays import to_array, to_scalar
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, FromArray, Source
-from dovetail.ops.fake.symint import is_size
+from dovetail.ops.fake.symbolic.symint import is_size
 
 if TYPE_CHECKING:
     from dovetail.capture.rebuild import Rebuilder

@@ -26,7 +26,7 @@ from dovetail.capture.values.base import NONE, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.scalar import Claim
 from dovetail.capture.values.tensor import TensorValue, as_tensor
-from dovetail.ops.check import ERRORS, check
+from dovetail.ops.own.check import ERRORS, check
 
 if TYPE_CHECKING:
     from dovetail.capture.frame import Frame

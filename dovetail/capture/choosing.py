@@ -22,7 +22,7 @@ from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue, refuse_choice
 from dovetail.ir.devices import HOST
-from dovetail.ops.engine import steers
+from dovetail.ops.calls.autograd_calls import steers
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

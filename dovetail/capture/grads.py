@@ -18,7 +18,7 @@ from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue, refuse_change
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import HOOKLESS, IS_VIEW, Attr, Computed, Source
-from dovetail.ops.engine import leaves_of, steers
+from dovetail.ops.calls.autograd_calls import leaves_of, steers
 from dovetail.ops.fake.wrapped import is_wrapper, made_of
 
 if TYPE_CHECKING:

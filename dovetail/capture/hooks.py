@@ -18,7 +18,7 @@ from dovetail.capture.values.base import MISSING, NONE, Const, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue, refuse_change
 from dovetail.ir.guard import GuardKind
-from dovetail.ops.engine import Hook, remove_hook
+from dovetail.ops.calls.autograd_calls import Hook, remove_hook
 
 if TYPE_CHECKING:
     from dovetail.capture.rebuild import Rebuilder

@@ -21,7 +21,7 @@ from dovetail.capture.values.base import MISSING, NotNative, Value
 from dovetail.capture.values.containers import DictValue, SequenceValue
 from dovetail.capture.values.objects import real_dict
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.ops.fake.symint import dim_of
+from dovetail.ops.fake.symbolic.symint import dim_of
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

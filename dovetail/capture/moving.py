@@ -12,7 +12,7 @@ import torch
 
 from dovetail.capture.values.base import Value
 from dovetail.capture.values.tensor import PLAIN, TensorValue
-from dovetail.ops.engine import set_data
+from dovetail.ops.calls.autograd_calls import set_data
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

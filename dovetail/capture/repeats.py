@@ -16,8 +16,8 @@ from dovetail.capture.torchtable import IN_PLACE_OPERATORS, RANDOM, graph_functi
 from dovetail.ir.captured import AGAIN, UNDONE
 from dovetail.ir.settings import SETTERS
 from dovetail.ir.source import Source
-from dovetail.ops.check import check, classes
 from dovetail.ops.fake.wrapped import is_wrapper
+from dovetail.ops.own.check import check, classes
 
 
 class Repeatable(Enum):

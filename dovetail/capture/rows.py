@@ -18,7 +18,7 @@ from dovetail.capture.values.containers import SliceValue, TupleValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Source
-from dovetail.ops.fake.late import INTEGERS
+from dovetail.ops.fake.symbolic.unbacked import INTEGERS
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

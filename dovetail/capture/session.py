@@ -49,7 +49,7 @@ from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.source import Attr, Bound, Own, Source
 from dovetail.ir.varying import Varying
-from dovetail.ops.fake.sizes import Sizes
+from dovetail.ops.fake.symbolic.sizes import Sizes
 
 
 class Session(Rules):

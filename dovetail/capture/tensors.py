@@ -36,9 +36,9 @@ from dovetail.errors import Unsupported
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.source import Source
 from dovetail.ops.fake import FakeTensor
-from dovetail.ops.fake.full import NoShapeRule
-from dovetail.ops.fake.number import NumberNeeded
-from dovetail.ops.fake.retry import symbolically
+from dovetail.ops.fake.symbolic.number import NumberNeeded
+from dovetail.ops.fake.symbolic.retry import symbolically
+from dovetail.ops.fake.torch_fake_mode import NoShapeRule
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
 
 if TYPE_CHECKING:

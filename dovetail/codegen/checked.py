@@ -28,7 +28,7 @@ from dovetail.ir.host import HostProgram, MemoryPlan
 from dovetail.ir.kernel import REPORT, Kernel, Limit
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, LibraryCall, Program
-from dovetail.ops.calls import OPAQUE
+from dovetail.ops.calls.library_calls import OPAQUE
 
 
 def generate(

@@ -39,8 +39,8 @@ from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import last_uses, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
 from dovetail.ir.profiled import titled
-from dovetail.ops.calls import KEEPS_OFFSET, OPAQUE
-from dovetail.ops.schema import facts
+from dovetail.ops.calls.library_calls import KEEPS_OFFSET, OPAQUE
+from dovetail.ops.calls.schema import facts
 
 
 def generate(

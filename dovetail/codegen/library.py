@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.calls import CALLEES
+from dovetail.ops.calls.library_calls import CALLEES
 
 aten = torch.ops.aten
 

@@ -26,7 +26,7 @@ from dovetail.exporting.signature import Constant, Input, Number, Signature, Ten
 from dovetail.exporting.state import State, is_spelled
 from dovetail.interop import torchexport
 from dovetail.ir.devices import HOST
-from dovetail.ops.higher import IMMEDIATE, OPERATOR_OF, TRANSFORMS
+from dovetail.ops.calls.higher_order import IMMEDIATE, OPERATOR_OF, TRANSFORMS
 
 LEAST = 2  # PyTorch's exporter takes 0 and 1 for constants
 

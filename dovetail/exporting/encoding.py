@@ -25,7 +25,7 @@ from torch.amp.autocast_mode import is_autocast_available
 from dovetail.errors import InvalidArgument
 from dovetail.exporting import trees
 from dovetail.exporting.values import ValueDecoder, ValueEncoder
-from dovetail.ops import higher
+from dovetail.ops.calls import higher_order
 
 #: Where the functions of graphs are found. The first that has one names it.
 SPACES: dict[str, Any] = {
@@ -59,9 +59,12 @@ SINGLE: dict[str, Any] = {
 }
 OPERATORS = "torch.ops."
 #: Functions that take graphs. A checkpoint keeps nothing of its settings but that it is one.
-WITH_GRAPHS = (*higher.TRANSFORMS.values(), *higher.IMMEDIATE.values(), higher.call, higher.scan, higher.map_rows)
-SINGLE |= {f"dovetail.{function.__name__}": function for function in (*higher.OPERATOR_OF, *WITH_GRAPHS)}
-CHECKPOINT = higher.Checkpoint({"use_reentrant": False})
+WITH_GRAPHS = (
+    *higher_order.TRANSFORMS.values(), *higher_order.IMMEDIATE.values(),
+    higher_order.call, higher_order.scan, higher_order.map_rows,
+)  # fmt: skip
+SINGLE |= {f"dovetail.{function.__name__}": function for function in (*higher_order.OPERATOR_OF, *WITH_GRAPHS)}
+CHECKPOINT = higher_order.Checkpoint({"use_reentrant": False})
 SINGLE["dovetail.checkpoint"] = CHECKPOINT
 
 

@@ -27,8 +27,8 @@ from dovetail.ir.dims import Symbol
 from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.ir.source import Attr, Computed, Item
 from dovetail.ir.varying import ATTRIBUTE, Marks, Varying
-from dovetail.ops.fake.sizes import LEAST
-from dovetail.ops.fake.symint import symint
+from dovetail.ops.fake.symbolic.sizes import LEAST
+from dovetail.ops.fake.symbolic.symint import symint
 from dovetail.ops.fake.tensor import FakeTensor
 from dovetail.request import Request, describe, imported
 

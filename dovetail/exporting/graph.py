@@ -32,9 +32,9 @@ from dovetail.ir.captured import Captured, GraphInput
 from dovetail.ir.checks import assumed
 from dovetail.ir.dims import Dim
 from dovetail.ir.source import Arg
-from dovetail.ops import higher
-from dovetail.ops.engine import METHODS
-from dovetail.ops.fake.symint import dim_of, is_size
+from dovetail.ops.calls import higher_order
+from dovetail.ops.calls.autograd_calls import METHODS
+from dovetail.ops.fake.symbolic.symint import dim_of, is_size
 
 #: What takes symbolic numbers as well, of those who trace the graph.
 SYMBOLIC: dict[str, Any] = {"min": torch.sym_min, "max": torch.sym_max, "int": torch.sym_int, "float": torch.sym_float}
@@ -186,10 +186,10 @@ def _read_devices(node: torch.fx.Node) -> None:
 
 def _refuse_code(node: torch.fx.Node) -> None:
     """A node that calls the program's own code, or steers PyTorch's engine, is nothing that runs without it."""
-    if isinstance(node.target, higher.Checkpoint):
+    if isinstance(node.target, higher_order.Checkpoint):
         node.target = CHECKPOINT
     stack = node.meta.get("stack", ())
-    if isinstance(node.target, higher.Apply):
+    if isinstance(node.target, higher_order.Apply):
         what = f"the program has code of its own for the gradients of {node.target.cls.__name__}"
         raise Unsupported(CODE, what, "Export under torch.no_grad() what is to run without.", stack)
     method = node.op == "call_method" and (node.target in STEERING or not is_member(str(node.target)))

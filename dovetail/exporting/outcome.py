@@ -24,7 +24,7 @@ from dovetail.exporting.buffers import CODE, Exchange, Tables
 from dovetail.exporting.paths import flattened
 from dovetail.ir.captured import DRAWS, HOOKS, MODES_LEFT, Captured, Change
 from dovetail.ir.source import Arg, Source
-from dovetail.ops.fake.number import NumberNeeded
+from dovetail.ops.fake.symbolic.number import NumberNeeded
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from dovetail.ir import dims
 from dovetail.ir.captured import Captured
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.guard import GuardKind
-from dovetail.ops.fake.sizes import AT_LEAST, DECLARED, EQUAL, LEAST, MARKED, UNEQUAL, Fact, Sizes
+from dovetail.ops.fake.symbolic.sizes import AT_LEAST, DECLARED, EQUAL, LEAST, MARKED, UNEQUAL, Fact, Sizes
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.source import Arg, Bound, Source
 from dovetail.ops.fake.infer import takes_sizes
-from dovetail.ops.fake.number import symbolic
+from dovetail.ops.fake.symbolic.number import symbolic
 
 
 @dataclass(frozen=True)

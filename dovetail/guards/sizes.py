@@ -13,7 +13,7 @@ from dovetail.ir.dims import Symbol
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.sizesource import filled, shown
 from dovetail.ir.source import Attr, Computed, Item, Source
-from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, Fact, Sizes
+from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL, Fact, Sizes
 
 
 def with_size_guards(captured: Captured) -> Captured:

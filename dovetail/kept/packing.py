@@ -32,11 +32,11 @@ from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ir.late import LateGraphModule
 from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, by_name, trusted
 from dovetail.kept.operators import OPERATORS, is_own, signature
-from dovetail.ops.fake.number import symbolic
-from dovetail.ops.fake.sizes import Sizes
-from dovetail.ops.fake.symint import dim_of, is_size, symint
+from dovetail.ops.calls.higher_order import Apply
+from dovetail.ops.fake.symbolic.number import symbolic
+from dovetail.ops.fake.symbolic.sizes import Sizes
+from dovetail.ops.fake.symbolic.symint import dim_of, is_size, symint
 from dovetail.ops.fake.tensor import FakeTensor
-from dovetail.ops.higher import Apply
 
 LARGEST = 1 << 16  # bytes of a tensor that a program has as a constant
 def pack(value: Any, own: Collection[Any] = ()) -> bytes:
@@ -139,7 +139,7 @@ def _operator(found: Any) -> Any:
     return (_own, (*names, signature(found))) if is_own(found) else (_found_operator, names)
 
 
-CHECKS, DRAWS = "dovetail.ops.check", "dovetail.ops.draws"
+CHECKS, DRAWS = "dovetail.ops.own.check", "dovetail.ops.own.philox"
 
 
 def _operators(packet: Any) -> Any:

@@ -12,9 +12,9 @@ from dovetail.errors import InternalError
 from dovetail.ir.devices import traits
 from dovetail.ir.liveness import output_buffers, reads
 from dovetail.ir.loops import Buffer, BufferRef, Item, LibraryCall, Program
-from dovetail.ops.emit import Emitter
-from dovetail.ops.indexing import check, out_of_bounds, written_at
-from dovetail.ops.value import Spec, Value
+from dovetail.ops.lowering.emit import Emitter
+from dovetail.ops.lowering.indexing import check, out_of_bounds, written_at
+from dovetail.ops.lowering.value import Spec, Value
 
 
 def call_library(

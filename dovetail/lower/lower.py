@@ -27,13 +27,13 @@ from dovetail.ir.loops import Buffer, Group, Op, Output, Param, Program
 from dovetail.ir.scalar import ELEMENTARY
 from dovetail.lower.library import call_library, without_unread
 from dovetail.lower.numbers import numbers_fit, sizes_fit, sizes_of
-from dovetail.ops import build
-from dovetail.ops.calls import FROM_STORAGE, KEEPS_OFFSET
-from dovetail.ops.emit import Emitter
-from dovetail.ops.fake.symint import final_of, is_size
-from dovetail.ops.schema import bound
-from dovetail.ops.table import LOWERINGS, PRODUCTS, VIEWS
-from dovetail.ops.value import Spec, Value, spec_of
+from dovetail.ops.calls.library_calls import FROM_STORAGE, KEEPS_OFFSET
+from dovetail.ops.calls.schema import bound
+from dovetail.ops.fake.symbolic.symint import final_of, is_size
+from dovetail.ops.lowering import build
+from dovetail.ops.lowering.emit import Emitter
+from dovetail.ops.lowering.table import LOWERINGS, PRODUCTS, VIEWS
+from dovetail.ops.lowering.value import Spec, Value, spec_of
 from dovetail.options import Options
 
 

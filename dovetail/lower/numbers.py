@@ -11,9 +11,9 @@ from dovetail.ir import dims
 from dovetail.ir.dims import Symbol
 from dovetail.ir.liveness import nodes, reads, statement_roots, writes
 from dovetail.ir.loops import Group, LibraryCall, Param, Program, Store, extent
-from dovetail.ops import build
-from dovetail.ops.table import TAKES_NUMBERS, TAKES_SIZES
-from dovetail.ops.value import Spec, Value
+from dovetail.ops.lowering import build
+from dovetail.ops.lowering.table import TAKES_NUMBERS, TAKES_SIZES
+from dovetail.ops.lowering.value import Spec, Value
 
 _PLAIN = frozenset((*build.FLOATS, torch.int64, torch.bool))
 

@@ -21,8 +21,8 @@ from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import HOST, traits
 from dovetail.ir.staged import Staged
 from dovetail.lower.stages import Stages
-from dovetail.ops.devices import early
-from dovetail.ops.effects import may_refuse
+from dovetail.ops.calls.devices import early
+from dovetail.ops.calls.effects import may_refuse
 
 aten = torch.ops.aten
 Node = torch.fx.Node

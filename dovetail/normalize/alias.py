@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ops.fake.layout import is_one
-from dovetail.ops.fake.relations import all_same, same
+from dovetail.ops.fake.rules.layout import is_one
+from dovetail.ops.fake.symbolic.size_questions import all_same, same
 
 
 @dataclass(slots=True, eq=False)

@@ -19,9 +19,9 @@ from dovetail.errors import Unsupported
 from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.ir.checks import assumed
 from dovetail.normalize.record import Recorder
-from dovetail.ops import higher
+from dovetail.ops.calls import higher_order
 from dovetail.ops.fake import to_fake
-from dovetail.ops.fake.relations import dim_or_node
+from dovetail.ops.fake.symbolic.size_questions import dim_or_node
 from dovetail.ops.fake.tensor import run
 
 aten = torch.ops.aten
@@ -68,7 +68,7 @@ def _cond(recorder: Recorder, record: Record, pred: Any, true: Any, false: Any, 
     written: dict[int, Any] = {id(t[k]): t[k] for g, t in zip(graphs, lifted, strict=True) for k, _ in g.mutated}
     _check_alone(recorder, list(written.values()), [*lifted[0], *lifted[1]])
     graphs = [_with_written(g, t, list(written.values())) for g, t in zip(graphs, lifted, strict=True)]
-    call = Subprogram("cond", tuple(graphs), higher.choose)
+    call = Subprogram("cond", tuple(graphs), higher_order.choose)
     results = _call(recorder, call, (pred, *lifted), _vals(graphs[0]))
     count = len(results) - len(written)
     for tensor, value in zip(written.values(), results[count:], strict=True):
@@ -131,7 +131,7 @@ def _while_loop(
     )  # fmt: skip
     _check_reads_only(graphs[0], 0, "the condition of torch.while_loop")
     _check_reads_only(graphs[1], len(start), "the body of torch.while_loop")
-    loop = Subprogram("while_loop", graphs, higher.loop)
+    loop = Subprogram("while_loop", graphs, higher_order.loop)
     return _call(recorder, loop, (start, test_lifted, body_lifted), _vals(graphs[1]))
 
 
@@ -142,7 +142,7 @@ def _scan(recorder: Recorder, record: Record, body: Any, count: int, init: Any, 
     _check_reads_only(graph, len(start), "the function of scan")
     vals, length = _vals(graph), xs[0].shape[0]
     vals = [*vals[:count], *(_stacked(v, length) for v in vals[count:])]
-    steps = Subprogram("scan", (graph,), functools.partial(higher.steps, count))
+    steps = Subprogram("scan", (graph,), functools.partial(higher_order.steps, count))
     return _call(recorder, steps, (start, xs, lifted), vals)
 
 
@@ -167,7 +167,8 @@ def _check(recorder: Recorder, record: Record, condition: Any, *_: Any) -> None:
 
 CONTROL: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch._check, assumed), _check),
-    higher.cond: _cond, higher.while_loop: _while_loop, higher.scan: _scan, higher.map_rows: _map,
+    higher_order.cond: _cond, higher_order.while_loop: _while_loop, higher_order.scan: _scan,
+    higher_order.map_rows: _map,
 }  # fmt: skip
 
 
@@ -175,8 +176,8 @@ def left_to_engine(module: torch.fx.GraphModule) -> bool:
     """Does a backward pass through the graph depend on which way it went, or run code of the user's own?"""
     return any(
         node.target in CONTROL and CONTROL[node.target] is not _check
-        or isinstance(node.target, higher.Checkpoint)
-        or isinstance(node.target, higher.Apply) and node.target.graphs is None
+        or isinstance(node.target, higher_order.Checkpoint)
+        or isinstance(node.target, higher_order.Apply) and node.target.graphs is None
         or node.op == "get_attr" and isinstance(inner := getattr(module, node.target, None), torch.fx.GraphModule)
         and left_to_engine(inner)
         for node in module.graph.nodes

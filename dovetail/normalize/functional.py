@@ -15,7 +15,7 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ir.aten import Subprogram
-from dovetail.ops.schema import bound, facts
+from dovetail.ops.calls.schema import bound, facts
 
 aten = torch.ops.aten
 

@@ -13,9 +13,9 @@ import torch.fx
 from dovetail.ir import binding, dims
 from dovetail.ir.aten import AtenGraph, Subprogram, subprograms
 from dovetail.ir.dims import Dim
-from dovetail.ops.calls import CALLEES
-from dovetail.ops.fake.symint import dim_of, is_size
-from dovetail.ops.schema import facts
+from dovetail.ops.calls.library_calls import CALLEES
+from dovetail.ops.calls.schema import facts
+from dovetail.ops.fake.symbolic.symint import dim_of, is_size
 
 Node = torch.fx.Node
 #: What the namespace of a host program has under that name: `computed` writes nothing that the caller sees.

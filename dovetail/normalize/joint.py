@@ -26,9 +26,9 @@ from dovetail.normalize.normalize import placeholders, run_graph
 from dovetail.normalize.outputs import Ending, Results, flat, recounted
 from dovetail.normalize.passes import expose_logs, expose_norms, simplify
 from dovetail.normalize.record import Recorder
-from dovetail.ops import higher
+from dovetail.ops.calls import higher_order
 from dovetail.ops.fake import FakeTensor, to_fake
-from dovetail.ops.fake.layout import contiguous, dense_order
+from dovetail.ops.fake.rules.layout import contiguous, dense_order
 from dovetail.options import Options
 
 Node = torch.fx.Node
@@ -214,7 +214,7 @@ class _Joint(Results):
         return None if tensor is None else ending.owned(self.recorder.handle(tensor))
 
 
-_OF_USERS = higher.Recorded._backward_cls
+_OF_USERS = higher_order.Recorded._backward_cls
 
 
 def check_history(handle: Handle | None) -> None:

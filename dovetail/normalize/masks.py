@@ -15,8 +15,8 @@ import torch
 
 from dovetail.normalize.places import ALWAYS, Affine, below, shown
 from dovetail.normalize.record import Recorder
-from dovetail.ops.fake.layout import is_one
-from dovetail.ops.fake.relations import same
+from dovetail.ops.fake.rules.layout import is_one
+from dovetail.ops.fake.symbolic.size_questions import same
 
 _NAMES = ("attn_mask", "dropout_p", "is_causal")  # after query, key and value
 _CAUSAL = Affine(0, frozenset({(-1, 1), (-2, -1)}))  # column - row

@@ -20,11 +20,11 @@ from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.record import Recorder
 from dovetail.normalize.turned import turned, turns
-from dovetail.ops import higher
-from dovetail.ops.check import classes
-from dovetail.ops.engine import calls_engine
+from dovetail.ops.calls import higher_order
+from dovetail.ops.calls.autograd_calls import calls_engine
 from dovetail.ops.fake import to_fake
-from dovetail.ops.fake.retry import called, methodcaller
+from dovetail.ops.fake.symbolic.retry import called, methodcaller
+from dovetail.ops.own.check import classes
 from dovetail.options import Options
 
 
@@ -132,7 +132,7 @@ def check_classes(tensor: Any, num_classes: Any = -1) -> None:
 
 
 def _callee(node: torch.fx.Node) -> Any:
-    traced = isinstance(node.target, higher.Apply) and node.target.graphs is not None
+    traced = isinstance(node.target, higher_order.Apply) and node.target.graphs is not None
     return node.target.recorded if traced else node.target  # type: ignore[union-attr]
 
 

@@ -22,12 +22,12 @@ from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.ir.devices import HOST
 from dovetail.normalize.alias import Base, Handle, View
 from dovetail.normalize.record import Recorder
+from dovetail.ops.calls.schema import IDENTITY, facts
 from dovetail.ops.fake import FakeTensor
-from dovetail.ops.fake.layout import is_one, overlaps_itself
-from dovetail.ops.fake.needed import sizes_in
-from dovetail.ops.fake.relations import all_same, dim_or_node, is_late, same
-from dovetail.ops.fake.symint import dim_of, symint
-from dovetail.ops.schema import IDENTITY, facts
+from dovetail.ops.fake.rules.layout import is_one, overlaps_itself
+from dovetail.ops.fake.symbolic.size_questions import all_same, dim_or_node, is_late, same
+from dovetail.ops.fake.symbolic.symbols_in_graph import sizes_in
+from dovetail.ops.fake.symbolic.symint import dim_of, symint
 
 aten = torch.ops.aten
 Node = torch.fx.Node

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ops.fake.layout import is_one
-from dovetail.ops.fake.relations import same
-from dovetail.ops.schema import facts
+from dovetail.ops.calls.schema import facts
+from dovetail.ops.fake.rules.layout import is_one
+from dovetail.ops.fake.symbolic.size_questions import same
 
 aten = torch.ops.aten
 Node = torch.fx.Node

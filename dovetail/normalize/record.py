@@ -23,19 +23,19 @@ from dovetail.normalize.lines import Lines
 from dovetail.normalize.rewrites import REWRITES
 from dovetail.normalize.scatter import scatter
 from dovetail.normalize.sometimes import COPYING, Copies
-from dovetail.ops.calls import OPAQUE
+from dovetail.ops.calls.foreach import apart, takes_list
+from dovetail.ops.calls.fused_optimizers import fused, is_fused
+from dovetail.ops.calls.library_calls import OPAQUE
+from dovetail.ops.calls.schema import IDENTITY, Facts, bound, facts
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
+from dovetail.ops.fake.errors.eager_trials import takes_out
 from dovetail.ops.fake.infer import keeps_size, resized
-from dovetail.ops.fake.late import keep_sizes
-from dovetail.ops.fake.layout import dense_order, share_places
-from dovetail.ops.fake.number import SYMBOLIC, NumberNode, place_of, symbolic
-from dovetail.ops.fake.relations import all_same, dim_or_node, surely_less
-from dovetail.ops.fake.shapes import from_the_front
+from dovetail.ops.fake.rules.layout import dense_order, share_places
+from dovetail.ops.fake.rules.view_rules import from_the_front
+from dovetail.ops.fake.symbolic.number import SYMBOLIC, NumberNode, place_of, symbolic
+from dovetail.ops.fake.symbolic.size_questions import all_same, dim_or_node, surely_less
+from dovetail.ops.fake.symbolic.unbacked import keep_sizes
 from dovetail.ops.fake.tensor import all_fake, run
-from dovetail.ops.fake.trials import takes_out
-from dovetail.ops.foreach import apart, takes_list
-from dovetail.ops.fused import fused, is_fused
-from dovetail.ops.schema import IDENTITY, Facts, bound, facts
 
 aten = torch.ops.aten
 Node = torch.fx.Node

@@ -18,9 +18,9 @@ import torch
 
 from dovetail.ir.reshape import chunks
 from dovetail.normalize.alias import Base
-from dovetail.ops.fake.number import needed
-from dovetail.ops.fake.relations import different, hint
-from dovetail.ops.fake.symint import dim_of
+from dovetail.ops.fake.symbolic.number import needed
+from dovetail.ops.fake.symbolic.size_questions import different, hint
+from dovetail.ops.fake.symbolic.symint import dim_of
 
 aten = torch.ops.aten
 COPYING = (aten.clone.default, aten._unsafe_view.default)

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from dovetail.normalize.record import Recorder
 from dovetail.ops.fake import FakeTensor
-from dovetail.ops.fake.retry import called, methodcaller
+from dovetail.ops.fake.symbolic.retry import called, methodcaller
 
 _OUT_OF_PLACE = {
     f"{name}_": name for name in ("as_strided", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")

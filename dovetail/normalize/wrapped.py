@@ -26,11 +26,11 @@ from dovetail.normalize.normalize import run_graph
 from dovetail.normalize.outputs import Ending, Results, flat, recounted
 from dovetail.normalize.passes import expose_logs, expose_norms, simplify
 from dovetail.normalize.record import Recorder
-from dovetail.ops import higher
-from dovetail.ops.engine import needs_autograd
+from dovetail.ops.calls import higher_order
+from dovetail.ops.calls.autograd_calls import needs_autograd
 from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.ops.fake.infer import takes_sizes
-from dovetail.ops.fake.layout import contiguous, dense_order
+from dovetail.ops.fake.rules.layout import contiguous, dense_order
 from dovetail.ops.fake.wrapped import inner, is_wrapper, rebuilt, same_context
 from dovetail.options import Options
 
@@ -54,7 +54,7 @@ def take_apart(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options
 
 
 _SET = torch._C._autograd._unsafe_set_version_counter
-_OF_USERS = higher.Recorded._backward_cls
+_OF_USERS = higher_order.Recorded._backward_cls
 
 
 class _Given:

@@ -43,10 +43,10 @@ from dovetail.ir.loops import (
     map_exprs,
     rewrite,
 )
-from dovetail.ops.effects import may_refuse
-from dovetail.ops.fake.layout import share_places
-from dovetail.ops.indexing import written_at
-from dovetail.ops.schema import facts
+from dovetail.ops.calls.effects import may_refuse
+from dovetail.ops.calls.schema import facts
+from dovetail.ops.fake.rules.layout import share_places
+from dovetail.ops.lowering.indexing import written_at
 
 #: Operators of which another one, with an underscore, writes into its first argument at some places alone.
 WRITES_AT_INDICES = frozenset(

@@ -21,7 +21,7 @@ from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.liveness import last_uses, loads_of, output_buffers, reads, statement_roots, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, LibraryCall, Load, Loop, Program, Store, View
-from dovetail.ops.calls import FRESH
+from dovetail.ops.calls.library_calls import FRESH
 from dovetail.schedule.nest import count, extents, has_values, linear
 
 

@@ -38,7 +38,7 @@ from dovetail.ir.loops import (
     map_exprs,
     rewrite,
 )
-from dovetail.ops.value import contiguous_strides
+from dovetail.ops.lowering.value import contiguous_strides
 from dovetail.schedule.cut import SHORT, Cut, Piece, cut, known
 from dovetail.schedule.nest import count, linear
 from dovetail.schedule.recompute import Rows

@@ -13,7 +13,7 @@ from dovetail.ir.loops import Group, LibraryCall
 from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
 from dovetail.ir.text import program_text
-from dovetail.ops import runs
+from dovetail.ops.lowering import segment_sums
 from dovetail.options import Options
 from dovetail.runtime.gpu.compiling import to_binary
 from dovetail.schedule import schedule
@@ -97,8 +97,8 @@ def _scheduled(name):
 @pytest.mark.parametrize(("block", "few"), [(2, 3), (4, 2), (4, 10), (8, 64)])
 @pytest.mark.parametrize("wide", [False, True], ids=["", "rows by themselves"])
 def test_meaning(name, block, few, wide, monkeypatch):
-    monkeypatch.setattr(runs, "BLOCK", block)
-    monkeypatch.setattr(runs, "FEW", few)
+    monkeypatch.setattr(segment_sums, "BLOCK", block)
+    monkeypatch.setattr(segment_sums, "FEW", few)
     monkeypatch.setattr(plan, "FLAT", 32 if wide else 1024)
     args = [a for a in CASES[name][1] if a is not None]
     before, program = _scheduled(name)
@@ -121,7 +121,7 @@ def test_text(name):
 @pytest.mark.parametrize("wide", [False, True], ids=["", "rows by themselves"])
 def test_machine_code(name, wide, monkeypatch):
     monkeypatch.setattr(plan, "FLAT", 32 if wide else 1024)
-    monkeypatch.setattr(runs, "FEW", 2)
+    monkeypatch.setattr(segment_sums, "FEW", 2)
     for item in _scheduled(name)[1].items:
         if isinstance(item, Group):
             assert to_binary(generate(item), 90).code.startswith(b"\x7fELF")

@@ -19,10 +19,10 @@ from torch.utils import _pytree as pytree
 from dovetail.errors import Unsupported
 from dovetail.ir import dims
 from dovetail.ops.fake import FakeMode, FakeTensor
-from dovetail.ops.fake.layout import contiguous
-from dovetail.ops.fake.retry import called
-from dovetail.ops.fake.sizes import EQUAL, Sizes
-from dovetail.ops.fake.symint import dim_of, symint
+from dovetail.ops.fake.rules.layout import contiguous
+from dovetail.ops.fake.symbolic.retry import called
+from dovetail.ops.fake.symbolic.sizes import EQUAL, Sizes
+from dovetail.ops.fake.symbolic.symint import dim_of, symint
 from tests.opdb.entries import Case, Entry, entries, samples
 
 #: Sizes besides the sample's own.

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.ops.fake import FakeMode, recall, to_fake
+from dovetail.ops.fake import FakeMode, result_cache, to_fake
 
 aten = torch.ops.aten
 
@@ -16,7 +16,7 @@ def fake(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def test_one_search_for_all_that_are_alike():
-    table = recall.table_of(aten.add.Tensor)
+    table = result_cache.table_of(aten.add.Tensor)
     table.clear()
     with FakeMode():
         first, again = (torch.add(fake(3, 5), fake(5)) for _ in range(2))
@@ -61,12 +61,12 @@ def test_what_is_refused_is_refused_after_what_is_not(others):
 
 
 def test_symbolic_sizes_are_not_remembered():
-    before = {func: len(recall.table_of(func)) for func in (aten.mul.Tensor,)}
+    before = {func: len(result_cache.table_of(func)) for func in (aten.mul.Tensor,)}
 
     compiled = dovetail.compile(lambda x: x * x, dynamic=True, fullgraph=True)
     for n in (3, 7):
         torch.testing.assert_close(compiled(torch.full((n,), 2.0)), torch.full((n,), 4.0))
-    assert {func: len(recall.table_of(func)) for func in before} == before
+    assert {func: len(result_cache.table_of(func)) for func in before} == before
 
 
 def test_views_beside_what_is_written():

@@ -244,8 +244,8 @@ def test_a_stand_in_gives_names_that_the_real_module_has_and_it_has_not() -> Non
     program = """
 import torch
 import torch.nn.functional as F
-from dovetail.ops.fake import standin
-standin.install()
+from dovetail.ops.fake import import_shims
+import_shims.install()
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, guard_int
 assert ShapeEnv.__module__ == "torch.fx.experimental.symbolic_shapes"
 """

@@ -12,8 +12,8 @@ import pytest
 from dovetail.guards.sizes import needed
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
-from dovetail.ops.fake.symint import SizeNode
+from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
+from dovetail.ops.fake.symbolic.symint import SizeNode
 
 SMALL = range(8)
 

@@ -15,9 +15,9 @@ from dovetail.errors import DovetailError
 from dovetail.ir.joint import NotDifferentiable
 from dovetail.normalize.joint import record_joint
 from dovetail.normalize.normalize import record
-from dovetail.ops.calls import CALLEES
+from dovetail.ops.calls.library_calls import CALLEES
+from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake import to_fake
-from dovetail.ops.schema import facts
 from tests.fuzz.images import network
 from tests.opdb.entries import Case, Entry, samples
 from tests.opdb.gradients import differentiable

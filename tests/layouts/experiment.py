@@ -20,7 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dovetail.errors import DovetailError
-from dovetail.ops.calls import OPAQUE
+from dovetail.ops.calls.library_calls import OPAQUE
 from dovetail.ops.fake import FakeMode, to_fake
 from dovetail.ops.fake.tensor import run
 from tests.layouts.calls import Call

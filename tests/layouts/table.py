@@ -1,4 +1,4 @@
-"""Derive `dovetail/ops/layouts.txt`: which operators compute the same in any layout.
+"""Derive `dovetail/ops/calls/layouts.txt`: which operators compute the same in any layout.
 
     python -m tests.layouts.table [--samples 3] [--networks 40] [--only REGEX] [--write]
 
@@ -22,7 +22,7 @@ from functools import cache, partial
 
 import torch
 
-from dovetail.ops import layouts
+from dovetail.ops.calls import layouts
 from tests.fuzz.workers import Spoilt, spread
 from tests.layouts.calls import Call, of_entry, of_network
 from tests.layouts.experiment import Verdict, isolated, misjudged, movable

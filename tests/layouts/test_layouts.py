@@ -7,7 +7,7 @@ import zlib
 import pytest
 import torch
 
-from dovetail.ops.layouts import LISTED, takes_any_layout, takes_images
+from dovetail.ops.calls.layouts import LISTED, takes_any_layout, takes_images
 from tests.layouts.convolutions import COMMAND, guarded
 from tests.layouts.table import found_of
 from tests.opdb.entries import entries

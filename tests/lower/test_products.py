@@ -10,7 +10,7 @@ from dovetail.ir.evaluate import evaluate
 from dovetail.ir.parse import parse_program
 from dovetail.ir.text import program_text
 from dovetail.lower import lower
-from dovetail.ops import products
+from dovetail.ops.lowering import products
 from dovetail.options import Options
 from tests.normalize.harness import functional
 from tests.schedule.test_lifetimes import on

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from dovetail import compilation, pipeline
 from dovetail.codegen import cpu
 from dovetail.commands.minify import minified
-from dovetail.ops.table import LOWERINGS
+from dovetail.ops.lowering.table import LOWERINGS
 from dovetail.runtime import cpu as cpu_runtime
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -12,8 +12,8 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize import normalize
 from dovetail.normalize.interpret import interpreter
+from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake import to_fake
-from dovetail.ops.schema import facts
 from dovetail.options import Options
 from dovetail.runtime.call.outputs import build_outputs
 

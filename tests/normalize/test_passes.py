@@ -22,7 +22,8 @@ from dovetail.normalize.passes.fold import fold
 from dovetail.normalize.passes.pools import write_out_pools
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.normalize.text import aten_text
-from dovetail.ops.fake import FakeTensor, images, to_fake
+from dovetail.ops.fake import FakeTensor, to_fake
+from dovetail.ops.fake.rules import images
 from dovetail.options import Options
 from tests.normalize.harness import check, graph_of
 

@@ -9,7 +9,7 @@ import torch
 
 import dovetail
 from dovetail.ir.launch import GraphFacts
-from dovetail.ops.fake.layout import overlaps_itself
+from dovetail.ops.fake.rules.layout import overlaps_itself
 from dovetail.runtime.call.overlap import collide, fallback_on_overlap, span, unmoved
 from dovetail.runtime.gpu.graphs import Recorder
 

@@ -16,9 +16,9 @@ from dovetail import pipeline
 from dovetail.diagnostics.events import Events
 from dovetail.ir import dims
 from dovetail.ops.fake import FakeTensor
-from dovetail.ops.fake.layout import dense_order
-from dovetail.ops.fake.sizes import Sizes
-from dovetail.ops.fake.symint import symint
+from dovetail.ops.fake.rules.layout import dense_order
+from dovetail.ops.fake.symbolic.sizes import Sizes
+from dovetail.ops.fake.symbolic.symint import symint
 from dovetail.options import Options
 
 

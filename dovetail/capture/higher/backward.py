@@ -24,8 +24,8 @@ from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
-from dovetail.ops.engine import steers
-from dovetail.ops.higher import Graphs
+from dovetail.ops.calls.autograd_calls import steers
+from dovetail.ops.calls.higher_order import Graphs
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

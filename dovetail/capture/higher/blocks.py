@@ -12,7 +12,7 @@ import torch
 import torch.utils.checkpoint
 
 from dovetail.capture.known.table import standin
-from dovetail.ops.higher import OPERATOR_OF, Checkpoint, closed
+from dovetail.ops.calls.higher_order import OPERATOR_OF, Checkpoint, closed
 
 OPERATORS = torch.ops.higher_order
 

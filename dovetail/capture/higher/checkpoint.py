@@ -17,7 +17,7 @@ from dovetail.capture.known.table import known
 from dovetail.capture.switched import refuse_hooks
 from dovetail.capture.values.base import MISSING, Args, Const, Kwargs, Value
 from dovetail.capture.values.objects import ObjectValue
-from dovetail.ops import higher
+from dovetail.ops.calls import higher_order
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -51,8 +51,8 @@ def _checkpoint(s: Session, args: Args, kwargs: Kwargs) -> Value:
     traced = Traced(s, function, "checkpointed", "a checkpointed function")
 
     def run(*fakes: Any, **more: Any) -> Any:
-        return higher.checkpoint_function(traced, *fakes, **{**settings, "preserve_rng_state": False}, **more)
+        return higher_order.checkpoint_function(traced, *fakes, **{**settings, "preserve_rng_state": False}, **more)
 
-    return record(s, higher.Checkpoint(settings), run, traced, {}, given, named)
+    return record(s, higher_order.Checkpoint(settings), run, traced, {}, given, named)
 
 

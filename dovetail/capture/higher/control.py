@@ -20,7 +20,7 @@ from dovetail.capture.higher.subgraph import Region
 from dovetail.capture.known.table import known
 from dovetail.capture.values.base import Args, Const, Kwargs, Value
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.ops import higher
+from dovetail.ops.calls import higher_order
 from dovetail.ops.fake import FakeTensor
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ def _cond(s: Session, args: Args, kwargs: Kwargs) -> Value:
         body.lay_out(s, other)
         body.finish(s)
     chosen = [b if _needs_grad(b) else a for a, b in zip(yes.leaves, no.leaves)]
-    return _node(s, higher.cond, (pred.node, yes.graph, no.graph, yes.lifted, no.lifted), chosen, yes.spec, yes, no)
+    parts = (pred.node, yes.graph, no.graph, yes.lifted, no.lifted)
+    return _node(s, higher_order.cond, parts, chosen, yes.spec, yes, no)
 
 
 def _strides(leaf: Any) -> Any:
@@ -197,7 +198,7 @@ def _while_loop(s: Session, args: Args, kwargs: Kwargs) -> Value:
     for made in (check, body):
         made.finish(s)
     arguments = (check.graph, body.graph, [v.node for v in first], check.lifted, body.lifted)
-    return _node(s, higher.while_loop, arguments, body.leaves, body.spec, check, body)
+    return _node(s, higher_order.while_loop, arguments, body.leaves, body.spec, check, body)
 
 
 @known(OPERATORS.scan)
@@ -218,7 +219,7 @@ def _scan(s: Session, args: Args, kwargs: Kwargs) -> Value:
     length = rows[0].fake.shape[0]
     fakes = [*body.leaves[:count], *(_stacked(t, length) for t in body.leaves[count:])]
     arguments = (body.graph, count, [v.node for v in first], [v.node for v in rows], body.lifted)
-    return _node(s, higher.scan, arguments, fakes, body.spec, body)
+    return _node(s, higher_order.scan, arguments, fakes, body.spec, body)
 
 
 def _stacked(fake: Any, length: Any) -> Any:
@@ -239,4 +240,4 @@ def _map(s: Session, args: Args, kwargs: Kwargs) -> Value:
     body.finish(s)
     length = rows[0].fake.shape[0]
     fakes = [_stacked(t, length) for t in body.leaves]
-    return _node(s, higher.map_rows, (body.graph, [v.node for v in rows], body.lifted), fakes, body.spec, body)
+    return _node(s, higher_order.map_rows, (body.graph, [v.node for v in rows], body.lifted), fakes, body.spec, body)

@@ -25,8 +25,8 @@ from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ops import higher
-from dovetail.ops.fake.full import NoShapeRule
+from dovetail.ops.calls import higher_order
+from dovetail.ops.fake.torch_fake_mode import NoShapeRule
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -156,7 +156,7 @@ def _node(
 ) -> Value:
     graphs, around = (found.graphs, found.around) if found is not None else (None, [])
     fixed = {k: p[1] for k, p in enumerate(parts) if p[0] is _HELD}
-    target = higher.Apply(cls.native(), fixed, len(parts), graphs)
+    target = higher_order.Apply(cls.native(), fixed, len(parts), graphs)
     node = s.graph.create_node("call_function", target, (*(p[0] for p in parts if p[0] is not _HELD), *around))
     node.meta.update(stack=s.stack(), mutates=impure)
     structure.outside(s, native)

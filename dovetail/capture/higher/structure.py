@@ -16,7 +16,7 @@ from dovetail.capture.higher.subgraph import Region
 from dovetail.capture.tensors import run_native, to_graph
 from dovetail.capture.values.base import Value
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
-from dovetail.ops import higher
+from dovetail.ops.calls import higher_order
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -100,7 +100,7 @@ class GraphFunction(Value):
     def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         given, named, fakes, fake_kwargs = pairs(s, args, kwargs)
         native = run_native(s, self.native_function, fakes, fake_kwargs)
-        node = s.graph.create_node("call_function", higher.call, (self.node, *given), named)
+        node = s.graph.create_node("call_function", higher_order.call, (self.node, *given), named)
         node.meta["stack"] = s.stack()
         return result(s, node, native)
 

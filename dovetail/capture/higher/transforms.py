@@ -23,7 +23,7 @@ from dovetail.capture.known.table import CLOSURES, known
 from dovetail.capture.tensors import run_native
 from dovetail.capture.values.base import Args, Kwargs, Value
 from dovetail.capture.values.callables import FunctionValue
-from dovetail.ops import higher
+from dovetail.ops.calls import higher_order
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -46,7 +46,7 @@ class Traced:
         if self.module is not None:
             graph = self.region.outer[1][self.module.target]
             fakes = [n.meta["fake"] for n in self.lifted]
-            return higher.closed(graph, self.given, fakes)(*args, **kwargs)
+            return higher_order.closed(graph, self.given, fakes)(*args, **kwargs)
         with self.region as region:
             values: Any = structure.inside(region, args)
             named: Any = structure.inside(region, kwargs)
@@ -70,7 +70,7 @@ def transformed(
     s: Session, transform: Any, function: Value, settings: dict[str, Any], args: Args, kwargs: Kwargs
 ) -> Value:
     """A node that calls `transform(function, **settings)(*args, **kwargs)`."""
-    target = higher.TRANSFORMS[transform]
+    target = higher_order.TRANSFORMS[transform]
     traced = Traced(s, function, _name(function, target))
 
     def run(*fakes: Any, **named: Any) -> Any:
@@ -83,7 +83,7 @@ def immediate(
     s: Session, transform: Any, function: Value, settings: dict[str, Any], args: Args, pure: str = ""
 ) -> Value:
     """A node that calls `transform(function, *args, **settings)`."""
-    target = higher.IMMEDIATE[transform]
+    target = higher_order.IMMEDIATE[transform]
     traced = Traced(s, function, _name(function, target), pure)
 
     def run(*fakes: Any) -> Any:
@@ -129,7 +129,7 @@ def _closure(transform: Any, code: types.CodeType) -> None:
     CLOSURES[code] = handler
 
 
-for _transform in higher.TRANSFORMS:
+for _transform in higher_order.TRANSFORMS:
     for _code in _transform.__code__.co_consts:
         if isinstance(_code, types.CodeType) and "func" in _code.co_freevars:
             _closure(_transform, _code)
@@ -148,7 +148,7 @@ def _vjp(s: Session, args: Args, kwargs: Kwargs) -> Value:
 @known(torch.func.linearize)
 def _linearize(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """The second result runs the function again, which therefore must change nothing."""
-    result: Any = immediate(s, higher.linearize, args[0], {}, args[1:], "the function of linearize")
+    result: Any = immediate(s, higher_order.linearize, args[0], {}, args[1:], "the function of linearize")
     if any(t.requires_grad for t in pytree.tree_leaves(result.at(s, 0).node.meta["fake"])):
         return s.unsupported("linearize-gradients", "linearize cuts gradients, and one of its inputs requires grad")
     return result

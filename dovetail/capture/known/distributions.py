@@ -17,7 +17,7 @@ from dovetail.capture.known.table import known, standin
 from dovetail.capture.values.base import NONE, Args, Kwargs, Value, boolean
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
-from dovetail.ops.check import check
+from dovetail.ops.own.check import check
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

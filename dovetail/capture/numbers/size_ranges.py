@@ -12,7 +12,7 @@ from dovetail.capture.iteration import WALKS
 from dovetail.capture.numbers import input_numbers, size_values
 from dovetail.capture.values.base import Const, LateConst, Value
 from dovetail.capture.values.iterators import ConstIterator, _from
-from dovetail.ops.fake.sizes import AT_LEAST, EQUAL
+from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

@@ -1,8 +1,8 @@
 """Sizes that differ from call to call: which sizes of a tensor from outside do, and what is done with one.
 
 A size is a `SizeValue`, a Dim over symbols that stand for sizes of inputs. Arithmetic on sizes is the Dims'; a
-comparison relies on its outcome only (`ops/fake/sizes.py`). An operation gets a size as an input of the graph, one for
-each distinct expression, which the residual computes. Numbers that vary become symbols where they meet sizes.
+comparison relies on its outcome only (`ops/fake/symbolic/sizes.py`). An operation gets a size as an input of the graph,
+one for each distinct expression, which the residual computes. Numbers that vary become symbols where they meet sizes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dovetail.ir.literals import literal
 from dovetail.ir.sizesource import NAMES, size_of, source_of, too_long
 from dovetail.ir.source import Attr, Computed, Item, Source
 from dovetail.ir.varying import Varying, marks_of
-from dovetail.ops.fake.layout import contiguous
-from dovetail.ops.fake.sizes import AT_LEAST, EQUAL, MARKED, UNEQUAL, Sizes
-from dovetail.ops.fake.symint import dim_of, is_size, symint
+from dovetail.ops.fake.rules.layout import contiguous
+from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL, MARKED, UNEQUAL, Sizes
+from dovetail.ops.fake.symbolic.symint import dim_of, is_size, symint
 from dovetail.ops.fake.tensor import FakeTensor
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Sizes, and integers in tensors, that are only known when the graph runs.
 
-    n = x[mask].shape[0]            a number that the graph computes, with a Dim over late symbols (ops/fake/sizes.py)
+    n = x[mask].shape[0]            a number of the graph, with a Dim over late symbols (ops/fake/symbolic/sizes.py)
     torch._check(n <= 64)           a node that raises unless it holds, and a fact that what follows relies on
     if n > 64:                      decided where the facts allow only one outcome; else the graph ends here
 """
@@ -25,9 +25,9 @@ from dovetail.capture.values.scalar import Claim, GraphNumber
 from dovetail.ir import dims
 from dovetail.ir.checks import assumed
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ops.fake.late import INTEGERS, discovering
-from dovetail.ops.fake.sizes import UNEQUAL, undecided
-from dovetail.ops.fake.symint import symint
+from dovetail.ops.fake.symbolic.sizes import UNEQUAL, undecided
+from dovetail.ops.fake.symbolic.symint import symint
+from dovetail.ops.fake.symbolic.unbacked import INTEGERS, discovering
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

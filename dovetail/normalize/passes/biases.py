@@ -16,9 +16,9 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import on_host, traits
 from dovetail.normalize.passes.writer import Writer
+from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake import FakeMode
-from dovetail.ops.fake.images import backend
-from dovetail.ops.schema import facts
+from dovetail.ops.fake.rules.images import backend
 
 aten = torch.ops.aten
 Node = torch.fx.Node

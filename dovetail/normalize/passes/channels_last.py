@@ -7,14 +7,14 @@ and so for the gradient and the image that a convolution_backward takes.
 
 oneDNN computes on channels_last images without reordering them (15 to 25% faster than NCHW on an AVX-512
 machine), and what follows keeps the layout, so that one copy at the entry serves a whole network. That is so for
-operators of which `ops/layouts.py` says that they compute the same in any layout; every other one gets its arguments
-with exactly eager's strides, by a copy, and so do outputs. Nothing is changed in a graph
-that looks at strides itself, nor, on the CPU, in one whose weights outweigh its images: there oneDNN spends its time
-on reordering weights, and does that faster for NCHW (ResNet-50, 2 threads: at 128 pixels 74 ms against 90, at 224
-pixels 314 against 243). On a GPU, cuDNN's kernels for half types and, where it may round products to TF32, for
-float32 read channels_last and would reorder images (ResNet-50's inference on an H200: 2.8 ms against 3.6). Training in
-float32 stays as it is: sums over the pixels of a channel are rows in NCHW, which one kernel computes, with what it
-sums, and columns here (DenseNet-121's step: 1644 kernels, 6.9 ms, against 2500, 8.2 ms).
+operators of which `ops/calls/layouts.py` says that they compute the same in any layout; every other one gets its
+arguments with exactly eager's strides, by a copy, and so do outputs. Nothing is changed in a graph that looks at
+strides itself, nor, on the CPU, in one whose weights outweigh its images: there oneDNN spends its time on reordering
+weights, and does that faster for NCHW (ResNet-50, 2 threads: at 128 pixels 74 ms against 90, at 224 pixels 314 against
+243). On a GPU, cuDNN's kernels for half types and, where it may round products to TF32, for float32 read channels_last
+and would reorder images (ResNet-50's inference on an H200: 2.8 ms against 3.6). Training in float32 stays as it is:
+sums over the pixels of a channel are rows in NCHW, which one kernel computes, with what it sums, and columns here
+(DenseNet-121's step: 1644 kernels, 6.9 ms, against 2500, 8.2 ms).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.ir.devices import traits
 from dovetail.normalize.passes.escape import is_view, output_of
+from dovetail.ops.calls.layouts import takes_any_layout, takes_images
 from dovetail.ops.fake import FakeMode
-from dovetail.ops.fake.layout import channels_last, contiguous, dense_order, is_one
-from dovetail.ops.fake.relations import all_same, hint, same
+from dovetail.ops.fake.rules.layout import channels_last, contiguous, dense_order, is_one
+from dovetail.ops.fake.symbolic.size_questions import all_same, hint, same
 from dovetail.ops.fake.tensor import run
-from dovetail.ops.layouts import takes_any_layout, takes_images
 from dovetail.options import Options
 
 aten = torch.ops.aten

@@ -15,8 +15,8 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.escape import escaping
-from dovetail.ops.effects import has_effect
-from dovetail.ops.fake.symint import dim_of, is_size
+from dovetail.ops.calls.effects import has_effect
+from dovetail.ops.fake.symbolic.symint import dim_of, is_size
 
 
 def merge_common(aten: AtenGraph) -> None:

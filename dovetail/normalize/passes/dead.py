@@ -9,7 +9,7 @@ Random operators stay, because eager advances the generator; so do operators tha
 from __future__ import annotations
 
 from dovetail.ir.aten import AtenGraph
-from dovetail.ops.effects import has_effect
+from dovetail.ops.calls.effects import has_effect
 
 
 def remove_dead(aten_graph: AtenGraph) -> None:

@@ -22,11 +22,11 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import traits
 from dovetail.normalize.passes.writer import Writer
-from dovetail.ops.draws import KINDS, draw
+from dovetail.ops.calls.schema import bound
 from dovetail.ops.fake import FakeMode
-from dovetail.ops.fake.layout import dense_order
-from dovetail.ops.fake.relations import dim_or_node
-from dovetail.ops.schema import bound
+from dovetail.ops.fake.rules.layout import dense_order
+from dovetail.ops.fake.symbolic.size_questions import dim_or_node
+from dovetail.ops.own.philox import KINDS, draw
 
 aten = torch.ops.aten
 Node = torch.fx.Node

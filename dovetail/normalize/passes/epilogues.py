@@ -22,10 +22,10 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.biases import by_cudnn
 from dovetail.normalize.passes.writer import Writer
+from dovetail.ops.calls.schema import bound
 from dovetail.ops.fake import FakeMode
-from dovetail.ops.fake.images import suggests_channels_last
-from dovetail.ops.fake.relations import hint
-from dovetail.ops.schema import bound
+from dovetail.ops.fake.rules.images import suggests_channels_last
+from dovetail.ops.fake.symbolic.size_questions import hint
 from dovetail.options import Options
 
 aten = torch.ops.aten

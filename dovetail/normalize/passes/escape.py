@@ -7,7 +7,7 @@ import operator
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
-from dovetail.ops.schema import facts
+from dovetail.ops.calls.schema import facts
 
 Node = torch.fx.Node
 

@@ -17,8 +17,8 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.escape import escaping, output_of
-from dovetail.ops.calls import FROM_STORAGE
-from dovetail.ops.fake.relations import all_same, same
+from dovetail.ops.calls.library_calls import FROM_STORAGE
+from dovetail.ops.fake.symbolic.size_questions import all_same, same
 from dovetail.ops.fake.tensor import run
 
 aten = torch.ops.aten

@@ -26,12 +26,12 @@ from dovetail.normalize.passes.dead import remove_dead
 from dovetail.normalize.passes.escape import escaping
 from dovetail.normalize.passes.pieces import FEW, Builder, Piece, Pieces, Source, Undecided, around, joined, split
 from dovetail.normalize.passes.writer import Writer
+from dovetail.ops.calls.layouts import takes_any_layout
+from dovetail.ops.calls.schema import bound, facts
 from dovetail.ops.fake import FakeMode
-from dovetail.ops.fake.relations import all_same, empty, same
-from dovetail.ops.fake.symint import concrete
+from dovetail.ops.fake.symbolic.size_questions import all_same, empty, same
+from dovetail.ops.fake.symbolic.symint import concrete
 from dovetail.ops.fake.tensor import run
-from dovetail.ops.layouts import takes_any_layout
-from dovetail.ops.schema import bound, facts
 
 aten = torch.ops.aten
 Node = torch.fx.Node

@@ -20,7 +20,7 @@ import torch
 import torch.fx
 
 from dovetail.normalize.passes.writer import Writer
-from dovetail.ops.fake.relations import dim_or_node, hint, never_more, same, surely_less
+from dovetail.ops.fake.symbolic.size_questions import dim_or_node, hint, never_more, same, surely_less
 
 aten = torch.ops.aten
 Node = torch.fx.Node

@@ -12,15 +12,18 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ir.devices import HOST, on_host
-from dovetail.ops.fake import full, late, metas, refusals, shapes, trials
-from dovetail.ops.fake.creation import placed
-from dovetail.ops.fake.marks import without_dynamo
-from dovetail.ops.fake.relations import all_same
-from dovetail.ops.fake.rules import IN_PLACE, RULES, elementwise, in_place, is_elementwise
-from dovetail.ops.fake.spec import Spec, marked
-from dovetail.ops.foreach import apart, takes_list
-from dovetail.ops.fused import fused, is_fused
-from dovetail.ops.schema import facts
+from dovetail.ops.calls.foreach import apart, takes_list
+from dovetail.ops.calls.fused_optimizers import fused, is_fused
+from dovetail.ops.calls.schema import facts
+from dovetail.ops.fake import meta_kernels, torch_fake_mode
+from dovetail.ops.fake.errors import eager_errors, eager_trials
+from dovetail.ops.fake.result_spec import Spec, marked
+from dovetail.ops.fake.rules import view_rules
+from dovetail.ops.fake.rules.creation import placed
+from dovetail.ops.fake.rules.table import IN_PLACE, RULES, elementwise, in_place, is_elementwise
+from dovetail.ops.fake.symbolic import unbacked
+from dovetail.ops.fake.symbolic.size_questions import all_same
+from dovetail.ops.fake.without_dynamo import without_dynamo
 
 _DATA_DEPENDENT = {
     torch.Tag.dynamic_output_shape: ("data-dependent-output", "the size of its result depends on values"),
@@ -37,8 +40,8 @@ def infer(
     from_meta: Callable[..., Any], refuse_unusual: Callable[..., None],
 ) -> Any:
     """Raises Unsupported for results that depend on values, and whatever eager raises for bad shapes."""
-    refusals.check(func, args, kwargs, func in _INDEXING)
-    trials.attempt(func, args, kwargs)
+    eager_errors.check(func, args, kwargs, func in _INDEXING)
+    eager_trials.attempt(func, args, kwargs)
     rule = _rule(func)
     if rule is not None:
         found = rule(*args, **kwargs)
@@ -47,14 +50,14 @@ def infer(
     if is_composite(func) and torch.is_inference_mode_enabled():
         return func.decompose(*args, **kwargs)  # elsewhere PyTorch takes it apart before anybody sees it
     sized = takes_sizes(args, kwargs)
-    if sized and func in shapes.RULES:
-        found = shapes.RULES[func](*args, **kwargs)
+    if sized and func in view_rules.RULES:
+        found = view_rules.RULES[func](*args, **kwargs)
         if found is not NotImplemented:
             return _seen(func, _wrap_spec(found, cls), args[0])
-    if late.active() is not None and late.is_late(func, args, kwargs):
+    if unbacked.active() is not None and unbacked.is_late(func, args, kwargs):
         if func is not _INDEX:
-            return _wrap_spec(late.RULES[func](late.active(), *args, **kwargs), cls)
-        args = late.without_masks(args, cls)
+            return _wrap_spec(unbacked.RULES[func](unbacked.active(), *args, **kwargs), cls)
+        args = unbacked.without_masks(args, cls)
         sized = True
     if args is NotImplemented or not _index_of_integers(func, args):
         refuse_data_dependent(func)
@@ -68,9 +71,9 @@ def infer(
         if meta_kwargs.get("device") is not None or _takes_device(func):
             meta_kwargs["device"] = _META
         with without_dynamo(), _unheard(schema):
-            result = (metas.run if sized else lambda f, a, k: f(*a, **k))(func, meta_args, meta_kwargs)
+            result = (meta_kernels.run if sized else lambda f, a, k: f(*a, **k))(func, meta_args, meta_kwargs)
     except NotImplementedError:
-        return full.infer(func, args, kwargs, cls, refuse_unusual)
+        return torch_fake_mode.infer(func, args, kwargs, cls, refuse_unusual)
     if schema.is_mutable:
         _refuse_resized(schema, kwargs, meta_kwargs)
         return _mutated(schema, args, kwargs, result, device, from_meta)

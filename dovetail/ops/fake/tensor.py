@@ -2,7 +2,7 @@
 
 `FakeTensor` is a wrapper subclass: PyTorch's dispatcher sees a tensor of the real device, so composite
 operators decompose as they would there. Each operator that reaches us is answered by a shape
-rule (`rules.py`), by PyTorch's meta kernel on `meta` tensors of the same layout, or, failing both,
+rule (`rules/table.py`), by PyTorch's meta kernel on `meta` tensors of the same layout, or, failing both,
 by PyTorch's own FakeTensorMode, whose import alone takes 0.6 s.
 """
 
@@ -16,14 +16,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dovetail.errors import Unsupported
-from dovetail.ops.fake import infer, metas, recall
-from dovetail.ops.fake.marks import without_dynamo
-from dovetail.ops.fake.number import PLAIN, SYMBOLIC, needed
-from dovetail.ops.fake.relations import symbolic
-from dovetail.ops.fake.spec import marked
-from dovetail.ops.fake.symint import SizeNode, concrete
+from dovetail.ops.calls.schema import IDENTITY, facts
+from dovetail.ops.fake import infer, meta_kernels, result_cache
+from dovetail.ops.fake.result_spec import marked
+from dovetail.ops.fake.symbolic.number import PLAIN, SYMBOLIC, needed
+from dovetail.ops.fake.symbolic.size_questions import symbolic
+from dovetail.ops.fake.symbolic.symint import SizeNode, concrete
+from dovetail.ops.fake.without_dynamo import without_dynamo
 from dovetail.ops.fake.wrapped import is_wrapper, rebuilt
-from dovetail.ops.schema import IDENTITY, facts
 
 #: Operators whose results share the argument's memory although their schema does not say so.
 SHARING = IDENTITY | {"aten::unsafe_split", "aten::unsafe_split_with_sizes"}
@@ -42,7 +42,7 @@ class FakeTensor(torch.Tensor):
         plain = not symbolic((*sizes, *strides, offset))  # PyTorch would compute a symbolic storage's size
         made = torch.Tensor._make_wrapper_subclass(
             cls, sizes, strides=strides, storage_offset=offset, dtype=dtype, device=device, requires_grad=requires_grad,
-            storage_size=None if plain else metas.ENOUGH,
+            storage_size=None if plain else meta_kernels.ENOUGH,
         )  # fmt: skip
         made._meta = None
         return made
@@ -124,7 +124,7 @@ def meta_like(tensor: torch.Tensor) -> torch.Tensor:
     """A `meta` tensor with the sizes, strides, offset and dtype of `tensor`."""
     offset = tensor.storage_offset()
     if tensor._has_symbolic_sizes_strides:
-        return marked(metas.meta(tensor.size(), tensor.stride(), tensor.dtype, offset), tensor)
+        return marked(meta_kernels.meta(tensor.size(), tensor.stride(), tensor.dtype, offset), tensor)
     with torch._C._DisableTorchDispatch():
         made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
         if offset == 0:
@@ -183,16 +183,16 @@ def from_meta(meta: torch.Tensor, device: Any) -> FakeTensor:
 
 def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operator on fake tensors. Real tensors among the arguments count as fake."""
-    table = recall.table_of(func)
+    table = result_cache.table_of(func)
     if table is None:
         return _found(func, args, kwargs)
-    key = recall.key_of(table, args, kwargs, FakeTensor)
+    key = result_cache.key_of(table, args, kwargs, FakeTensor)
     known = table.get(key)
     if known is not None:
-        return args[0] if known is recall.OWN else FakeTensor(*known)
+        return args[0] if known is result_cache.OWN else FakeTensor(*known)
     result = _found(func, args, kwargs)
     if key is not None:
-        recall.remember(table, key, args, result, FakeTensor)
+        result_cache.remember(table, key, args, result, FakeTensor)
     return result
 
 

@@ -19,8 +19,8 @@ import torch
 from dovetail.errors import KernelFault
 from dovetail.ir.devices import HOST, traits
 from dovetail.ir.joint import JointGraph, Pair
-from dovetail.ops.fake.layout import contiguous
-from dovetail.ops.fake.relations import all_same
+from dovetail.ops.fake.rules.layout import contiguous
+from dovetail.ops.fake.symbolic.size_questions import all_same
 from dovetail.ops.fake.wrapped import handles_operators
 from dovetail.runtime.call.double_backward import Replay
 from dovetail.runtime.call.hook_watch import refuse

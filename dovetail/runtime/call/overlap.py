@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake.layout import overlaps_itself
+from dovetail.ops.fake.rules.layout import overlaps_itself
 
 _address = torch.Tensor.data_ptr
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dovetail.ops.fake.needed import sizes_in, told_by
-from dovetail.ops.fake.symint import dim_of, is_size
+from dovetail.ops.fake.symbolic.symbols_in_graph import sizes_in, told_by
+from dovetail.ops.fake.symbolic.symint import dim_of, is_size
 
 
 def at_call(

@@ -1,0 +1,68 @@
+"""PyTorch's meta kernels on `meta` tensors with symbolic sizes.
+
+Kernels written in Python call views of their arguments on the way, and factories; those that want plain integers are
+answered by the rules of `rules/view_rules.py` here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dovetail.ops.fake.result_spec import Spec
+from dovetail.ops.fake.rules.view_rules import RULES
+from dovetail.ops.fake.symbolic.number import PLAIN, needed
+
+META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
+
+
+class _Metas(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        rule = RULES.get(func)
+        if rule is not None:
+            found = rule(*args, **kwargs)
+            if found is not NotImplemented:
+                return _made(found)
+        if func._schema.name in PLAIN:
+            raise needed()
+        with self:
+            return _kernel(func)(*args, **kwargs)
+
+
+def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of the operator's meta kernel."""
+    with _Metas():
+        return _kernel(func)(*args, **kwargs)
+
+
+@cache
+def _kernel(func: Any) -> Callable[..., Any]:
+    """A meta kernel, else a decomposition in Python; those in C++ want plain integers more often."""
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func._name, "Meta"):
+        return partial(func._op_dk, torch._C.DispatchKey.Meta)
+    return decomposition_table.get(func) or partial(func.redispatch, META)
+
+
+def _made(found: Any) -> Any:
+    if isinstance(found, Spec):
+        return meta(found.sizes, found.strides, found.dtype, found.offset)
+    return type(found)(map(_made, found)) if isinstance(found, (list, tuple)) else found
+
+
+def meta(sizes: Any, strides: Any, dtype: torch.dtype, offset: Any = 0) -> torch.Tensor:
+    """A `meta` tensor in a storage that is large enough: PyTorch would compute the size of a symbolic one."""
+    with torch._C._DisableTorchDispatch():
+        return torch.empty(ENOUGH, dtype=dtype, device="meta").as_strided(sizes, strides, offset)
+
+
+ENOUGH = 1 << 48  # elements of a storage in which something of symbolic sizes lies

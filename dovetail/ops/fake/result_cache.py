@@ -1,0 +1,70 @@
+"""What element-wise operators gave before: hundreds of parameters of one shape ask the same thing.
+
+Such a result follows from the metadata of the tensors, the numbers and the default dtype: they are the key. In place
+the result is the first argument, unless something is refused: kernels look at how it overlaps with the others.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from dovetail.ir import stores
+from dovetail.ir.devices import traits
+from dovetail.ops.fake.rules.table import IN_PLACE, is_elementwise
+
+aten = torch.ops.aten
+MOST = 4096  # keys for one operator
+OWN = object()  # a result: the first argument
+_PLAIN = frozenset((int, float, bool, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format))
+#: Others whose results are new tensors that follow from as much. Views may be lazily negated, which these keep.
+_NEW = frozenset((aten._to_copy.default, aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default))
+
+
+class Table(dict[Any, Any]):
+    """Results of one operator, each under what it depends on. `views`: may any of its arguments be one?"""
+
+    def __init__(self, in_place: bool, views: bool) -> None:
+        self.in_place, self.views = in_place, views
+        stores.emptied_by(self.clear)
+
+    def takes(self, tensor: Any, args: tuple[Any, ...]) -> bool:
+        """Is its metadata all that counts?"""
+        if self.views and not self.in_place or tensor.owner is tensor and not tensor._is_view():
+            return True
+        return self.views and tensor is not args[0] and tensor._base is not args[0] is not tensor.owner
+
+
+@cache
+def table_of(func: Any) -> Table | None:
+    """Where the results of an operator are remembered, if they are."""
+    if func in _NEW:
+        return Table(False, views=False)
+    return Table(func in IN_PLACE, views=True) if func in IN_PLACE or is_elementwise(func) else None
+
+
+def key_of(table: Table, args: tuple[Any, ...], kwargs: dict[str, Any], cls: type) -> Any:
+    """What the result depends on; None where that is more. `cls` is the class of tensors that count as fake."""
+    parts: list[Any] = [torch.get_default_dtype()]
+    for value in args if not kwargs else (*args, *kwargs.keys(), *kwargs.values()):
+        kind = type(value)
+        if kind is cls:
+            if value._has_symbolic_sizes_strides or not table.takes(value, args):
+                return None
+            parts += value.shape, value.stride(), value.dtype, value.device
+        elif kind in _PLAIN or kind is torch.device and (traits(value).host or value.index is not None):
+            parts += kind, value
+        else:
+            return None
+    return tuple(parts)
+
+
+def remember(table: Table, key: Any, args: tuple[Any, ...], result: Any, cls: Any) -> None:
+    if len(table) >= MOST:
+        table.clear()
+    if args and result is args[0]:
+        table[key] = OWN
+    elif type(result) is cls:
+        table[key] = (result.shape, result.stride(), result.dtype, result.device, result.storage_offset())

@@ -1,0 +1,481 @@
+"""Shape rules for operators whose meta kernels in PyTorch want plain integers.
+
+They serve where a symbolic size takes part. A rule raises what eager raises; where the outcome depends on sizes, the
+compilation relies on what holds in the call that is captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from dovetail.ir import dims
+from dovetail.ir.reshape import chunks
+from dovetail.ops.fake.result_spec import Spec
+from dovetail.ops.fake.rules import creation, upsampling
+from dovetail.ops.fake.rules.layout import contiguous, elementwise_strides, in_rows, is_one
+from dovetail.ops.fake.symbolic.number import needed
+from dovetail.ops.fake.symbolic.size_questions import (
+    all_same,
+    expected,
+    hint,
+    is_late,
+    plain,
+    rewrapped,
+    same,
+    sizes_behind,
+    stretched,
+)
+from dovetail.ops.fake.symbolic.symint import dim_of
+
+aten = torch.ops.aten
+
+
+def seen(x: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any], offset: Any = None) -> Spec:
+    """A view of `x`."""
+    start = x.storage_offset() if offset is None else offset
+    return Spec(tuple(map(plain, sizes)), tuple(map(plain, strides)), x.dtype, x.device, plain(start))
+
+
+def axis(dim: int, rank: int) -> int:
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        low, high = -max(rank, 1), max(rank, 1) - 1
+        raise IndexError(f"Dimension out of range (expected to be in range of [{low}, {high}], but got {dim})")
+    return dim % max(rank, 1)
+
+
+# ---------------------------------------------------------------- shape
+
+
+def product(values: Sequence[Any]) -> Any:
+    sizes = sizes_behind(values)
+    if sizes is not None:
+        return rewrapped(sizes, dims.product(map(dim_of, values)))
+    total: Any = 1
+    for value in values:
+        total = total * value
+    return total
+
+
+def inferred(sizes: Sequence[Any], elements: Any) -> tuple[Any, ...]:
+    """`sizes` with a -1 replaced by what is left for it. Raises RuntimeError where the numbers do not fit."""
+    open_ = [k for k, n in enumerate(sizes) if isinstance(n, int) and n == -1]
+    known = product([n for k, n in enumerate(sizes) if k not in open_])
+    shape = list(sizes)
+    if len(open_) > 1:
+        raise RuntimeError("only one dimension can be inferred")
+    if any(isinstance(n, int) and n < -1 for n in sizes):
+        raise RuntimeError(f"invalid shape dimension {min(n for n in sizes if isinstance(n, int))}")
+    if not open_:
+        if not same(known, elements) and not expected(known == elements):
+            raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {elements}")
+        return tuple(shape)
+    if not expected(known > 0):
+        raise RuntimeError(
+            f"cannot reshape tensor of {elements} elements into shape {list(sizes)} because the unspecified dimension "
+            "size -1 can be any value and is ambiguous"
+        )
+    fits = known == 1 if type(elements) is int and elements == 1 else elements % known == 0
+    if not same(elements % known, 0) and not expected(fits):
+        raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {elements}")
+    shape[open_[0]] = elements // known
+    return tuple(shape)
+
+
+def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any]) -> tuple[Any, ...] | None:
+    """How the memory looks in another shape, whatever the sizes; None where that takes a copy."""
+    sizes = sizes_behind((*old, *strides, *new))
+    before, steps, after = (tuple(map(dim_of, v)) for v in (old, strides, new))
+    result: list[Any] = list(_contiguous(after))
+    for ours, theirs in chunks(before, after):
+        for outer, inner in zip(ours, ours[1:], strict=False):
+            if not same(strides[outer], strides[inner] * old[inner]):
+                return None
+        step = steps[ours[-1]]
+        for d in reversed(theirs):
+            result[d] = step
+            step = step * after[d]
+    for d in range(len(after) - 2, -1, -1):  # size 1: as if it stepped over what follows
+        if after[d] == 1:
+            result[d] = result[d + 1] * after[d + 1]
+    return tuple(rewrapped(sizes, s) for s in result)
+
+
+def _contiguous(sizes: Sequence[dims.Dim]) -> tuple[dims.Dim, ...]:
+    strides: list[dims.Dim] = []
+    step: dims.Dim = 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step = step * (1 if size == 0 else size)
+    return tuple(reversed(strides))
+
+
+def _view(x: torch.Tensor, sizes: Sequence[Any]) -> Any:
+    shape = inferred(sizes, product(x.shape))
+    if all_same(shape, x.shape):
+        return seen(x, shape, x.stride())
+    strides = contiguous(shape) if in_rows(x) else view_strides(x.shape, x.stride(), shape)
+    if strides is None:
+        strides = _at_these_sizes(x, shape)
+    return seen(x, shape, strides)
+
+
+def _at_these_sizes(x: torch.Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
+    """A view that not all sizes allow: where those of this call do, rely on them."""
+    plain = [[_value(n) for n in numbers] for numbers in (x.shape, x.stride(), shape)]
+    strides = contiguous(plain[-1]) if 0 in plain[0] else view_strides(*plain)
+    if strides is None:
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+            "contiguous subspaces). Use .reshape(...) instead."
+        )
+    return strides
+
+
+def _value(size: Any) -> int:
+    return size if isinstance(size, int) else int(size)
+
+
+def _alias_of_shape(x: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
+    return seen(x, sizes, strides)
+
+
+# ---------------------------------------------------------------- order and number of dimensions
+
+
+def _permute(x: torch.Tensor, order: Sequence[int]) -> Any:
+    rank = x.dim()
+    axes = [axis(d, rank) for d in order]
+    if len(axes) != rank or len(set(axes)) != rank:
+        raise RuntimeError("permute(dims): duplicate or missing dims are not allowed.")
+    return seen(x, [x.shape[d] for d in axes], [x.stride(d) for d in axes])
+
+
+def _transpose(x: torch.Tensor, a: int, b: int) -> Any:
+    rank = x.dim()
+    order = list(range(rank))
+    a, b = axis(a, rank), axis(b, rank)
+    if rank:
+        order[a], order[b] = order[b], order[a]
+    return _permute(x, order)
+
+
+def _t(x: torch.Tensor) -> Any:
+    if x.dim() > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {x.dim()}D")
+    return _permute(x, range(x.dim())[::-1])
+
+
+def _unsqueeze(x: torch.Tensor, dim: int) -> Any:
+    at = axis(dim, x.dim() + 1)
+    sizes, strides = tuple(x.shape), x.stride()
+    step = strides[at] * sizes[at] if at < x.dim() else 1
+    return seen(x, (*sizes[:at], 1, *sizes[at:]), (*strides[:at], step, *strides[at:]))
+
+
+def _squeeze(x: torch.Tensor, dim: Any = None) -> Any:
+    """The result's rank depends on sizes: a symbolic one is relied on to be 1 or not."""
+    rank = x.dim()
+    given = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
+    axes = {axis(d, rank) for d in given}
+    kept = [d for d in range(rank) if d not in axes or not (is_one(x.shape[d]) or x.shape[d] == 1)]
+    return seen(x, [x.shape[d] for d in kept], [x.stride(d) for d in kept])
+
+
+def expand(x: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) -> Any:
+    new = len(sizes) - x.dim()
+    if new < 0:
+        raise RuntimeError(
+            f"expand({list(x.shape)}, size={list(sizes)}): the number of sizes provided ({len(sizes)}) must be greater "
+            f"or equal to the number of dimensions in the tensor ({x.dim()})"
+        )
+    shape, strides = list(sizes), [0] * len(sizes)
+    for d in range(len(sizes) - 1, -1, -1):
+        own = x.shape[d - new] if d >= new else 1
+        stride = x.stride(d - new) if d >= new else (shape[d + 1] * strides[d + 1] if d + 1 < len(sizes) else 1)
+        wanted = sizes[d]
+        if isinstance(wanted, int) and wanted == -1:
+            if d < new:
+                raise RuntimeError("expand: -1 is not allowed in a leading, non-existing dimension")
+            wanted = own
+        if is_late(wanted) and not expected(wanted >= 0):
+            raise RuntimeError(f"expand: the expanded size {wanted} is negative")
+        shape[d], strides[d] = wanted, stride
+        if same(own, wanted):
+            continue
+        if is_one(own) or stretched(own, wanted):
+            strides[d] = 0
+        elif own != wanted:
+            raise RuntimeError(
+                f"The expanded size of the tensor ({wanted}) must match the existing size ({own}) at non-singleton "
+                f"dimension {d}.  Target sizes: {list(sizes)}.  Tensor sizes: {list(x.shape)}"
+            )
+    return seen(x, shape, strides)
+
+
+# ---------------------------------------------------------------- parts
+
+
+def bound(position: Any, size: Any, default: Any) -> Any:
+    """A slice bound as Python reads it: from the end when negative, cut to [0, size]."""
+    if position is None:
+        return default
+    if isinstance(position, int) and position == _END:
+        return size
+    at = position + size if position < 0 else position
+    return torch.sym_min(torch.sym_max(at, 0), size)
+
+
+_END = (1 << 63) - 1
+
+#: Where the dimension is among the arguments, and the positions in it, which count from the end if negative.
+_POSITIONS = {
+    aten.slice.Tensor: (1, (2, 3)), aten.slice_backward.default: (2, (3, 4)), aten.slice_scatter.default: (2, (3, 4)),
+    aten.select.int: (1, (2,)), aten.select_backward.default: (2, (3,)), aten.select_scatter.default: (2, (3,)),
+}  # fmt: skip
+
+
+def from_the_front(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, symbolic positions that are negative counted from the beginning: later stages know no signs."""
+    if func not in _POSITIONS:
+        return args
+    at, positions = _POSITIONS[func]
+    negative = [k for k in positions if k < len(args) and isinstance(args[k], torch.SymInt) and args[k] < 0]
+    if not negative:
+        return args
+    sizes = args[1] if func in (aten.slice_backward.default, aten.select_backward.default) else args[0].shape
+    size = sizes[args[at]]
+    return tuple(torch.sym_max(arg + size, 0) if k in negative else arg for k, arg in enumerate(args))
+
+
+def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    if not x.dim():
+        raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
+    if step <= 0:
+        raise RuntimeError("slice step must be positive")
+    d = axis(dim, x.dim())
+    size = x.shape[d]
+    first = bound(start, size, 0)
+    last = torch.sym_max(bound(end, size, size), first)
+    sizes, strides = list(x.shape), list(x.stride())
+    sizes[d] = last - first if step == 1 else (last - first + step - 1) // step
+    offset = x.storage_offset() + first * strides[d]
+    strides[d] = strides[d] * step
+    return seen(x, sizes, strides, offset)
+
+
+def _select(x: torch.Tensor, dim: int, index: Any) -> Any:
+    if not x.dim():
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    d = axis(dim, x.dim())
+    size = x.shape[d]
+    if not (expected(-size <= index) and expected(index < size)):
+        raise IndexError(f"select(): index {index} out of range for tensor of size {list(x.shape)} at dimension {dim}")
+    at = index + size if index < 0 else index
+    sizes, strides = list(x.shape), list(x.stride())
+    offset = x.storage_offset() + at * strides[d]
+    return seen(x, sizes[:d] + sizes[d + 1 :], strides[:d] + strides[d + 1 :], offset)
+
+
+def _part(x: torch.Tensor, d: int, first: Any, length: Any) -> Spec:
+    sizes = list(x.shape)
+    sizes[d] = length
+    return seen(x, sizes, x.stride(), x.storage_offset() + first * x.stride(d))
+
+
+def _split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
+    """Into how many parts depends on sizes: that they are so many is relied on, not the sizes."""
+    d = axis(dim, x.dim())
+    whole = x.shape[d]
+    if isinstance(size, int) and size == 0 or not expected(size >= 0):
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
+    if is_late(whole) or is_late(size):
+        count = max(int((whole + size - 1) // size), 1)  # nobody knows how many
+    else:
+        count = max(-(-hint(whole) // hint(size)), 1)
+    last = whole - size * (count - 1)
+    if not (last <= size and (count == 1 or last > 0)):
+        raise needed()
+    return [_part(x, d, size * k, last if k == count - 1 else size) for k in range(count)]
+
+
+def _split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
+    d = axis(dim, x.dim())
+    total = sum(sizes)
+    if not same(total, x.shape[d]) and not expected(total == x.shape[d]):
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {x.shape[d]} (input tensor's size at dimension "
+            f"{d}), but got split_sizes={list(sizes)}"
+        )
+    found, first = [], 0
+    for length in sizes:
+        if not expected(length >= 0):
+            raise RuntimeError(f"split_with_sizes expects split_sizes have only non-negative entries, but got {sizes}")
+        found.append(_part(x, d, first, length))
+        first = first + length
+    return found
+
+
+def _unbind(x: torch.Tensor, dim: int = 0) -> Any:
+    d = axis(dim, x.dim())
+    sizes, strides, start = list(x.shape), list(x.stride()), x.storage_offset()
+    left = sizes[:d] + sizes[d + 1 :], strides[:d] + strides[d + 1 :]
+    return [seen(x, *left, start + k * strides[d]) for k in range(_value(x.shape[d]))]
+
+
+def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    a, b = axis(dim1, x.dim()), axis(dim2, x.dim())
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    rows, columns = x.shape[a] - max(-offset, 0), x.shape[b] - max(offset, 0)
+    length = rows if same(rows, columns) else torch.sym_min(rows, columns)
+    length = torch.sym_max(length, 0)
+    others = [d for d in range(x.dim()) if d not in (a, b)]
+    start = x.storage_offset()
+    if length > 0:
+        start = start + max(-offset, 0) * x.stride(a) + max(offset, 0) * x.stride(b)
+    strides = [*(x.stride(d) for d in others), x.stride(a) + x.stride(b)]
+    return seen(x, [*(x.shape[d] for d in others), length], strides, start)
+
+
+def _unfold(x: torch.Tensor, dimension: int, size: Any, step: int) -> Any:
+    d = axis(dimension, x.dim())
+    whole = x.shape[d] if x.dim() else 1
+    if not expected(size <= whole):
+        raise RuntimeError(f"maximum size for tensor at dimension {d} is {whole} but size is {size}")
+    if not x.dim():
+        return seen(x, (size,), (1,))
+    sizes, strides = list(x.shape), list(x.stride())
+    sizes[d] = (whole - size) // step + 1
+    inner = strides[d]
+    strides[d] = inner * step
+    return seen(x, [*sizes, size], [*strides, inner])
+
+
+def _as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Any:
+    return seen(x, size, stride, storage_offset)
+
+
+def _alias(x: torch.Tensor) -> Any:
+    return seen(x, x.shape, x.stride())
+
+
+# ---------------------------------------------------------------- tensors made from others
+
+
+def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+    first = tensors[0]
+    if any(t.dim() != first.dim() or t.dtype != first.dtype or t.device != first.device for t in tensors):
+        return NotImplemented
+    for t in tensors[1:]:
+        if not all_same(t.shape, first.shape) and t.shape != first.shape:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 and "
+                f"{list(t.shape)} at entry {tensors.index(t)}"
+            )
+    d = axis(dim, first.dim() + 1)
+    if not all(map(in_rows, tensors)):
+        return NotImplemented
+    sizes = (*first.shape[:d], len(tensors), *first.shape[d:])
+    return Spec(sizes, contiguous(sizes), first.dtype, first.device)
+
+
+def _pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
+    sizes = list(x.shape)
+    for k in range(len(pad) // 2):
+        d = x.dim() - 1 - k
+        sizes[d] = sizes[d] + pad[2 * k] + pad[2 * k + 1]
+        if not expected(sizes[d] >= 0):
+            raise RuntimeError(f"The input size {x.shape[d]}, plus padding {pad[2 * k]} and {pad[2 * k + 1]}, resulted "
+                               "in a negative output size, which is invalid.")
+    if not in_rows(x):
+        return NotImplemented
+    return Spec(tuple(sizes), contiguous(sizes), x.dtype, x.device)
+
+
+def _scatter(view: Callable[..., Any]) -> Callable[..., Any]:
+    """A tensor with a part replaced: laid out as it is, in memory of its own."""
+
+    def rule(x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        part = view(x, *args, **kwargs)
+        if not all_same(part.sizes, source.shape) and tuple(part.sizes) != tuple(source.shape):
+            raise RuntimeError(
+                "expected src to have a size equal to the slice of self. "
+                f"src size = {list(source.shape)}, slice size = {list(part.sizes)}"
+            )
+        return seen(x, x.shape, x.stride())
+
+    return rule
+
+
+def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
+    if not dims or len(shifts) != len(dims) or not in_rows(x):
+        return NotImplemented
+    for d in dims:
+        axis(d, x.dim())
+    return Spec(tuple(x.shape), contiguous(x.shape), x.dtype, x.device)
+
+
+def _like(
+    x: torch.Tensor, *_: Any, memory_format: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    **__: Any,
+) -> Any:  # fmt: skip
+    """Fresh memory in the order of the dimensions of `x`."""
+    if memory_format not in (None, torch.preserve_format) or {x.layout, layout or x.layout} != {torch.strided}:
+        return NotImplemented
+    sizes = tuple(map(plain, x.shape))
+    strides = tuple(map(plain, elementwise_strides(sizes, (x,))))
+    return Spec(sizes, strides, dtype or x.dtype, torch.device(device) if device is not None else x.device)
+
+
+def _cross_entropy(x: torch.Tensor, target: torch.Tensor, weight: Any = None, reduction: int = 1) -> Any:
+    """Of probabilities and targets of the same sizes: laid out as the probabilities."""
+    if not all_same(x.shape, target.shape):
+        return NotImplemented
+    return Spec((), (), x.dtype, x.device) if reduction else _like(x)
+
+
+def _cross_entropy_backward(gradient: Any, x: torch.Tensor, target: torch.Tensor, *_: Any) -> Any:
+    return _like(x)
+
+
+RULES: dict[Any, Callable[..., Any]] = {
+    **creation.RULES,
+    **upsampling.RULES,
+    aten.binary_cross_entropy.default: _cross_entropy,
+    aten.binary_cross_entropy_backward.default: _cross_entropy_backward,
+    **dict.fromkeys(
+        (aten.clone.default, aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default,
+         aten.full_like.default, aten.rand_like.default, aten.randn_like.default, aten._to_copy.default), _like,
+    ),
+    aten.roll.default: _roll,
+    aten.slice_scatter.default: _scatter(_slice),
+    aten.select_scatter.default: _scatter(_select),
+    aten.diagonal_scatter.default: _scatter(_diagonal),
+    aten.as_strided_scatter.default: _scatter(_as_strided),
+    aten.view.default: _view,
+    aten._unsafe_view.default: _view,
+    aten._reshape_alias.default: _alias_of_shape,
+    aten.permute.default: _permute,
+    aten.transpose.int: _transpose,
+    aten.t.default: _t,
+    aten.unsqueeze.default: _unsqueeze,
+    aten.squeeze.default: _squeeze,
+    aten.squeeze.dim: _squeeze,
+    aten.squeeze.dims: _squeeze,
+    aten.expand.default: expand,
+    aten.slice.Tensor: _slice,
+    aten.select.int: _select,
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split_with_sizes,
+    aten.unbind.int: _unbind,
+    aten.diagonal.default: _diagonal,
+    aten.unfold.default: _unfold,
+    aten.as_strided.default: _as_strided,
+    aten.detach.default: _alias,
+    aten.alias.default: _alias,
+    aten.stack.default: _stack,
+    aten.constant_pad_nd.default: _pad,
+}

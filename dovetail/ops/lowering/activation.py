@@ -1,0 +1,187 @@
+"""Activation functions, each with the formula and the treatment of NaN of PyTorch's CPU kernel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dovetail.ir.loops import Expr
+from dovetail.ops.lowering import build
+from dovetail.ops.lowering.build import const, scale_by, shift_by, where
+from dovetail.ops.lowering.emit import Emitter
+from dovetail.ops.lowering.registry import Rows, elementwise, in_result_dtype
+from dovetail.ops.lowering.value import Indices, Spec, Value
+
+ROWS = Rows()
+pointwise = ROWS.pointwise
+
+
+def sigmoid_of(x: Expr) -> Expr:
+    return build.reciprocal(shift_by(build.exp(build.neg(x)), 1))
+
+
+def between(x: Expr, low: float, high: float) -> Expr:
+    return build.at_most(build.at_least(x, const(low, x.dtype)), const(high, x.dtype))
+
+
+@pointwise("aten::sigmoid", "aten::special_expit", operands=1)
+def sigmoid(x: Expr) -> Expr:
+    return sigmoid_of(x)
+
+
+@pointwise("aten::silu", operands=1)
+def silu(x: Expr) -> Expr:
+    return build.div(x, shift_by(build.exp(build.neg(x)), 1))
+
+
+@pointwise("aten::gelu", operands=1)
+def gelu(x: Expr, approximate: str = "none") -> Expr:
+    """x * Phi(x) (Hendrycks and Gimpel, arXiv:1606.08415), exact or by tanh."""
+    half = scale_by(x, 0.5)
+    if approximate == "none":
+        return build.mul(half, shift_by(build.erf(scale_by(x, math.sqrt(0.5))), 1))
+    cube = build.mul(build.mul(x, x), x)
+    inner = scale_by(build.add(x, scale_by(cube, 0.044715)), math.sqrt(2 / math.pi))
+    return build.mul(half, shift_by(build.tanh(inner), 1))
+
+
+@pointwise("aten::relu", operands=1)
+def relu(x: Expr) -> Expr:
+    return build.at_least(x, const(0, x.dtype))
+
+
+@pointwise("aten::relu6", operands=1)
+def relu6(x: Expr) -> Expr:
+    return between(x, 0, 6)
+
+
+@pointwise("aten::leaky_relu", operands=1)
+def leaky_relu(x: Expr, negative_slope: float = 0.01) -> Expr:
+    return where(build.gt(x, const(0, x.dtype)), x, scale_by(x, negative_slope))
+
+
+@pointwise("aten::prelu", "aten::_prelu_kernel", operands=2)
+def prelu(x: Expr, weight: Expr) -> Expr:
+    return where(build.gt(x, const(0, x.dtype)), x, build.mul(weight, x))
+
+
+@pointwise("aten::elu", operands=1)
+def elu(x: Expr, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Expr:
+    negative = scale_by(build.expm1(scale_by(x, input_scale)), alpha * scale)
+    return where(build.le(x, const(0, x.dtype)), negative, scale_by(x, scale))
+
+
+@pointwise("aten::celu", operands=1)
+def celu(x: Expr, alpha: float = 1.0) -> Expr:
+    return elu(x, alpha, 1, 1.0 / alpha)
+
+
+@pointwise("aten::selu", operands=1)
+def selu(x: Expr) -> Expr:
+    """Klambauer et al., arXiv:1706.02515."""
+    return elu(x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+
+
+@pointwise("aten::softplus", operands=1)
+def softplus(x: Expr, beta: float = 1, threshold: float = 20) -> Expr:
+    scaled = scale_by(x, beta)
+    curve = build.div(build.log1p(build.exp(scaled)), const(beta, x.dtype))
+    return where(build.gt(scaled, const(threshold, x.dtype)), x, curve)
+
+
+@pointwise("aten::mish", operands=1)
+def mish(x: Expr) -> Expr:
+    return build.mul(x, build.tanh(build.log1p(build.exp(x))))
+
+
+@pointwise("aten::hardtanh", operands=1)
+def hardtanh(x: Expr, min_val: float = -1, max_val: float = 1) -> Expr:
+    return between(x, min_val, max_val)
+
+
+def _three_to_nine(x: Expr) -> Expr:
+    return between(shift_by(x, 3), 0, 6)
+
+
+@pointwise("aten::hardsigmoid", operands=1)
+def hardsigmoid(x: Expr) -> Expr:
+    return build.div(_three_to_nine(x), const(6, x.dtype))
+
+
+@pointwise("aten::hardswish", operands=1)
+def hardswish(x: Expr) -> Expr:
+    return build.div(build.mul(x, _three_to_nine(x)), const(6, x.dtype))
+
+
+@pointwise("aten::hardshrink", operands=1)
+def hardshrink(x: Expr, lambd: float = 0.5) -> Expr:
+    low, high = const(-lambd, x.dtype), const(lambd, x.dtype)
+    return where(build.and_(build.ge(x, low), build.le(x, high)), const(0, x.dtype), x)
+
+
+@pointwise("aten::softshrink", operands=1)
+def softshrink(x: Expr, lambd: float = 0.5) -> Expr:
+    low = where(build.lt(x, const(-lambd, x.dtype)), shift_by(x, lambd), scale_by(x, 0))
+    return where(build.gt(x, const(lambd, x.dtype)), shift_by(x, -lambd), low)
+
+
+@pointwise("aten::threshold", operands=1)
+def threshold(x: Expr, threshold: float, value: float) -> Expr:
+    return where(build.le(x, const(threshold, x.dtype)), const(value, x.dtype), x)
+
+
+def _log_sigmoid(x: Expr) -> Expr:
+    tail = build.log1p(build.exp(build.neg(build.abs_(x))))
+    return build.sub(build.minimum(x, const(0, x.dtype)), tail)
+
+
+_log_sigmoid_row = elementwise(_log_sigmoid, 1, in_result_dtype)
+
+
+@ROWS("aten::log_sigmoid_forward")
+def log_sigmoid_forward(emit: Emitter, out: tuple[Spec, Spec], x: Value) -> Any:
+    """The second result is what PyTorch's CPU kernel keeps for the backward: exp(-|x|)."""
+    result = _log_sigmoid_row(emit, out[0], x)
+    wide = in_result_dtype([x], out[0])[1]
+
+    def tail(indices: Indices) -> Expr:
+        return build.exp(build.neg(build.abs_(build.cast(x.at(indices), wide))))
+
+    kept = emit.expression(out[1], tail) if out[1].sizes == x.sizes else emit.constant(out[1], 0)
+    return result, kept
+
+
+def _gate(x: Expr, gate: Expr) -> Expr:
+    return build.mul(x, sigmoid_of(gate))
+
+
+@ROWS("aten::glu")
+def glu(emit: Emitter, out: Spec, x: Value, dim: int = -1) -> Any:
+    """First half times the sigmoid of the second half along `dim`."""
+    axis = dim % x.rank
+    half = out.sizes[axis]
+    wide = in_result_dtype([x], out)[1]
+
+    def at(indices: Indices) -> Expr:
+        second = (*indices[:axis], indices[axis] + half, *indices[axis + 1 :])
+        return _gate(build.cast(x.at(indices), wide), build.cast(x.at(second), wide))
+
+    return emit.pointwise(out, at)
+
+
+def dropout_keeps(probability: Any, train: Any) -> bool:
+    """Is a dropout the identity?"""
+    return not train or (isinstance(probability, (int, float)) and probability == 0)
+
+
+@ROWS("aten::dropout", "aten::native_dropout")
+def dropout(emit: Emitter, out: Any, x: Value, p: float, train: bool | None) -> Any:
+    """Only the forms that draw no random number."""
+    if not dropout_keeps(p, train):
+        return NotImplemented
+    if isinstance(out, Spec):
+        return x
+    return emit.pointwise(out[0], x.at), emit.constant(out[1], True)
+
+
+

@@ -1,0 +1,263 @@
+"""Arithmetic operators. Formulas round where PyTorch's CPU kernels do, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.ir.loops import Const, Expr
+from dovetail.ops.lowering import build
+from dovetail.ops.lowering.build import abs_, compare, const, scale_by, where
+from dovetail.ops.lowering.emit import Emitter
+from dovetail.ops.lowering.registry import Rows, elementwise, in_first_dtype, in_result_dtype
+from dovetail.ops.lowering.value import Spec
+
+ROWS = Rows()
+pointwise = ROWS.pointwise
+
+
+def is_float(x: Expr) -> bool:
+    return x.dtype in build.FLOATS
+
+
+@pointwise("aten::add", operands=2)
+def add(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
+    return build.add(x, y if alpha == 1 else build.mul(y, const(alpha, y.dtype)))
+
+
+@pointwise("aten::sub", operands=2)
+def sub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
+    return build.sub(x, y if alpha == 1 else build.mul(y, const(alpha, y.dtype)))
+
+
+@pointwise("aten::rsub", operands=2)
+def rsub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
+    return build.sub(y, x if alpha == 1 else build.mul(x, const(alpha, x.dtype)))
+
+
+@pointwise("aten::mul", operands=2)
+def mul(x: Expr, y: Expr) -> Expr:
+    return build.mul(x, y)
+
+
+def nonzero_constant(y: Expr) -> bool:
+    """An integer divisor that needs no check for zero, nor for the overflow of min / -1."""
+    return isinstance(y, Const) and y.value not in (0, -1)
+
+
+def floor_division(x: Expr, y: Expr) -> Any:
+    """Python's // on floats: through fmod, so that 1.0 // 0.1 is 9 (PEP 238; CPython's float_floor_div)."""
+    if not is_float(x):
+        return build.floordiv(x, y) if nonzero_constant(y) else NotImplemented
+    zero, one = const(0, x.dtype), const(1, x.dtype)
+    rest = build.fmod(x, y)
+    quotient = build.div(build.sub(x, rest), y)
+    other_sign = build.ne(build.lt(y, zero), build.lt(rest, zero))
+    quotient = where(build.and_(build.ne(rest, zero), other_sign), build.sub(quotient, one), quotient)
+    down = build.floor(quotient)
+    down = where(build.gt(build.sub(quotient, down), const(0.5, x.dtype)), build.add(down, one), down)
+    plain = build.div(x, y)
+    result = where(build.ne(quotient, zero), down, build.copysign(zero, plain))
+    return where(build.eq(y, zero), plain, result)
+
+
+def trunc_division(x: Expr, y: Expr) -> Any:
+    if is_float(x):
+        return build.trunc(build.div(x, y))
+    return build.truncdiv(x, y) if nonzero_constant(y) else NotImplemented
+
+
+@pointwise("aten::div.Tensor", "aten::div.Scalar", "aten::true_divide", operands=2)
+def div(x: Expr, y: Expr) -> Expr:
+    return build.div(x, y)
+
+
+_floor = elementwise(floor_division, 2, in_result_dtype)
+_trunc = elementwise(trunc_division, 2, in_result_dtype)
+_true = elementwise(div, 2, in_result_dtype)
+
+
+@ROWS("aten::div.Tensor_mode", "aten::div.Scalar_mode")
+def div_mode(emit: Emitter, out: Spec, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    """In half precision eager rounds the quotient before it truncates."""
+    if rounding_mode is None:
+        return _true(emit, out, x, y)
+    if rounding_mode == "floor":
+        return _floor(emit, out, x, y)
+    if out.dtype not in build.HALF:
+        return _trunc(emit, out, x, y)
+    quotient = _true(emit, out, x, y)
+    return emit.pointwise(out, lambda indices: build.trunc(build.cast(quotient.at(indices), torch.float32)))
+
+
+@pointwise("aten::floor_divide", operands=2)
+def floor_divide(x: Expr, y: Expr) -> Any:
+    return floor_division(x, y)
+
+
+@pointwise("aten::remainder", operands=2)
+def remainder(x: Expr, y: Expr) -> Any:
+    return build.remainder(x, y) if is_float(x) or nonzero_constant(y) else NotImplemented
+
+
+@pointwise("aten::fmod", operands=2)
+def fmod(x: Expr, y: Expr) -> Any:
+    return build.fmod(x, y) if is_float(x) or nonzero_constant(y) else NotImplemented
+
+
+# ---------------------------------------------------------------- powers
+
+_FLOAT_POWERS: dict[float, Callable[[Expr], Expr]] = {
+    0.5: build.sqrt, -0.5: build.rsqrt, 1: lambda x: x, 2: build.square, -1: build.reciprocal,
+    3: lambda x: build.mul(build.square(x), x), -2: lambda x: build.reciprocal(build.square(x)),
+}
+
+
+def integer_power(x: Expr, exponent: int) -> Expr:
+    """x ** exponent for exponent >= 0, wrapping around; binary exponentiation (Knuth, TAOCP 4.6.3)."""
+    result: Expr = const(1, x.dtype)
+    factor = x
+    while exponent:
+        if exponent & 1:
+            result = build.mul(result, factor)
+        exponent >>= 1
+        factor = build.mul(factor, factor) if exponent else factor
+    return result
+
+
+def power(x: Expr, y: Expr) -> Any:
+    if not is_float(x):
+        small = isinstance(y, Const) and x.dtype is not torch.bool and 0 <= y.value <= 64
+        return integer_power(x, int(y.value)) if small else NotImplemented  # type: ignore[attr-defined]
+    if isinstance(y, Const):
+        if y.value == 0:
+            return const(1, x.dtype)
+        if y.value in _FLOAT_POWERS:
+            return _FLOAT_POWERS[y.value](x)
+    return build.pow_(x, y)
+
+
+_power = elementwise(power, 2, in_result_dtype)
+_general_power = elementwise(lambda x, y: build.pow_(x, y), 2, in_result_dtype)
+
+
+@ROWS("aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", "aten::pow.Scalar")
+def pow_(emit: Emitter, out: Spec, x: Any, y: Any) -> Any:
+    """float16 takes no square root for 0.5: pow(-inf, 0.5) is inf where sqrt(-inf) is NaN."""
+    roots = out.dtype is torch.float16 and y in (0.5, -0.5) if isinstance(y, float) else False
+    return (_general_power if roots else _power)(emit, out, x, y)
+
+
+# ---------------------------------------------------------------- products with a factor
+
+
+@pointwise("aten::addcmul", operands=3)
+def addcmul(x: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
+    return build.add(x, build.mul(scale_by(tensor1, value), tensor2))
+
+
+@pointwise("aten::addcdiv", operands=3)
+def addcdiv(x: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
+    return build.add(x, build.div(scale_by(tensor1, value), tensor2))
+
+
+@pointwise("aten::lerp", operands=3)
+def lerp(x: Expr, end: Expr, weight: Expr) -> Expr:
+    difference = build.sub(end, x)
+    near = build.add(x, build.mul(weight, difference))
+    far = build.sub(end, build.mul(difference, build.sub(const(1, x.dtype), weight)))
+    return where(build.lt(abs_(weight), const(0.5, x.dtype)), near, far)
+
+
+# ---------------------------------------------------------------- extremes
+
+ROWS.pointwise("aten::maximum", "aten::max.other", operands=2)(lambda x, y: build.maximum(x, y))
+ROWS.pointwise("aten::minimum", "aten::min.other", operands=2)(lambda x, y: build.minimum(x, y))
+
+
+@pointwise("aten::fmax", operands=2)
+def fmax(x: Expr, y: Expr) -> Expr:
+    return where(build.isnan(x), y, where(build.isnan(y), x, build.at_least(x, y)))
+
+
+@pointwise("aten::fmin", operands=2)
+def fmin(x: Expr, y: Expr) -> Expr:
+    return where(build.isnan(x), y, where(build.isnan(y), x, build.at_most(x, y)))
+
+
+@pointwise("aten::clamp", operands=3)
+def clamp(self: Expr, min: Expr | None = None, max: Expr | None = None) -> Expr:
+    """NaN in the input or a bound gives NaN; the upper bound wins over the lower."""
+    low = self if min is None else build.at_least(self, min)
+    return low if max is None else build.at_most(low, max)
+
+
+@pointwise("aten::clamp_min", operands=2)
+def clamp_min(self: Expr, min: Expr) -> Expr:
+    return build.at_least(self, min)
+
+
+@pointwise("aten::clamp_max", operands=2)
+def clamp_max(self: Expr, max: Expr) -> Expr:
+    return build.at_most(self, max)
+
+
+# ---------------------------------------------------------------- two floats
+
+
+@pointwise("aten::hypot", operands=2)
+def hypot(x: Expr, y: Expr) -> Expr:
+    """In float64 squares of float32 neither overflow nor vanish; float64 itself is scaled by the larger."""
+    infinite = build.or_(build.isinf(x), build.isinf(y))
+    if x.dtype is torch.float32:
+        wide = (build.cast(x, torch.float64), build.cast(y, torch.float64))
+        plain = build.cast(build.sqrt(build.add(*map(build.square, wide))), x.dtype)
+    else:
+        large, small = build.maximum(abs_(x), abs_(y)), build.minimum(abs_(x), abs_(y))
+        ratio = where(build.eq(large, const(0, x.dtype)), large, build.div(small, large))
+        plain = build.mul(large, build.sqrt(build.add(const(1, x.dtype), build.square(ratio))))
+    return where(infinite, const(float("inf"), x.dtype), plain)
+
+
+@pointwise("aten::logaddexp", operands=2)
+def logaddexp(x: Expr, y: Expr) -> Expr:
+    rest = build.log1p(build.exp(build.neg(abs_(build.sub(x, y)))))
+    return where(build.and_(build.isinf(x), build.eq(x, y)), x, build.add(build.maximum(x, y), rest))
+
+
+@pointwise("aten::logaddexp2", operands=2)
+def logaddexp2(x: Expr, y: Expr) -> Expr:
+    rest = build.log1p(build.exp2(build.neg(abs_(build.sub(x, y)))))
+    rest = scale_by(rest, 1.4426950408889634)
+    return where(build.and_(build.isinf(x), build.eq(x, y)), x, build.add(build.maximum(x, y), rest))
+
+
+@pointwise("aten::xlogy", operands=2)
+def xlogy(x: Expr, y: Expr) -> Expr:
+    product = where(build.eq(x, const(0, x.dtype)), const(0, x.dtype), build.mul(x, build.log(y)))
+    return where(build.isnan(y), y, product)
+
+
+@pointwise("aten::special_xlog1py", operands=2)
+def xlog1py(x: Expr, y: Expr) -> Expr:
+    product = where(build.eq(x, const(0, x.dtype)), const(0, x.dtype), build.mul(x, build.log1p(y)))
+    return where(build.isnan(y), y, product)
+
+
+ROWS.pointwise("aten::atan2", operands=2)(lambda x, y: build.atan2(x, y))
+ROWS.pointwise("aten::copysign", operands=2)(lambda x, y: build.copysign(x, y))
+_nextafter = elementwise(lambda x, y: build.nextafter(x, y), 2, in_result_dtype)
+
+
+@ROWS("aten::nextafter")
+def nextafter(emit: Emitter, out: Spec, x: Any, y: Any) -> Any:
+    """A half's neighbour is not float32's."""
+    return NotImplemented if out.dtype in build.HALF else _nextafter(emit, out, x, y)
+
+
+@pointwise("aten::heaviside", operands=2, compute=in_first_dtype)
+def heaviside(x: Expr, values: Expr) -> Expr:
+    zero = const(0, x.dtype)
+    return where(build.eq(x, zero), values, build.cast(compare("gt", x, zero), x.dtype))

@@ -1,0 +1,100 @@
+"""Comparisons, logical and bitwise operators, selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.ir.loops import Expr
+from dovetail.ops.lowering import build
+from dovetail.ops.lowering.emit import Emitter
+from dovetail.ops.lowering.registry import Rows, common_dtype, in_common_dtype, operand, opmath
+from dovetail.ops.lowering.value import Indices, Spec, Value
+
+ROWS = Rows()
+pointwise = ROWS.pointwise
+
+
+def _comparison(name: str) -> Callable[[Expr, Expr], Expr]:
+    return lambda x, y: build.compare(name, x, y)
+
+
+for _names in ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal"):
+    _first = _names.split()[0]
+    for _name in _names.split():
+        pointwise(f"aten::{_name}", operands=2, compute=in_common_dtype)(_comparison(_first))
+
+
+def _logical(combine: Callable[[Expr, Expr], Expr]) -> Callable[..., Any]:
+    def lowering(emit: Emitter, out: Spec, x: Value, y: Value) -> Any:
+        return emit.pointwise(
+            out, lambda i: combine(build.truth(x.broadcast(i)), build.truth(y.broadcast(i)))
+        )
+
+    return lowering
+
+
+ROWS("aten::logical_and")(_logical(build.and_))
+ROWS("aten::logical_or")(_logical(build.or_))
+ROWS("aten::logical_xor")(_logical(build.xor))
+
+_BITWISE = {"bitwise_and": build.and_, "bitwise_or": build.or_, "bitwise_xor": build.xor}
+
+
+def _bitwise(combine: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
+    return lambda x, y: combine(x, y)
+
+
+for _name, _combine in _BITWISE.items():
+    pointwise(f"aten::{_name}", operands=2)(_bitwise(_combine))
+    pointwise(f"aten::__{_name.removeprefix('bitwise_')}__", operands=2)(_bitwise(_combine))
+
+
+def _shift(build_shift: Callable[..., Expr]) -> Callable[[Expr, Expr], Any]:
+    return lambda x, y: build_shift(x, y) if x.dtype in build.INTEGERS else NotImplemented
+
+
+for _name in ("bitwise_left_shift", "__lshift__"):
+    pointwise(f"aten::{_name}", operands=2)(_shift(build.shl))
+for _name in ("bitwise_right_shift", "__rshift__"):
+    pointwise(f"aten::{_name}", operands=2)(_shift(build.shr))
+
+
+@ROWS("aten::where.self", "aten::where.ScalarOther", "aten::where.ScalarSelf", "aten::where.Scalar")
+def where(emit: Emitter, out: Spec, condition: Value, self: Any, other: Any) -> Any:
+    """Arguments are converted to the result's dtype, then selected."""
+    if isinstance(self, complex) or isinstance(other, complex):
+        return NotImplemented
+    dtype = opmath(out.dtype)
+    rounded = out.dtype
+
+    def at(indices: Indices) -> Expr:
+        chosen = (operand(v, indices, rounded, dtype) for v in (self, other))
+        return build.where(build.truth(condition.broadcast(indices)), *chosen)  # type: ignore[arg-type]
+
+    return emit.pointwise(out, at)
+
+
+@ROWS("aten::masked_fill")
+def masked_fill(emit: Emitter, out: Spec, self: Value, mask: Value, value: Any) -> Any:
+    return where(emit, out, mask, value, self)
+
+
+@ROWS("aten::isclose")
+def isclose(
+    emit: Emitter, out: Spec, self: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Any:
+    """|x - y| <= atol + rtol * |y| for finite values, equality for the rest."""
+    common = common_dtype([self, other])
+    if common not in build.FLOATS or common in build.HALF:
+        return NotImplemented
+
+    def at(indices: Indices) -> Expr:
+        x, y = (build.cast(v.broadcast(indices), common) for v in (self, other))
+        distance = build.abs_(build.sub(x, y))
+        allowed = build.add(build.const(atol, common), build.abs_(build.scale_by(y, rtol)))
+        finite = build.not_(build.or_(build.isnan(distance), build.isinf(distance)))
+        close = build.or_(build.eq(x, y), build.and_(finite, build.le(distance, allowed)))
+        return build.or_(close, build.and_(build.isnan(x), build.isnan(y))) if equal_nan else close
+
+    return emit.pointwise(out, at)
