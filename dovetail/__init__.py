@@ -49,7 +49,7 @@ with _paused_collection():  # what is imported stays
         InvalidArgument,
         Unsupported,
     )
-    from dovetail.marking import mark_dynamic, mark_static, mark_static_address, maybe_mark_dynamic
+    from dovetail.public.dynamic_marks import mark_dynamic, mark_static, mark_static_address, maybe_mark_dynamic
 
 if typing.TYPE_CHECKING:
     from dovetail.exporting.program import ExportedProgram

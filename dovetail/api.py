@@ -15,25 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
-from dovetail.arrays import wrap_numpy
-from dovetail.comptime import comptime
 from dovetail.config import config
-from dovetail.control import (
-    allow_in_graph,
-    assume_constant_result,
-    cudagraph_mark_step_begin,
-    disable,
-    disallow_in_graph,
-    error_on_graph_break,
-    graph_break,
-    is_compiling,
-    nested_compile_region,
-    reset,
-    run,
-    set_stance,
-    skip_frame,
-    substitute_in_graph,
-)
 from dovetail.diagnostics import breaks, logs
 from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.explain import ExplainOutput, explain_records
@@ -51,6 +33,24 @@ from dovetail.ir import marks
 from dovetail.ir.marks import original_of
 from dovetail.loading import loaded
 from dovetail.options import checked_mode, checked_options
+from dovetail.public.comptime import comptime
+from dovetail.public.control import (
+    allow_in_graph,
+    assume_constant_result,
+    cudagraph_mark_step_begin,
+    disable,
+    disallow_in_graph,
+    error_on_graph_break,
+    graph_break,
+    is_compiling,
+    nested_compile_region,
+    reset,
+    run,
+    set_stance,
+    skip_frame,
+    substitute_in_graph,
+)
+from dovetail.public.numpy_functions import wrap_numpy
 from dovetail.request import Request
 from dovetail.runtime.dispatch.compiled_module import CompiledModule, wrap_module
 from dovetail.runtime.dispatch.dispatcher import wrap_function

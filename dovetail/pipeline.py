@@ -36,12 +36,13 @@ from dovetail.assembly import (
     written_by,
 )
 from dovetail.autograd import draws, partition, unrepeatable
-from dovetail.autograd.absent import tells_sizes, without
 from dovetail.autograd.exposed import exposed
-from dovetail.capture.entry import capture, capture_with_breaks
-from dovetail.capture.watching import Watch
-from dovetail.codegen import checked, host, staged
-from dovetail.codegen.library import HAS_OUT
+from dovetail.autograd.partial_backward import tells_sizes, without
+from dovetail.capture.driver import capture, capture_with_breaks
+from dovetail.capture.interpreter.tracing_log import Watch
+from dovetail.codegen.host import checked, staged
+from dovetail.codegen.host import program as host
+from dovetail.codegen.host.library_calls import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.kernels import kernels_text
 from dovetail.errors import InternalError, Unsupported
@@ -61,9 +62,9 @@ from dovetail.ir.wrapped import Apart, KeptWhole, parts_of
 from dovetail.lower import in_stages, in_turns, lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
-from dovetail.normalize.passes.dead import remove_dead
+from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.text import aten_text
-from dovetail.normalize.wrapped import take_apart
+from dovetail.normalize.wrapper_tensors import take_apart
 from dovetail.ops.calls.autograd_calls import needs_autograd, needs_engine, without_gradients
 from dovetail.ops.fake.symbolic.number import NumberNeeded
 from dovetail.ops.fake.wrapped import is_wrapper

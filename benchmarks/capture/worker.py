@@ -145,7 +145,7 @@ def _generating(dovetail: Any, model: torch.nn.Module, inputs: dict[str, Any]) -
 
 def _guard_microseconds(model: torch.nn.Module, inputs: dict[str, Any], calls: int = 200) -> float:
     """Time of deciding that an entry fits: its function, with nothing left to run after the guards."""
-    names = ("dovetail.guards", "dovetail.capture.entry", "dovetail.options")
+    names = ("dovetail.guards", "dovetail.capture.driver", "dovetail.options")
     guards, capture, options = (importlib.import_module(n) for n in names)
     try:
         with torch.no_grad():

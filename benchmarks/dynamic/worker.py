@@ -161,7 +161,7 @@ def guards(name: str, rounds: str = "41") -> dict[str, Any]:
 
 def _guards_only(fn: Program, inputs: tuple[Any, ...]) -> Program:
     """The check of an entry for these inputs: None if it fits."""
-    names = ("dovetail.guards", "dovetail.capture.entry", "dovetail.options")
+    names = ("dovetail.guards", "dovetail.capture.driver", "dovetail.options")
     builder, capture, options = (importlib.import_module(n) for n in names)
     taken = builder.snapshot()
     captured = capture.capture(fn, inputs, {}, options.Options())

@@ -77,7 +77,7 @@ def choose(
 
 def _continued(candidates: list[Node]) -> set[Node]:
     """Concatenations one of which begins with all of another: put together again, they share one buffer
-    (`schedule/concat.py`), so that keeping their parts once serves all of them.
+    (`schedule/memory/shared_concat.py`), so that keeping their parts once serves all of them.
     """
     parts = {n: (n.args[1:], *n.args[0]) for n in candidates if n.target is torch.ops.aten.cat.default}  # type: ignore
     known, found = {p: n for n, p in parts.items()}, set()

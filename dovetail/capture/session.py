@@ -12,35 +12,34 @@ from typing import Any, NoReturn
 
 import torch.fx
 
-from dovetail.capture import (
-    arrays,
-    attributes,
-    calls,
-    changing,
-    classes,
-    drawn,
-    hashing,
-    inputs,
-    iteration,
-    operators,
-    pymodules,
-    subscripts,
-    tensor_attributes,
-    tensors,
-    texts,
-)
-from dovetail.capture import wrap as wrapping
-from dovetail.capture.breaks.remainders import HIDDEN
-from dovetail.capture.caches import CachedResults
-from dovetail.capture.definitions import rely_on_class
-from dovetail.capture.effects import Effects
-from dovetail.capture.freed import Gradients
-from dovetail.capture.growing import Growing
-from dovetail.capture.ledgers import Classes, Compiling, Ends, Modes, Objects, Random, Relied, Residual, Taken, Tensors
+from dovetail.capture.calling import calls, classes
+from dovetail.capture.calling.cached_functions import CachedResults
+from dovetail.capture.containers import hashing, iteration
 from dovetail.capture.numbers import size_values, unbacked_sizes
 from dovetail.capture.numbers.size_values import SizeTable
-from dovetail.capture.overrides import Overrides
-from dovetail.capture.scope import Scope
+from dovetail.capture.outside import unstable_facts
+from dovetail.capture.outside import wrap as wrapping
+from dovetail.capture.outside.definitions import rely_on_class
+from dovetail.capture.outside.growing_state import Growing
+from dovetail.capture.polyfills.protocols import HIDDEN
+from dovetail.capture.protocols import attributes, formatting, module_attributes, operators, subscripts
+from dovetail.capture.residual.freed_gradients import Gradients
+from dovetail.capture.state.ledgers import (
+    Classes,
+    Compiling,
+    Ends,
+    Modes,
+    Objects,
+    Random,
+    Relied,
+    Residual,
+    Taken,
+    Tensors,
+)
+from dovetail.capture.state.module_globals import Scope
+from dovetail.capture.state.side_effects import Effects
+from dovetail.capture.tensors import inputs, numpy_arrays, operations, random_numbers, tensor_attributes
+from dovetail.capture.tensors.torch_function import Overrides
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.objects import ExceptionValue
@@ -71,13 +70,13 @@ class Session(Rules):
         self.overrides, self.gradients = Overrides(), Gradients()
         self.compiling, self.growing = Compiling(), Growing()
         self.frames: list[Any] = []
-        self.waiting: list[Any] = []  # generators whose closing would show; see abandoned.py
+        self.waiting: list[Any] = []  # generators whose closing would show; see generator_lifetime.py
         self.current_exception: Value | None = None
         self.expected: Any = None  # the code whose frame the running call instruction makes
         self.writing: set[int] = set()  # containers whose text is being made
         self.constants: dict[Any, Any] = {}  # results of functions that are marked so
         self.comptime = True  # is code that the program wants run at compile time to run?
-        self.watch: Any = None  # shows each instruction; see capture.watching
+        self.watch: Any = None  # shows each instruction; see tracing_log.py
         self.metrics = {"frames": 0, "instructions": 0}
 
     # ------------------------------------------------------------ facts relied on
@@ -85,13 +84,13 @@ class Session(Rules):
     def guard(self, source: Source | None, kind: GuardKind, payload: Any) -> None:
         """Rely on a fact. The same fact twice is one guard."""
         if self.random.draws and source is not None:
-            drawn.refuse_reliance(self, source.expr())
+            random_numbers.refuse_reliance(self, source.expr())
         detail = _DETAILED[kind](payload) if kind in _DETAILED else None
         key = (source, kind, detail)
         if key not in self.relied.seen:
             guard = Guard(source, kind, payload, self.user_line())
             if self.table.varying.unstable:
-                changing.refuse_unstable(self, guard)
+                unstable_facts.refuse_unstable(self, guard)
             self.relied.seen.add(key)
             self.relied.guards.append(guard)
 
@@ -187,7 +186,7 @@ class Session(Rules):
 
     def size_node(self, dim: Any) -> Any:
         """The graph's input for a size."""
-        return size_values.size_node(self, dim, tensors.placeholder_of)
+        return size_values.size_node(self, dim, operations.placeholder_of)
 
     # ------------------------------------------------------------ names
 
@@ -257,7 +256,7 @@ class Session(Rules):
     generic_get_attr = attributes.generic_get_attr
     object_get_attr = attributes.object_get_attr
     class_get_attr = attributes.class_get_attr
-    pymodule_get_attr = pymodules.pymodule_get_attr
+    pymodule_get_attr = module_attributes.pymodule_get_attr
     super_get_attr = attributes.super_get_attr
     module_member = attributes.module_member
     set_attr = attributes.set_attr
@@ -284,19 +283,19 @@ class Session(Rules):
     set_item = subscripts.set_item
     del_item = subscripts.del_item
     hashable = hashing.hashable
-    to_string = texts.to_string
+    to_string = formatting.to_string
     iterate = iteration.iterate
     unpack = iteration.unpack
     step = iteration.step
     step_or_raise = iteration.step_or_raise
-    torch_call = tensors.torch_call
-    torch_method = tensors.torch_method
-    recorded_method = tensors.recorded_method
+    torch_call = operations.torch_call
+    torch_method = operations.torch_method
+    recorded_method = operations.recorded_method
     tensor_get_attr = tensor_attributes.tensor_get_attr
     wrap_tensor, wrap_late = inputs.wrap_tensor, inputs.wrap_late
     late_number = unbacked_sizes.number
-    array_get_attr = arrays.array_get_attr
-    tensor_result = tensors.tensor_result
+    array_get_attr = numpy_arrays.array_get_attr
+    tensor_result = operations.tensor_result
 
 
 def _one_step(module: str) -> bool:

@@ -6,7 +6,7 @@ import difflib
 
 import click
 
-from dovetail.codes import CODES, SECTIONS
+from dovetail.errors.codes import CODES, SECTIONS
 
 
 @click.command

@@ -15,7 +15,7 @@ import torch
 import torch.fx
 
 from dovetail import guards
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.diagnostics import repro
 from dovetail.errors import DovetailError
 from dovetail.ir.varying import Varying

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dovetail.codes import SECTIONS
+from dovetail.errors.codes import SECTIONS
 
 PAGE = "docs/graph-breaks.md"
 HEAD = """# Graph breaks

@@ -138,7 +138,7 @@ class Writer:
         return lines
 
 
-LOADED = re.compile(r"\b_l\d+\b")  # a local of the residual (capture/loading.py)
+LOADED = re.compile(r"\b_l\d+\b")  # a local of the residual (capture/residual/load_inputs.py)
 _CALL = "graph("
 
 

@@ -29,7 +29,7 @@ from dovetail.ir.devices import HOST
 from dovetail.ir.guard import ABSENT
 from dovetail.ir.host import HostProgram
 from dovetail.ir.joint import JointGraph, Pair
-from dovetail.ir.late import LateGraphModule
+from dovetail.ir.lazy_module import LateGraphModule
 from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, by_name, trusted
 from dovetail.kept.operators import OPERATORS, is_own, signature
 from dovetail.ops.calls.higher_order import Apply

@@ -24,7 +24,7 @@ def call_library(
 
     A result that is a view keeps its argument's memory alive, so that must be a tensor of its own; so must one whose
     storage the operator counts from. Indices at which it writes are checked first where the result may be an input's
-    new value, so that it can be written into that (`schedule/in_place.py`).
+    new value, so that it can be written into that (`schedule/memory/in_place.py`).
     """
     if emit.outlives(out) and traits(out.device).host:
         for index, axis, wraps in written_at(operator, args):

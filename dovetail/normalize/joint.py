@@ -19,13 +19,13 @@ import torch.fx
 from dovetail.errors import Unsupported
 from dovetail.ir.aten import AtenGraph, Returned, ViewStep
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Passed
-from dovetail.normalize.alias import Base, Handle
-from dovetail.normalize.control import left_to_engine
-from dovetail.normalize.history import behind, ways
 from dovetail.normalize.normalize import placeholders, run_graph
 from dovetail.normalize.outputs import Ending, Results, flat, recounted
 from dovetail.normalize.passes import expose_logs, expose_norms, simplify
-from dovetail.normalize.record import Recorder
+from dovetail.normalize.recording.aliases import Base, Handle
+from dovetail.normalize.recording.autograd_history import behind, ways
+from dovetail.normalize.recording.control_flow import left_to_engine
+from dovetail.normalize.recording.recorder import Recorder
 from dovetail.ops.calls import higher_order
 from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.ops.fake.rules.layout import contiguous, dense_order

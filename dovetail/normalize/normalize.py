@@ -14,12 +14,12 @@ import torch.fx
 
 from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph, subprograms
-from dovetail.normalize.control import CONTROL
-from dovetail.normalize.masks import without_known_mask
 from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
-from dovetail.normalize.record import Recorder
-from dovetail.normalize.turned import turned, turns
+from dovetail.normalize.recording.attention_masks import without_known_mask
+from dovetail.normalize.recording.control_flow import CONTROL
+from dovetail.normalize.recording.inplace_view_methods import turned, turns
+from dovetail.normalize.recording.recorder import Recorder
 from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import calls_engine
 from dovetail.ops.fake import to_fake

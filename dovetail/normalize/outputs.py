@@ -20,8 +20,8 @@ import torch.fx
 from dovetail.ir import dims
 from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.ir.devices import HOST
-from dovetail.normalize.alias import Base, Handle, View
-from dovetail.normalize.record import Recorder
+from dovetail.normalize.recording.aliases import Base, Handle, View
+from dovetail.normalize.recording.recorder import Recorder
 from dovetail.ops.calls.schema import IDENTITY, facts
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.rules.layout import is_one, overlaps_itself

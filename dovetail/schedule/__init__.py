@@ -6,19 +6,19 @@ from dovetail.ir.host import MemoryPlan
 from dovetail.ir.liveness import output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Check, Group, Item, Program, View
 from dovetail.options import Options
-from dovetail.schedule import memory
-from dovetail.schedule.align import Names
-from dovetail.schedule.arrange import arrange
-from dovetail.schedule.concat import share_prefixes
-from dovetail.schedule.early import store_early
-from dovetail.schedule.fuse import Slot, fuse
-from dovetail.schedule.gather import gather
-from dovetail.schedule.in_place import write_in_place
-from dovetail.schedule.inline import inline, remove_dead
-from dovetail.schedule.lifetimes import most_alive
-from dovetail.schedule.recording import graph_facts, unrecordable
-from dovetail.schedule.reuse import reuse
-from dovetail.schedule.split import suited
+from dovetail.schedule.fusion.align import Names
+from dovetail.schedule.fusion.arrange import arrange
+from dovetail.schedule.fusion.fuse import Slot, fuse
+from dovetail.schedule.fusion.inline import inline, remove_dead
+from dovetail.schedule.gpu.split import suited
+from dovetail.schedule.launch.cuda_graphs import graph_facts, unrecordable
+from dovetail.schedule.launch.gather import gather
+from dovetail.schedule.memory import block
+from dovetail.schedule.memory.in_place import write_in_place
+from dovetail.schedule.memory.lifetimes import most_alive
+from dovetail.schedule.memory.reuse import reuse
+from dovetail.schedule.memory.shared_concat import share_prefixes
+from dovetail.schedule.memory.store_in_concat import store_early
 
 __all__ = ["gather", "graph_facts", "plan_memory", "reuse", "schedule", "unrecordable"]
 
@@ -89,4 +89,4 @@ def _name(number: int, members: list[str]) -> str:
 
 def plan_memory(program: Program, has_out: frozenset[object]) -> MemoryPlan:
     """Where each temporary lives; `has_out` are the operators that write where they are told."""
-    return memory.plan(program, has_out)
+    return block.plan(program, has_out)

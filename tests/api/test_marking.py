@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.marking import marks_of
+from dovetail.public.dynamic_marks import marks_of
 
 
 def test_marks_are_kept_with_the_tensor() -> None:

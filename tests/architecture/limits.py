@@ -7,7 +7,7 @@ FUNCTION_LINES = 60
 
 # path: (lines, reason)
 LONG_FILES: dict[str, tuple[int, str]] = {
-    "dovetail/codes.py": (1200, "one table: a row of text for each reason why a graph ends"),
+    "dovetail/errors/codes.py": (1200, "one table: a row of text for each reason why a graph ends"),
     "dovetail/ir/dims.py": (715, "one algebra: operators simplify by what is proved, and proofs use the operators"),
 }
 
@@ -21,5 +21,5 @@ BROAD_HANDLERS: dict[str, str] = {
     "dovetail/kept/entry.py:_leads": "properties of the program's own may raise anything: the path leads nowhere",
     "dovetail/kept/holds.py:_shown": "reading a path may raise anything: the entry's own text decides",
     "dovetail/exporting/trees.py:_parts": "a program's class may refuse placeholders: its parts have numbers",
-    "dovetail/capture/lazymodules.py:initialize": "the user's hook may raise anything: eager raises it again",
+    "dovetail/capture/calling/lazy_modules.py:initialize": "the user's hook may raise anything: eager raises it again",
 }

@@ -13,7 +13,7 @@ ANYTHING = None
 
 # part of the package: the parts that it may import, itself aside; None stands for all
 MAY_IMPORT: dict[str, set[str] | None] = {
-    "": {"api", "errors", "exporting", "ir", "marking"},
+    "": {"api", "errors", "exporting", "ir", "public"},
     "api": ANYTHING,
     "commands": ANYTHING,
     # Like a compilation it runs the stages, but only as far as a graph, which it then runs.
@@ -25,17 +25,13 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "loading": set(),
     "entered": {"ir"},
     "frameless": {"bytecode", "ir"},
-    "control": ANYTHING,
-    "comptime": {"ir"},
+    "public": {"diagnostics", "errors", "ir", "runtime"},
     "pipeline": ANYTHING,
     # Between a compilation, which asks for what is kept, and what it is made of.
     "kept": SHARED | {"assembly", "config", "diagnostics", "exporting", "guards", "loading", "runtime", "targets"},
     "assembly": SHARED | {"diagnostics", "runtime", "targets"},
     "targets": SHARED | {"loading"},
-    "codes": set(),
-    "errors": {"codes"},
-    "marking": {"errors", "ir"},
-    "arrays": {"ir"},
+    "errors": set(),
     "options": {"errors"},
     "config": {"environment", "errors", "options"},
     "environment": {"errors"},
@@ -44,7 +40,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     **{phase: SHARED for phase in PHASES},
     # Assembling and rebuilding code objects is one craft: capture and guards emit code through the bytecode phase.
     "capture": SHARED | {"bytecode"},
-    "diagnostics": SHARED | {"codes", "config", "environment", "api", "pipeline"},
+    "diagnostics": SHARED | {"config", "environment", "api", "pipeline"},
     "interop": SHARED | {"config", "api", "pipeline"},
 }
 

@@ -10,8 +10,8 @@ import torch
 
 import dovetail
 from dovetail import pipeline
-from dovetail.autograd.absent import without
-from dovetail.normalize.passes.dead import remove_dead
+from dovetail.autograd.partial_backward import without
+from dovetail.normalize.passes.dead_code import remove_dead
 from tests.autograd.comparing import BACKENDS, leaf, same
 from tests.autograd.test_partition import check, pair
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import dovetail
 from dovetail import pipeline
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.normalize import normalize
 from dovetail.normalize.text import aten_text
 from dovetail.options import Options

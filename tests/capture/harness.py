@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.guards import build, snapshot
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS

@@ -332,4 +332,4 @@ def test_traceback_names_the_users_frames_in_order(function, error, names):
         frames = traceback.extract_tb(caught.value.__traceback__)
         own = [frame.name for frame in frames if frame.filename == __file__]
         assert own[1:] == [function.__name__, *names]
-        assert not any("remainders" in frame.filename for frame in frames)
+        assert not any("polyfills" in frame.filename for frame in frames)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dovetail.capture.breaks.resume import eager as resume_eagerly
-from dovetail.capture.entry import Aside, _capture
+from dovetail.capture.driver import Aside, _capture
 from dovetail.errors import Unsupported
 from dovetail.guards import build, snapshot
 from dovetail.ir.captured import Captured, Next

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn as nn
 
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.guards import build, snapshot
 from dovetail.ir.guard import MISS
 from tests.capture.harness import OPTIONS, compare

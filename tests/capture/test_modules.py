@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.guards import build, snapshot
 from tests.capture.harness import OPTIONS, check, compare, enter
 

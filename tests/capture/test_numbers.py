@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.errors import Unsupported
 from tests.capture.harness import OPTIONS, check
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.errors import Unsupported
 from tests.versions import since
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.errors import Unsupported
 from tests.capture.harness import OPTIONS
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dovetail.codegen.cpu import axis, ranges
+from dovetail.codegen.common import ranges
+from dovetail.codegen.cpu import axis
 from dovetail.codegen.cpu.target import Target
 from dovetail.options import Options
 from dovetail.schedule import schedule

@@ -18,9 +18,9 @@ from torch.utils import _pytree as pytree
 
 import dovetail
 from dovetail import pipeline, targets
-from dovetail.codegen import checked as checked_host
 from dovetail.codegen import cpu, gpu
-from dovetail.codegen.host import Host
+from dovetail.codegen.host import checked as checked_host
+from dovetail.codegen.host.program import Host
 from dovetail.errors import KernelFault
 from dovetail.ir.kernel import REPORT, Kernel, Limit
 from dovetail.ir.loops import Buffer, Group, Load, Loop, Program, Store, new_range

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dovetail.codegen.cpu.ranges import simplify
+from dovetail.codegen.common.ranges import simplify
 from dovetail.ir import dims
 from dovetail.ir.loops import Buffer, Group, Load, Loop, Store, new_range
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dovetail.codegen.segments import cuts
+from dovetail.codegen.host.graph_segments import cuts
 from dovetail.ir.loops import Buffer, LibraryCall, Program
 
 

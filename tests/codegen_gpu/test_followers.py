@@ -10,7 +10,7 @@ from dovetail.ir.evaluate import evaluate
 from dovetail.ir.followers import Squares
 from dovetail.ir.loops import Group
 from dovetail.ir.parse import parse_program
-from dovetail.schedule import split
+from dovetail.schedule.gpu import split
 from tests.codegen_gpu.interpreter import run
 from tests.schedule.test_split import SOFTMAX, VARIANCE, row_values
 

@@ -15,8 +15,9 @@ from dovetail.ir.loops import Group, Program
 from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
 from dovetail.options import Options
-from dovetail.schedule import reuse, schedule, split
-from dovetail.schedule.split import spread
+from dovetail.schedule import reuse, schedule
+from dovetail.schedule.gpu import split
+from dovetail.schedule.gpu.split import spread
 from tests.codegen_gpu.interpreter import run
 from tests.schedule import test_reuse
 from tests.schedule.test_meaning import CASES, lowered

@@ -17,7 +17,7 @@ from dovetail.ops.lowering import segment_sums
 from dovetail.options import Options
 from dovetail.runtime.gpu.compiling import to_binary
 from dovetail.schedule import schedule
-from dovetail.schedule.split import spread
+from dovetail.schedule.gpu.split import spread
 from tests.codegen_gpu.test_programs import _Machine
 from tests.schedule.test_meaning import lowered
 from tests.traits import give_host

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.codegen.gpu import generate, plan
 from dovetail.ir import dims
 from dovetail.ir import evaluate as evaluation
@@ -21,7 +21,7 @@ from dovetail.options import Options
 from dovetail.runtime.gpu import loading
 from dovetail.runtime.gpu.compiling import to_binary
 from dovetail.schedule import graph_facts, schedule
-from dovetail.schedule.split import spread
+from dovetail.schedule.gpu.split import spread
 from tests.codegen_gpu.interpreter import run
 
 ROW = torch.linspace(0.5, 1.5, 8)

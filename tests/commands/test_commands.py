@@ -9,9 +9,9 @@ import torch
 from click.testing import CliRunner, Result
 
 import dovetail
-from dovetail.codes import CODES
 from dovetail.commands import COMMANDS, main
 from dovetail.diagnostics import logs
+from dovetail.errors.codes import CODES
 
 
 def typed(*words: str, answer: str = "") -> Result:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.capture.watching import Watch
+from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.diagnostics.breaks import BREAKS, BreakLog
 from dovetail.errors import Location
 

@@ -11,10 +11,10 @@ import torch
 from click.testing import CliRunner
 
 import dovetail
-from dovetail.codes import CODES, SECTIONS, explained_by
 from dovetail.commands import main
 from dovetail.diagnostics.pages import PAGE, graph_breaks
 from dovetail.errors import Unsupported, marked
+from dovetail.errors.codes import CODES, SECTIONS, explained_by
 
 PACKAGE = Path(dovetail.__file__).parent
 ROOT = PACKAGE.parent
@@ -37,7 +37,7 @@ def test_every_code_in_use_is_registered() -> None:
         for where, node in calls()
         if isinstance(node.args[0], ast.Constant) and node.args[0].value not in CODES
     ]
-    assert bad == [], "add rows to dovetail/codes.py, then run python -m dovetail.diagnostics.pages"
+    assert bad == [], "add rows to dovetail/errors/codes.py, then run python -m dovetail.diagnostics.pages"
 
 
 def test_the_search_finds_places() -> None:

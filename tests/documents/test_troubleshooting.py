@@ -620,7 +620,7 @@ def test_the_commands_of_the_debugger(monkeypatch) -> None:
     monkeypatch.setattr("builtins.breakpoint", prompt)
     torch.testing.assert_close(stops(X), X + 2)
     assert "(Pdb) " in shown.getvalue() and "-> builtins.breakpoint()" in shown.getvalue()
-    assert "marked.py" in shown.getvalue() and typed.read() == ""
+    assert "marked_callables.py" in shown.getvalue() and typed.read() == ""
 
 
 def test_debug_function() -> None:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import dovetail
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.codegen import cpu, gpu
 from dovetail.ir import evaluate, text
 from dovetail.ir.liveness import statement_roots

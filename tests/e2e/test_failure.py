@@ -19,7 +19,7 @@ from torch.overrides import BaseTorchFunctionMode
 
 import dovetail
 from dovetail import guards, pipeline
-from dovetail.capture import entry as capture_entry
+from dovetail.capture import driver as capture_entry
 from dovetail.ops.fake import FakeMode
 from dovetail.runtime.dispatch import dispatcher as runtime_entry
 from dovetail.runtime.dispatch import reentrancy, restore_modes

@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import dovetail
 from dovetail import assembly, compilation, pipeline
-from dovetail.capture import calls
-from dovetail.capture import entry as capture_entry
+from dovetail.capture import driver as capture_entry
+from dovetail.capture.calling import calls
 from dovetail.capture.session import Session
 from dovetail.codegen import cpu
 from dovetail.runtime import cpu as cpu_runtime

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.schedule import recording
+from dovetail.schedule.launch import cuda_graphs
 
 
 @pytest.fixture
 def small_programs_are_recorded(monkeypatch):
-    monkeypatch.setattr(recording, "FEWEST", 1)
+    monkeypatch.setattr(cuda_graphs, "FEWEST", 1)
 
 
 def pytest_itemcollected(item):

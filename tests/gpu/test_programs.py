@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import dovetail
-from dovetail.codegen import segments
+from dovetail.codegen.host import graph_segments
 from dovetail.runtime.call import program
-from dovetail.schedule import recording
+from dovetail.schedule.launch import cuda_graphs
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -135,7 +135,7 @@ def test_big_results_are_never_held_twice():
 
 
 def test_an_activation_takes_no_second_block(monkeypatch):
-    monkeypatch.setattr(recording, "FEWEST", 1 << 30)
+    monkeypatch.setattr(cuda_graphs, "FEWEST", 1 << 30)
     w, v, x = _randn(64, 4096), _randn(4096, 64), _randn(2048, 64)
     compiled = dovetail.compile(lambda x: F.gelu(x @ w) @ v)
     compiled(x), compiled(x)
@@ -212,7 +212,7 @@ def test_when_cublas_lets_go_of_its_memory():
 
 def test_a_thread_that_is_new_to_cuda(monkeypatch):
     """The driver knows no context there; PyTorch's allocator does not ask it."""
-    monkeypatch.setattr(recording, "FEWEST", 1 << 30)
+    monkeypatch.setattr(cuda_graphs, "FEWEST", 1 << 30)
     compiled, x, found = dovetail.compile(lambda x: x.sin() + 1), _randn(100), []
     compiled(x)
     thread = threading.Thread(target=lambda: found.append(compiled(x)))
@@ -223,8 +223,8 @@ def test_a_thread_that_is_new_to_cuda(monkeypatch):
 
 def test_recordings_of_several_graphs(monkeypatch):
     """What is in memory at a cut, and random numbers on both sides of it."""
-    monkeypatch.setattr(segments, "FIRST", 2)
-    monkeypatch.setattr(segments, "GROWTH", 1)
+    monkeypatch.setattr(graph_segments, "FIRST", 2)
+    monkeypatch.setattr(graph_segments, "GROWTH", 1)
 
     def fn(x, w):
         kept = []

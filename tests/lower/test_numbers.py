@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.ir.evaluate import evaluate
 from dovetail.ir.loops import Group, LibraryCall, Param, Program
 from dovetail.ir.parse import parse_program

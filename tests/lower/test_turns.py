@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dovetail.codegen import staged
+from dovetail.codegen.host import staged
 from dovetail.ir.staged import Call, Part
 from dovetail.lower import in_turns
 from dovetail.normalize.interpret import interpreter

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import dovetail
-from dovetail.normalize import places
+from dovetail.normalize import affine_index
 from dovetail.normalize.normalize import record
 from dovetail.ops.fake import to_fake
 
@@ -167,7 +167,7 @@ def test_what_is_known_holds(name):
     graph.output(graph.call_function(make))
     node = record(torch.fx.GraphModule(torch.nn.Module(), graph), []).graph.output_node().args[0][0]
     values = make()
-    form = places.shown(node) if values.is_floating_point() else places.below(node)
+    form = affine_index.shown(node) if values.is_floating_point() else affine_index.below(node)
     for place in itertools.product(*map(range, values.shape)) if form is not None else ():
         found = form.start + sum(step * place[d] for d, step in form.steps)
         assert (found <= 0) == bool(values[place] == (0 if values.is_floating_point() else True))

@@ -9,10 +9,10 @@ import torch
 
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.normalize import record
-from dovetail.normalize.passes import pieces
-from dovetail.normalize.passes.dead import remove_dead
-from dovetail.normalize.passes.fold import fold
-from dovetail.normalize.passes.parts import join_parts
+from dovetail.normalize.passes import concatenated_pieces
+from dovetail.normalize.passes.assemble_parts import join_parts
+from dovetail.normalize.passes.dead_code import remove_dead
+from dovetail.normalize.passes.no_ops import fold
 from dovetail.ops.fake import to_fake
 from tests.normalize.harness import check, graph_of
 from tests.normalize.test_passes import after, lines
@@ -214,10 +214,10 @@ class Sum:
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))
-@pytest.mark.parametrize("few", [1, pieces.FEW])
+@pytest.mark.parametrize("few", [1, concatenated_pieces.FEW])
 def test_random_sums(first, few, monkeypatch):
     """The same bits, the signs of zeros among them."""
-    monkeypatch.setattr(pieces, "FEW", few)
+    monkeypatch.setattr(concatenated_pieces, "FEW", few)
     for seed in range(first, first + 50):
         made = Sum(seed)
         args = made.arguments()
@@ -279,7 +279,7 @@ def test_what_is_read_as_a_view_elsewhere_stays():
 
 def test_zeros_keep_their_sign_where_every_term_has_one(monkeypatch):
     """Pieces that are put together before something is added to them have different terms."""
-    monkeypatch.setattr(pieces, "FEW", 1)
+    monkeypatch.setattr(concatenated_pieces, "FEW", 1)
     fn = lambda x: window(x, 0, 6) + window(x[:, 1:3], 1, 6) + window(x, 0, 6)
     x = torch.full((3, 6), -0.0)
     (found,) = interpreter(check(fn, x))(x)

@@ -16,10 +16,10 @@ from dovetail.normalize.normalize import record
 from dovetail.normalize.passes import epilogues
 from dovetail.normalize.passes.biases import add_biases_apart
 from dovetail.normalize.passes.channels_last import prefer_channels_last
-from dovetail.normalize.passes.common import merge_common
-from dovetail.normalize.passes.dead import remove_dead
-from dovetail.normalize.passes.fold import fold
-from dovetail.normalize.passes.pools import write_out_pools
+from dovetail.normalize.passes.common_subexpressions import merge_common
+from dovetail.normalize.passes.dead_code import remove_dead
+from dovetail.normalize.passes.max_pools import write_out_pools
+from dovetail.normalize.passes.no_ops import fold
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.normalize.text import aten_text
 from dovetail.ops.fake import FakeTensor, to_fake

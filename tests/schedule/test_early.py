@@ -14,9 +14,9 @@ from dovetail.ir.spec import verify
 from dovetail.lower import lower
 from dovetail.options import Options
 from dovetail.schedule import schedule
-from dovetail.schedule.early import store_early
-from dovetail.schedule.inline import inline
-from dovetail.schedule.lifetimes import Lifetimes
+from dovetail.schedule.fusion.inline import inline
+from dovetail.schedule.memory.lifetimes import Lifetimes
+from dovetail.schedule.memory.store_in_concat import store_early
 from tests.normalize.harness import functional
 from tests.schedule.test_meaning import lowered
 

@@ -6,11 +6,13 @@ import torch
 import torch.nn.functional as F
 
 import dovetail
-from dovetail.codegen import cpu, host
-from dovetail.codegen.library import HAS_OUT
+from dovetail.codegen import cpu
+from dovetail.codegen.host import program as host
+from dovetail.codegen.host.library_calls import HAS_OUT
 from dovetail.ir.loops import Group
 from dovetail.options import Options
-from dovetail.schedule import memory, plan_memory, schedule
+from dovetail.schedule import plan_memory, schedule
+from dovetail.schedule.memory import block
 from tests.schedule.test_meaning import lowered
 
 
@@ -33,7 +35,7 @@ def test_temporaries_are_places_in_one_block():
 
 
 def test_temporaries_that_would_make_the_block_too_large_are_dropped_after_their_last_use(monkeypatch):
-    monkeypatch.setattr(memory, "LARGEST_BLOCK", 4 * 128 * 128 - 1)
+    monkeypatch.setattr(block, "LARGEST_BLOCK", 4 * 128 * 128 - 1)
     text = text_of(lambda x, y: (x @ y).sin() @ y, torch.ones(128, 128), torch.ones(128, 128))
     assert "as_strided" not in text and text.split("def run_first")[0].count("= None") >= 2
 

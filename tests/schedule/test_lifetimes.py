@@ -15,9 +15,9 @@ from dovetail.normalize import normalize_joint
 from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.options import Options
 from dovetail.schedule import reuse, schedule
-from dovetail.schedule.align import Names
-from dovetail.schedule.fuse import _Fuser
-from dovetail.schedule.lifetimes import Lifetimes, Slots, allocated
+from dovetail.schedule.fusion.align import Names
+from dovetail.schedule.fusion.fuse import _Fuser
+from dovetail.schedule.memory.lifetimes import Lifetimes, Slots, allocated
 from tests.normalize.harness import graph_of
 from tests.schedule.test_meaning import CASES, lowered
 

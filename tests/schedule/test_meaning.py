@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dovetail.capture.entry import capture
+from dovetail.capture.driver import capture
 from dovetail.ir.evaluate import evaluate
 from dovetail.ir.loops import Group, Program
 from dovetail.ir.spec import verify

@@ -9,7 +9,7 @@ from dovetail.ir.evaluate import evaluate
 from dovetail.ir.loops import Group, Reduce
 from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
-from dovetail.schedule.one_hot import without_one_hot
+from dovetail.schedule.fusion.one_hot import without_one_hot
 
 TEXT = """\
 input a: float32[6, 8]

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 
 import dovetail
-from dovetail.codegen import cpu, host
-from dovetail.codegen.library import HAS_OUT
+from dovetail.codegen import cpu
+from dovetail.codegen.host import program as host
+from dovetail.codegen.host.library_calls import HAS_OUT
 from dovetail.ir import dims
 from dovetail.ir.evaluate import evaluate
 from dovetail.ir.loops import Batch, Group, Program, View
@@ -20,7 +21,8 @@ from dovetail.ir.text import program_text
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime.call import program as program_runtime
-from dovetail.schedule import gather, memory, plan_memory, reuse, schedule
+from dovetail.schedule import gather, plan_memory, reuse, schedule
+from dovetail.schedule.memory import block
 from tests.schedule.test_meaning import lowered
 
 HEAD = """\
@@ -301,10 +303,10 @@ output d
     assert all(isinstance(s, dims.Poly) for s in plan_memory(program, HAS_OUT).slots[0])
 
 
-@pytest.mark.parametrize("largest", [memory.LARGEST_BLOCK, 0])
+@pytest.mark.parametrize("largest", [block.LARGEST_BLOCK, 0])
 def test_results_of_calls_are_the_callers_own(monkeypatch, largest):
     """What is returned in memory that a call before it has left is not written to by the next call."""
-    monkeypatch.setattr(memory, "LARGEST_BLOCK", largest)
+    monkeypatch.setattr(block, "LARGEST_BLOCK", largest)
 
     def fn(x, w, v):
         y = torch.softmax(x @ w, -1)

@@ -13,8 +13,8 @@ from dovetail.ir.loops import Group, Loop, Program
 from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
 from dovetail.ir.text import group_text, program_text
-from dovetail.schedule import cut, split
-from dovetail.schedule.nest import count
+from dovetail.schedule.fusion.nest import count
+from dovetail.schedule.gpu import cut, split
 
 HEAD = "input a: float32[3, 37]\noutput b: float32[3]\noutput c: float32[3, 37]\ngroup g for i < 3\n"
 VARIANCE = HEAD + """\

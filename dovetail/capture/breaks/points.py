@@ -6,7 +6,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.breaks.liveness import live
-from dovetail.capture.frame import GeneratorValue
+from dovetail.capture.interpreter.frame import GeneratorValue
 from dovetail.capture.numbers.size_values import varying_parts
 from dovetail.capture.values.base import NULL
 from dovetail.capture.values.callables import CellValue
@@ -15,8 +15,8 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
 
 if TYPE_CHECKING:
-    from dovetail.capture.frame import Frame
-    from dovetail.capture.rebuild import Rebuilder
+    from dovetail.capture.interpreter.frame import Frame
+    from dovetail.capture.residual.rebuild import Rebuilder
 
 PUSH_NULL = "NULL"  # in what is pushed
 AWAITED = "_awaited"  # what the frame inside returns

@@ -20,9 +20,9 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from dovetail.bytecode import decode
-from dovetail.capture.breaks.handled import placed, under
-from dovetail.capture.breaks.remainders import HIDDEN
-from dovetail.capture.breaks.words import as_called, shown
+from dovetail.capture.breaks.handled_exceptions import placed, under
+from dovetail.capture.breaks.messages import as_called, shown
+from dovetail.capture.polyfills.protocols import HIDDEN
 from dovetail.errors import Location
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
 from dovetail.ir.stores import remembered

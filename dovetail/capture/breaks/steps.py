@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode.opcodes import DIALECT
+from dovetail.capture.breaks.call_sites import LOOKING, called_at, sites
 from dovetail.capture.breaks.points import PUSH_NULL
-from dovetail.capture.operator_tables import BINARY, COMPARE, UNARY
-from dovetail.capture.sites import LOOKING, called_at, sites
+from dovetail.capture.tables.operator_names import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NULL, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.objects import ObjectValue
@@ -25,8 +25,8 @@ from dovetail.ir.guard import ABSENT
 
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
-    from dovetail.capture.frame import Frame
-    from dovetail.capture.rebuild import Rebuilder
+    from dovetail.capture.interpreter.frame import Frame
+    from dovetail.capture.residual.rebuild import Rebuilder
 
 RESULT = "_r"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.awaited import runs_code, used_up
-from dovetail.capture.breaks.consumers import first, listed
-from dovetail.capture.handlers.table import op
-from dovetail.capture.hashing import set_entries
-from dovetail.capture.subscripts import mark
-from dovetail.capture.texts import joined
+from dovetail.capture.containers.hashing import set_entries
+from dovetail.capture.interpreter.tail_calls import runs_code, used_up
+from dovetail.capture.polyfills.iteration import first, listed
+from dovetail.capture.protocols.formatting import joined
+from dovetail.capture.protocols.subscripts import mark
+from dovetail.capture.tables.opcode_handlers import op
 from dovetail.capture.values.base import MISSING, NONE, NULL, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, MethodValue
 from dovetail.capture.values.containers import (
@@ -27,7 +27,7 @@ from dovetail.capture.values.objects import ObjectValue
 
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
-    from dovetail.capture.frame import Frame
+    from dovetail.capture.interpreter.frame import Frame
     from dovetail.capture.session import Session
 
 CONVERSIONS: dict[int, Callable[..., str]] = {0: format, 1: str, 2: repr, 3: ascii}

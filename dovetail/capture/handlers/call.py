@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode import INLINED, decode
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture import asking
-from dovetail.capture.awaited import of_call, runs_code, standing_in, used_up
-from dovetail.capture.breaks.consumers import listed
-from dovetail.capture.frame import Frame
 from dovetail.capture.handlers.build import callee_text, mapping_pairs, walks
 from dovetail.capture.handlers.stack import implicit_super
-from dovetail.capture.handlers.table import op
-from dovetail.capture.scope import Scope
+from dovetail.capture.interpreter.frame import Frame
+from dovetail.capture.interpreter.tail_calls import of_call, runs_code, standing_in, used_up
+from dovetail.capture.polyfills.iteration import listed
+from dovetail.capture.process import unguarded_facts
+from dovetail.capture.state.module_globals import Scope
+from dovetail.capture.tables.opcode_handlers import op
 from dovetail.capture.values.base import NULL, Const
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue
 from dovetail.capture.values.containers import DictValue
@@ -199,9 +199,9 @@ def import_name(f: Frame, i: Instruction) -> None:
         module = importlib.import_module(relative, package) if level.native() else importlib.import_module(i.value)
     except ImportError as error:
         if not level.native():
-            asking.ask(f.s, asked.importable, i.value)
+            unguarded_facts.ask(f.s, asked.importable, i.value)
         f.s.throw_native(error)
-    asking.ask(f.s, asked.imported, module.__name__)
+    unguarded_facts.ask(f.s, asked.imported, module.__name__)
     plain = isinstance(names, Const) and names.value is None
     top = sys.modules[i.value.partition(".")[0]] if plain and not level.native() else module
     f.push(f.s.wrap(top, None))
@@ -215,8 +215,8 @@ def import_from(f: Frame, i: Instruction) -> None:
         name = f"{module.real.__name__}.{i.value}"
         try:
             found = f.s.wrap(importlib.import_module(name), None)
-            asking.ask(f.s, asked.imported, name)
+            unguarded_facts.ask(f.s, asked.imported, name)
         except ImportError:
-            asking.ask(f.s, asked.importable, name)
+            unguarded_facts.ask(f.s, asked.importable, name)
             f.s.throw(ImportError, f"cannot import name {i.value!r} from {module.real.__name__!r}")
     f.push(found)

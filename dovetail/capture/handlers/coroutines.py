@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.frame import GeneratorValue
-from dovetail.capture.handlers.table import op
+from dovetail.capture.interpreter.frame import GeneratorValue
+from dovetail.capture.tables.opcode_handlers import op
 from dovetail.capture.values.base import NONE, Raised, Value
 from dovetail.capture.values.iterators import IteratorValue
 
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
-    from dovetail.capture.frame import Frame
+    from dovetail.capture.interpreter.frame import Frame
     from dovetail.capture.session import Session
 
 AWAITABLE = 0x80 | 0x100  # a coroutine, or a generator that `types.coroutine` marked

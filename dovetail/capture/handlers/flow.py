@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.awaited import ONLY_LISTED, of_protocol, of_special, streamed, within
-from dovetail.capture.breaks.remainders import HIDDEN, Ahead, ahead
-from dovetail.capture.frame import stopped_with
-from dovetail.capture.groups import match_group, to_raise
 from dovetail.capture.handlers.coroutines import async_gen_wrap
 from dovetail.capture.handlers.stack import decided
-from dovetail.capture.handlers.table import YIELD, op
+from dovetail.capture.interpreter.exception_groups import match_group, to_raise
+from dovetail.capture.interpreter.frame import stopped_with
+from dovetail.capture.interpreter.tail_calls import ONLY_LISTED, of_protocol, of_special, streamed, within
+from dovetail.capture.polyfills.protocols import HIDDEN, Ahead, ahead
+from dovetail.capture.tables.opcode_handlers import YIELD, op
 from dovetail.capture.values.base import NONE, Const, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import TupleValue, copied
@@ -23,7 +23,7 @@ from dovetail.capture.values.objects import ExceptionValue, Handling, ObjectValu
 
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
-    from dovetail.capture.frame import Frame
+    from dovetail.capture.interpreter.frame import Frame
     from dovetail.capture.session import Session
 
 

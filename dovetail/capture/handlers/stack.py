@@ -6,10 +6,10 @@ import builtins
 from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.assertions import asserted
-from dovetail.capture.awaited import OPERATOR, of_attribute, of_setter, of_special
-from dovetail.capture.handlers.table import RETURN, op
-from dovetail.capture.membership import held
+from dovetail.capture.interpreter.tail_calls import OPERATOR, of_attribute, of_setter, of_special
+from dovetail.capture.tables.opcode_handlers import RETURN, op
+from dovetail.capture.tensors.assertions import asserted
+from dovetail.capture.tensors.membership import held
 from dovetail.capture.values.base import FALSE, MISSING, NULL, TRUE, Const, boolean
 from dovetail.capture.values.callables import CellValue, KnownValue, SuperValue
 from dovetail.capture.values.containers import DictValue, SliceValue
@@ -17,7 +17,7 @@ from dovetail.capture.values.objects import Lazy
 
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
-    from dovetail.capture.frame import Frame
+    from dovetail.capture.interpreter.frame import Frame
 
 UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}
 

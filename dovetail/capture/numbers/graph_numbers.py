@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from dovetail.capture.numbers import size_values
-from dovetail.capture.torchtable import impure
+from dovetail.capture.tables.graph_functions import impure
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import Claim, GraphNumber

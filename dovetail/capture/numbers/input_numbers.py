@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from dovetail.capture.numbers import graph_numbers, size_values, tensor_numbers, unbacked_sizes
+from dovetail.capture.outside.wrap import WRAPPERS
 from dovetail.capture.values.base import Const, LateConst, Value, boolean
 from dovetail.capture.values.scalar import Claim, GraphNumber, ScalarValue, TensorNumber
-from dovetail.capture.wrap import WRAPPERS
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Drawn, Source

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from dovetail.capture.scope import in_optimizer
-from dovetail.capture.torchtable import storage_of
+from dovetail.capture.state.module_globals import in_optimizer
+from dovetail.capture.tables.graph_functions import storage_of
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.tensor import TensorValue

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.iteration import WALKS
+from dovetail.capture.containers.iteration import WALKS
 from dovetail.capture.numbers import input_numbers, size_values
 from dovetail.capture.values.base import Const, LateConst, Value
 from dovetail.capture.values.iterators import ConstIterator, _from

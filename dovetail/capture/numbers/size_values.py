@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dovetail.capture.outside.wrap import FRESH
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.scalar import GraphNumber, ScalarValue
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.capture.wrap import FRESH
 from dovetail.errors import SpecializedDimension, Unsupported
 from dovetail.ir import dims
 from dovetail.ir.captured import GraphInput, Origin

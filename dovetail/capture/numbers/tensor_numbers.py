@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture.scope import in_optimizer
+from dovetail.capture.state.module_globals import in_optimizer
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.scalar import TensorNumber

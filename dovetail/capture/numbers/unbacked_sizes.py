@@ -18,7 +18,7 @@ import torch.fx
 
 from dovetail.capture.numbers import size_values
 from dovetail.capture.numbers.graph_numbers import in_graph
-from dovetail.capture.torchtable import impure
+from dovetail.capture.tables.graph_functions import impure
 from dovetail.capture.values.base import Const, Value, boolean
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.scalar import Claim, GraphNumber

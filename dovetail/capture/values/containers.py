@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from dovetail.capture.asking import text_order
+from dovetail.capture.process.unguarded_facts import text_order
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.objects import Lazy, ObjectValue
 from dovetail.capture.values.scalar import ScalarValue
-from dovetail.capture.values.span import Span
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.unread_span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Computed, Source
 

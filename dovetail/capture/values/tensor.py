@@ -67,7 +67,7 @@ def as_tensor(value: Value | None) -> TensorValue:
 
 
 class ChosenTensor(TensorValue):
-    """`yes if condition else no`; its node is a copy of it. See `capture/choosing.py`."""
+    """`yes if condition else no`; its node is a copy of it. See `capture/tensors/extremes.py`."""
 
     __slots__ = ("condition", "yes", "no")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from dovetail.codegen.cpu.signature import Signature
+from dovetail.codegen.common.signature import Signature
 from dovetail.ir.launch import FIRST_FREE, LAUNCH, LAUNCH_MANY, PARTIALS, SEGMENT, SEGMENTS
 
 FIRST_VALUE = FIRST_FREE

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dovetail.codegen.common.signature import Signature
 from dovetail.codegen.cpu import context
 from dovetail.codegen.cpu.axis import Plan
-from dovetail.codegen.cpu.signature import Signature
 from dovetail.ir import dims, launch
 from dovetail.ir.loops import Group, Loop, extent
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
+from dovetail.codegen.common.signature import Signature
 from dovetail.codegen.cpu import casts, operators, types, vecmath
 from dovetail.codegen.cpu.bounds import Bounds
 from dovetail.codegen.cpu.builder import Builder, Val
 from dovetail.codegen.cpu.indices import Indices
 from dovetail.codegen.cpu.lanes import Lanes
-from dovetail.codegen.cpu.signature import Signature
 from dovetail.codegen.cpu.types import type_of
 from dovetail.errors import InternalError
 from dovetail.ir.dims import Dim

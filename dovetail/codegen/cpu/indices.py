@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dovetail.codegen.common.signature import Signature, split, static
 from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.lanes import Lanes
-from dovetail.codegen.cpu.signature import Signature, split, static
 from dovetail.ir import dims
 from dovetail.ir.dims import Atom, Dim, Symbol
 from dovetail.ir.loops import Expr

@@ -13,18 +13,19 @@ from dataclasses import replace
 
 import torch
 
-from dovetail.codegen.cpu import axis, context, cost, halves, ranges, tasks, vecmath
+from dovetail.codegen.common import ranges
+from dovetail.codegen.common.kernel_names import kernel_symbol
+from dovetail.codegen.common.signature import Signature
+from dovetail.codegen.cpu import axis, context, cost, halves, tasks, vecmath
 from dovetail.codegen.cpu.bounds import Bounds
 from dovetail.codegen.cpu.builder import Builder, Val
 from dovetail.codegen.cpu.entry import Entry
 from dovetail.codegen.cpu.expressions import Expressions
 from dovetail.codegen.cpu.loops import LoopEmitter, Nest, States, accumulators, position
-from dovetail.codegen.cpu.signature import Signature
 from dovetail.codegen.cpu.split import Split, wanted
 from dovetail.codegen.cpu.structure import Structure
 from dovetail.codegen.cpu.target import Target, host
 from dovetail.codegen.cpu.types import type_of
-from dovetail.codegen.symbols import kernel_symbol
 from dovetail.ir import dims, stores
 from dovetail.ir.dims import Symbol
 from dovetail.ir.kernel import REPORT, Access, Kernel, report

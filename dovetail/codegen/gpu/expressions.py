@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dovetail.codegen.cpu.signature import Signature, split
+from dovetail.codegen.common.signature import Signature, split
 from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.operators import operator
 from dovetail.codegen.gpu.plan import symbols_of

@@ -16,17 +16,17 @@ from dataclasses import replace
 
 import torch
 
-from dovetail.codegen.cpu import ranges
-from dovetail.codegen.cpu.signature import Signature
+from dovetail.codegen.common import ranges
+from dovetail.codegen.common.kernel_names import kernel_symbol
+from dovetail.codegen.common.signature import Signature
 from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.expressions import Expressions, Scope
+from dovetail.codegen.gpu.index_width import narrow as is_narrow
+from dovetail.codegen.gpu.index_width import reach
 from dovetail.codegen.gpu.operators import HELPERS, helpers_of
 from dovetail.codegen.gpu.plan import Axis, choose, symbols_of
-from dovetail.codegen.gpu.reach import narrow as is_narrow
-from dovetail.codegen.gpu.reach import reach
 from dovetail.codegen.gpu.reciprocal import Part, quotient
 from dovetail.codegen.gpu.reductions import Reductions
-from dovetail.codegen.symbols import kernel_symbol
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.ends import end

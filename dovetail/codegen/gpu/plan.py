@@ -3,7 +3,7 @@
     pointwise    x: all outer ranges, flat                        one tile of 1024 elements a program
     transposes   y and x: the two ranges that accesses are contiguous along; what is left is one index a program
     rows         x: outer ranges; r: inner ones                   the whole row in registers, if it fits (scans do)
-    long rows    the same, r in a loop                            (such groups have no local buffers: schedule/split.py)
+    long rows    the same, r in a loop                            (such groups have no local buffers: gpu/split.py)
     runs         x: outer ranges that no end of a loop depends on, if enough; r: one by one, to that end (ir/ends.py)
 
 Which of x and r is contiguous in memory decides the tile's proportions.

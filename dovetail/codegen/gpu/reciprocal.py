@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dovetail.codegen.cpu.signature import Signature
+from dovetail.codegen.common.signature import Signature
 
 
 @dataclass(frozen=True)

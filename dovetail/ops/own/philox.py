@@ -1,7 +1,8 @@
 """`dovetail::draw`: random numbers as a function of a seed and of where an element stands.
 
 Drawing this way is element-wise, so it becomes part of the kernels that use the numbers, and gives the same ones
-wherever it is computed again. `normalize/passes/draws.py` puts it into graphs, with the operator that draws the seeds.
+wherever it is computed again. `normalize/passes/random_numbers.py` puts it into graphs, with the operator that draws
+the seeds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The backward program computes numbers; how they depend on the inputs is known to PyTorch's engine only if the
 program's own operators run under it, with their detached parts and blocks without gradients. Inputs that the call has
-written to are replaced by others: `autograd/repeat.py` has said that nothing depends on what they were.
+written to are replaced by others: `autograd/second_forward.py` has said that nothing depends on what they were.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Calls: of functions, classes, modules and callables that carry a mark."""

@@ -1,0 +1,1 @@
+"""Containers: from outside, under keys that vary, hashed and walked."""

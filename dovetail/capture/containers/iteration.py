@@ -1,0 +1,153 @@
+"""Iteration and unpacking."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from dovetail.capture.process import unguarded_facts
+from dovetail.capture.values.base import MISSING, Const, Raised, Value
+from dovetail.capture.values.callables import ClassValue, KnownValue
+from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue, ViewValue
+from dovetail.capture.values.instance_dict import NamespaceValue
+from dovetail.capture.values.iterators import (
+    ConstIterator,
+    DictIterator,
+    Indexing,
+    IteratorValue,
+    NativeIterator,
+    SetIterator,
+    walk,
+)
+from dovetail.capture.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+FUNCTION = type(lambda: None)
+
+
+def iterate(s: Session, value: Value) -> Value:
+    """`iter(value)`."""
+    if isinstance(value, IteratorValue):
+        return value
+    if type(s.static(value.cls, "__iter__")) is not FUNCTION or isinstance(value, TensorValue):
+        native = _native_iterator(s, value)
+        if native is not None:
+            return native
+    method = s.find_special(value, "__iter__")
+    if method is not None:
+        found = s.call(method)
+        if not isinstance(found, IteratorValue) and s.static(found.cls, "__next__") is MISSING:
+            s.throw(TypeError, f"iter() returned non-iterator of type {found.cls.__name__!r}")
+        return found
+    if s.static(value.cls, "__iter__") is MISSING and s.find_special(value, "__getitem__") is not None:
+        return Indexing(value)
+    return s.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
+
+
+def _native_iterator(s: Session, value: Value) -> Value | None:
+    if isinstance(value, SequenceValue):
+        return walk(value)
+    if isinstance(value, DictValue):
+        return DictIterator(value, value, "keys", _key, False)
+    if isinstance(value, SetValue):
+        return SetIterator(value, value.ordered(s))
+    if isinstance(value, ViewValue):
+        return DictIterator(value, value.base, value.kind, PICK[value.kind], False)
+    if isinstance(value, NamespaceValue):
+        return NativeIterator(iter([k for k, _ in value.pairs(s)]), type(iter({})))
+    if isinstance(value, TensorValue):
+        return walk(TupleValue(_rows(s, value)))
+    if isinstance(value, (Const, ClassValue, KnownValue)):
+        return _walk_native(s, value)
+    return None
+
+
+#: Kinds of values that know how to be walked without their native form; None: not this one.
+WALKS: dict[type[Value], Callable[[Session, Any], Value | None]] = {}
+
+
+def _walk_native(s: Session, value: Value) -> Value:
+    walker = WALKS.get(type(value))
+    walked = None if walker is None else walker(s, value)
+    if walked is not None:
+        return walked
+    native = value.native()
+    try:
+        items = iter(native)
+    except TypeError as error:
+        return s.throw_native(error)
+    if isinstance(native, (str, bytes, range)):
+        return ConstIterator(s, native)
+    if isinstance(native, enum.EnumMeta):
+        unguarded_facts.ask(s, tuple, native)
+    return NativeIterator(s.from_native(item) for item in items)
+
+
+def _key(s: Session, base: DictValue, key: Any) -> Value:
+    return base.entries[key][0]
+
+
+def _item(s: Session, base: DictValue, key: Any) -> Value | None:
+    return base.get(s, key)
+
+
+def _pair(s: Session, base: DictValue, key: Any) -> Value:
+    return TupleValue((base.entries[key][0], base.get(s, key)))
+
+
+PICK = {"keys": _key, "values": _item, "items": _pair}
+
+
+def _rows(s: Session, value: TensorValue) -> list[Value]:
+    if value.fake.dim() == 0:
+        s.throw(TypeError, "iteration over a 0-d tensor")
+    rows = s.torch_method("unbind", [value, Const(0)], {})
+    assert isinstance(rows, SequenceValue)
+    return rows.all(s)
+
+
+def step(s: Session, iterator: Value) -> Value | None:
+    """`next(iterator)`; None when it is exhausted."""
+    if isinstance(iterator, IteratorValue):
+        return iterator.step(s)
+    try:
+        return step_or_raise(s, iterator)
+    except Raised as raised:
+        if raised.value.cls is StopIteration:
+            return None
+        raise
+
+
+def step_or_raise(s: Session, iterator: Value) -> Value:
+    """`next(iterator)` of a user's iterator."""
+    method = s.find_special(iterator, "__next__")
+    if method is None:
+        return s.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
+    if type(s.static(iterator.cls, "__next__")) is not FUNCTION:
+        return s.unsupported(
+            "outside-iterator", f"a {iterator.cls.__name__} from outside is advanced", "Loop over a list or tuple."
+        )
+    return s.call(method)
+
+
+def each(s: Session, value: Value) -> Iterator[Value]:
+    """The items one by one, for what has an effect after each: an error may come after some."""
+    iterator = iterate(s, value)
+    while (item := step(s, iterator)) is not None:
+        yield item
+
+
+def unpack(s: Session, value: Value) -> list[Value]:
+    """`list(value)` as a Python list that the caller may keep."""
+    if isinstance(value, SequenceValue) and type(s.static(value.cls, "__iter__")) is not FUNCTION:
+        return list(value.all(s))
+    iterator = iterate(s, value)
+    out = []
+    while (item := step(s, iterator)) is not None:
+        out.append(item)
+    return out
+
+

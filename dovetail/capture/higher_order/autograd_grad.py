@@ -1,0 +1,20 @@
+"""`torch.autograd.grad` inside the region: a node like any other, since the engine works on fakes too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from dovetail.capture.tables.known_callables import known
+from dovetail.capture.tensors.gradient_hooks import refuse_unknown
+from dovetail.capture.values.base import Value
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+
+@known(torch.autograd.grad)
+def _grad(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    refuse_unknown(s)
+    return s.torch_call(torch.autograd.grad, args, kwargs)

@@ -1,0 +1,58 @@
+"""`torch.utils.checkpoint.checkpoint` inside the region: a node that checkpoints a graph.
+
+Where no gradient will be asked for, checkpointing changes nothing, and the function is traced like other code.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils.checkpoint
+
+from dovetail.capture.higher_order.func_transforms import Traced, record
+from dovetail.capture.process.settings import refuse_hooks
+from dovetail.capture.tables.known_callables import known
+from dovetail.capture.values.base import MISSING, Args, Const, Kwargs, Value
+from dovetail.capture.values.objects import ObjectValue
+from dovetail.ops.calls import higher_order
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+SETTINGS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+
+WARNING = (
+    "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. In version 2.9 we will raise an "
+    "exception if use_reentrant is not passed."
+)
+
+
+def _native(value: Value) -> Any:
+    """The object itself; a partial made inside the region is made anew."""
+    if value.cls is functools.partial and isinstance(value, ObjectValue) and value.real is MISSING:
+        function, args, keywords = (value.attrs[n].native() for n in ("func", "args", "keywords"))
+        return functools.partial(function, *args, **keywords)
+    return value.native()
+
+
+@known(torch.utils.checkpoint.checkpoint)
+def _checkpoint(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    refuse_hooks(s)
+    function, *given = args
+    settings = {n: _native(kwargs[n]) for n in SETTINGS if n in kwargs}
+    named = {n: v for n, v in kwargs.items() if n not in SETTINGS}
+    if not torch.is_grad_enabled() and "context_fn" not in settings:
+        if settings.get("use_reentrant") is None:
+            s.call(s.wrap(warnings.warn, None), Const(WARNING))
+        return function.call(s, given, named)
+    traced = Traced(s, function, "checkpointed", "a checkpointed function")
+
+    def run(*fakes: Any, **more: Any) -> Any:
+        return higher_order.checkpoint_function(traced, *fakes, **{**settings, "preserve_rng_state": False}, **more)
+
+    return record(s, higher_order.Checkpoint(settings), run, traced, {}, given, named)
+
+

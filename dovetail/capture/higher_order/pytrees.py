@@ -1,0 +1,138 @@
+"""Nested containers of tensors, between symbolic values, arguments of nodes and what native code sees."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+
+from dovetail.capture.higher_order.subgraph import Region
+from dovetail.capture.tensors import autograd_engine
+from dovetail.capture.tensors.operations import run_native, to_graph
+from dovetail.capture.values.base import Value
+from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
+from dovetail.ops.calls import higher_order
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+
+def pair(s: Session, value: Value) -> tuple[Any, Any]:
+    """(argument of a node, what native code gets: the same nest with fakes). Named tuples stay what they are."""
+    if isinstance(value, SequenceValue):
+        pairs = [pair(s, v) for v in value.all(s)]
+        make = _maker(value.cls)
+        return make(p[0] for p in pairs), make(p[1] for p in pairs)
+    if isinstance(value, DictValue):
+        entries = {k.native(): pair(s, v) for k, v in value.pairs(s)}
+        return {k: p[0] for k, p in entries.items()}, {k: p[1] for k, p in entries.items()}
+    return to_graph(s, value)
+
+
+def _maker(cls: type) -> Callable[[Any], Any]:
+    if issubclass(cls, tuple) and hasattr(cls, "_make"):
+        return cls._make
+    return list if issubclass(cls, list) else tuple
+
+
+def pairs(s: Session, args: list[Value], kwargs: dict[str, Value]) -> tuple[Any, Any, Any, Any]:
+    """(arguments, keyword arguments) of a node, then the same with fakes."""
+    given = [pair(s, a) for a in args]
+    named = {k: pair(s, v) for k, v in kwargs.items()}
+    return (
+        tuple(g[0] for g in given), {k: v[0] for k, v in named.items()},
+        [g[1] for g in given], {k: v[1] for k, v in named.items()},
+    )  # fmt: skip
+
+
+def inside(region: Region, native: Any) -> Value:
+    """The value, in the region, of an argument that native code passes: its tensors become parameters."""
+    s = region.s
+    if isinstance(native, torch.Tensor):
+        return region.placeholder(native)
+    if isinstance(native, dict):
+        value = DictValue(type(native))
+        for key, item in native.items():
+            value.entries[key] = (s.from_native(key), inside(region, item))
+        return value
+    if isinstance(native, list):
+        return ListValue([inside(region, v) for v in native])
+    if isinstance(native, tuple) and not isinstance(native, torch.Size):
+        return TupleValue([inside(region, v) for v in native], type(native))
+    return s.from_native(native)
+
+
+def result(s: Session, node: torch.fx.Node, native: Any) -> Value:
+    """The value of a node that gives nested containers."""
+    read = [n.meta.get("fake") for n in node.all_input_nodes]
+    leaves = [f for f in read if isinstance(f, torch.Tensor) and not f.is_inference()]
+    autograd_engine.note_views(s, node, native, leaves)
+    if isinstance(native, dict):
+        node.meta["fake"] = native
+        value = DictValue(type(native))
+        for key, item in native.items():
+            value.entries[key] = (s.from_native(key), result(s, _pick(s, node, key), item))
+        return value
+    if isinstance(native, (tuple, list)) and not isinstance(native, torch.Size):
+        node.meta["fake"] = native
+        items = [result(s, _pick(s, node, k), v) if _has_tensors(v) else s.from_native(v) for k, v in enumerate(native)]
+        return ListValue(items) if isinstance(native, list) else TupleValue(items, type(native))
+    if isinstance(native, types.FunctionType):
+        return GraphFunction(node, native)
+    return s.tensor_result(node, native)
+
+
+class GraphFunction(Value):
+    """A function that a node gives, such as the second result of `torch.func.vjp`; nodes call it."""
+
+    __slots__ = ("native_function", "node")
+    cls = types.FunctionType
+
+    def __init__(self, node: torch.fx.Node, native: Any) -> None:
+        super().__init__()
+        self.node, self.native_function = node, native
+        node.meta["fake"] = native
+
+    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        given, named, fakes, fake_kwargs = pairs(s, args, kwargs)
+        native = run_native(s, self.native_function, fakes, fake_kwargs)
+        node = s.graph.create_node("call_function", higher_order.call, (self.node, *given), named)
+        node.meta["stack"] = s.stack()
+        return result(s, node, native)
+
+
+def nest(s: Session, native: Any) -> Value:
+    """The value of containers that hold values."""
+    if isinstance(native, Value):
+        return native
+    if isinstance(native, dict):
+        value = DictValue(type(native))
+        for key, item in native.items():
+            value.entries[key] = (s.from_native(key), nest(s, item))
+        return value
+    items = [nest(s, v) for v in native]
+    return ListValue(items) if isinstance(native, list) else TupleValue(items, type(native))
+
+
+def _has_tensors(native: Any) -> bool:
+    return any(isinstance(leaf, (torch.Tensor, types.FunctionType)) for leaf in pytree.tree_leaves(native))
+
+
+def _pick(s: Session, node: torch.fx.Node, key: Any) -> torch.fx.Node:
+
+    made = s.graph.call_function(operator.getitem, (node, key))
+    made.meta["stack"] = node.meta["stack"]
+    return made
+
+
+def outside(s: Session, native: Any) -> None:
+    """Tensors that a region made are from now on results of the node that runs it."""
+    for leaf in pytree.tree_leaves(native):
+        found = s.objects.by_fake.get(id(leaf))
+        if found is not None and found.node.graph not in s.open_graphs:
+            del s.objects.by_fake[id(leaf)]

@@ -1,0 +1,1 @@
+"""Frames of the symbolic interpreter, and what happens to them."""

@@ -1,0 +1,1 @@
+"""Python's built-in functions and its standard library."""

@@ -1,0 +1,1 @@
+"""Functions of PyTorch that are no operators."""

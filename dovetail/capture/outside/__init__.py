@@ -1,0 +1,1 @@
+"""Objects from outside: how they become values, and what the entry relies on of them."""

@@ -1,0 +1,1 @@
+"""Python code that is traced in place of native code."""

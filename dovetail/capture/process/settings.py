@@ -1,0 +1,101 @@
+"""Settings of the whole process that traced code changes.
+
+Capture turns them for itself, so that what it runs natively and what the program asks is right, and puts them back.
+Where graphs may not break, and of the default dtype always, nodes turn them inside the graph, which PyTorch then runs.
+Else the graph ends before the next operator. What is left changed where it ends, the residual changes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dovetail.capture.process import guarded_state
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.settings import HOOKS_DISABLED
+
+if TYPE_CHECKING:
+    from dovetail.capture.residual.rebuild import Rebuilder
+    from dovetail.capture.session import Session
+
+
+@dataclass(frozen=True)
+class Switch:
+    """`key` names the setting in `state.READERS`, `also` others that it is a part of. `silent`: no operator asks for
+    it, and capture does not turn it."""
+
+    key: str
+    write: Callable[[Any], Any]
+    silent: bool = False
+    also: tuple[str, ...] = ()
+
+    def in_graph(self, s: Session) -> bool:
+        return not self.silent and (self.key == "default_dtype" or not s.ends.breaks)
+
+
+@dataclass
+class Turned:
+    """What a setting was before the graph, and is now."""
+
+    switch: Switch
+    before: Any
+    now: Any
+
+
+def value(s: Session, switch: Switch) -> Any:
+    """What the setting is now; the entry relies on what it was before the graph."""
+    found = s.modes.switched.get(switch.key)
+    if found is not None:
+        return found.now
+    before = guarded_state.READERS[switch.key]()
+    s.guard(None, GuardKind.STATE, (switch.key, before))
+    return before
+
+
+def turn(s: Session, switch: Switch, wanted: Any) -> None:
+    before = value(s, switch)
+    if wanted == before:
+        return
+    if not switch.silent:
+        try:
+            switch.write(wanted)
+        except (TypeError, RuntimeError, ValueError) as error:
+            s.throw_native(error)
+    s.modes.changed.update((switch.key, *switch.also))
+    now = wanted if switch.silent else guarded_state.READERS[switch.key]()
+    s.modes.switched.setdefault(switch.key, Turned(switch, before, before)).now = now
+    if switch.in_graph(s):
+        s.state_node(switch.write, wanted)
+
+
+def refuse_operators(s: Session) -> None:
+    """Called where an operator is recorded."""
+    for turned in s.modes.switched.values():
+        if turned.now != turned.before and not (turned.switch.in_graph(s) or turned.switch.silent):
+            s.unsupported(
+                "setting-changed", f"operators after a change of the setting {turned.switch.key!r} in the same graph",
+                "Change it outside the compiled function.",
+            )
+
+
+def refuse_hooks(s: Session) -> None:
+    """Called where the program puts hooks on saved tensors in force."""
+    turned = s.modes.switched.get(HOOKS_DISABLED)
+    if turned is not None and turned.now is not None:
+        s.unsupported("setting-changed", "hooks on saved tensors are disabled in the same graph")
+
+
+def put_back(s: Session) -> None:
+    for turned in s.modes.switched.values():
+        if turned.now != turned.before and not turned.switch.silent:
+            turned.switch.write(turned.before)
+
+
+def leave(s: Session, rebuilder: Rebuilder) -> list[str]:
+    """Where the graph ends: nodes that turn back what nodes have turned, and lines that turn all of it."""
+    found = [turned for turned in s.modes.switched.values() if turned.now != turned.before]
+    for turned in found:
+        if turned.switch.in_graph(s):
+            s.state_node(turned.switch.write, turned.before)
+    return [f"{rebuilder.known(turned.switch.write)}({rebuilder.known(turned.now)})" for turned in found]

@@ -1,0 +1,1 @@
+"""Python's own rules: operators, attributes, subscripts, formatting."""

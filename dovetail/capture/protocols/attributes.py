@@ -1,0 +1,571 @@
+"""Attribute access by Python's own rules, with storage replaced by symbolic values.
+
+`generic_get_attr` is `type(v).__getattribute__`, including overrides and `__getattr__`;
+`object_get_attr` is `object.__getattribute__`: data descriptor, instance, class, in this order.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from dovetail.capture.interpreter.tail_calls import OPERATOR, computed_attribute
+from dovetail.capture.outside import growing_state
+from dovetail.capture.outside.definitions import computes_class, rely_on_class, rely_on_no_shadow
+from dovetail.capture.process import unguarded_facts
+from dovetail.capture.process.trusted_code import trusted_class
+from dovetail.capture.protocols.class_attributes import HEAP_TYPE, class_set_attr
+from dovetail.capture.protocols.module_attributes import pymodule_set_attr
+from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, boolean
+from dovetail.capture.values.callables import (
+    ClassValue,
+    FunctionValue,
+    KnownValue,
+    MethodValue,
+    PyModuleValue,
+    SuperValue,
+    is_renamed,
+)
+from dovetail.capture.values.containers import DictValue, TupleValue
+from dovetail.capture.values.descriptors import Placeholder, borrowed, has_dict, kind_of
+from dovetail.capture.values.instance_dict import NamespaceValue
+from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, TracebackValue, real_dict
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Attr, Member, OwnDict, Source
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+FUNCTION = types.FunctionType
+MODULE_GETATTR = torch.nn.Module.__getattr__
+Position = collections.namedtuple("Position", "x")  # for the type of a named tuple's field descriptors
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+def generic_get_attr(s: Session, value: Value, name: str) -> Value:
+    cls = value.cls
+    if s.expected is OPERATOR:
+        return computed_attribute(s, value, name)
+    override = s.static(cls, "__getattribute__")
+    try:
+        if type(override) is FUNCTION:
+            return s.call(s.wrap(override, None), value, Const(name))
+        return object_get_attr(s, value, name)
+    except Raised as raised:
+        if not issubclass(raised.value.cls, AttributeError):
+            raise
+        fallback = s.static(cls, "__getattr__")
+        if fallback is MISSING:
+            raise
+        if fallback is MODULE_GETATTR and isinstance(value, ModuleValue):
+            return module_member(s, value, name)
+        return s.call(bind_descriptor(s, value, fallback, "__getattr__"), Const(name))
+
+
+def object_get_attr(s: Session, value: Value, name: str) -> Value:
+    special = SPECIAL.get(name)
+    if special is not None and not (special is _class_of and computes_class(s, value)):
+        found = special(s, value)
+        if found is not None:
+            return found
+    static = s.static(value.cls, name)
+    if static is not MISSING and is_data_descriptor(static):
+        return _get_data(s, value, static, name)
+    found = value.instance_attr(s, name)
+    if found is not None:
+        return found
+    if static is not MISSING:
+        if hasattr(type(static), "__get__"):
+            rely_on_no_shadow(s, value, name)
+        return bind_descriptor(s, value, static, name)
+    return _no_attribute(s, value, name)
+
+
+def _no_attribute(s: Session, value: Value, name: str) -> NoReturn:
+    if isinstance(value, ObjectValue) and value.source is not None and value.real is not MISSING:
+        if isinstance(value, ModuleValue) or name in value.attrs:
+            pass  # its members cannot be set beside an attribute of the same name
+        elif s.static(value.cls, "__getattr__") is MISSING and not computes(s, value.cls, name):
+            s.guard(value.source, GuardKind.HAS_ATTR, (name, False))
+        elif value.cls.__dictoffset__:
+            s.guard(OwnDict(value.source), GuardKind.CONTAINS, (name, False))
+    cls = types.FunctionType if value.cls is types.MethodType else value.cls  # a method passes the question on
+    error = ExceptionValue(AttributeError, [Const(f"{cls.__name__!r} object has no attribute {name!r}")])
+    error.attrs = {"name": Const(name), "obj": value}
+    raise s.raising(error)
+
+
+def computes(s: Session, cls: type, name: str) -> bool:
+    """Does reading `name` of an instance run code of the class even when the instance has it itself?"""
+    if type(s.static(cls, "__getattribute__")) is FUNCTION:
+        return True
+    static = s.static(cls, name)
+    return static is not MISSING and is_data_descriptor(static)
+
+
+def is_data_descriptor(static: Any) -> bool:
+    kind = kind_of(static)
+    return kind is property or hasattr(kind, "__set__")
+
+
+def _get_data(s: Session, value: Value, static: Any, name: str) -> Value:
+    if isinstance(static, property):
+        if static.fget is None:
+            return s.throw(AttributeError, f"property {name!r} has no getter")
+        return s.call(s.wrap(static.fget, None), value)
+    if isinstance(static, types.MemberDescriptorType):
+        return _get_slot(s, value, static, name)
+    if isinstance(static, types.GetSetDescriptorType):
+        return _get_c_attribute(s, value, static, name)
+    return bind_descriptor(s, value, static, name)
+
+
+def _get_slot(s: Session, value: Value, static: Any, name: str) -> Value:
+    if isinstance(value, Const):
+        return s.from_native(static.__get__(value.value))
+    if isinstance(value, TupleValue) and name in getattr(value.cls, "__match_args__", ()):
+        return value.at(s, value.cls.__match_args__.index(name))  # type: ignore[attr-defined]
+    if isinstance(value, (Const, KnownValue)) or (static.__objclass__, name) in NATIVE_ATTRIBUTES:
+        return _get_c_attribute(s, value, static, name)
+    found = value.attrs.get(name) if isinstance(value, ObjectValue) else None
+    if found is None and isinstance(value, ExceptionValue) and value.real is MISSING:
+        return _exception_member(s, value, static)
+    if found is None and getattr(value, "real", MISSING) is not MISSING:
+        try:
+            real = static.__get__(value.real)  # type: ignore[attr-defined]
+        except AttributeError:
+            real = MISSING
+        if real is not MISSING:
+            found = s.wrap(real, s.attr_source(value, name))
+            if isinstance(value, ObjectValue):
+                value.attrs[name] = found
+    if found is None or found is MISSING:
+        return s.throw(AttributeError, name)
+    return found
+
+
+def _exception_member(s: Session, value: ExceptionValue, static: Any) -> Value:
+    """What native exceptions keep besides `args`: the value of a StopIteration, the name of an ImportError."""
+    if static in FIRST_ARGUMENT:
+        return value.args[0] if value.args else NONE
+    made = value.original if value.original is not None else value.cls(*[a.native() for a in value.args])
+    return s.from_native(static.__get__(made))
+
+
+FIRST_ARGUMENT = (StopIteration.__dict__["value"],)
+
+
+def _get_c_attribute(s: Session, value: Value, static: Any, name: str) -> Value:
+    reader = NATIVE_ATTRIBUTES.get((static.__objclass__, name))
+    if reader is not None:
+        return reader(s, value)
+    try:
+        native = value.native()
+        with torch.utils._python_dispatch._disable_current_modes():  # what a node has saved is a new tensor each time
+            found = static.__get__(native)
+        if isinstance(value, ObjectValue) and value.source is not None and not isinstance(value, FunctionValue):
+            return s.wrap(found, s.attr_source(value, name))
+        return s.from_native(found)
+    except AttributeError as error:
+        return s.throw_native(error)
+    except NotNative:
+        pass
+    return s.unsupported(
+        "c-attribute", f"attribute {name!r} of {value.describe()} is computed by native code",
+        "Read it outside the compiled function.",
+    )
+
+
+def bind_descriptor(s: Session, value: Value, static: Any, name: str) -> Value:
+    """What `value.name` gives for `static` found in its class."""
+    binder = BINDERS.get(type(static))
+    if binder is not None:
+        return binder(s, value, static, name)
+    getter = s.static(type(static), "__get__")
+    if getter is MISSING:
+        if value.cls in s.classes.made:
+            return s.wrap(static, None)
+        return s.wrap(static, _class_constant_source(s, value, name))
+    if type(getter) is not FUNCTION:
+        return s.unsupported(
+            "descriptor", f"{value.cls.__name__}.{name} is a {type(static).__name__}, a descriptor in native code",
+            "Read it outside the compiled function.",
+        )
+    return s.call(s.wrap(getter, None), s.wrap(static, None), value, ClassValue(value.cls))
+
+
+def _class_constant_source(s: Session, value: Value, name: str) -> Any:
+    if _stored(s, value.cls, name):
+        return None
+    if trusted_class(value.cls):
+        unguarded_facts.datum(s, getattr, value.cls, name, s.static(value.cls, name))
+        return None
+    return s.attr_source(value, name)
+
+
+def _bind_placeholder(s: Session, value: Value, static: Placeholder, name: str) -> Value:
+    inner = static.value
+    if inner.cls is functools.cached_property:
+        result = s.call(s.get_attr(inner, "func"), value)
+        value.set_instance_attr(s, name, result)
+        return result
+    getter = s.static(inner.cls, "__get__")
+    if type(getter) is not FUNCTION:
+        return inner
+    return s.call(s.wrap(getter, None), inner, value, ClassValue(value.cls))
+
+
+def _cached_property(s: Session, value: Value, static: Any, name: str) -> Value:
+    result = s.call(s.wrap(static.func, None), value)
+    value.set_instance_attr(s, static.attrname, result)
+    return result
+
+
+# Attributes of native types whose objects live in the trace: (class, name) → reader; filled by the folder `known`.
+NATIVE_ATTRIBUTES: dict[tuple[type, str], Callable[[Any, Any], Value]] = {}
+
+BINDERS: dict[type, Callable[[Any, Value, Any, str], Value]] = {
+    FUNCTION: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
+    types.MethodDescriptorType: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
+    types.WrapperDescriptorType: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
+    types.ClassMethodDescriptorType: lambda s, v, static, name: s.wrap(getattr(v.cls, name), None),
+    types.BuiltinFunctionType: lambda s, v, static, name: s.wrap(static, None),
+    staticmethod: lambda s, v, static, name: s.wrap(static.__func__, None),
+    classmethod: lambda s, v, static, name: MethodValue(s.wrap(static.__func__, None), s.wrap(v.cls, None)),
+    property: lambda s, v, static, name: s.call(s.wrap(static.fget, None), v),
+    functools.cached_property: _cached_property,
+    functools._lru_cache_wrapper: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
+    Placeholder: _bind_placeholder,
+    type(Position.x): lambda s, v, static, name: v.at(s, static.__reduce__()[1][0]),  # type: ignore[attr-defined]
+}
+
+
+def find_special(s: Session, value: Value, name: str) -> Value | None:
+    """`type(value).name` bound to the value, the way operators look up special methods."""
+    static = s.static(value.cls, name)
+    if static is MISSING or static is None:
+        return None
+    return bind_descriptor(s, value, static, name)
+
+
+# ---------------------------------------------------------------- names every object has
+
+
+def _class_of(s: Session, value: Value) -> Value:
+    return s.wrap(value.type, None)
+
+
+def _dict_of(s: Session, value: Value) -> Value | None:
+    has_one = isinstance(value, ObjectValue) and (has_dict(value.cls) or isinstance(value, FunctionValue))
+    return NamespaceValue(value) if has_one else None  # type: ignore[arg-type]
+
+
+def _receiver(s: Session, value: Value) -> Value | None:
+    return value.receiver if isinstance(value, MethodValue) else None
+
+
+def _function_part(name: str) -> Callable[[Any, Value], Value | None]:
+    def get(s: Session, value: Value) -> Value | None:
+        if isinstance(value, MethodValue):
+            return s.get_attr(value.function, name)
+        if not isinstance(value, FunctionValue):
+            return None
+        if name in value.attrs:
+            return value.attrs[name]
+        if value.real is not MISSING:
+            found = getattr(value.real, name)
+            unguarded_facts.function_part(s, value.real, name, found)
+            return s.from_native(found)
+        return MADE_PARTS[name](value)
+
+    return get
+
+
+def _exception_args(s: Session, value: Value) -> Value | None:
+    return TupleValue(value.args) if isinstance(value, ExceptionValue) else None
+
+
+def _exception_link(name: str) -> Callable[[Any, Value], Value | None]:
+    return lambda s, v: (getattr(v, name) or NONE) if isinstance(v, ExceptionValue) else None
+
+
+def _traceback(s: Session, value: Value) -> Value | None:
+    if not issubclass(value.cls, BaseException):
+        return None
+    if isinstance(value, ExceptionValue) and not value.raised:
+        return NONE
+    if s.frames and s.frames[-1].scope.trusted:
+        return TracebackValue()  # the library hands it on
+    return s.unsupported("traceback", f"the traceback of {value.describe()} is read, which exists only when it runs")
+
+
+def _annotations(value: FunctionValue) -> Value:
+    made = DictValue()
+    flat = value.annotations.items if isinstance(value.annotations, TupleValue) else []
+    made.entries = {k.native(): (k, v) for k, v in zip(flat[::2], flat[1::2])}
+    value.attrs["__annotations__"] = made
+    return made
+
+
+def _doc(value: FunctionValue) -> Value:
+    first = value.code.co_consts[0] if value.code.co_consts else None
+    return Const(first if isinstance(first, str) else None)
+
+
+def _keyword_defaults(value: FunctionValue) -> Value:
+    made = DictValue()
+    made.entries = {k: (Const(k), v) for k, v in value.kwdefaults.items()}
+    return made if made.entries else NONE
+
+
+# Attributes of functions made inside.
+MADE_PARTS: dict[str, Callable[[FunctionValue], Value]] = {
+    "__name__": lambda v: Const(v.name),
+    "__qualname__": lambda v: Const(v.code.co_qualname),
+    "__module__": lambda v: Const(v.globals.get("__name__")),
+    "__doc__": _doc,
+    "__code__": lambda v: Const(v.code),
+    "__annotations__": _annotations,
+    "__closure__": lambda v: TupleValue(list(v.closure)) if v.closure else NONE,
+    "__defaults__": lambda v: TupleValue(list(v.defaults)) if v.defaults else NONE,
+    "__kwdefaults__": _keyword_defaults,
+    "__type_params__": lambda v: TupleValue([]),
+}
+FUNCTION_PARTS = tuple(n for n in MADE_PARTS if n in FUNCTION.__dict__ or n == "__module__")
+
+SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
+    "__class__": _class_of,
+    "__dict__": _dict_of,
+    "__self__": _receiver,
+    "__func__": lambda s, v: v.function if isinstance(v, MethodValue) else None,
+    **{n: _function_part(n) for n in FUNCTION_PARTS},
+    "args": _exception_args,
+    "__cause__": _exception_link("cause"),
+    "__context__": _exception_link("context"),
+    "__suppress_context__": lambda s, v: boolean(v.suppress) if isinstance(v, ExceptionValue) else None,
+    "__traceback__": _traceback,
+}
+
+
+# ---------------------------------------------------------------- nn.Module, classes, Python modules, super
+
+
+def module_member(s: Session, value: ModuleValue, name: str) -> Value:
+    """What `nn.Module.__getattr__` finds."""
+    if value.real is not MISSING:
+        own = real_dict(value.real)
+        for table in MODULE_TABLES:
+            changed = value.attrs.get(table)
+            if isinstance(changed, DictValue) and changed.changed:
+                found = changed.get(s, name)
+                if found is not None:
+                    return found
+                continue
+            members = own.get(table)
+            if members is not None and name in members:
+                found = s.wrap(members[name], Member(value.source, table, name))  # type: ignore[arg-type]
+                value.attrs[name], value.members[name] = found, table
+                return found
+        tables: dict[str, Source] = {t: Attr(value.source, t) for t in MODULE_TABLES}  # type: ignore[arg-type]
+        if value.identify is not None:
+            for place in (OwnDict(value.source), *tables.values()):  # type: ignore[arg-type]
+                s.guard(place, GuardKind.CONTAINS, (name, False))
+        elif name not in value.attrs:
+            s.guard(value.source, GuardKind.OWN_LACKS, name)
+            for table, source in tables.items():
+                if id(own[table]) not in s.objects.by_identity:
+                    s.guard(source, GuardKind.KEYS, tuple(own[table]))
+    return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
+
+
+def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
+    cls = value.real
+    special = CLASS_SPECIAL.get(name)
+    if special is not None:
+        if not trusted_class(cls) and cls not in s.classes.made:
+            unguarded_facts.datum(s, getattr, cls, name, getattr(cls, name))
+        return special(s, cls)
+    meta = s.static(type(cls), name)
+    static = s.static(cls, name)
+    if meta is not MISSING and is_data_descriptor(meta):
+        if isinstance(meta, property):
+            return s.call(s.wrap(meta.fget, None), value)
+        return s.from_native(getattr(cls, name))
+    if static is MISSING:
+        if meta is not MISSING:
+            return bind_descriptor(s, value, meta, name)
+        fallback = s.static(type(cls), "__getattr__")
+        if type(fallback) is FUNCTION and not (name[:2] == "__" and hasattr(type, name)):
+            return s.call(s.wrap(fallback, None), value, Const(name))
+        if cls not in s.classes.stores and hasattr(cls, name):
+            return s.wrap(getattr(cls, name), None)
+        return s.throw(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
+    kind = type(static)
+    if kind is classmethod:
+        return MethodValue(s.wrap(static.__func__, None), value)
+    if kind is staticmethod:
+        return s.wrap(static.__func__, None)
+    if kind is types.ClassMethodDescriptorType or kind is types.BuiltinFunctionType:
+        return s.wrap(getattr(cls, name), None)
+    getter = s.static(kind_of(static), "__get__")
+    if type(getter) is FUNCTION:
+        return s.call(s.wrap(getter, None), s.wrap(static, None), NONE, value)
+    if kind in BINDERS or hasattr(kind, "__get__") or cls in s.classes.made or _stored(s, cls, name):
+        return s.wrap(static, None)
+    if trusted_class(cls):
+        unguarded_facts.datum(s, getattr, cls, name, static)
+        return s.wrap(static, None)
+    return s.wrap(static, Attr(value.source or s.bind(cls), name))
+
+
+def _stored(s: Session, cls: type, name: str) -> bool:
+    """Has traced code stored the attribute?"""
+    return any(name in s.classes.stores[base].table for base in cls.__mro__ if base in s.classes.stores)
+
+
+def _table_of_class(s: Session, cls: type) -> Value:
+    constant = trusted_class(cls) or cls in s.classes.made
+    return s.wrap(cls.__dict__, None if constant else Attr(s.bind(cls), "__dict__"))
+
+
+CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
+    "__class__": lambda s, cls: s.wrap(type(cls), None),
+    "__dict__": lambda s, cls: _table_of_class(s, cls),
+    "__name__": lambda s, cls: Const(cls.__name__),
+    "__qualname__": lambda s, cls: Const(cls.__qualname__),
+    "__module__": lambda s, cls: Const(cls.__module__),
+    "__mro__": lambda s, cls: TupleValue([s.wrap(c, None) for c in cls.__mro__]),
+    "__bases__": lambda s, cls: TupleValue([s.wrap(c, None) for c in cls.__bases__]),
+    "__doc__": lambda s, cls: Const(cls.__doc__),
+}
+
+
+def super_get_attr(s: Session, value: SuperValue, name: str) -> Value:
+    mro = value.owner.__mro__
+    rest = mro[mro.index(value.start) + 1 :]
+    for cls in rest:
+        if name in cls.__dict__:
+            static = cls.__dict__[name]
+            rely_on_class(s, rest, name, static)
+            if isinstance(value.receiver, ClassValue) and value.owner is value.receiver.real:
+                return _super_on_class(s, value, static)
+            if static is MODULE_GETATTR and isinstance(value.receiver, ModuleValue):
+                return MethodValue(KnownValue(MODULE_GETATTR), value.receiver)
+            return bind_descriptor(s, value.receiver, static, name)
+    return s.throw(AttributeError, f"'super' object has no attribute {name!r}")
+
+
+def _super_on_class(s: Session, value: SuperValue, static: Any) -> Value:
+    if type(static) is classmethod:
+        return MethodValue(s.wrap(static.__func__, None), value.receiver)
+    if type(static) is staticmethod:
+        return s.wrap(static.__func__, None)
+    if type(static) is types.ClassMethodDescriptorType:
+        return MethodValue(s.wrap(static, None), value.receiver)
+    return s.wrap(static, None)
+
+
+# ---------------------------------------------------------------- stores
+
+
+def set_attr(s: Session, value: Value, name: str, new: Value) -> None:
+    """`setattr(value, name, new)`, `__setattr__` overrides included."""
+    if isinstance(value, PyModuleValue):
+        pymodule_set_attr(s, value, name, new)
+        return
+    override = s.static(value.cls, "__setattr__")
+    if isinstance(value, ClassValue) and type(override) is not FUNCTION:
+        meta = s.static(value.cls, name)
+        if isinstance(meta, property) and meta.fset is not None:
+            s.call(s.wrap(meta.fset, None), value, new)
+        else:
+            class_set_attr(s, value, name, new)
+        return
+    if type(override) is FUNCTION and not isinstance(value, TensorValue):
+        if override is torch.nn.Module.__setattr__ and isinstance(value, ModuleValue):
+            _set_module_attr(s, value, name, new)
+        else:
+            s.call(s.wrap(override, None), value, Const(name), new)
+    elif borrowed(override, "__setattr__"):
+        s.call(s.wrap(override, None), value, Const(name), new)
+    else:
+        object_set_attr(s, value, name, new)
+
+
+def object_set_attr(s: Session, value: Value, name: str, new: Value) -> None:
+    static = s.static(value.cls, name)
+    if static is not MISSING and is_data_descriptor(static) and not isinstance(static, types.MemberDescriptorType):
+        if isinstance(static, property):
+            if static.fset is None:
+                s.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no setter")
+            s.call(s.wrap(static.fset, None), value, new)
+            return
+        if type(setter := s.static(kind_of(static), "__set__")) is FUNCTION:
+            s.call(s.wrap(setter, None), s.wrap(static, None), value, new)
+            return
+        if isinstance(value, TensorValue):
+            if (store := TENSOR_STORES.get(name)) is not None and store(s, value, new):
+                return
+        stored = isinstance(value, ExceptionValue) or is_renamed(value, name, new)
+        if not stored and not (isinstance(value, TensorValue) and name == "grad"):
+            s.unsupported("attribute-store", f"cannot set {name!r} of {value.describe()}: native code stores it")
+    if static is MISSING and value.cls.__flags__ & HEAP_TYPE and not has_dict(value.cls):
+        _no_attribute(s, value, name)
+    if new.cls is weakref.ref and value.source is not None:
+        s.unsupported("weak-reference", f"a weak reference is stored on {value.describe()}, which is from outside")
+    if name == "grad" and new.cls is type(None) and isinstance(value, TensorValue):
+        s.gradients.set_to_none(s, value)
+    growing_state.note(s, value, name, new)
+    value.set_instance_attr(s, name, new)
+
+
+#: Attributes of tensors that native code stores, from `tensors/tensor_attributes.py`; False: not this way.
+TENSOR_STORES: dict[str, Callable[[Session, TensorValue, Value], bool]] = {}
+
+
+def _set_module_attr(s: Session, value: ModuleValue, name: str, new: Value) -> None:
+    """`nn.Module.__setattr__`: parameters, submodules and buffers go to their tables."""
+    own = real_dict(value.real)
+    for table in MODULE_TABLES:
+        if name in own.get(table, ()):
+            members = s.get_attr(value, table)
+            assert isinstance(members, DictValue)
+            members.put(s, Const(name), new)
+            s.taken.replaced.append(Member(value.source, table, name))  # type: ignore[arg-type]
+            return
+    if issubclass(new.cls, (torch.nn.Module, torch.nn.Parameter, torch.nn.Buffer)):
+        s.call(s.wrap(torch.nn.Module.__setattr__, None), value, Const(name), new)
+    else:
+        object_set_attr(s, value, name, new)
+
+
+def del_attr(s: Session, value: Value, name: str) -> None:
+    override = s.static(value.cls, "__delattr__")
+    if type(override) is FUNCTION or borrowed(override, "__delattr__"):
+        s.call(s.wrap(override, None), value, Const(name))
+    elif isinstance(value, ClassValue):
+        class_set_attr(s, value, name, None)
+    else:
+        object_del_attr(s, value, name)
+
+
+def object_del_attr(s: Session, value: Value, name: str) -> None:
+    """`object.__delattr__`."""
+    static = s.static(value.cls, name)
+    if isinstance(static, property):
+        if static.fdel is None:
+            s.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no deleter")
+        s.call(s.wrap(static.fdel, None), value)
+        return
+    deleter = s.static(kind_of(static), "__delete__") if static is not MISSING else MISSING
+    if type(deleter) is FUNCTION:
+        s.call(s.wrap(deleter, None), s.wrap(static, None), value)
+    elif not value.del_instance_attr(s, name):
+        _no_attribute(s, value, name)

@@ -1,0 +1,319 @@
+"""Operators and the protocols behind them: truth and equality.
+
+Each looks first for a native answer (both operands known), then for a graph operation (a tensor
+takes part), then follows Python's special-method protocol.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import warnings
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dovetail.capture.cpython import special_results
+from dovetail.capture.interpreter.tail_calls import OPERATOR, remaining
+from dovetail.capture.numbers import input_numbers, optimizer_counters
+from dovetail.capture.outside.distinct_objects import rely_on_difference, same_number, same_varying
+from dovetail.capture.polyfills.protocols import decide, equate, operate, operate_in_place, outlast
+from dovetail.capture.tables.operator_names import BINARY, COMPARE, IN_PLACE, SIGNS, UNARY
+from dovetail.capture.tensors import literals
+from dovetail.capture.tensors.extremes import beside
+from dovetail.capture.values.array import NumberValue
+from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean, is_singleton
+from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.containers import (
+    ListValue,
+    SequenceValue,
+    SliceValue,
+    TupleValue,
+)
+from dovetail.capture.values.instance_dict import NamespaceValue
+from dovetail.capture.values.scalar import Answer, GraphNumber, TensorNumber
+from dovetail.capture.values.tensor import ChosenTensor, TensorValue, refuse_choice
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Computed
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+
+def native_call(s: Session, function: Callable[..., Any], *args: Any) -> Value:
+    """Run a pure native function for the traced program; its exception is the program's."""
+    try:
+        result = function(*args)
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        return s.throw_native(error)
+    return s.from_native(result)
+
+
+def binary(s: Session, name: str, left: Value, right: Value) -> Value:
+    """`left op right`; in-place names ("iadd") fall back to the plain operator."""
+    instruction, s.expected = s.expected is OPERATOR, None
+    made = input_numbers.binary(s, name, left, right)
+    if made is not None:
+        return made
+    if isinstance(left, Const) and isinstance(right, Const):
+        return native_call(s, BINARY[name], left.value, right.value)
+    left, right = beside(s, name, left, _number_beside(left, right))
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        if name in IN_PLACE and not isinstance(left, TensorValue):
+            name = name[1:]
+        text = isinstance(left, Const) and issubclass(left.cls, (str, bytes))
+        if _tensor_operand(left) and _tensor_operand(right) and not text:
+            return s.torch_call(BINARY[name], [left, right], {})
+    if name in IN_PLACE:
+        method = s.find_special(left, f"__{name}__")
+        if method is not None:
+            parts = {"receiver": left, "other": right, "function": s.wrap(BINARY[name[1:]], None)}
+            call = functools.partial(s.call, method, right)
+            result = remaining(s, operate_in_place, parts, method, call) if instruction else call()
+            if not _is_not_implemented(result):
+                return result
+        name = name[1:]
+    return _protocol(s, left, right, f"__{name}__", f"__r{name}__", SIGNS[name], instruction)
+
+
+def _number_beside(left: Value, right: Value) -> Value:
+    """A NumPy number that varies, beside a tensor whose dtype the result has anyway."""
+    numbers = isinstance(right, NumberValue) and isinstance(left, TensorValue)
+    return right.tensor if numbers and left.fake.dim() and left.fake.is_floating_point() else right  # type: ignore[attr-defined]
+
+
+def _tensor_operand(value: Value) -> bool:
+    return isinstance(value, (TensorValue, Const, TupleValue, ListValue, GraphNumber, TensorNumber))
+
+
+def _is_not_implemented(value: Value) -> bool:
+    return is_singleton(value, NotImplemented)
+
+
+def _protocol(
+    s: Session, left: Value, right: Value, name: str, reflected: str, sign: str, instruction: bool = False
+) -> Value:
+    """`instruction`: is it all that the running instruction does?"""
+    attempts = [(left, right, name), (right, left, reflected)]
+    if left.cls is right.cls:
+        if sign not in COMPARE:
+            attempts.pop()
+    elif issubclass(right.type, left.type) and s.static(right.type, reflected) is not s.static(left.type, reflected):
+        attempts.reverse()
+    message = f"unsupported operand type(s) for {sign}: {left.cls.__name__!r} and {right.cls.__name__!r}"
+    for number, (receiver, other, method_name) in enumerate(attempts, 1):
+        method = s.find_special(receiver, method_name)
+        if method is not None and not _of_object(s, receiver, method_name):
+            second = attempts[number:]
+            result = _attempt(s, method, other, second, message) if instruction else s.call(method, other)
+            if not _is_not_implemented(result):
+                return result
+    if sign in COMPARE:
+        return s.throw(
+            TypeError,
+            f"{sign!r} not supported between instances of {left.cls.__name__!r} and {right.cls.__name__!r}",
+        )
+    if sign == "+" and issubclass(left.cls, JOINED):
+        kind = next(c.__name__ for c in JOINED if issubclass(left.cls, c))
+        return s.throw(TypeError, f'can only concatenate {kind} (not "{right.cls.__name__}") to {kind}')
+    return s.throw(TypeError, message)
+
+
+JOINED = (list, tuple, str, deque)
+
+
+def _attempt(s: Session, method: Value, other: Value, second: list[tuple[Value, Value, str]], message: str) -> Value:
+    """The first of an operator's methods, whose result may be that of the instruction."""
+    receiver, argument, name = second[0] if second else (NONE, NONE, None)
+    values = {"receiver": receiver, "other": argument, "method": Const(name), "message": Const(message)}
+    return remaining(s, operate, values, method, lambda: s.call(method, other))
+
+
+def _of_object(s: Session, value: Value, name: str) -> bool:
+    """Is the comparison `object`'s own, which never knows?"""
+    return s.static(value.cls, name) is s.static(object, name)
+
+
+_SIGNS = {"neg": "-", "pos": "+", "invert": "~"}
+
+
+def unary(s: Session, name: str, value: Value) -> Value:
+    function, special = UNARY[name]
+    made = input_numbers.unary(s, name, value)
+    if made is not None:
+        return made
+    if isinstance(value, Const):
+        return _inverted(s, value) if function is operator.invert else native_call(s, function, value.value)
+    if isinstance(value, TensorValue):
+        return s.torch_call(function, [value], {})
+    method = s.find_special(value, special)
+    if method is None:
+        return s.throw(TypeError, f"bad operand type for unary {_SIGNS[name]}: {value.cls.__name__!r}")
+    return s.call(method)
+
+
+def _inverted(s: Session, value: Const) -> Value:
+    """Python 3.12 and later warn about `~True`: the program shall, on every call, and not its capture."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = native_call(s, operator.invert, value.value)
+    for warning in caught:
+        s.call(s.wrap(warnings.warn, None), Const(str(warning.message)), s.wrap(warning.category, None))
+    return result
+
+
+def compare(s: Session, sign: str, left: Value, right: Value) -> Value:
+    function, name, reflected = COMPARE[sign]
+    instruction, s.expected = s.expected is OPERATOR, None
+    made = input_numbers.compare(s, sign, function, left, right)
+    if made is not None:
+        return made
+    if isinstance(left, Const) and isinstance(right, Const):
+        return native_call(s, function, left.value, right.value)
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        if _tensor_operand(left) and _tensor_operand(right) and not _tensor_to_none(left, right):
+            return s.torch_call(function, [left, right], {})
+    if sign in ("==", "!="):
+        return _equality(s, sign, left, right, instruction)
+    return _protocol(s, left, right, name, reflected, sign, instruction)
+
+
+def _tensor_to_none(left: Value, right: Value) -> bool:
+    return any(isinstance(v, Const) and v.cls in (type(None), str) for v in (left, right))
+
+
+def _equality(s: Session, sign: str, left: Value, right: Value, instruction: bool) -> Value:
+    want = sign == "=="
+    both = (left, right)
+    if KnownValue in map(type, both) and all(isinstance(v, (KnownValue, Const)) for v in both):
+        return native_call(s, COMPARE[sign][0], left.native(), right.native())
+    if isinstance(left, MethodValue) and isinstance(right, MethodValue):
+        equal_parts = same(s, left.function, right.function) and same(s, left.receiver, right.receiver)
+        return boolean(equal_parts is want)
+    name = "__eq__" if want else "__ne__"
+    for receiver, other in ((left, right), (right, left)):
+        if _by_identity(receiver):
+            continue
+        if _defines(s, receiver, name):
+            method: Any = s.find_special(receiver, name)
+            second = name if receiver is left and not _by_identity(right) and _defines(s, right, name) else None
+            parts = {"left": left, "right": right, "first": receiver, "method": Const(second), "equal": boolean(want)}
+            call = functools.partial(s.call, method, other)
+            result = remaining(s, equate, parts, method, call) if instruction else call()
+            if not _is_not_implemented(result):
+                return result
+        elif not want and _defines(s, receiver, "__eq__"):
+            result = s.call_special(receiver, "__eq__", other)
+            if not _is_not_implemented(result):
+                return boolean(not truth(s, result))
+    return boolean(same(s, left, right) is want)
+
+
+def _defines(s: Session, value: Value, name: str) -> bool:
+    """Does the class have a special method of its own, not `object`'s?"""
+    return s.static(value.cls, name) is not s.static(object, name)
+
+
+def _by_identity(value: Value) -> bool:
+    """Functions and classes are equal to themselves alone; other native objects, such as dates, are asked."""
+    return type(value) in IDENTITY or type(value) is KnownValue and callable(value.real)
+
+
+IDENTITY = (FunctionValue, MethodValue, ClassValue)
+
+
+def equal(s: Session, left: Value, right: Value) -> bool:
+    """`left is right or left == right`, as containers compare."""
+    if input_numbers.varies(left) or input_numbers.varies(right):
+        if left is right or truth(s, compare(s, "==", left, right)):
+            return True
+        return left.cls is right.cls is float and same_varying(s, left, right)
+    if isinstance(left, Const) and isinstance(right, Const):
+        if isinstance(left.value, FLOATS) and isinstance(right.value, (*FLOATS, int)):
+            return bool(left.value == right.value) or same(s, left, right)
+    return same(s, left, right) or truth(s, compare(s, "==", left, right))
+
+
+def same(s: Session, left: Value, right: Value) -> bool:
+    """`left is right`."""
+    if left is right:
+        return True
+    if isinstance(left, Const) and isinstance(right, Const):
+        if left.cls is not right.cls:
+            return False
+        if isinstance(left.value, REMADE):
+            return same_number(s, left, right)
+        return left.value is right.value or (
+            type(left.value) is type(right.value) and isinstance(left.value, INTERNED) and left.value == right.value
+        )
+    if isinstance(left, Answer) or isinstance(right, Answer):
+        return left.cls is right.cls and truth(s, left) is truth(s, right)
+    if isinstance(left, KnownValue) and isinstance(right, KnownValue):
+        return left.real is right.real
+    if isinstance(left, NumberValue) and isinstance(right, (NumberValue, Const)) and left.type is right.type:
+        return same_varying(s, left, right)
+    if isinstance(right, NumberValue) and isinstance(left, Const):
+        return same(s, right, left)
+    if isinstance(left, FunctionValue) and isinstance(right, FunctionValue):
+        if left.real is not MISSING and left.real is right.real:
+            return True
+    if isinstance(left, NamespaceValue) and isinstance(right, NamespaceValue):
+        return same(s, left.base, right.base)
+    from_outside = isinstance(left, (SequenceValue, SliceValue)) and left.real is not MISSING
+    if from_outside and left.real is getattr(right, "real", MISSING):  # type: ignore[attr-defined]
+        if left.source is not None and right.source is not None:  # a tuple or slice is a value for each path
+            s.guard(left.source, GuardKind.ALIAS, right.source)
+            return True
+    if ChosenTensor in (type(left), type(right)) and isinstance(left, TensorValue) and isinstance(right, TensorValue):
+        refuse_choice(s, "asks which tensor it is")
+    rely_on_difference(s, left, right)
+    return False
+
+
+INTERNED, FLOATS = (int, str, bytes), (float, complex)
+#: What the entry knows by its value, and equal ones may be one object or several.
+REMADE = (*FLOATS, np.generic, np.dtype, range, torch.device)
+
+
+def truth(s: Session, value: Value) -> bool:
+    """`bool(value)`, while capturing."""
+    instruction, s.expected = s.expected is OPERATOR, None
+    known = input_numbers.truth(s, value)
+    if known is not None:
+        return known
+    value = value.tensor if isinstance(value, Answer) else value
+    if isinstance(value, Const):
+        return bool(value.value)
+    if isinstance(value, SequenceValue):
+        if s.static(value.cls, "__bool__") is MISSING:
+            return sequence_truth(s, value)
+    if isinstance(value, TensorValue):
+        constant = literals.number(s, value)
+        decided = optimizer_counters.outcome(s, value) if constant is None else bool(constant.value)
+        if decided is not None:
+            return decided
+        return s.unsupported(
+            "data-dependent-branch", "the code branches on the value of a tensor",
+            "Use torch.where or torch.cond, or move the branch out of the compiled function.",
+        )
+    for name in ("__bool__", "__len__"):
+        if s.static(value.cls, name) is not MISSING:
+            method: Any = s.find_special(value, name)
+            call = functools.partial(s.call, method)
+            rest = decide if name == "__bool__" else outlast
+            result = remaining(s, rest, {}, method, call) if instruction else call()
+            return bool(special_results.result(s, value, name, result).native())
+    return True
+
+
+def sequence_truth(s: Session, value: SequenceValue) -> bool:
+    """Does it hold anything?"""
+    if not value.divisible or value.head or value.tail:
+        return bool(value.head or value.tail or value.items)
+    span: Any = value.span
+    more: bool = len(span.real) > span.taken - span.grown
+    s.guard(Computed(f"(len({{}}) > {span.taken - span.grown})", (span.source,)), GuardKind.ID, more)
+    return more

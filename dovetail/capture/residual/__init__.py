@@ -1,0 +1,1 @@
+"""Values and effects as Python text: the residual code around the graph."""

@@ -1,0 +1,159 @@
+"""Which of torch's functions become nodes of the graph as they are.
+
+Everything else of torch that is written in Python (`torch.nn` layers, distributions, optimizers) is
+inlined like user code.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from functools import cache
+from typing import Any
+
+import torch
+import torch.functional
+import torch.masked
+import torch.nn.functional as F
+
+from dovetail.capture.process.trusted_code import foreign
+
+# Namespaces whose functions all take and give tensors.
+NAMESPACES = (
+    torch._C._VariableFunctions, torch._C._nn, torch.special, torch.linalg, torch.fft, torch.functional, F,
+    torch.masked,
+)  # fmt: skip
+
+# Functions of those namespaces that are no tensor operations, or that are better inlined.
+EXCEPT = frozenset((
+    "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
+    "boolean_dispatch", "broadcast_shapes", "is_scripting", "assert_int_or_pair", "is_tracing", "cast",
+    "_overload", "_add_docstr", "multi_head_attention_forward", "_verify_batch_size", "_verify_spatial_size",
+    "scale_factor", "is_masked_tensor", "as_masked_tensor", "masked_tensor",
+    "TYPE_CHECKING", "overload", "Optional", "Union", "Callable", "_set_torch_function_mode", "_infer_size",
+))  # fmt: skip
+
+PYTHON_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
+
+
+@cache
+def graph_functions() -> frozenset[Any]:
+    """Functions called by the graph as one node."""
+    found = set()
+    for space in NAMESPACES:
+        for name in dir(space):
+            function = getattr(space, name, None)
+            if isinstance(function, PYTHON_TYPES) and name not in EXCEPT and not name.startswith("__"):
+                if not foreign(function):
+                    found.add(function)
+    return frozenset(found)
+
+
+@cache
+def tensor_methods() -> dict[Any, str]:
+    """Methods of `torch.Tensor`, native or in Python, by the function object."""
+    found: dict[Any, str] = {}
+    for name in dir(torch.Tensor):
+        method = getattr(torch.Tensor, name, None)
+        kinds = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+        if isinstance(method, kinds) and getattr(object, name, None) is not method and not foreign(method):
+            found[method] = name
+    return found
+
+
+# Nodes with these names change something beside their result, so an unused one stays.
+IMPURE_METHODS = frozenset(("__setitem__", "backward", "requires_grad_", "register_hook", "retain_grad"))
+IN_PLACE_OPERATORS = frozenset(
+    getattr(operator, n)
+    for n in "iadd iand ifloordiv ilshift imatmul imul imod ior ipow irshift isub itruediv ixor setitem".split()
+)
+RANDOM = frozenset(
+    """rand randn randint randperm bernoulli multinomial normal poisson dropout alpha_dropout feature_dropout
+    feature_alpha_dropout dropout1d dropout2d dropout3d rrelu gumbel_softmax fractional_max_pool2d
+    fractional_max_pool3d rand_like randn_like randint_like scaled_dot_product_attention native_dropout
+    feature_dropout normal_ uniform_ random_ exponential_ geometric_ cauchy_ log_normal_ bernoulli_
+    empty_strided_random""".split()
+)
+STATEFUL = frozenset("batch_norm instance_norm _assert_async embedding embedding_bag _set_grad_enabled".split())
+
+
+def impure(node: Any) -> bool:
+    """Must the node stay even when nobody uses its result?"""
+    if node.op in ("placeholder", "output"):
+        return True
+    if node.meta.get("mutates") or node.meta.get("random") or node.meta.get("renews"):
+        return True
+    if node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
+        return True
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+        return True
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if node.op == "call_method":
+        return name in IMPURE_METHODS or (name.endswith("_") and not name.endswith("__"))
+    if target in IN_PLACE_OPERATORS:
+        return True
+    return name in STATEFUL or name in RANDOM_FUNCTIONS or (name.endswith("_") and not name.endswith("__"))
+
+
+RANDOM_FUNCTIONS = RANDOM - {"scaled_dot_product_attention"}
+
+
+def remove_dead(graph: Any) -> None:
+    """Erase calls whose results nobody uses and that change nothing."""
+    for node in reversed(graph.nodes):
+        if not node.users and not impure(node):
+            graph.erase_node(node)
+
+
+#: Methods that copy a tensor or give it back, which depends on more than its type and sizes.
+BY_LAYOUT = frozenset(("contiguous", "resolve_conj", "resolve_neg"))
+
+
+class _Everywhere:
+    def __contains__(self, place: object) -> bool:
+        return True
+
+
+NO_PLACE: Any = frozenset()
+EVERYWHERE: Any = _Everywhere()
+
+#: Operations on tensors whose result looks the same for every value of a number that they take.
+_NUMBER_OPERATIONS = frozenset(
+    """add sub mul div truediv floordiv mod pow true_divide floor_divide remainder fmod subtract multiply divide rsub
+    lt le gt ge eq ne less less_equal greater greater_equal not_equal clamp clip clamp_min clamp_max fill masked_fill
+    where lerp addcmul addcdiv addmm addmv addr addbmm baddbmm leaky_relu elu celu threshold copysign xlogy
+    hardshrink softshrink nan_to_num""".split()
+)
+_PLACES: dict[str, Any] = {
+    "full": frozenset((1, "fill_value")), "full_like": frozenset((1, "fill_value")),
+    "new_full": frozenset((2, "fill_value")), "setitem": frozenset((2,)), "__setitem__": frozenset((2,)),
+    **dict.fromkeys(("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"), frozenset(("lr",))),
+    "index_fill": frozenset((3, "value")), "index_fill_": frozenset((3, "value")),
+}  # fmt: skip
+
+
+@cache
+def number_places(name: str) -> Any:
+    """The arguments, by position or name, of an operation that may be numbers known only when it runs."""
+    if name in _PLACES:
+        return _PLACES[name]
+    plain = name.removeprefix("_foreach_").strip("_")
+    plain = plain if plain in _NUMBER_OPERATIONS else _without_prefix(plain)
+    return EVERYWHERE if plain in _NUMBER_OPERATIONS else NO_PLACE
+
+
+def _without_prefix(name: str) -> str:
+    """`iadd` and `radd` are additions too."""
+    return name[1:] if name[:1] in ("i", "r") else name
+
+
+def storage_of(node: torch.fx.Node) -> int:
+    """Equal for nodes whose tensors share memory; 0 of what is no tensor."""
+    fake = node.meta.get("fake")
+    return id(owner(fake)) if isinstance(fake, torch.Tensor) else 0
+
+
+def owner(fake: Any) -> Any:
+    """The fake tensor that the memory was made for."""
+    return getattr(fake, "owner", fake)

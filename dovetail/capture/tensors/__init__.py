@@ -1,0 +1,1 @@
+"""Tensors: operations as nodes of the graph, attributes, gradients, inputs."""

@@ -1,0 +1,161 @@
+"""What raises unless a tensor holds something: a check in the graph.
+
+    assert (x >= 0).all(), "negative"                  ->    dovetail::check(all, [], "negative", "AssertionError")
+    if x.isnan().any(): raise ValueError("not one")    ->    dovetail::check(not any, [], "not one", "ValueError")
+    torch._check_tensor_all(x >= 0)                    ->    dovetail::check(all, [], "Expected ...", "RuntimeError")
+
+A graph whose check fails is followed by the program in plain Python, which raises the error where it stands; where that
+cannot be, the check's own error says the same. So the text must be a constant. What may catch the error, or does
+something as it passes, must run: inside of blocks, nothing that shows may come before the check, and if the program
+cannot be run again for what comes after it, capture starts again and leaves such checks to Python (`Blocks`).
+"""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail.bytecode import decode
+from dovetail.capture.numbers import optimizer_counters, unbacked_sizes
+from dovetail.capture.tensors import torch_function
+from dovetail.capture.tensors.repeatable import Repeatable, repeatable
+from dovetail.capture.values.base import NONE, Const, Value
+from dovetail.capture.values.callables import ClassValue, FunctionValue
+from dovetail.capture.values.scalar import Claim
+from dovetail.capture.values.tensor import TensorValue, as_tensor
+from dovetail.ops.own.check import ERRORS, check
+
+if TYPE_CHECKING:
+    from dovetail.capture.interpreter.frame import Frame
+    from dovetail.capture.session import Session
+
+JUMPS = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
+
+
+#: How an exception is made of a text and raised: `assert` names its class in an instruction of its own.
+_RAISING = (["RAISE_VARARGS"], ["LOAD_CONST", "CALL", "RAISE_VARARGS"])
+_FAILED = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is raised, if a check fails."""
+
+    error: type
+    text: str
+
+
+@dataclass
+class Blocks:
+    """Checks inside of blocks, for all attempts at one capture. `checked`: has this attempt made any?"""
+
+    allowed: bool = True
+    checked: bool = False
+
+
+class Unhandled(BaseException):
+    """Unwinds a capture whose graph has such checks, and would raise their errors past the blocks."""
+
+
+def asserted(f: Frame, value: Value) -> bool | None:
+    """The truth with which the program goes on, if this or the next instruction jumps by it to what raises otherwise,
+    and the graph can check.
+    """
+    if not isinstance(value, (TensorValue, Claim)):
+        return None
+    jump = f.at if f.code.instructions[f.at].name in JUMPS else f.at + 1
+    instruction = f.code.instructions[jump]
+    if instruction.name not in JUMPS:
+        return None
+    ahead, there = _raised(f, jump + 1), _raised(f, instruction.target)
+    if (ahead is None) is (there is None):
+        return None
+    passes = JUMPS[instruction.name] is (there is None)
+    raised = ahead or there
+    if isinstance(value, Claim):
+        return _expected(f.s, value, passes) if not _inside(f.s) else None
+    return passes if checked(f.s, value, passes, raised) else None  # type: ignore[arg-type]
+
+
+def _raised(f: Frame, at: int) -> Failure | None:
+    """What this instruction and the next ones raise; None if that is nothing, or if its text is computed."""
+    ahead = [each for each in f.code.instructions[at : at + 6] if each.name not in ("PRECALL", "PUSH_NULL")]
+    names = [each.name for each in ahead]
+    last = names.index("RAISE_VARARGS") if "RAISE_VARARGS" in names else 0
+    if names[1 : last + 1] not in _RAISING or ahead[last].arg != 1:
+        return None
+    text = ahead[1].value if last > 1 else ""
+    error = _error(f, ahead[0])
+    return Failure(error, text) if error is not None and isinstance(text, str) and (text or last == 1) else None
+
+
+def _error(f: Frame, loading: Any) -> type | None:
+    if loading.name == "LOAD_ASSERTION_ERROR":
+        return AssertionError
+    if loading.name != "LOAD_GLOBAL" or loading.value not in ERRORS:
+        return None
+    found = f.scope.load(f.s, loading.value)
+    known = isinstance(found, ClassValue) and found.native() is getattr(builtins, loading.value)
+    return ERRORS[loading.value] if known else None
+
+
+def _inside(s: Session) -> bool:
+    """Is there a block whose handler would run?"""
+    return any(frame.code.region(frame.at) for frame in s.frames)
+
+
+def _expected(s: Session, claim: Claim, passes: bool) -> bool | None:
+    """The graph checks what is relied on about sizes."""
+    if unbacked_sizes.truth(s, claim) is not None:
+        return None
+    sign, dim = claim.claim
+    s.table.sizes.expect(sign, s.table.sizes.resolve(dim), passes)
+    return passes
+
+
+def checked(s: Session, value: TensorValue, passes: bool, raised: Failure) -> bool:
+    """Does the graph raise now where the only element is not `passes`?"""
+    one = not value.fake._has_symbolic_sizes_strides and value.fake.numel() == 1
+    if not one or s.graph is not s.root or torch_function.active(s, [value]):
+        return False
+    if optimizer_counters.outcome(s, value) is not None:
+        return False
+    inside = _inside(s)
+    if inside and not (s.ends.around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):
+        return False
+    flat = s.torch_method("reshape", [s.torch_method("detach", [value], {}), Const(())], {})
+    condition = as_tensor(flat if passes else s.torch_method("logical_not", [flat], {}))
+    given: tuple[Any, ...] = (condition.node, [], _escaped(raised.text), raised.error.__name__)
+    node = s.graph.call_function(check, (*given, True) if inside else given)
+    node.meta.update(stack=s.stack(), mutates=True)
+    s.ends.around.checked |= inside
+    return True
+
+
+def check_all(s: Session, value: Value, error: Value, message: Value) -> bool:
+    """`torch._check_tensor_all` and its like: does the graph check it?"""
+    text = _FAILED if message is NONE else _constant(message)
+    known = isinstance(error, ClassValue) and ERRORS.get(error.native().__name__) is error.native()
+    if text is None or not known or not isinstance(value, TensorValue) or value.fake.dtype is not torch.bool:
+        return False
+    return checked(s, as_tensor(s.torch_method("all", [value], {})), True, Failure(error.native(), text))
+
+
+def _constant(message: Value) -> str | None:
+    """What a function without arguments returns, if its code is nothing but a constant."""
+    if not isinstance(message, FunctionValue):
+        return None
+    found = [each for each in decode(message.code).instructions if each.name not in ("RESUME", "NOP")]
+    plain = [each.name for each in found] in (["LOAD_CONST", "RETURN_VALUE"], ["RETURN_CONST"])
+    text = found[0].value if plain else None
+    return text if isinstance(text, str) else None
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

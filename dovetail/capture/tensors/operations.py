@@ -1,0 +1,411 @@
+"""Tensor operations: run on fakes, recorded as nodes.
+
+A node's `meta["fake"]` is the fake result (metadata without memory), `meta["stack"]` the user's
+stack, `meta["mutates"]` marks an operation that wrote to an argument, `meta["renews"]` one that reads a view of what
+was written to: PyTorch then brings the view's history up to date, and refuses to write to it otherwise.
+"""
+
+from __future__ import annotations
+
+import keyword
+import operator
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+from torch._library.custom_ops import OPDEFS
+from torch._library.utils import can_generate_trivial_fake_impl
+from torch.utils import _pytree as pytree
+
+from dovetail.capture.numbers import graph_numbers, size_values, tensor_numbers, unbacked_sizes
+from dovetail.capture.numbers.input_numbers import is_representable, varies
+from dovetail.capture.outside.storage_offsets import refuse_outside
+from dovetail.capture.process.settings import refuse_operators
+from dovetail.capture.process.trusted_code import replaced_operator
+from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, number_places
+from dovetail.capture.tensors import autograd_engine, dataclass_arguments, extremes, torch_function, wrapper_tensors
+from dovetail.capture.values.base import Const, NotNative, Value
+from dovetail.capture.values.callables import ClassValue, KnownValue
+from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
+from dovetail.capture.values.scalar import GraphNumber, ScalarValue, plain_number
+from dovetail.capture.values.tensor import PLAIN, TensorValue
+from dovetail.errors import Unsupported
+from dovetail.ir.captured import GraphInput
+from dovetail.ir.source import Source
+from dovetail.ops.fake import FakeTensor
+from dovetail.ops.fake.symbolic.number import NumberNeeded
+from dovetail.ops.fake.symbolic.retry import symbolically
+from dovetail.ops.fake.torch_fake_mode import NoShapeRule
+from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+# ---------------------------------------------------------------- inputs
+
+
+def number_node(s: Session, value: ScalarValue) -> torch.fx.Node:
+    """The graph input for a number that varies."""
+    source = value.source
+    assert source is not None
+    node = s.taken.numbers.get(source)
+    if node is None:
+        node = s.taken.numbers[source] = placeholder_of(s, source)
+        node.meta["fake"] = value.real
+        s.taken.inputs.append((node, GraphInput(source, value.real)))
+    return node
+
+
+def placeholder_of(s: Session, source: Source) -> torch.fx.Node:
+    name = re.sub(r"\W+", "_", source.name()).strip("_").lower()[:40] or "arg"
+    name = f"arg_{name}" if name[0].isdigit() or keyword.iskeyword(name) or name == "self" else name
+    name = name if name not in s.taken.names else f"{name}_{len(s.taken.names)}"
+    s.taken.names.add(name)
+    first = next(iter(s.root.nodes), None)
+    anchor = s.taken.last
+    if anchor is not None:
+        with s.root.inserting_after(anchor):
+            node = s.root.placeholder(name)
+    elif first is not None:
+        with s.root.inserting_before(first):
+            node = s.root.placeholder(name)
+    else:
+        node = s.root.placeholder(name)
+    s.taken.last = node
+    return node
+
+
+# ---------------------------------------------------------------- calls
+
+
+#: Methods that are no nodes: what metadata answers, or what makes something else of the call; see tensor_attributes.py.
+METHODS: dict[str, Callable[..., Value]] = {}
+
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def lacks_fake(target: Any) -> bool:
+    """A user's operator without a description of its result. (Others fail where they are asked for it.)"""
+    name = target._schema.name if isinstance(target, torch._ops.OpOverload) else target._qualified_op_name
+    defined = OPDEFS.get(name)
+    if defined is None or defined._abstract_fn is not None:
+        return False
+    return not can_generate_trivial_fake_impl(defined._opoverload)
+
+
+def torch_call(s: Session, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """One `call_function` node."""
+    replaced = replaced_operator(s, target, args, TensorValue)
+    if replaced is not None:
+        method, given = replaced
+        return s.call(s.wrap(method, None), *given)
+    if torch_function.active(s, (*args, *kwargs.values())):
+        return torch_function.overridden(s, target, args, kwargs, lambda: _plain_call(s, target, args, kwargs))
+    return _plain_call(s, target, args, kwargs)
+
+
+def _plain_call(s: Session, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if isinstance(target, OPERATORS) and lacks_fake(target):
+        s.unsupported(
+            "no-shape-rule", f"the operator {target} has no fake implementation, so its result cannot be predicted",
+            "Register one with torch.library.register_fake.",
+        )  # fmt: skip
+    if s.taken.has_tensor_numbers:
+        args, kwargs = tensor_numbers.given(s, getattr(target, "__name__", ""), args, kwargs)
+    takes = number_places(target.__name__) if hasattr(target, "__name__") else NO_PLACE
+    pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
+    named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
+    fakes, fake_kwargs = [p[1] for p in pairs], {k: p[1] for k, p in named.items()}
+    versions = _versions(args, kwargs)
+    with unbacked_sizes.found_by(s):
+        result = run_native(s, target, fakes, fake_kwargs)
+    if fake_kwargs.get("out") is not None:
+        versions = _written(s, target, fake_kwargs["out"], result, versions)
+    node = s.graph.create_node("call_function", target, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
+    return record(s, node, result, versions)
+
+
+def _written(s: Session, target: Any, out: Any, result: Any, versions: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+    """The versions, so that all of `out=` counts as changed. It is the result, except where PyTorch ignores it."""
+    outs = pytree.tree_leaves(out)
+    if list(map(id, pytree.tree_leaves(result))) != list(map(id, outs)):
+        s.unsupported("no-shape-rule", f"what {target.__name__} does with out= cannot be predicted", "Use its result.")
+    return [(fake, -1 if any(fake is o for o in outs) else version) for fake, version in versions]
+
+
+def torch_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """One `call_method` node, or a constant where the answer is metadata."""
+    receiver = args[0]
+    if not isinstance(receiver, TensorValue):
+        return s.throw(TypeError, f"descriptor {name!r} requires a tensor, not {receiver.cls.__name__}")
+    if torch_function.active(s, (*args, *kwargs.values())):
+        function = torch_function.method_function(name)
+        return torch_function.overridden(s, function, args, kwargs, lambda: plain_method(s, name, args, kwargs))
+    return plain_method(s, name, args, kwargs)
+
+
+def plain_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    receiver: Any = args[0]
+    handler = METHODS.get(name)
+    if handler is not None:
+        return handler(s, receiver, args[1:], kwargs)
+    return recorded_method(s, name, args, kwargs)
+
+
+def recorded_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if s.taken.has_tensor_numbers:
+        args, kwargs = tensor_numbers.given(s, name, args, kwargs)
+    if kwargs and (multiplied := _scaled(s, name, args, kwargs)) is not None:
+        return multiplied
+    receiver: Any = args[0]
+    if name in RESHAPING and receiver.origin is not None:
+        s.unsupported(
+            "metadata-mutation", f"{name}() changes the shape or the memory of a tensor from outside",
+            f"Use {name.rstrip('_')}(), which gives a new tensor." if name not in NO_VARIANT else "Make a new tensor.",
+        )  # fmt: skip
+    if name in ("detach_", "requires_grad_"):
+        autograd_engine.rely_on_no_view(s, receiver)
+        s.gradients.turned |= name == "requires_grad_" or receiver.origin is not None
+    takes = number_places(name)
+    pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
+    named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
+    versions = _versions(args, kwargs)
+    method = getattr(pairs[0][1], name)
+    with unbacked_sizes.found_by(s):
+        result = run_native(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
+    if s.options.standalone and result is receiver.fake and (name in BY_LAYOUT or "memory_format" in kwargs):
+        result = run_native(s, receiver.fake.view_as, [receiver.fake], {})
+    node = s.graph.create_node("call_method", name, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
+    return record(s, node, result, versions)
+
+
+#: Method → the name of its factor, and how the second tensor joins the first; None: there is one tensor.
+FACTORS: dict[str, tuple[str, str | None]] = {
+    "add": ("alpha", None), "sub": ("alpha", None), "addcmul": ("value", "mul"), "addcdiv": ("value", "div"),
+}  # fmt: skip
+
+
+def _scaled(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """Factors that PyTorch takes as numbers (`alpha=`, `value=`) and that a tensor of the graph holds.
+
+    Eager reads the number out of the tensor; the graph multiplies by the tensor. `x.addcdiv_(a, b, value=t)` becomes
+    `x.add_(a.mul(t).div(b))`, in which PyTorch's kernels take the steps in the same order. None where it is a number.
+    """
+    found = FACTORS.get(name.removesuffix("_"))
+    if found is None or not isinstance(kwargs.get(found[0]), TensorValue) or not isinstance(args[1], TensorValue):
+        return None
+    factor, join = found
+    term = torch_method(s, "mul", [args[1], kwargs[factor]], {})
+    if join is not None:
+        term = torch_method(s, join, [term, args[2]], {})
+    outer = "sub" if name.startswith("sub") else "add"
+    return torch_method(s, outer + "_" * name.endswith("_"), [args[0], term], {})
+
+
+#: Methods after which a tensor has other sizes, strides or memory. Graphs know inputs as they are at the beginning.
+NO_VARIANT = frozenset(("resize_", "resize_as_", "set_"))
+RESHAPING = NO_VARIANT | frozenset(
+    ("transpose_", "unsqueeze_", "as_strided_", "squeeze_", "swapdims_", "swapaxes_", "t_")
+)
+
+
+def _versions(args: list[Value], kwargs: dict[str, Value]) -> list[tuple[Any, int]]:
+    found = [t.fake for v in (*args, *kwargs.values()) for t in _tensors(v)]
+    return [(f, f._version) for f in found if not f.is_inference()]
+
+
+def _tensors(value: Any) -> list[TensorValue]:
+    if isinstance(value, TensorValue):
+        return [value]
+    return [t for item in value.items for t in _tensors(item)] if isinstance(value, SequenceValue) else []
+
+
+def run_native(s: Session, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        return symbolically(function, args, kwargs)
+    except Unsupported as refusal:
+        if isinstance(refusal, NumberNeeded):
+            size_values.retry_as_constants(s, function, args, kwargs, refusal)
+        raise Unsupported(refusal.code, refusal.reason, refusal.remedy, s.stack()) from refusal
+    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError) as failure:
+        error = size_values.retry_as_constants(s, function, args, kwargs, failure)
+        name = getattr(function, "__name__", str(function))
+        wrapper_tensors.refuse_ragged(s, name, error, (args, kwargs))
+        if isinstance(error, NoShapeRule) or isinstance(error, NotImplementedError) and isinstance(function, OPERATORS):
+            return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
+        if READS in str(error):
+            return s.unsupported("data-dependent-value", f"{name} reads the values of a tensor of the graph")
+        if any(word in str(error) for word in NO_MEMORY):
+            return s.unsupported("no-shape-rule", f"{name} needs more than metadata: {error}")
+        if size_values.LEAF in str(error):
+            autograd_engine.rely_on_leaves(s, [getattr(function, "__self__", None), *args, *kwargs.values()])
+        return s.throw_native(error)
+
+
+#: In messages that only tensors without memory cause.
+READS = "data is not allocated yet"
+NO_MEMORY = (" meta ", "'Meta'", "FakeTensor", "Could not run ")
+
+
+def record(s: Session, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:
+    node.meta["stack"] = s.stack()
+    if s.modes.switched:
+        refuse_operators(s)
+    if "as_strided" in (node.target, getattr(node.target, "__name__", "")):
+        refuse_outside(s, result)
+    if s.tensors.fakes.drawn != s.tensors.drawn:
+        node.meta["random"], s.tensors.drawn = True, s.tensors.fakes.drawn
+    changed = [fake for fake, before in versions if fake._version != before]
+    if changed:
+        node.meta["mutates"] = True
+        autograd_engine.rely_on_own_memory(s, changed)
+        s.cached.wrote(changed)
+    else:
+        autograd_engine.note_views(s, node, result, [fake for fake, _ in versions])
+    made = tensor_result(s, node, result)
+    if s.tensors.chosen:
+        extremes.check(s, node, [fake for fake, _ in versions], changed)
+    return made
+
+
+def tensor_result(s: Session, node: torch.fx.Node, result: Any) -> Value:
+    """The value of a node's result: a tensor, a constant, or a sequence of results."""
+    node.meta["fake"] = result
+    if s.table.sizes.late:
+        unbacked_sizes.note(s, node, result)
+        unbacked_sizes.refuse_unread(s)
+    if isinstance(result, torch.Tensor):
+        kind = _kind(s, node, result)
+        found = s.objects.by_fake.get(id(result))
+        if found is None:
+            found = s.objects.by_fake[id(result)] = TensorValue(node, result, kind)
+        else:
+            found.node = node if node.meta.get("mutates") and node.graph is found.node.graph else found.node
+        return found
+    if isinstance(result, (tuple, list)) and not isinstance(result, torch.Size):
+        items = []
+        for k, item in enumerate(result):
+            if isinstance(item, (torch.Tensor, tuple, list)):
+                pick = s.graph.call_function(operator.getitem, (node, k))
+                pick.meta["stack"] = node.meta["stack"]
+                items.append(tensor_result(s, pick, item))
+            else:
+                items.append(s.from_native(item))
+        kind = type(result)
+        return ListValue(items) if kind is list else TupleValue(items, kind)
+    return s.from_native(result)
+
+
+def _kind(s: Session, node: torch.fx.Node, result: torch.Tensor) -> type:
+    """The class that the program sees. One that holds fakes without saying so would hold them for ever."""
+    kind = type(result)
+    if kind is torch.Tensor or kind is FakeTensor:
+        return torch.Tensor
+    if is_wrapper(result):
+        wrapper_tensors.note(s, kind)
+        return kind
+    if handles_operators(kind):
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "a function")
+        s.unsupported(
+            "tensor-subclass",
+            f"{name} gives a {kind.__name__}, a tensor class that handles operators itself (__torch_dispatch__)",
+            "Make it outside the compiled function.",
+        )
+    return torch.Tensor
+
+
+ARGUMENTS = (str, int, float, complex, torch.dtype, torch.device, torch.layout, range)
+
+
+def reachable(s: Session, value: TensorValue) -> TensorValue:
+    """Refuse a tensor that only a finished inner graph knows."""
+    if value.node.graph not in s.open_graphs:
+        s.unsupported(
+            "tensor-left-subgraph", "a tensor is used that a branch, loop or transformed function made and kept",
+            "Return it from that function.",
+        )  # fmt: skip
+    return value
+
+
+#: Python's types where a dtype is wanted; the graph's text has no name for them.
+ELEMENT_TYPES: dict[Any, Any] = {
+    float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128,
+}  # fmt: skip
+
+
+def _number_to_graph(s: Session, value: Any, numbers: bool) -> tuple[Any, Any]:
+    """The same for what Python has no need to compute: a constant, a number that varies, a size."""
+    if varies(value) and value.cls is not str:
+        fixed = callable(s.options.backend) and s.options.dynamic is False  # it made constants of them
+        plain = type(value) is not size_values.SizeValue and s.graph is s.root and not fixed
+        if plain and numbers and is_representable(s, value):
+            return number_node(s, value), value.real
+        dim = size_values.as_argument(s, value)
+        if dim is not None:
+            node = size_values.size_node(s, dim, placeholder_of)
+            return node, value.real if numbers else node.meta["fake"]
+    native = _of_python(s, value.value)
+    return graph_numbers.in_graph(s, native), native
+
+
+def to_graph(s: Session, value: Value, numbers: bool = False) -> tuple[Any, Any]:
+    """(graph argument, fake argument). `numbers`: may the operation take a number that varies here?"""
+    if isinstance(value, TensorValue):
+        if value.cls not in PLAIN and is_wrapper(value.fake):
+            wrapper_tensors.refuse_inside(s, value)
+        return reachable(s, value).node, value.fake
+    if isinstance(value, Const):
+        return _number_to_graph(s, plain_number(value), numbers)
+    if isinstance(value, GraphNumber) and (numbers or value.dim is not None) and s.graph is s.root:
+        return value.node, value.kind(1) if numbers else value.node.meta["fake"]
+    if isinstance(value, SequenceValue) and not issubclass(value.cls, deque):  # of which PyTorch takes none
+        pairs = [to_graph(s, v, numbers) for v in value.all(s)]
+        kind = tuple if isinstance(value, TupleValue) else list
+        return kind(p[0] for p in pairs), kind(p[1] for p in pairs)
+    if isinstance(value, SliceValue):
+        parts = [to_graph(s, v) for v in (value.start, value.stop, value.step)]
+        return slice(*(p[0] for p in parts)), slice(*(p[1] for p in parts))
+    if isinstance(value, DictValue):
+        entries = {k.native(): to_graph(s, v) for k, v in value.pairs(s)}
+        return {k: p[0] for k, p in entries.items()}, {k: p[1] for k, p in entries.items()}
+    if isinstance(value, ClassValue):
+        named = ELEMENT_TYPES.get(value.real, value.real)
+        return named, named
+    if isinstance(value, KnownValue):
+        if isinstance(value.real, torch.Generator):
+            s.unsupported(
+                "generator", f"{value.describe()} is a random generator, whose state the graph would have to keep",
+                "Draw from it outside the compiled function, or use the default generator.",
+            )
+        return value.real, value.real
+    if hasattr(value, "all") and not isinstance(value, SequenceValue):
+        return to_graph(s, ListValue(value.all(s)))
+    if (made := dataclass_arguments.in_graph(s, value, to_graph)) is not None:
+        return made
+    try:
+        native = value.native()
+    except NotNative:
+        native = None
+    native = _of_python(s, native)
+    if not isinstance(native, ARGUMENTS):  # the graph is text too: it cannot name the object
+        s.unsupported("graph-argument", f"{value.describe()} cannot be an argument of a torch operation")
+    return native, native
+
+
+#: The number or text that an object of a class below these holds, as the members of enumerations do: the graph is text.
+HELD: dict[type, Callable[[Any], Any]] = {
+    int: int.__index__, float: float.__float__, complex: complex.__complex__, str: str.__str__,
+}  # fmt: skip
+
+
+def _of_python(s: Session, native: Any) -> Any:
+    """One of NumPy's numbers as Python's, if PyTorch takes both for the same; what an enumeration's member holds."""
+    if not isinstance(native, numpy.generic):
+        kind = next((k for k in HELD if isinstance(native, k) and type(native) not in (k, bool)), None)
+        return native if kind is None else HELD[kind](native)
+    if isinstance(native, (numpy.bool_, numpy.complex64)):
+        s.unsupported("graph-argument", f"PyTorch makes something of its own of a {type(native).__name__} of NumPy's")
+    return native.item()

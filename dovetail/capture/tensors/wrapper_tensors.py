@@ -1,0 +1,70 @@
+"""Tensors that are made of others (`ops.fake.wrapped`) in a captured program.
+
+In the graph such a tensor is one value, as it is in the program. What its class makes of an operator is not traced: its
+`__torch_dispatch__` runs, on fakes here and on real tensors where the graph runs as captured.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from dovetail.capture.outside.definitions import rely_on_function
+from dovetail.capture.tensors import input_fakes
+from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.tensor import DISABLED, TensorValue
+from dovetail.errors import Unsupported
+from dovetail.ir.captured import NO_OVERRIDES
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Computed, Source
+from dovetail.ops.fake.wrapped import CODE, like
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+_SAYS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
+
+
+def as_input(s: Session, real: torch.Tensor, source: Source) -> Any:
+    """The fake of a tensor from outside. The entry relies on its class, its context, and what it is made of."""
+    cls = type(real)
+    s.guard(source, GuardKind.TYPE, cls)
+    for name in _SAYS:
+        found = s.static(cls, name)
+        function = getattr(found, "__func__", found)
+        if isinstance(function, FunctionType):
+            rely_on_function(s, function)
+    try:
+        check = like(real)
+        fake = input_fakes.as_input(real)
+    except Unsupported as error:
+        raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
+    except Exception as error:
+        s.unsupported(CODE, f"{cls.__name__} cannot be made of tensors without memory: {type(error).__name__}: {error}")
+    s.guard(Computed("{}({})", (s.bind(check, "looks_the_same"), source)), GuardKind.ID, True)
+    note(s, cls)
+    return fake
+
+
+def note(s: Session, cls: type) -> None:
+    """The graph computes with tensors of the class; what its `__torch_function__` adds has been traced."""
+    if s.static(cls, "__torch_function__") not in (DISABLED, MISSING):
+        s.residual.names[NO_OVERRIDES] = True
+
+
+def refuse_ragged(s: Session, name: str, error: Exception, given: Any) -> None:
+    """What PyTorch's code for ragged tensors raises may be about tensors without elements."""
+    if any(isinstance(t, torch.Tensor) and t.layout is torch.jagged for t in pytree.tree_leaves(given)):
+        s.unsupported("nested-tensor", f"{name} of a nested tensor cannot be part of a graph here: {error}")
+
+
+def refuse_inside(s: Session, value: TensorValue) -> None:
+    """Branches, loops and transforms take plain tensors apart from their history."""
+    if s.graph is not s.root:
+        s.unsupported(
+            CODE, f"a {value.cls.__name__} is used inside a branch, loop or transformed function",
+            "Compute with it before or after.",
+        )

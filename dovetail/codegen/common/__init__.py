@@ -1,0 +1,1 @@
+"""What code for every device begins with: ranges, arguments, names."""

@@ -1,0 +1,1 @@
+"""The host program: plain Python around the kernels."""

@@ -1,0 +1,1 @@
+"""What happens to fake tensors, recorded as a functional graph."""

@@ -1,0 +1,291 @@
+"""Tensors that are made of others are taken apart: the graph computes with what they are made of.
+
+    def f(t): return t.sin()            t a TwoTensor of a and b
+    ->  %sin = aten.sin(%t_a);  %sin_1 = aten.sin(%t_b);  output 0: TwoTensor(%sin, %sin_1)
+
+The captured graph runs on tensors of the classes, made of the graph's inputs. PyTorch's engine sees these tensors, so
+what it differentiates are operators on them; what their `__torch_dispatch__` calls below is recorded.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.ir.aten import AtenGraph, subprograms
+from dovetail.ir.joint import JointGraph
+from dovetail.ir.wrapped import Apart, KeptWhole, Part, Tangent, Template, Whole
+from dovetail.normalize.joint import enter
+from dovetail.normalize.normalize import run_graph
+from dovetail.normalize.outputs import Ending, Results, flat, recounted
+from dovetail.normalize.passes import expose_logs, expose_norms, simplify
+from dovetail.normalize.recording.autograd_history import behind, ways
+from dovetail.normalize.recording.control_flow import left_to_engine
+from dovetail.normalize.recording.recorder import Recorder
+from dovetail.ops.calls import higher_order
+from dovetail.ops.calls.autograd_calls import needs_autograd
+from dovetail.ops.fake import FakeTensor, to_fake
+from dovetail.ops.fake.infer import takes_sizes
+from dovetail.ops.fake.rules.layout import contiguous, dense_order
+from dovetail.ops.fake.wrapped import inner, is_wrapper, rebuilt, same_context
+from dovetail.options import Options
+
+
+def take_apart(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options: Options) -> Apart:
+    """Raises KeptWhole where what callers see of the tensors themselves would be other than in eager."""
+    grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(grad), torch._C.DisableTorchFunctionSubclass():
+        with torch.autograd.set_multithreading_enabled(False):
+            apart = _Taking(graph_module, fakes, needs_autograd(fakes)).apart()
+    if next(subprograms(apart.aten), None) is not None:
+        raise KeptWhole("it has branches or loops")
+    if isinstance(apart.program, AtenGraph):
+        simplify(apart.program, options)
+        return apart
+    expose_norms(apart.aten)
+    if options.numerics != "eager":
+        expose_logs(apart.aten)
+    simplify(apart.aten, options, apart.program.backward)
+    return apart
+
+
+_SET = torch._C._autograd._unsafe_set_version_counter
+_OF_USERS = higher_order.Recorded._backward_cls
+
+
+class _Given:
+    """An input while the graph runs: the tensor, what it was made of, and what its counter said."""
+
+    def __init__(self, tensor: Any, template: Template, leaf: Any) -> None:
+        self.tensor, self.template, self.leaf = tensor, template, leaf
+        self.parts = inner(tensor)
+        self.version = tensor._version if is_wrapper(tensor) and not tensor.is_inference() else 0
+
+    def check(self) -> None:
+        """The same parts and context as before, and no history but the one that it had."""
+        if not is_wrapper(self.tensor):
+            return
+        now = template_of(self.tensor, [])
+        if list(map(id, inner(self.tensor))) != list(map(id, self.parts)) or not _same(now, self.template):
+            raise KeptWhole("an input is made of other tensors afterwards")
+        if self.tensor.requires_grad and (self.leaf is None or self.written):
+            raise KeptWhole("an input with a history is written to")
+
+    @property
+    def written(self) -> int:
+        return self.tensor._version - self.version if is_wrapper(self.tensor) and not self.tensor.is_inference() else 0
+
+
+class _Taking:
+    def __init__(self, graph_module: torch.fx.GraphModule, fakes: Sequence[Any], differentiated: bool) -> None:
+        self.graph_module, self.differentiated = graph_module, differentiated
+        self.recorder = recorder = Recorder()
+        if differentiated and left_to_engine(graph_module):
+            raise KeptWhole("PyTorch's engine goes through branches as they were taken, and runs users' own")
+        names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
+        with recorder:
+            self.given = [self.enter(name, fake) for name, fake in zip(names, fakes, strict=True)]
+            self.count = len(recorder.inputs)
+            found = run_graph(graph_module, [g.tensor for g in self.given], recorder)
+        recorder.stack = None
+        self.outputs = flat(found)
+        for given in self.given:
+            given.check()
+
+    def enter(self, name: str, fake: Any) -> _Given:
+        """An input, its parts placeholders of the graph."""
+        first = len(self.recorder.inputs)
+        wanted = isinstance(fake, torch.Tensor) and fake.requires_grad and self.differentiated
+        if not is_wrapper(fake):
+            plain = fake if wanted or not isinstance(fake, torch.Tensor) else to_fake(fake, leaf=False)
+            leaf = self.recorder.placeholder(name, plain)
+            return _Given(enter(self.recorder, leaf) if wanted else leaf, Part(first), leaf if wanted else None)
+        parts: list[Any] = []
+
+        def placeholder(part: Any) -> Any:
+            if part.requires_grad:
+                raise KeptWhole("what an input is made of requires gradients itself")
+            parts.append(self.recorder.placeholder(f"{name}_{len(parts)}", part))
+            return parts[-1]
+
+        made = rebuilt(fake, placeholder)
+        if made.requires_grad or list(map(id, inner(made))) != list(map(id, parts)):
+            raise KeptWhole("an input is not made of what its class was given")
+        if wanted:
+            made.requires_grad_()
+        return _Given(made, template_of(made, [None] * first), made if wanted else None)
+
+    # ------------------------------------------------------------ results
+
+    def apart(self) -> Apart:
+        self.check_outputs()
+        parts: list[Any] = []
+        outputs = tuple(template_of(value, parts) for value in self.outputs)
+        results = Results(self.recorder)
+        results.take(parts)
+        written = [(k, base) for k, base in enumerate(self.recorder.inputs) if base.version and not base.fresh]
+        if any(base.tensor.requires_grad for _, base in written):
+            raise KeptWhole("an input with a history is written to")
+        mutated = tuple((k, results.ending.private(base.node, base)) for k, base in written)
+        counts = [(k, t._version) for k, t in enumerate(self.outputs) if is_wrapper(t) and not t.is_inference()]
+        advanced = tuple((k, given.written) for k, given in enumerate(self.given) if given.written)
+        common = tuple(g.template for g in self.given), outputs, advanced, tuple(c for c in counts if c[1])
+
+        def graph(viewed: Any) -> AtenGraph:
+            return AtenGraph(
+                self.recorder.graph, mutated, dict(self.recorder.constants), tuple(results.returned), viewed,
+                results.counted(), recounted(self.recorder),
+            )  # fmt: skip
+
+        wanted = [k for k, t in enumerate(self.outputs) if isinstance(t, torch.Tensor) and t.requires_grad]
+        if not wanted:
+            self.recorder.graph.output(tuple(results.nodes))
+            return Apart(graph(results.viewed()), *common)
+        for template in outputs:
+            if isinstance(template, Part) and isinstance(parts[template.index], torch.Tensor):
+                each = results.returned[template.index]
+                if each.origin != "result" or each.steps:
+                    raise KeptWhole("an output is a view")
+        return self.differentiate(wanted, results, graph, common)
+
+    def check_outputs(self) -> None:
+        """What the caller may see of wrappers: which one is a view of which."""
+        tensors = [t for t in self.outputs if isinstance(t, torch.Tensor)]
+        if len({*map(id, tensors)} | {id(g.tensor) for g in self.given}) != len(tensors) + len(self.given):
+            raise KeptWhole("an output is an input, or another output")
+        bases = [id(t._base) if t._is_view() else id(t) for t in tensors]
+        for tensor, base in zip(tensors, bases, strict=True):
+            if is_wrapper(tensor) and tensor._is_view() and (base in _ids(self.given) or bases.count(base) > 1):
+                raise KeptWhole("an output is a view")
+        wholes = [t for t in (*tensors, *(g.tensor for g in self.given)) if is_wrapper(t) and not t.is_inference()]
+        if any(_counts_for(t, wholes) for t in wholes):
+            raise KeptWhole("an output shares its version with another tensor")
+        for tensor in filter(is_wrapper, tensors):
+            if takes_sizes((tensor, *inner(tensor)), {}):
+                raise KeptWhole("an output has sizes that vary")
+            if tensor.is_conj() or tensor.is_neg():
+                raise KeptWhole("an output is conjugated or negated lazily")
+
+    # ------------------------------------------------------------ gradients
+
+    def differentiate(self, wanted: list[int], results: Results, graph: Any, common: Any) -> Apart:
+        recorder = self.recorder
+        history = [self.outputs[k] for k in wanted]
+        if any(t.grad_fn is None for t in history):
+            raise KeptWhole("a result is a leaf")
+        for k, by in zip(wanted, ways(dict(zip(wanted, history, strict=True)), history), strict=True):
+            if by - {k}:
+                raise KeptWhole("an output is computed from another one")
+        self.check_history(history)
+        before = set(recorder.graph.nodes)
+        placed: list[Any] = []
+        with recorder:
+            tangents = [self.tangent(t, placed) for t in history]
+            leaves = [g.leaf for g in self.given if g.leaf is not None]
+            found = torch.autograd.grad(history, leaves, tangents, allow_unused=True)
+        by_leaf = dict(zip(map(id, leaves), found, strict=True))
+        given = [None if g.leaf is None else by_leaf[id(g.leaf)] for g in self.given]
+        parts: list[Any] = []
+        gradients = tuple(None if t is None else template_of(t, parts) for t in given)
+        nodes = self.gradient_nodes(parts, before)
+        recorder.graph.output((*results.nodes, *nodes))
+        names, told = self.used(wanted, history, tangents, results)
+        if not names:
+            raise KeptWhole("a result that requires gradients has no input as its source")
+        backward = frozenset(n for n in recorder.graph.nodes if n not in before)
+        joint = JointGraph(
+            graph(frozenset()), self.count, len(results.nodes), tuple(names), (), backward,
+        )  # fmt: skip
+        inputs, outputs, advanced, counted = common
+        return Apart(joint, inputs, outputs, advanced, counted, tuple(told), gradients)
+
+    def gradient_nodes(self, parts: list[Any], before: set[Any]) -> list[Any]:
+        """Each with memory of its own: the engine adds to gradients in place, and cannot see what they are made of."""
+        ending, found = Ending(self.recorder), []
+        for part in parts:
+            node = ending.owned(self.recorder.handle(part))
+            if node in found or node in before:
+                node = self.recorder.emit(torch.ops.aten.clone.default, node)
+            found.append(node)
+        return found
+
+    def check_history(self, history: list[Any]) -> None:
+        """It begins at the inputs, and no backward of the user's own is on the way."""
+        known = {id(g.leaf) for g in self.given}
+        for node in behind(history):
+            leaf = getattr(node, "variable", None)
+            if leaf is not None and id(leaf) not in known or isinstance(node, _OF_USERS):
+                raise KeptWhole("a view that was made without gradients, or a user's own backward, is behind a result")
+
+    def tangent(self, result: Any, placed: list[Any]) -> Any:
+        """A gradient of the class that the result has, of the same make."""
+
+        def part(of: Any) -> Any:
+            dense = dense_order(of.shape, of.stride()) is not None
+            strides = of.stride() if dense else contiguous(of.shape)
+            placed.append(FakeTensor(of.shape, strides, of.dtype, of.device))
+            return self.recorder.placeholder(f"tangent_{len(placed) - 1}", placed[-1])
+
+        return rebuilt(result, part) if is_wrapper(result) else part(result)
+
+    def used(
+        self, wanted: list[int], history: list[Any], tangents: list[Any], results: Results
+    ) -> tuple[list[tuple[str, int]], list[Tangent]]:
+        """The tangents that gradients are computed from, each with a result of its size; the others leave the graph."""
+        names: list[tuple[str, int]] = []
+        told = []
+        for k, result, tangent in zip(wanted, history, tangents, strict=True):
+            given = []
+            for n, part in enumerate(inner(tangent)):
+                node = self.recorder.handles[id(part)].base.first
+                if node.users:
+                    given.append(n)
+                    names.append((node.name, self.position(inner(result)[n], results)))
+                else:
+                    self.recorder.graph.erase_node(node)
+            facts = tuple((_known(t.shape), t.dtype, t.device) for t in inner(tangent))
+            told.append(Tangent(k, template_of(tangent, []), facts, tuple(given)))
+        return names, told
+
+    def position(self, part: Any, results: Results) -> int:
+        return next((k for k, tensor in enumerate(results.tensors) if tensor is part), 0)
+
+
+def _counts_for(tensor: Any, others: list[Any]) -> bool:
+    """Does its version counter count for one of the others as well?"""
+    version, before = tensor._version, [t._version for t in others if t is not tensor]
+    _SET((tensor,), (version + 1,))
+    shared = before != [t._version for t in others if t is not tensor]
+    _SET((tensor,), (version,))
+    return shared
+
+
+def _known(shape: Any) -> tuple[int, ...] | None:
+    """None where sizes vary: the engine has seen to it that they fit the result."""
+    return tuple(shape) if all(type(n) is int for n in shape) else None
+
+
+def template_of(value: Any, parts: list[Any]) -> Template:
+    """How it is made of plain values, which are added to `parts`."""
+    if not is_wrapper(value):
+        parts.append(value)
+        return Part(len(parts) - 1)
+    names, context = value.__tensor_flatten__()
+    below = tuple(template_of(getattr(value, name), parts) for name in names)
+    size, stride = torch.Size(value.size()), tuple(value.stride())
+    return Whole(type(value), tuple(names), copy.deepcopy(context), size, stride, below)
+
+
+def _same(a: Template, b: Template) -> bool:
+    if isinstance(a, Part) or isinstance(b, Part):
+        return isinstance(a, Part) and isinstance(b, Part)
+    alike = a.cls is b.cls and a.names == b.names and same_context(a.cls, b.context, a.context)
+    return alike and all(map(_same, a.parts, b.parts))
+
+
+def _ids(given: list[_Given]) -> set[int]:
+    return {id(g.tensor) for g in given}

@@ -1,0 +1,1 @@
+"""The public functions beside `compile`: what steers a compilation, looks into it, or marks tensors for it."""

@@ -1,0 +1,1 @@
+"""Groups that walk the same memory, as one kernel."""

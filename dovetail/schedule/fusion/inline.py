@@ -1,0 +1,257 @@
+"""Put a producer's expression where its value is read.
+
+before:  t[i, j] = a[i, j] + 1;   out[i, j] = exp(t[i, j])
+after:   out[i, j] = exp(a[i, j] + 1)
+
+A producer is inlined when its value is read in one group only and not computed more often than it
+is now, or when computing it again costs less than reading it back: it is made of one tensor, or its
+readers have read what it is made of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import torch
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.liveness import loads, nodes, output_buffers, reads, view_roots, writes
+from dovetail.ir.loops import (
+    DEEPEST,
+    Check,
+    Const,
+    Expr,
+    Group,
+    Index,
+    Item,
+    Load,
+    Loop,
+    Op,
+    Program,
+    Store,
+    map_exprs,
+    rewrite,
+)
+from dovetail.schedule.fusion.cost import CHEAP, big, big_loads, cost
+from dovetail.schedule.fusion.simplify import Simplifier
+from dovetail.schedule.memory.lifetimes import Lifetimes
+
+#: A kernel's expression is not grown beyond this many distinct nodes.
+LARGEST = 400
+#: Nor deeper than this: what is fused later must fit in `DEEPEST` as well.
+DEEPEST_INLINED = DEEPEST // 4
+#: Quotients and remainders of one another in an index; each level may name the one below it twice.
+MOST_NESTED = 5
+#: A concatenation of at most this many parts is computed where it is read, by selection.
+MOST_PIECES = 3
+
+
+def inline(program: Program, exact_rounding: bool) -> Program:
+    """Inline pointwise producers into the groups that read them. Linear in the program's size."""
+    outside = _read_outside_groups(program)
+    writers = Counter(name for item in program.items for name in writes(item))
+    readers = _readers(program)
+    bodies: dict[str, tuple[Store, ...]] = {}
+    partial: dict[str, list[tuple[Store, Group]]] = defaultdict(list)
+    items: list[Item] = []
+    simplifier, lives = Simplifier(exact_rounding), Lifetimes(program)
+    for original in program.items:
+        item = simplifier.item(_Rewriter(bodies).group(original) if isinstance(original, Group) else original)
+        if item is None:
+            continue
+        items.append(item)
+        store = _sole_store(item) if isinstance(item, Group) else None
+        if store is None or store.buffer.name in outside:
+            continue
+        pieces = partial[store.buffer.name]
+        pieces.append((store, item))  # type: ignore[arg-type]
+        if len(pieces) == writers[store.buffer.name] and _worthwhile(pieces, readers[store.buffer.name]):
+            if lives.let(store.buffer.name, (load.buffer for s, _ in pieces for load in s.value.loads)):
+                bodies[store.buffer.name] = tuple(s for s, _ in pieces)
+    return remove_dead(program.with_items(tuple(items)))
+
+
+def remove_dead(program: Program) -> Program:
+    """Drop groups whose every result is read by nobody, from the end backwards."""
+    roots = view_roots(program)
+    needed = {roots.get(n, n) for n in output_buffers(program)} | set(output_buffers(program))
+    kept: list[Item] = []
+    for item in reversed(program.items):
+        checks = isinstance(item, Group) and any(isinstance(s, Check) for s in item.statements())
+        if isinstance(item, Group) and not checks and not needed & writes(item).keys():
+            continue
+        kept.append(item)
+        for name in reads(item):
+            needed |= {name, roots.get(name, name)}
+    return program.with_items(tuple(reversed(kept)))
+
+
+def _read_outside_groups(program: Program) -> set[str]:
+    """Buffers that something other than a group reads."""
+    found = set(output_buffers(program))
+    for item in program.items:
+        if not isinstance(item, Group):
+            found |= reads(item).keys()
+    return found
+
+
+def _readers(program: Program) -> dict[str, list[tuple[Group, Load]]]:
+    found: dict[str, list[tuple[Group, Load]]] = defaultdict(list)
+    for item in program.items:
+        if isinstance(item, Group):
+            for load in loads(item):
+                found[load.buffer.name].append((item, load))
+    return found
+
+
+def _sole_store(group: Group) -> Store | None:
+    """The only statement of a group that computes one element of one buffer for each outer index.
+
+    Each of its indices is a range of the group plus a constant, or a constant where one index is stored.
+    """
+    if len(group.loops) != 1 or group.loops[0].inner or len(group.loops[0].body) != 1:
+        return None
+    statement = group.loops[0].body[0]
+    if not isinstance(statement, Store):
+        return None
+    plain = {dims.as_symbol(r) for r in group.outer}
+    for index in statement.index:
+        symbol, _, _ = _interval(index)
+        if symbol is not None and symbol not in plain:
+            return None
+        plain.discard(symbol)
+        if symbol is None and not isinstance(index, int):
+            return None
+    return statement if all(s.extent == 1 for s in plain) else None
+
+
+def _interval(index: Dim) -> tuple[Symbol | None, Dim, Dim]:
+    """(range, first, extent) of an index that is a range plus a constant."""
+    if isinstance(index, int):
+        return None, index, 1
+    symbol = next(iter(dims.symbols(index)), None)
+    if symbol is None or symbol.extent is None or len(dims.symbols(index)) != 1:
+        return None, index, 1
+    first = dims.substitute(index, {symbol: 0})
+    plain = isinstance(first, int) and index is dims.of_symbol(symbol) + first
+    return (symbol, first, symbol.extent) if plain else (None, index, 1)
+
+
+def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]]) -> bool:
+    values = [store.value for store, _ in pieces]
+    if any(value.depth > DEEPEST_INLINED or _is_nested(value) for value in values):
+        return False
+    price = sum(map(cost, values))
+    if len(pieces) == 1 and price <= CHEAP and big_loads(values[0]) <= 1:
+        return True
+    if len(pieces) == 1 and price <= 2 * CHEAP and _at_hand(pieces[0][0], uses):
+        return True
+    if len(pieces) > MOST_PIECES or (len(pieces) > 1 and price > CHEAP * len(pieces)):
+        return False
+    if len({id(g) for g, _ in uses}) > 1 or sum(1 for _ in nodes(values)) > LARGEST:
+        return False
+    return len({load for _, load in uses}) == 1 and not any(_repeats(g, load) for g, load in uses)
+
+
+def _is_nested(value: Expr) -> bool:
+    return any(_nesting(index) > MOST_NESTED for load in value.loads for index in load.index)
+
+
+def _nesting(dim: Dim) -> int:
+    """How many quotients, remainders and the like lie in one another. Takes exponential time in the result."""
+    if isinstance(dim, int):
+        return 0
+    inside = [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, dims.Binary)]
+    return max((1 + max(_nesting(atom.left), _nesting(atom.right)) for atom in inside), default=0)
+
+
+def _at_hand(store: Store, uses: list[tuple[Group, Load]]) -> bool:
+    """Do the readers together read no more bytes without the value than with it, and with its being stored?"""
+    own = {load.buffer.name: load.buffer for load in big(store.value)}
+    readers: dict[int, list[Load]] = defaultdict(list)
+    groups = {id(group): group for group, _ in uses}
+    for group, load in uses:
+        readers[id(group)].append(load)
+    more = 0
+    for key, found in readers.items():
+        if len(set(found)) > 1 or _repeats(groups[key], found[0]):
+            return False
+        known = {load.buffer.name for load in loads(groups[key])}
+        more += sum(b.dtype.itemsize for name, b in own.items() if name not in known) - store.buffer.dtype.itemsize
+    return len(own) == 2 and more <= store.buffer.dtype.itemsize
+
+
+def _repeats(group: Group, load: Load) -> bool:
+    """Is the loaded element needed again for other values of the fastest range?"""
+    ranges = [*group.outer, *(r for loop in group.loops for r in loop.inner)]
+    varying = {dims.as_symbol(r) for r in ranges if dims.as_symbol(r).extent != 1}
+    return bool(varying - load.symbols)
+
+
+class _Rewriter:
+    """Replaces loads of inlined producers; one memo for each group."""
+
+    def __init__(self, bodies: dict[str, tuple[Store, ...]]) -> None:
+        self.bodies = bodies
+        self.memo: dict[Expr, Expr] = {}
+
+    def group(self, group: Group) -> Group:
+        if not any(load.buffer.name in self.bodies for load in loads(group)):
+            return group
+        loops = tuple(Loop(loop.inner, tuple(map_exprs(s, self.expr) for s in loop.body)) for loop in group.loops)
+        return Group(group.name, group.outer, loops, group.locals)
+
+    def expr(self, expr: Expr) -> Expr:
+        return rewrite(expr, {}, self.memo, self.leaf)
+
+    def leaf(self, node: Expr) -> Expr | None:
+        body = self.bodies.get(node.buffer.name) if isinstance(node, Load) else None
+        if body is None:
+            return None
+        assert isinstance(node, Load)
+        value, _ = _piece(body[-1], node.index)
+        for store in reversed(body[:-1]):
+            part, inside = _piece(store, node.index)
+            value = Op("where", (inside, under_mask(part, inside), under_mask(value, _not(inside))), value.dtype)
+        return value if node.mask is None else under_mask(value, node.mask)
+
+
+def _piece(store: Store, index: tuple[Dim, ...]) -> tuple[Expr, Expr]:
+    """What `store` put at `index`, and the condition that it is the one that wrote there."""
+    mapping: dict[Symbol, Dim] = {}
+    inside: Expr = Const(True, torch.bool)
+    for target, at, size in zip(store.index, index, store.buffer.sizes, strict=True):
+        symbol, first, extent = _interval(target)
+        if symbol is not None:
+            mapping[symbol] = at - first
+        if first == 0 and extent == size:
+            continue
+        for name, bound in (("ge", first), ("lt", first + extent)):
+            inside = _and(inside, Op(name, (_index(at), _index(bound)), torch.bool))
+    return rewrite(store.value, mapping, {}), inside
+
+
+def _index(dim: Dim) -> Expr:
+    return Const(dim, torch.int64) if isinstance(dim, int) else Index(dim)
+
+
+def _and(a: Expr, b: Expr) -> Expr:
+    return b if isinstance(a, Const) else Op("and", (a, b), torch.bool)
+
+
+def _not(a: Expr) -> Expr:
+    return Op("not", (a,), torch.bool)
+
+
+def under_mask(value: Expr, mask: Expr) -> Expr:
+    """`value` where `mask` holds, zero elsewhere, touching memory only where it holds."""
+
+    def masked(node: Expr) -> Expr | None:
+        if not isinstance(node, Load):
+            return None
+        inside = mask if node.mask is None else Op("and", (node.mask, mask), torch.bool)
+        return Load(node.buffer, node.index, inside)
+
+    zero = Const(False if value.dtype is torch.bool else 0.0 if value.dtype.is_floating_point else 0, value.dtype)
+    return Op("where", (mask, rewrite(value, {}, {}, masked), zero), value.dtype)

@@ -1,0 +1,138 @@
+"""A group while it is being scheduled: outer ranges, and statements each with its own inner ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from dovetail.ir import dims
+from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.liveness import loads_of, nodes, statement_roots
+from dovetail.ir.loops import (
+    Buffer,
+    Check,
+    Expr,
+    Group,
+    Load,
+    Local,
+    Reduce,
+    Statement,
+    Store,
+    extent,
+    rewrite,
+    value_exprs,
+)
+from dovetail.schedule.fusion.align import Names
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A statement and the inner ranges it runs over, slowest first."""
+
+    inner: tuple[Dim, ...]
+    statement: Statement
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        return tuple(map(dims.as_symbol, self.inner))
+
+    def nodes(self) -> Iterator[Expr]:
+        return nodes(statement_roots(self.statement))
+
+
+@dataclass(slots=True)
+class Nest:
+    """`placed` is in dependence order. A nest whose every statement sits at the outer level
+    is pointwise: its ranges may be split, reordered and moved inside freely."""
+
+    names: list[str]
+    outer: tuple[Dim, ...]
+    placed: list[Placed]
+
+    @classmethod
+    def of(cls, group: Group, names: Names) -> Nest:
+        """Every range and every reduction gets a new name, so that nests can be put together."""
+        outer = {dims.as_symbol(r): names.range(extent(r)) for r in group.outer}
+        reductions = {s.name: names.local() for s in group.statements() if isinstance(s, Reduce)}
+        placed = []
+        for loop in group.loops:
+            inner = {dims.as_symbol(r): names.range(extent(r)) for r in loop.inner}
+            memo: dict[Expr, Expr] = {}
+            for statement in loop.body:
+                moved = map_statement(statement, {**outer, **inner}, memo, reductions)
+                placed.append(Placed(tuple(inner.values()), moved))
+        return cls([group.name], tuple(outer.values()), placed)
+
+    @property
+    def reduces(self) -> bool:
+        return any(isinstance(p.statement, Reduce) for p in self.placed)
+
+    @property
+    def pointwise(self) -> bool:
+        return all(not p.inner for p in self.placed) and not self.reduces
+
+    @property
+    def scans(self) -> bool:
+        return any(store.scan for _, store in self.stores())
+
+    @property
+    def checks(self) -> bool:
+        return any(isinstance(p.statement, Check) for p in self.placed)
+
+    def stores(self) -> Iterator[tuple[Placed, Store]]:
+        return ((p, p.statement) for p in self.placed if isinstance(p.statement, Store))
+
+    def loads(self) -> Iterator[tuple[Placed, Load]]:
+        for p in self.placed:
+            for load in loads_of(statement_roots(p.statement)):
+                yield p, load
+
+    def written(self) -> set[str]:
+        return {s.buffer.name for _, s in self.stores()}
+
+    def read(self) -> set[str]:
+        return {load.buffer.name for _, load in self.loads()}
+
+
+def linear(buffer: Buffer, index: tuple[Dim, ...]) -> Dim:
+    """The element's position counted from the buffer's data pointer."""
+    position = buffer.offset
+    for i, stride in zip(index, buffer.strides, strict=True):
+        position = position + i * stride
+    return position
+
+
+def map_statement(
+    statement: Statement,
+    mapping: Mapping[Symbol, Dim],
+    memo: dict[Expr, Expr],
+    reductions: Mapping[str, str] | None = None,
+) -> Statement:
+    """The statement with its range symbols, and the names of reductions, replaced."""
+
+    def leaf(node: Expr) -> Expr | None:
+        return Local(reductions[node.name], node.dtype) if isinstance(node, Local) and reductions else None
+
+    def moved(expr: Expr) -> Expr:
+        return rewrite(expr, mapping, memo, leaf if reductions else None)
+
+    if isinstance(statement, Store):
+        index = tuple(dims.substitute(i, mapping, moved if has_values(i) else None) for i in statement.index)
+        return replace(statement, index=index, value=moved(statement.value))
+    if isinstance(statement, Reduce):
+        name = reductions[statement.name] if reductions else statement.name
+        return replace(statement, name=name, value=moved(statement.value))
+    return replace(statement, condition=moved(statement.condition))
+
+
+def has_values(index: Dim) -> bool:
+    return any(True for _ in value_exprs((index,)))
+
+
+def extents(ranges: Iterable[Dim]) -> tuple[Dim, ...]:
+    return tuple(dims.as_symbol(r).extent for r in ranges)  # type: ignore[misc]
+
+
+def count(ranges: Iterable[Dim]) -> Dim:
+    """How many iterations the ranges make together."""
+    return dims.product(extents(ranges))

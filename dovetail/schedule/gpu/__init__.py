@@ -1,0 +1,1 @@
+"""Kernels shared out among the programs of a GPU."""

@@ -1,0 +1,1 @@
+"""Kernels that are launched together."""

@@ -1,0 +1,1 @@
+"""Where results lie, and how much memory is alive."""
