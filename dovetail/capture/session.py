@@ -22,7 +22,15 @@ from dovetail.capture.outside import wrap as wrapping
 from dovetail.capture.outside.definitions import rely_on_class
 from dovetail.capture.outside.growing_state import Growing
 from dovetail.capture.polyfills.protocols import HIDDEN
-from dovetail.capture.protocols import attributes, formatting, module_attributes, operators, subscripts
+from dovetail.capture.protocols import (
+    attribute_stores,
+    attributes,
+    class_lookup,
+    formatting,
+    module_attributes,
+    operators,
+    subscripts,
+)
 from dovetail.capture.residual.freed_gradients import Gradients
 from dovetail.capture.state.ledgers import (
     Classes,
@@ -255,14 +263,14 @@ class Session(Rules):
     from_native = wrapping.from_native
     generic_get_attr = attributes.generic_get_attr
     object_get_attr = attributes.object_get_attr
-    class_get_attr = attributes.class_get_attr
+    class_get_attr = class_lookup.class_get_attr
     pymodule_get_attr = module_attributes.pymodule_get_attr
-    super_get_attr = attributes.super_get_attr
+    super_get_attr = class_lookup.super_get_attr
     module_member = attributes.module_member
-    set_attr = attributes.set_attr
-    object_set_attr = attributes.object_set_attr
-    del_attr = attributes.del_attr
-    object_del_attr = attributes.object_del_attr
+    set_attr = attribute_stores.set_attr
+    object_set_attr = attribute_stores.object_set_attr
+    del_attr = attribute_stores.del_attr
+    object_del_attr = attribute_stores.object_del_attr
     find_special = attributes.find_special
     bind_descriptor = attributes.bind_descriptor
     call_function = calls.call_function

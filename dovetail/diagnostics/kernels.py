@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dovetail.diagnostics.trace import located
-from dovetail.ir import dims
+from dovetail.ir import dimvalues
 from dovetail.ir.host import HostProgram, MemoryPlan
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import output_buffers, reads, writes
@@ -46,7 +46,7 @@ def kernels_text(
         "memory": {
             "inputs": _bytes(b for b in final.inputs if b.name not in final.constants),
             "constants": _bytes(b for b in final.inputs if b.name in final.constants),
-            "temporaries": memory.size + sum(max(map(dims.typical, slot), default=0) for slot in memory.slots),
+            "temporaries": memory.size + sum(max(map(dimvalues.typical, slot), default=0) for slot in memory.slots),
             "outputs": _bytes(output_buffers(final).values()),
         },
     })  # fmt: skip
@@ -57,7 +57,7 @@ def _groups(item: Item) -> tuple[Group, ...]:
 
 
 def _bytes(buffers: Iterable[Buffer]) -> int:
-    return sum(dims.typical(b.numel) * b.dtype.itemsize for b in buffers)
+    return sum(dimvalues.typical(b.numel) * b.dtype.itemsize for b in buffers)
 
 
 def _kernels(final: Program, kernels: Mapping[str, Kernel], host: HostProgram) -> dict[str, Any]:

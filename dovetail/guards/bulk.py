@@ -21,7 +21,7 @@ import torch
 from dovetail.guards import native
 from dovetail.guards.conditions import Writer, write
 from dovetail.guards.holding import Held, Weak
-from dovetail.guards.layout import discover
+from dovetail.guards.layout import Layout, discover
 from dovetail.guards.slots import NotSlotted, Resolver, Slot
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.room import room_to_compile
@@ -284,13 +284,36 @@ def watch(
     layout = discover() if room_to_compile(0) else None
     if layout is None:
         return None, facts
-    rest, tables, groups = Facts(), dict[Any, Any](), list[Any]()
+    rest, tables = Facts(), dict[Any, Any]()
+    groups = _root_groups(facts, rest, layout)
+    _watch_containers(facts, rest, tables)
+    if layout.function:
+        groups += [native.FunctionGroup(function) for function in facts.functions.values()]
+    else:
+        rest.functions = facts.functions
+    groups += _tensor_groups(facts, rest, layout, exactly)
+    groups += [native.TypeGroup(obj) for obj in facts.typed.values()]
+    for key, (obj, own) in facts.owners.items():
+        if native.owns_visibly(obj, own, layout):
+            groups.append(native.OwnerGroup(obj, own))
+        else:
+            rest.owners[key] = (obj, own)
+    return native.Watch([*tables.values(), *groups], layout), rest
+
+
+def _root_groups(facts: Facts, rest: Facts, layout: Layout) -> list[Any]:
+    groups = []
     for root in facts.roots:
         ref, _, own = root
         if layout.weak_object is not None and (own is None or native.owns_visibly(ref(), own, layout)):
             groups.append(native.RootGroup(*root))
         else:
             rest.roots.append(root)
+    return groups
+
+
+def _watch_containers(facts: Facts, rest: Facts, tables: dict[int, Any]) -> None:
+    """What is known of dictionaries: one group in `tables` for each, with all that is asked of it."""
     for slot in facts.slots:
         if native.watchable(slot.container):
             native.dict_group(tables, slot.container).slots.append(slot)
@@ -311,10 +334,12 @@ def watch(
         native.dict_group(tables, table).tests.append(names.isdisjoint)
     for table, names in facts.present.values():
         native.dict_group(tables, table).tests.append(names.issubset)
-    if layout.function:
-        groups += [native.FunctionGroup(function) for function in facts.functions.values()]
-    else:
-        rest.functions = facts.functions
+
+
+def _tensor_groups(
+    facts: Facts, rest: Facts, layout: Layout, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]]
+) -> list[Any]:
+    groups = []
     for key, (tensor, guards) in facts.tensors.items():
         if native.fits(tensor):
             asked = facts.asked.get(key, (tensor, []))[1] if layout.hooks else []
@@ -323,13 +348,7 @@ def watch(
             rest.tensors[key] = (tensor, guards)
     seen = facts.tensors.keys() - rest.tensors.keys() if layout.hooks else set()
     rest.asked = {key: row for key, row in facts.asked.items() if key not in seen}
-    groups += [native.TypeGroup(obj) for obj in facts.typed.values()]
-    for key, (obj, own) in facts.owners.items():
-        if native.owns_visibly(obj, own, layout):
-            groups.append(native.OwnerGroup(obj, own))
-        else:
-            rest.owners[key] = (obj, own)
-    return native.Watch([*tables.values(), *groups], layout), rest
+    return groups
 
 
 def _same_keys(keys: tuple[Any, ...], table: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Group, Load, Loop, Store, value_exprs
@@ -34,7 +34,7 @@ def positions(buffer: Buffer, index: tuple[Dim, ...], ranges: Sequence[Symbol]) 
            for at, s in enumerate(ranges)}
     place: Any = buffer.offset
     for dim, stride in zip(index, buffer.strides, strict=True):
-        place = place + dims.evaluate(dim, env) * stride
+        place = place + dimvalues.evaluate(dim, env) * stride
     return np.broadcast_to(place, shape)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import InternalError
-from dovetail.ir import binding, dims
+from dovetail.ir import binding, dims, dimvalues
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import (
@@ -36,9 +36,9 @@ from dovetail.ir.loops import (
     Reduce,
     Store,
     View,
-    extent,
 )
 from dovetail.ir.memory import Memory, allocate, memory_of, strided
+from dovetail.ir.ranges import extent
 from dovetail.ir.scalar import SCALAR_OPS
 
 Env = dict[Symbol, Any]
@@ -77,7 +77,7 @@ class _Machine:
             return [self.output(o) for o in self.program.outputs]
 
     def size(self, dim: Dim) -> int:
-        return int(dims.evaluate(dim, self.sizes))
+        return int(dimvalues.evaluate(dim, self.sizes))
 
     def shape(self, buffer: Buffer) -> tuple[list[int], list[int], int]:
         sizes, strides = list(map(self.size, buffer.sizes)), list(map(self.size, buffer.strides))
@@ -245,7 +245,7 @@ class _GroupRun:
         return done
 
     def dim(self, dim: Dim) -> torch.Tensor:
-        result = dims.evaluate(dim, self.env, self.expr)
+        result = dimvalues.evaluate(dim, self.env, self.expr)
         return result if isinstance(result, torch.Tensor) else torch.tensor(result)
 
     def const(self, const: Const) -> torch.Tensor:

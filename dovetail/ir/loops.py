@@ -470,18 +470,6 @@ class Program:
         return given
 
 
-def new_range(name: str, extent: Dim) -> Dim:
-    """A range symbol `0 <= name < extent`."""
-    return dims.symbol(name, 0, extent)
-
-
-def extent(of: Dim) -> Dim:
-    """The extent of a range made by `new_range`."""
-    result = dims.as_symbol(of).extent
-    assert result is not None
-    return result
-
-
 def expr_text(expr: Expr) -> str:
     """One-line text; `ir/text.py` prints whole programs with shared parts named."""
     if isinstance(expr, Const):

@@ -36,8 +36,8 @@ from dovetail.ir.loops import (
     Statement,
     Store,
     View,
-    new_range,
 )
+from dovetail.ir.ranges import new_range
 from dovetail.ir.text import INFIX, LITERALS, contiguous, derived_dtype
 
 _DECLARATION = re.compile(

@@ -51,9 +51,9 @@ from dovetail.ir.loops import (
     Store,
     View,
     dtype_name,
-    extent,
     value_exprs,
 )
+from dovetail.ir.ranges import extent
 from dovetail.ir.scalar import SCALAR_OPS
 
 #: Operators written infix: symbol and Python's precedence, loosest 0. Comparisons do not chain.

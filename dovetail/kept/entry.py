@@ -30,12 +30,12 @@ from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured, Contin
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.source import Bound, Computed, Source
 from dovetail.kept import operators
+from dovetail.kept.finder import Finder
 from dovetail.kept.holds import failing
 from dovetail.kept.objects import (
     HOLDERS,
     NATIVE,
     PRINTED,
-    Finder,
     Known,
     Unkept,
     Way,

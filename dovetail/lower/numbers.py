@@ -10,7 +10,8 @@ import torch
 from dovetail.ir import dims
 from dovetail.ir.dims import Symbol
 from dovetail.ir.liveness import nodes, reads, statement_roots, writes
-from dovetail.ir.loops import Group, LibraryCall, Param, Program, Store, extent
+from dovetail.ir.loops import Group, LibraryCall, Param, Program, Store
+from dovetail.ir.ranges import extent
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.table import TAKES_NUMBERS, TAKES_SIZES
 from dovetail.ops.lowering.value import Spec, Value

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir import binding, dims
+from dovetail.ir import binding, dimvalues
 from dovetail.ir.aten import AtenGraph, Subprogram, subprograms
 from dovetail.ir.dims import Dim
 from dovetail.ops.calls.library_calls import CALLEES
@@ -116,7 +116,7 @@ def _load(value: Any, env: dict[Any, Any]) -> Any:
     if isinstance(value, Node):
         return env[value]
     if is_size(value):
-        return dims.evaluate(dim_of(value), env[SIZES])
+        return dimvalues.evaluate(dim_of(value), env[SIZES])
     if isinstance(value, (tuple, list)):
         return [_load(v, env) for v in value]
     if isinstance(value, dict):

@@ -22,6 +22,7 @@ from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.ir.devices import HOST
 from dovetail.normalize.recording.aliases import Base, Handle, View
 from dovetail.normalize.recording.recorder import Recorder
+from dovetail.normalize.recording.view_inverses import laid_out
 from dovetail.ops.calls.schema import IDENTITY, facts
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.rules.layout import is_one, overlaps_itself
@@ -309,7 +310,7 @@ class Ending:
         node = self.private(self.recorder.node_of(handle), handle.base)
         val, like = node.meta["val"], handle.tensor
         if not all_same(val.stride(), like.stride()):
-            node = self.recorder.laid_out(node, like)
+            node = laid_out(self.recorder.emit, node, like)
             if not all_same(node.meta["val"].stride(), like.stride()) and _only_units_differ(node.meta["val"], like):
                 node = self.recorder.emit(aten.as_strided.default, node, list(like.shape), list(like.stride()))
         return node

@@ -68,6 +68,33 @@ def graph() -> networkx.DiGraph:
     return edges
 
 
+#: The folders and files of capture, from the lowest: each stands on those before it.
+ROOMS = (
+    "process", "values", "cpython", "tables", "polyfills", "state", "outside", "numbers", "containers", "tensors",
+    "interpreter", "protocols", "calling", "breaks", "residual", "higher_order", "handlers", "library", "session",
+    "call_target", "driver",
+)  # fmt: skip
+#: Imports that go the other way. Remove a row; add none.
+UPWARDS = {
+    ("numbers.size_ranges", "containers.iteration"),
+    ("tensors.tensor_attributes", "protocols.attribute_stores"),
+}
+
+
+def test_rooms_stand_on_those_before_them() -> None:
+    found = set()
+    for module in MODULES.values():
+        for item in module.imports:
+            target = owner(item.target, NAMES)
+            if target and not item.typing_only and CAPTURE not in (target, module.name):
+                above, below = module.name.split(".")[2], target.split(".")[2]
+                if ROOMS.index(below) > ROOMS.index(above):
+                    found.add((module.name.removeprefix(CAPTURE + "."), target.removeprefix(CAPTURE + ".")))
+    bad = [f"{above} imports {below}" for above, below in sorted(found - UPWARDS)]
+    bad += [f"UPWARDS: {row} is no longer needed" for row in sorted(UPWARDS - found)]
+    report(bad, f"A folder of capture imports those before it: {', '.join(ROOMS)}.")
+
+
 def test_files_that_need_each_other_are_few() -> None:
     knot = max(networkx.strongly_connected_components(graph()), key=len)
     assert len(knot) <= LARGEST_KNOT, f"{len(knot)} files need each other: {', '.join(sorted(knot))}"

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from .limits import BROAD_HANDLERS, FILE_LINES, FUNCTION_LINES, LONG_FILES, LONG_FUNCTIONS
+from .limits import (
+    AVERAGE_DENSITY,
+    BROAD_HANDLERS,
+    COMPLEX_FUNCTIONS,
+    COMPLEXITY,
+    DENSITY,
+    FILE_LINES,
+    FUNCTION_LINES,
+    LONG_FILES,
+    LONG_FUNCTIONS,
+    LONG_LADDERS,
+    RETURN_LADDER,
+)
 from .project import Module, load, report
 
 MODULES = load()
@@ -41,6 +53,9 @@ def test_exceptions_are_still_needed() -> None:
             functions[key] = max(functions.get(key, 0), f.end_lineno - f.lineno + 1)
     bad = [f"LONG_FILES: {name}" for name in LONG_FILES if files.get(name, 0) <= FILE_LINES]
     bad += [f"LONG_FUNCTIONS: {name}" for name in LONG_FUNCTIONS if functions.get(name, 0) <= FUNCTION_LINES]
+    ways, rungs = measured(complexity), measured(ladder)
+    bad += [f"COMPLEX_FUNCTIONS: {name}" for name in COMPLEX_FUNCTIONS if ways.get(name, 0) <= COMPLEXITY]
+    bad += [f"LONG_LADDERS: {name}" for name in LONG_LADDERS if rungs.get(name, 0) <= RETURN_LADDER]
     handlers = {place for m in MODULES for place, _ in broad_handlers(m)}
     bad += [f"BROAD_HANDLERS: {name}" for name in BROAD_HANDLERS if name not in handlers]
     report(bad, "These rows of tests/architecture/limits.py name nothing that needs them; remove them.")
@@ -62,6 +77,78 @@ def chain(node: ast.If) -> int:
     while len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
         node, count = node.orelse[0], count + 1
     return count
+
+
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """What the function consists of, without the functions and classes inside."""
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
+
+
+BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.Assert, ast.match_case)
+
+
+def complexity(function: ast.AST) -> int:
+    """McCabe's number: one more than the places where control can go two ways."""
+    count = 1
+    for node in own_nodes(function):
+        if isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            count += 1 + len(node.ifs)
+        else:
+            count += isinstance(node, BRANCHES)
+    return count
+
+
+def ladder(function: ast.AST) -> int:
+    """The most statements `if ...: return` in a row: a chain of `elif` by another name."""
+    longest = 0
+    for node in (function, *own_nodes(function)):
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            rungs = 0
+            for statement in body if isinstance(body, list) else ():
+                alone = isinstance(statement, ast.If) and not statement.orelse
+                rungs = rungs + 1 if alone and isinstance(statement.body[-1], ast.Return) else 0
+                longest = max(longest, rungs)
+    return longest
+
+
+def measured(number: Callable[[ast.AST], int]) -> dict[str, int]:
+    """`path:function` → the largest number of the functions of that name."""
+    found: dict[str, int] = {}
+    for module in MODULES:
+        for function in module.functions():
+            key = f"{module.where}:{function.name}"
+            found[key] = max(found.get(key, 0), number(function))
+    return found
+
+
+def test_functions_are_simple() -> None:
+    found = measured(complexity).items()
+    bad = [f"{name}: {count}" for name, count in found if count > COMPLEX_FUNCTIONS.get(name, COMPLEXITY)]
+    report(bad, f"A function with more than {COMPLEXITY} ways through it wants to be several.")
+
+
+def test_ladders_are_short() -> None:
+    found = measured(ladder).items()
+    bad = [f"{name}: {count}" for name, count in found if count > LONG_LADDERS.get(name, RETURN_LADDER)]
+    report(bad, f"More than {RETURN_LADDER} statements `if ...: return` in a row want to be a table.")
+
+
+def nodes(module: Module) -> int:
+    return sum(not isinstance(node, ast.expr_context) for node in ast.walk(module.tree))
+
+
+def test_lines_are_not_crowded() -> None:
+    bad = [f"{m.where}: {nodes(m) / m.lines:.1f}" for m in MODULES if m.lines and nodes(m) > DENSITY * m.lines]
+    report(bad, f"More than {DENSITY} syntax nodes a line: give names to parts, or split lines; limits are no game.")
+    average = sum(map(nodes, MODULES)) / sum(m.lines for m in MODULES)
+    assert average <= AVERAGE_DENSITY, f"{average:.2f} syntax nodes a line in all"
 
 
 def test_no_global_statements() -> None:

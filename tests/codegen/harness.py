@@ -7,24 +7,10 @@ from typing import Any
 import torch
 
 from dovetail.codegen.cpu import Target, generate
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ir.kernel import NOTHING, REPORT, Kernel, Limit
-from dovetail.ir.loops import (
-    Buffer,
-    Const,
-    Dim,
-    Expr,
-    Group,
-    Index,
-    Load,
-    Local,
-    Loop,
-    Op,
-    Reduce,
-    Store,
-    extent,
-    new_range,
-)
+from dovetail.ir.loops import Buffer, Const, Dim, Expr, Group, Index, Load, Local, Loop, Op, Reduce, Store
+from dovetail.ir.ranges import extent, new_range
 from dovetail.ir.scalar import SCALAR_OPS
 from dovetail.options import Options
 from dovetail.runtime.cpu import load
@@ -63,7 +49,7 @@ def run(
 def number(kernel: Kernel, size: Any, tensors: dict[str, torch.Tensor], sizes: dict[Any, int]) -> int:
     """What a kernel is given for one of its sizes."""
     if not isinstance(size, Limit):
-        return dims.evaluate(size, sizes)
+        return dimvalues.evaluate(size, sizes)
     return _span(tensors[kernel.pointers[size.pointer].name]) if size.end else 0
 
 
@@ -148,7 +134,7 @@ class Reference:
             strides = buffer.strides
             total = total + buffer.offset
         for place, stride in zip(index, strides, strict=True):
-            total = total + dims.evaluate(place, self.env, self.value) * stride
+            total = total + dimvalues.evaluate(place, self.env, self.value) * stride
         return total
 
     def value(self, expr: Expr) -> torch.Tensor:
@@ -160,7 +146,7 @@ class Reference:
         if isinstance(expr, Const):
             return torch.tensor(expr.value, dtype=expr.dtype)
         if isinstance(expr, Index):
-            return torch.as_tensor(dims.evaluate(expr.dim, self.env, self.value), dtype=torch.int64)
+            return torch.as_tensor(dimvalues.evaluate(expr.dim, self.env, self.value), dtype=torch.int64)
         if isinstance(expr, Local):
             value = self.locals[expr.name]
             return value.reshape((*value.shape, *[1] * (len(self.shape) - value.dim())))

@@ -23,7 +23,8 @@ from dovetail.codegen.host import checked as checked_host
 from dovetail.codegen.host.program import Host
 from dovetail.errors import KernelFault
 from dovetail.ir.kernel import REPORT, Kernel, Limit
-from dovetail.ir.loops import Buffer, Group, Load, Loop, Program, Store, new_range
+from dovetail.ir.loops import Buffer, Group, Load, Loop, Program, Store
+from dovetail.ir.ranges import new_range
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime.call import checked as checked_runtime

@@ -8,7 +8,8 @@ import torch
 
 from dovetail.codegen.cpu import Target
 from dovetail.ir import dims
-from dovetail.ir.loops import Const, Group, Index, Load, Loop, Op, Store, new_range
+from dovetail.ir.loops import Const, Group, Index, Load, Loop, Op, Store
+from dovetail.ir.ranges import new_range
 from dovetail.ir.scalar import SCALAR_OPS
 from dovetail.options import Options
 from tests.codegen.harness import buffer, check_pointwise, compare, op, pointwise, run, same

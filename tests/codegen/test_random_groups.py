@@ -9,22 +9,8 @@ import torch
 
 from dovetail.codegen.cpu import Target
 from dovetail.ir import dims
-from dovetail.ir.loops import (
-    Buffer,
-    Const,
-    Expr,
-    Group,
-    Index,
-    Load,
-    Local,
-    Loop,
-    Op,
-    Reduce,
-    Statement,
-    Store,
-    extent,
-    new_range,
-)
+from dovetail.ir.loops import Buffer, Const, Expr, Group, Index, Load, Local, Loop, Op, Reduce, Statement, Store
+from dovetail.ir.ranges import extent, new_range
 from tests.codegen.harness import CPU, compare, op
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool, torch.uint8)

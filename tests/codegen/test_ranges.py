@@ -7,7 +7,8 @@ import torch
 
 from dovetail.codegen.common.ranges import simplify
 from dovetail.ir import dims
-from dovetail.ir.loops import Buffer, Group, Load, Loop, Store, new_range
+from dovetail.ir.loops import Buffer, Group, Load, Loop, Store
+from dovetail.ir.ranges import new_range
 
 N = dims.symbol("n", 1)
 SIZES = {"numbers": (4, 6), "symbols": (N, dims.symbol("m", 1)), "halves": (N, dims.floordiv(N + 1, 2))}

@@ -7,7 +7,8 @@ import torch
 
 from dovetail.codegen.cpu import Target
 from dovetail.ir import dims
-from dovetail.ir.loops import Buffer, Check, Const, Group, Index, Load, Local, Loop, Op, Reduce, Store, new_range
+from dovetail.ir.loops import Buffer, Check, Const, Group, Index, Load, Local, Loop, Op, Reduce, Store
+from dovetail.ir.ranges import new_range
 from tests.codegen.harness import CPU, buffer, compare, op, run
 
 KINDS = {

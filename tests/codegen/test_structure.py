@@ -9,7 +9,8 @@ import torch
 from dovetail.codegen.cpu import generate, kernel
 from dovetail.codegen.cpu.structure import Structure
 from dovetail.ir import dims
-from dovetail.ir.loops import Check, Const, Group, Load, Local, Loop, Reduce, Store, new_range
+from dovetail.ir.loops import Check, Const, Group, Load, Local, Loop, Reduce, Store
+from dovetail.ir.ranges import new_range
 from tests.codegen.harness import buffer, op, run
 
 

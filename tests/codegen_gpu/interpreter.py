@@ -20,7 +20,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from dovetail.codegen.gpu import generate
 from dovetail.codegen.gpu.types import TYPES
-from dovetail.ir import dims
+from dovetail.ir import dimvalues
 from dovetail.ir.kernel import NOTHING, REPORT, Kernel
 from dovetail.ir.loops import Group, Param
 from tests.codegen.harness import faults, number
@@ -126,7 +126,7 @@ def run_many(groups: list[Group], tensors: dict[str, torch.Tensor]) -> None:
     alone = [generate(group) for group in groups]
     assert len({each.symbol for each in alone}) == 1
     for each in alone:
-        sizes = [dims.evaluate(s, {}) for s in each.sizes]
+        sizes = [dimvalues.evaluate(s, {}) for s in each.sizes]
         words += [*(_memory(tensors[b.name]).data_ptr() for b in each.pointers), *sizes]
         starts.append(starts[-1] + sizes[-1])
     table = torch.tensor([*starts, *words], dtype=torch.int64)

@@ -7,7 +7,8 @@ import torch
 
 from dovetail.codegen.gpu import generate
 from dovetail.codegen.gpu.reciprocal import Factor, Shift
-from dovetail.ir.loops import Group, Load, Loop, Store, new_range
+from dovetail.ir.loops import Group, Load, Loop, Store
+from dovetail.ir.ranges import new_range
 from dovetail.runtime.gpu import assembler, compiling
 from tests.codegen.harness import buffer, compare
 from tests.codegen_gpu.interpreter import run

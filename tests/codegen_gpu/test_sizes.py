@@ -10,11 +10,12 @@ import torch.nn.functional as F
 
 from dovetail.capture.driver import capture
 from dovetail.codegen.gpu import generate, plan
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ir import evaluate as evaluation
 from dovetail.ir.launch import NARROW
 from dovetail.ir.liveness import reads, writes
-from dovetail.ir.loops import Buffer, Group, Load, Loop, Store, new_range
+from dovetail.ir.loops import Buffer, Group, Load, Loop, Store
+from dovetail.ir.ranges import new_range
 from dovetail.lower import lower
 from dovetail.normalize import normalize
 from dovetail.options import Options
@@ -86,7 +87,7 @@ def _arguments(program, tensors):
     for buffer in buffers:
         for dim, size in zip(buffer.sizes, known[buffer.name].shape, strict=True):
             sizes |= {s: size for s in dims.symbols(dim) if dim is dims.of_symbol(s)}
-    known |= {param.name: dims.evaluate(dim, sizes) for param, dim in program.measured}
+    known |= {param.name: dimvalues.evaluate(dim, sizes) for param, dim in program.measured}
     return [known[p.name] for p in program.parameters()]
 
 
@@ -138,7 +139,7 @@ def test_the_width_of_indices_follows_from_sizes(sizes, narrow):
             kernel = generate(item)
             assert kernel.wide is not None and "i64" in kernel.wide.launch.arguments
             assert not any(a.startswith("i64") for a in kernel.launch.arguments)
-            reach = dims.evaluate(kernel.sizes[-2], dict(zip(program.sizes, sizes, strict=True)))
+            reach = dimvalues.evaluate(kernel.sizes[-2], dict(zip(program.sizes, sizes, strict=True)))
             assert (reach < NARROW) is narrow
 
 

@@ -80,8 +80,8 @@ class Stop(Exception):
 
 
 STAGES = {
-    "capture": (capture_entry, "_trace"),
-    "the end of capture": (capture_entry, "_finish"),
+    "capture": (capture_entry, "trace_call"),
+    "the end of capture": (capture_entry, "finish"),
     "normalize": (pipeline, "normalize_joint"),
     "partition": (pipeline, "partition"),
     "lower": (pipeline, "lower"),

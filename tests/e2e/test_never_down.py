@@ -50,7 +50,7 @@ def fail_backwards(original: Callable[..., Any]) -> Callable[..., Any]:
 STAGES: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "bytecode: capture": (calls, "decode", lambda _: fail),
     "instruction: capture": (Session, "binary", lambda _: fail),
-    "end: capture": (capture_entry, "_finish", lambda _: fail),
+    "end: capture": (capture_entry, "finish", lambda _: fail),
     "normalize": (pipeline, "normalize", lambda _: fail),
     "normalize_joint: normalize": (pipeline, "normalize_joint", lambda _: fail),
     "autograd": (pipeline, "partition", lambda _: fail),

@@ -17,7 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dovetail.errors import Unsupported
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ops.fake import FakeMode, FakeTensor
 from dovetail.ops.fake.rules.layout import contiguous
 from dovetail.ops.fake.symbolic.retry import called
@@ -60,7 +60,7 @@ def check(case: Case, size: int) -> Found | None:
     found = Found(_difference(made, real, size), not any(f.sign == EQUAL for f in sizes.facts))
     for other in (size + n for n in OTHERS):
         env = {dims.as_symbol(symbol): other}
-        if found.wrong or not all(_true(f.sign, dims.evaluate(f.dim, env)) for f in sizes.facts):
+        if found.wrong or not all(_true(f.sign, dimvalues.evaluate(f.dim, env)) for f in sizes.facts):
             continue
         again = pytree.tree_map_only(torch.Tensor, lambda t, n=other: _resized(t, size, n), (case.args, case.kwargs))
         real = _run(case.fn, *again)
@@ -102,7 +102,7 @@ def _difference(made: Any, real: Any, size: int) -> str:
     if len(mine) != len(theirs):
         return f"{len(mine)} results, eager gives {len(theirs)}"
     for k, (m, t) in enumerate(zip(mine, theirs, strict=True)):
-        shape = tuple(dims.evaluate(dim_of(n), {s: size for s in dims.symbols(dim_of(n))}) for n in m.shape)
+        shape = tuple(dimvalues.evaluate(dim_of(n), {s: size for s in dims.symbols(dim_of(n))}) for n in m.shape)
         if shape != tuple(t.shape) or m.dtype != t.dtype:
             return f"at {size}: result {k} is {tuple(m.shape)} = {shape} {m.dtype}, in eager {tuple(t.shape)} {t.dtype}"
     return ""

@@ -12,6 +12,7 @@ import pytest
 from dovetail.guards.sizes import needed
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.dimvalues import evaluate
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
 from dovetail.ops.fake.symbolic.symint import SizeNode
 
@@ -37,7 +38,7 @@ def true(sign: str, value: int) -> bool:
 def environments(sizes: Sizes, symbols: list[Symbol]) -> list[dict[Symbol, int]]:
     """The small sizes that the facts allow."""
     every = (dict(zip(symbols, values, strict=True)) for values in itertools.product(SMALL, repeat=len(symbols)))
-    return [env for env in every if all(true(f.sign, dims.evaluate(f.dim, env)) for f in sizes.facts)]
+    return [env for env in every if all(true(f.sign, evaluate(f.dim, env)) for f in sizes.facts)]
 
 
 def same(sizes: Sizes, left: Dim, right: Dim) -> bool:
@@ -67,11 +68,11 @@ def test_answers_hold_wherever_the_facts_do(start: int) -> None:
         assert {s: sizes.hints[s] for s in symbols} in allowed, f"seed {seed}: the call itself"
         for env in allowed:
             for sign, dim, answer in asked:
-                assert true(sign, dims.evaluate(dim, env)) == answer, f"seed {seed}: {dim} {sign} 0 at {env}"
-                assert dims.evaluate(sizes.resolve(dim), env) == dims.evaluate(dim, env), f"seed {seed}: {dim} at {env}"
+                assert true(sign, evaluate(dim, env)) == answer, f"seed {seed}: {dim} {sign} 0 at {env}"
+                assert evaluate(sizes.resolve(dim), env) == evaluate(dim, env), f"seed {seed}: {dim} at {env}"
                 raised = dims.substitute(sizes.resolve(dim), sizes.lows)
                 named = {low: env[s] for s in symbols for low in dims.symbols(sizes.lows.get(s, 0))}
-                assert dims.evaluate(raised, env | named) == dims.evaluate(dim, env), f"seed {seed}: {dim} at {env}"
+                assert evaluate(raised, env | named) == evaluate(dim, env), f"seed {seed}: {dim} at {env}"
 
 
 #: What is asked at the hints n=4, m=6, and what is relied on.
@@ -155,7 +156,7 @@ def test_guards_say_what_a_symbol_is_that_follows_from_others() -> None:
     assert sizes.known(EQUAL, n * m - 1) and sizes.resolve(n) == 1
     signs = {AT_LEAST: operator.ge, EQUAL: operator.eq}
     values = {dims.as_symbol(n): 2, dims.as_symbol(m): 1}
-    assert not all(signs[f.sign](dims.evaluate(f.dim, values), 0) for f in needed(sizes))
+    assert not all(signs[f.sign](evaluate(f.dim, values), 0) for f in needed(sizes))
 
 
 def test_what_is_checked_with_sizes_that_are_found_out_later():

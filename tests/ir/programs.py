@@ -25,8 +25,8 @@ from dovetail.ir.loops import (
     Reduce,
     Store,
     View,
-    new_range,
 )
+from dovetail.ir.ranges import new_range
 from dovetail.ir.text import contiguous
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from dovetail.ir import dims, dimtext
+from dovetail.ir import dims, dimtext, dimvalues
 from tests.ir.dimcases import ENVIRONMENTS, SYMBOLS, Case, I, J, K, M, N, generate
 
 CASES = [generate(random.Random(seed), 1 + seed % 4) for seed in range(1000)]
@@ -19,7 +19,7 @@ def values(case: Case) -> list[int]:
 
 
 def found(dim: dims.Dim) -> list[int]:
-    return [dims.evaluate(dim, env) for env in ENVIRONMENTS]
+    return [dimvalues.evaluate(dim, env) for env in ENVIRONMENTS]
 
 
 def failures(check) -> list[str]:
@@ -71,9 +71,9 @@ def test_substitution_commutes_with_evaluation():
         for swap in swaps:
             replaced = dims.substitute(case.dim, swap)
             for env in ENVIRONMENTS[::7]:
-                inside = {**env, **{s: dims.evaluate(d, env) for s, d in swap.items()}}
+                inside = {**env, **{s: dimvalues.evaluate(d, env) for s, d in swap.items()}}
                 if inside[i] < 6 and inside[j] < 4 and inside[k] < inside[n]:
-                    if dims.evaluate(replaced, env) != dims.evaluate(case.dim, inside):
+                    if dimvalues.evaluate(replaced, env) != dimvalues.evaluate(case.dim, inside):
                         return False
         return True
 

@@ -14,7 +14,7 @@ import torch.fx
 
 from dovetail import pipeline
 from dovetail.diagnostics.events import Events
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.rules.layout import dense_order
 from dovetail.ops.fake.symbolic.sizes import Sizes
@@ -89,7 +89,7 @@ class Built:
         """Do the facts hold at these sizes?"""
         env = {dims.as_symbol(self.symbols[n]): v for n, v in values.items()}
         for fact in self.sizes.facts:
-            value = dims.evaluate(fact.dim, env)
+            value = dimvalues.evaluate(fact.dim, env)
             if not {"==": value == 0, "!=": value != 0, ">=": value >= 0}[fact.sign]:
                 return False
         return True

@@ -13,8 +13,9 @@ import torch
 
 from dovetail.capture.tables.graph_functions import storage_of
 from dovetail.capture.values.base import MISSING, Const, Value, serial
-from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue
+from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
 

@@ -19,8 +19,9 @@ from dovetail.capture.polyfills.protocols import construct
 from dovetail.capture.tables.known_callables import FOLDED, KNOWN, STANDINS
 from dovetail.capture.values.base import Args, Value
 from dovetail.capture.values.callables import ClassValue
-from dovetail.capture.values.containers import DictValue, ListValue, SetValue, TupleValue
+from dovetail.capture.values.containers import DictValue, ListValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
+from dovetail.capture.values.sets import SetValue
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

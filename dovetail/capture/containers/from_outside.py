@@ -15,9 +15,10 @@ from dovetail.capture.containers.single_entries import KeyAt, by_tensors, look_u
 from dovetail.capture.numbers.input_numbers import varies_inside
 from dovetail.capture.outside.wrap import WRAPPERS, owned, remember, wrap, wrapper_for
 from dovetail.capture.values.base import MISSING, Const, Value
-from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, TupleValue
+from dovetail.capture.values.containers import DictValue, ListValue, TupleValue
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.objects import Lazy
+from dovetail.capture.values.sets import SetEntries, SetValue
 from dovetail.capture.values.unread_span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import has_literal

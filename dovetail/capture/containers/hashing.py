@@ -14,8 +14,9 @@ from dovetail.capture.outside.distinct_objects import rely_on_identity
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
 from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
-from dovetail.capture.values.containers import SetValue, TupleValue
+from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
+from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import ChosenTensor, TensorValue, refuse_choice
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Bound

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
-from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, TupleValue, ViewValue
+from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue, ViewValue
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.iterators import (
     ConstIterator,
@@ -20,6 +20,7 @@ from dovetail.capture.values.iterators import (
     SetIterator,
     walk,
 )
+from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:

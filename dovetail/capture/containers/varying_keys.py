@@ -17,16 +17,9 @@ from dovetail.capture.containers.single_entries import KEYED
 from dovetail.capture.containers.splices import Splices, real
 from dovetail.capture.numbers import input_numbers
 from dovetail.capture.values.base import MISSING, Const, Value, is_singleton
-from dovetail.capture.values.containers import (
-    DictValue,
-    SequenceValue,
-    SetValue,
-    SliceValue,
-    TupleValue,
-    literal,
-    varying_tuple,
-)
+from dovetail.capture.values.containers import DictValue, SequenceValue, SliceValue, TupleValue, literal, varying_tuple
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue
+from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.unread_span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import LENGTH, At, AttrAt, Computed, Source

@@ -13,17 +13,10 @@ from dovetail.capture.protocols.subscripts import mark
 from dovetail.capture.tables.opcode_handlers import op
 from dovetail.capture.values.base import MISSING, NONE, NULL, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, MethodValue
-from dovetail.capture.values.containers import (
-    DictValue,
-    ListValue,
-    SequenceValue,
-    SetValue,
-    SliceValue,
-    TupleValue,
-    copied,
-)
+from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, copied
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.sets import SetValue
 
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction

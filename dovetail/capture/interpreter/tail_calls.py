@@ -31,7 +31,7 @@ from dovetail.capture.polyfills.protocols import call_index, fetch, keep
 from dovetail.capture.tables.known_callables import STANDINS
 from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
-from dovetail.capture.values.iterators import Enumerating, Filtering, Mapping, Zipping
+from dovetail.capture.values.derived_iterators import Enumerating, Filtering, Mapping, Zipping
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
 
 if TYPE_CHECKING:

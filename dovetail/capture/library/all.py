@@ -2,11 +2,13 @@
 
 from dovetail.capture.library.numpy import functions, scalars
 from dovetail.capture.library.python import (
+    attribute_functions,
     builtins,
     class_creation,
     exceptions,
     functional,
     inspection,
+    iterator_functions,
     mappings,
     number_protocols,
     ordering,
@@ -24,6 +26,7 @@ from dovetail.capture.library.torch import constructors, distributions, optimize
 from dovetail.capture.polyfills import library
 
 __all__ = [
+    "attribute_functions",
     "builtins",
     "class_creation",
     "constructors",
@@ -32,6 +35,7 @@ __all__ = [
     "functional",
     "functions",
     "inspection",
+    "iterator_functions",
     "library",
     "mappings",
     "number_protocols",

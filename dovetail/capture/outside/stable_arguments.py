@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.values.base import MISSING, NotNative, Value
 from dovetail.capture.values.callables import MethodValue
-from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue, SliceValue
+from dovetail.capture.values.containers import DictValue, SequenceValue, SliceValue
 from dovetail.capture.values.objects import Lazy, ObjectValue
+from dovetail.capture.values.sets import SetValue
 from dovetail.ir.guard import GuardKind
 
 if TYPE_CHECKING:

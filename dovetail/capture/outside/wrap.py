@@ -33,9 +33,10 @@ from dovetail.capture.values.callables import (
     OperatorValue,
     PyModuleValue,
 )
-from dovetail.capture.values.containers import DictValue, ListValue, SetEntries, SetValue, SliceValue, TupleValue
+from dovetail.capture.values.containers import DictValue, ListValue, SliceValue, TupleValue
 from dovetail.capture.values.descriptors import has_dict
 from dovetail.capture.values.objects import ModuleValue, ObjectValue, OpaqueValue, real_dict
+from dovetail.capture.values.sets import SetEntries, SetValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, At, Attr, Bound, Item, Source, path

@@ -9,34 +9,26 @@ from __future__ import annotations
 import collections
 import functools
 import types
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from dovetail.capture.interpreter.tail_calls import OPERATOR, computed_attribute
-from dovetail.capture.outside import growing_state
-from dovetail.capture.outside.definitions import computes_class, rely_on_class, rely_on_no_shadow
+from dovetail.capture.outside.definitions import computes_class, rely_on_no_shadow
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.process.trusted_code import trusted_class
-from dovetail.capture.protocols.class_attributes import HEAP_TYPE, class_set_attr
-from dovetail.capture.protocols.module_attributes import pymodule_set_attr
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, boolean
 from dovetail.capture.values.callables import (
     ClassValue,
     FunctionValue,
     KnownValue,
     MethodValue,
-    PyModuleValue,
-    SuperValue,
-    is_renamed,
 )
 from dovetail.capture.values.containers import DictValue, TupleValue
-from dovetail.capture.values.descriptors import Placeholder, borrowed, has_dict, kind_of
+from dovetail.capture.values.descriptors import Placeholder, has_dict, kind_of
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, TracebackValue, real_dict
-from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Member, OwnDict, Source
 
@@ -85,10 +77,10 @@ def object_get_attr(s: Session, value: Value, name: str) -> Value:
         if hasattr(type(static), "__get__"):
             rely_on_no_shadow(s, value, name)
         return bind_descriptor(s, value, static, name)
-    return _no_attribute(s, value, name)
+    return no_attribute(s, value, name)
 
 
-def _no_attribute(s: Session, value: Value, name: str) -> NoReturn:
+def no_attribute(s: Session, value: Value, name: str) -> NoReturn:
     if isinstance(value, ObjectValue) and value.source is not None and value.real is not MISSING:
         if isinstance(value, ModuleValue) or name in value.attrs:
             pass  # its members cannot be set beside an attribute of the same name
@@ -202,12 +194,17 @@ def bind_descriptor(s: Session, value: Value, static: Any, name: str) -> Value:
 
 
 def _class_constant_source(s: Session, value: Value, name: str) -> Any:
-    if _stored(s, value.cls, name):
+    if stored(s, value.cls, name):
         return None
     if trusted_class(value.cls):
         unguarded_facts.datum(s, getattr, value.cls, name, s.static(value.cls, name))
         return None
     return s.attr_source(value, name)
+
+
+def stored(s: Session, cls: type, name: str) -> bool:
+    """Has traced code stored the attribute?"""
+    return any(name in s.classes.stores[base].table for base in cls.__mro__ if base in s.classes.stores)
 
 
 def _bind_placeholder(s: Session, value: Value, static: Placeholder, name: str) -> Value:
@@ -354,7 +351,7 @@ SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
 }
 
 
-# ---------------------------------------------------------------- nn.Module, classes, Python modules, super
+# ---------------------------------------------------------------- members of nn.Module
 
 
 def module_member(s: Session, value: ModuleValue, name: str) -> Value:
@@ -383,189 +380,3 @@ def module_member(s: Session, value: ModuleValue, name: str) -> Value:
                 if id(own[table]) not in s.objects.by_identity:
                     s.guard(source, GuardKind.KEYS, tuple(own[table]))
     return s.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
-
-
-def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
-    cls = value.real
-    special = CLASS_SPECIAL.get(name)
-    if special is not None:
-        if not trusted_class(cls) and cls not in s.classes.made:
-            unguarded_facts.datum(s, getattr, cls, name, getattr(cls, name))
-        return special(s, cls)
-    meta = s.static(type(cls), name)
-    static = s.static(cls, name)
-    if meta is not MISSING and is_data_descriptor(meta):
-        if isinstance(meta, property):
-            return s.call(s.wrap(meta.fget, None), value)
-        return s.from_native(getattr(cls, name))
-    if static is MISSING:
-        if meta is not MISSING:
-            return bind_descriptor(s, value, meta, name)
-        fallback = s.static(type(cls), "__getattr__")
-        if type(fallback) is FUNCTION and not (name[:2] == "__" and hasattr(type, name)):
-            return s.call(s.wrap(fallback, None), value, Const(name))
-        if cls not in s.classes.stores and hasattr(cls, name):
-            return s.wrap(getattr(cls, name), None)
-        return s.throw(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
-    kind = type(static)
-    if kind is classmethod:
-        return MethodValue(s.wrap(static.__func__, None), value)
-    if kind is staticmethod:
-        return s.wrap(static.__func__, None)
-    if kind is types.ClassMethodDescriptorType or kind is types.BuiltinFunctionType:
-        return s.wrap(getattr(cls, name), None)
-    getter = s.static(kind_of(static), "__get__")
-    if type(getter) is FUNCTION:
-        return s.call(s.wrap(getter, None), s.wrap(static, None), NONE, value)
-    if kind in BINDERS or hasattr(kind, "__get__") or cls in s.classes.made or _stored(s, cls, name):
-        return s.wrap(static, None)
-    if trusted_class(cls):
-        unguarded_facts.datum(s, getattr, cls, name, static)
-        return s.wrap(static, None)
-    return s.wrap(static, Attr(value.source or s.bind(cls), name))
-
-
-def _stored(s: Session, cls: type, name: str) -> bool:
-    """Has traced code stored the attribute?"""
-    return any(name in s.classes.stores[base].table for base in cls.__mro__ if base in s.classes.stores)
-
-
-def _table_of_class(s: Session, cls: type) -> Value:
-    constant = trusted_class(cls) or cls in s.classes.made
-    return s.wrap(cls.__dict__, None if constant else Attr(s.bind(cls), "__dict__"))
-
-
-CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
-    "__class__": lambda s, cls: s.wrap(type(cls), None),
-    "__dict__": lambda s, cls: _table_of_class(s, cls),
-    "__name__": lambda s, cls: Const(cls.__name__),
-    "__qualname__": lambda s, cls: Const(cls.__qualname__),
-    "__module__": lambda s, cls: Const(cls.__module__),
-    "__mro__": lambda s, cls: TupleValue([s.wrap(c, None) for c in cls.__mro__]),
-    "__bases__": lambda s, cls: TupleValue([s.wrap(c, None) for c in cls.__bases__]),
-    "__doc__": lambda s, cls: Const(cls.__doc__),
-}
-
-
-def super_get_attr(s: Session, value: SuperValue, name: str) -> Value:
-    mro = value.owner.__mro__
-    rest = mro[mro.index(value.start) + 1 :]
-    for cls in rest:
-        if name in cls.__dict__:
-            static = cls.__dict__[name]
-            rely_on_class(s, rest, name, static)
-            if isinstance(value.receiver, ClassValue) and value.owner is value.receiver.real:
-                return _super_on_class(s, value, static)
-            if static is MODULE_GETATTR and isinstance(value.receiver, ModuleValue):
-                return MethodValue(KnownValue(MODULE_GETATTR), value.receiver)
-            return bind_descriptor(s, value.receiver, static, name)
-    return s.throw(AttributeError, f"'super' object has no attribute {name!r}")
-
-
-def _super_on_class(s: Session, value: SuperValue, static: Any) -> Value:
-    if type(static) is classmethod:
-        return MethodValue(s.wrap(static.__func__, None), value.receiver)
-    if type(static) is staticmethod:
-        return s.wrap(static.__func__, None)
-    if type(static) is types.ClassMethodDescriptorType:
-        return MethodValue(s.wrap(static, None), value.receiver)
-    return s.wrap(static, None)
-
-
-# ---------------------------------------------------------------- stores
-
-
-def set_attr(s: Session, value: Value, name: str, new: Value) -> None:
-    """`setattr(value, name, new)`, `__setattr__` overrides included."""
-    if isinstance(value, PyModuleValue):
-        pymodule_set_attr(s, value, name, new)
-        return
-    override = s.static(value.cls, "__setattr__")
-    if isinstance(value, ClassValue) and type(override) is not FUNCTION:
-        meta = s.static(value.cls, name)
-        if isinstance(meta, property) and meta.fset is not None:
-            s.call(s.wrap(meta.fset, None), value, new)
-        else:
-            class_set_attr(s, value, name, new)
-        return
-    if type(override) is FUNCTION and not isinstance(value, TensorValue):
-        if override is torch.nn.Module.__setattr__ and isinstance(value, ModuleValue):
-            _set_module_attr(s, value, name, new)
-        else:
-            s.call(s.wrap(override, None), value, Const(name), new)
-    elif borrowed(override, "__setattr__"):
-        s.call(s.wrap(override, None), value, Const(name), new)
-    else:
-        object_set_attr(s, value, name, new)
-
-
-def object_set_attr(s: Session, value: Value, name: str, new: Value) -> None:
-    static = s.static(value.cls, name)
-    if static is not MISSING and is_data_descriptor(static) and not isinstance(static, types.MemberDescriptorType):
-        if isinstance(static, property):
-            if static.fset is None:
-                s.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no setter")
-            s.call(s.wrap(static.fset, None), value, new)
-            return
-        if type(setter := s.static(kind_of(static), "__set__")) is FUNCTION:
-            s.call(s.wrap(setter, None), s.wrap(static, None), value, new)
-            return
-        if isinstance(value, TensorValue):
-            if (store := TENSOR_STORES.get(name)) is not None and store(s, value, new):
-                return
-        stored = isinstance(value, ExceptionValue) or is_renamed(value, name, new)
-        if not stored and not (isinstance(value, TensorValue) and name == "grad"):
-            s.unsupported("attribute-store", f"cannot set {name!r} of {value.describe()}: native code stores it")
-    if static is MISSING and value.cls.__flags__ & HEAP_TYPE and not has_dict(value.cls):
-        _no_attribute(s, value, name)
-    if new.cls is weakref.ref and value.source is not None:
-        s.unsupported("weak-reference", f"a weak reference is stored on {value.describe()}, which is from outside")
-    if name == "grad" and new.cls is type(None) and isinstance(value, TensorValue):
-        s.gradients.set_to_none(s, value)
-    growing_state.note(s, value, name, new)
-    value.set_instance_attr(s, name, new)
-
-
-#: Attributes of tensors that native code stores, from `tensors/tensor_attributes.py`; False: not this way.
-TENSOR_STORES: dict[str, Callable[[Session, TensorValue, Value], bool]] = {}
-
-
-def _set_module_attr(s: Session, value: ModuleValue, name: str, new: Value) -> None:
-    """`nn.Module.__setattr__`: parameters, submodules and buffers go to their tables."""
-    own = real_dict(value.real)
-    for table in MODULE_TABLES:
-        if name in own.get(table, ()):
-            members = s.get_attr(value, table)
-            assert isinstance(members, DictValue)
-            members.put(s, Const(name), new)
-            s.taken.replaced.append(Member(value.source, table, name))  # type: ignore[arg-type]
-            return
-    if issubclass(new.cls, (torch.nn.Module, torch.nn.Parameter, torch.nn.Buffer)):
-        s.call(s.wrap(torch.nn.Module.__setattr__, None), value, Const(name), new)
-    else:
-        object_set_attr(s, value, name, new)
-
-
-def del_attr(s: Session, value: Value, name: str) -> None:
-    override = s.static(value.cls, "__delattr__")
-    if type(override) is FUNCTION or borrowed(override, "__delattr__"):
-        s.call(s.wrap(override, None), value, Const(name))
-    elif isinstance(value, ClassValue):
-        class_set_attr(s, value, name, None)
-    else:
-        object_del_attr(s, value, name)
-
-
-def object_del_attr(s: Session, value: Value, name: str) -> None:
-    """`object.__delattr__`."""
-    static = s.static(value.cls, name)
-    if isinstance(static, property):
-        if static.fdel is None:
-            s.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no deleter")
-        s.call(s.wrap(static.fdel, None), value)
-        return
-    deleter = s.static(kind_of(static), "__delete__") if static is not MISSING else MISSING
-    if type(deleter) is FUNCTION:
-        s.call(s.wrap(deleter, None), s.wrap(static, None), value)
-    elif not value.del_instance_attr(s, name):
-        _no_attribute(s, value, name)

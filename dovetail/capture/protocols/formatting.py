@@ -14,12 +14,13 @@ from dovetail.capture.numbers import input_numbers
 from dovetail.capture.outside import stable_arguments
 from dovetail.capture.protocols.operators import native_call
 from dovetail.capture.values.base import Const, NotNative, Value
-from dovetail.capture.values.containers import DictValue, SequenceValue, SetValue
+from dovetail.capture.values.containers import DictValue, SequenceValue
 from dovetail.capture.values.deferred import LateText, Snapshot
 from dovetail.capture.values.deferred import joined as late_text
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
 from dovetail.capture.values.scalar import GraphNumber
+from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -23,18 +23,11 @@ from dovetail.capture.protocols.operators import native_call
 from dovetail.capture.tensors import literals, torch_function, varying_slices
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value, boolean
 from dovetail.capture.values.callables import ClassValue, KnownValue
-from dovetail.capture.values.containers import (
-    DictValue,
-    ListValue,
-    SequenceValue,
-    SetValue,
-    SliceValue,
-    TupleValue,
-    ViewValue,
-)
+from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, ViewValue
 from dovetail.capture.values.descriptors import borrowed
 from dovetail.capture.values.iterators import ConstIterator, DequeIterator, DictIterator, ReverseIterator
 from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.source import LENGTH, Computed
 

@@ -11,12 +11,10 @@ Every value becomes a local variable or an expression once, so objects keep thei
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import math
 import re
 import types
-import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import CellType, FunctionType, MethodType
@@ -29,8 +27,8 @@ from dovetail.capture.breaks.handled_exceptions import raised_at
 from dovetail.capture.breaks.points import chain, started
 from dovetail.capture.breaks.suspended_generators import NEW, SHELLS, fresh, paused_at, set_state
 from dovetail.capture.interpreter.frame import GeneratorValue
-from dovetail.capture.outside.surely_alive import held
 from dovetail.capture.residual.escaping_iterators import ENDED, REST, ended
+from dovetail.capture.residual.native_objects import AUTOMATIC, MAKERS, native_init
 from dovetail.capture.tables.graph_functions import impure
 from dovetail.capture.tensors.gradient_hooks import Handle
 from dovetail.capture.tensors.numpy_arrays import rebuild_array
@@ -38,21 +36,14 @@ from dovetail.capture.tensors.operations import reachable
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, LateConst, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
-from dovetail.capture.values.containers import (
-    DictValue,
-    ListValue,
-    SequenceValue,
-    SetValue,
-    SliceValue,
-    TupleValue,
-    ViewValue,
-)
+from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, ViewValue
 from dovetail.capture.values.deferred import LateText, Snapshot
 from dovetail.capture.values.descriptors import quiet_class
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue
 from dovetail.capture.values.scalar import Answer, Claim, GraphNumber, TensorNumber
+from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import PLAIN, ChosenNumber, ChosenTensor, TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import Change, Continuation
@@ -304,7 +295,7 @@ class Rebuilder:
         else:
             args, cls = ", ".join(self.expr(a) for a in value.args), self.known(value.cls)
             text = self.start(value, f"{cls}.__new__({cls}, {args})")
-            self.lines.append(f"{self.known(_native_init(value.cls))}({text}, {args})")
+            self.lines.append(f"{self.known(native_init(value.cls))}({text}, {args})")
         self.attributes(value, text)
         if value.cause is not None:
             self.lines.append(f"{text}.__cause__ = {self.expr(value.cause)}")
@@ -471,46 +462,6 @@ def replayed(container: Any) -> bool:
 
 LATE = re.compile(r"\b_walk\d+\b")  # a name that `Rebuilder.late` gives
 
-
-def _native_init(cls: type) -> Any:
-    """The `__init__` in native code that the class's own ones end at."""
-    inits = (base.__dict__.get("__init__") for base in cls.__mro__)
-    return next(init for init in inits if init is not None and not isinstance(init, FunctionType))
-
-
-AUTOMATIC = (types.GetSetDescriptorType, types.MemberDescriptorType)  # Python makes these for a class itself
-
-
-def _partial(rebuilder: Rebuilder, value: ObjectValue) -> str:
-    function, args, keywords = (rebuilder.expr(value.attrs[n]) for n in ("func", "args", "keywords"))
-    return rebuilder.start(value, f"{rebuilder.known(value.cls)}({function}, *{args}, **{keywords})")
-
-
-def _copied(rebuilder: Rebuilder, value: ObjectValue) -> str:
-    return rebuilder.start(value, f"{rebuilder.known(copy.copy)}({rebuilder.known(value.made_by)})")
-
-
-MAKERS: dict[type, Callable[[Rebuilder, ObjectValue], str]] = {functools.partial: _partial, torch.autocast: _copied}
-
-
-def _inference_mode(rebuilder: Rebuilder, value: ObjectValue) -> str:
-    text = rebuilder.start(value, f"{rebuilder.known(value.cls)}({rebuilder.expr(value.attrs['mode'])})")
-    rebuilder.attributes(value, text)  # what leaving undoes
-    return text
-
-
-MAKERS[torch.inference_mode] = _inference_mode
-
-
-def _reference(rebuilder: Rebuilder, value: ObjectValue) -> str:
-    """Where the graph breaks, the residual must not keep alive what nothing else holds."""
-    target = value.attrs["target"]
-    if rebuilder.s.frames and not held(rebuilder.s, target):
-        rebuilder.s.unsupported("weak-reference", f"whether {target.describe()} is still alive cannot be told")
-    return rebuilder.start(value, f"{rebuilder.known(value.cls)}({rebuilder.expr(value.attrs['target'])})")
-
-
-MAKERS[weakref.ref] = _reference
 
 BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     Const: Rebuilder.const,

@@ -14,9 +14,10 @@ from dovetail.capture.residual.rebuild import Rebuilder
 from dovetail.capture.tensors import gradient_hooks
 from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.callables import CellValue
-from dovetail.capture.values.containers import DictValue, ListValue, SetValue
+from dovetail.capture.values.containers import DictValue, ListValue
 from dovetail.capture.values.descriptors import ClassStore
 from dovetail.capture.values.objects import Lazy, ObjectValue, real_dict
+from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.unread_span import Span
 from dovetail.ir.captured import HOOKS, Change
 from dovetail.ir.literals import has_literal

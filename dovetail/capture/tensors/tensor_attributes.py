@@ -12,7 +12,7 @@ import torch
 from dovetail.capture.numbers import graph_numbers, optimizer_counters, size_values, tensor_numbers, unbacked_sizes
 from dovetail.capture.outside.wrap import Called
 from dovetail.capture.process.trusted_code import intact
-from dovetail.capture.protocols.attributes import TENSOR_STORES
+from dovetail.capture.protocols.attribute_stores import TENSOR_STORES
 from dovetail.capture.tables.graph_functions import tensor_methods
 from dovetail.capture.tensors import autograd_engine, gradient_hooks, literals, torch_function, wrapper_tensors
 from dovetail.capture.tensors.data_assignment import store_data

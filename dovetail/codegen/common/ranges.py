@@ -16,7 +16,8 @@ from itertools import count
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import Buffer, Check, Expr, Group, Index, Load, Loop, Reduce, Statement, Store, extent, rewrite
+from dovetail.ir.loops import Buffer, Check, Expr, Group, Index, Load, Loop, Reduce, Statement, Store, rewrite
+from dovetail.ir.ranges import extent
 
 
 def simplify(group: Group) -> Group:

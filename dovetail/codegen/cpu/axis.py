@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from dovetail.codegen.cpu import vecmath
 from dovetail.codegen.cpu.target import Target
 from dovetail.codegen.cpu.types import type_of
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import Expr, Group, Load, Loop, Op, Reduce, Statement, Store, extent
+from dovetail.ir.loops import Expr, Group, Load, Loop, Op, Reduce, Statement, Store
+from dovetail.ir.ranges import extent
 
 _SCATTERED = {"load": 12.0, "store": 24.0}
 #: Folding the lanes of an accumulator into half of them, in vector instructions. Comparisons look for NaN too.
@@ -126,7 +127,7 @@ def _trips(loop: Loop) -> float:
     total = 1.0
     for r in loop.inner:
         size = extent(r)
-        total *= dims.typical(size)
+        total *= dimvalues.typical(size)
     return total
 
 
@@ -135,7 +136,7 @@ def _loop_cost(loop: Loop, axis: Symbol | None, lanes: int, inner: bool) -> floa
     if axis is None:
         count = len(accesses(loop.body)) + 1.0
         return count * max(_trips(loop), 0.0) if loop.inner else count
-    size = dims.typical(axis.extent)  # type: ignore[arg-type]
+    size = dimvalues.typical(axis.extent)  # type: ignore[arg-type]
     lanes = max(min(lanes, size), 1)
     efficiency = size / (-(-size // lanes) * lanes) if size else 1.0
     cost = 1.0

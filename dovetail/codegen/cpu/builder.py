@@ -167,14 +167,13 @@ class Builder:
             f"{tag}.exit:",
         ]
         parent.block = f"{tag}.exit"
-        if not guarded:
-            return nexts
-        results = []
-        for k, ((kind, initial), following) in enumerate(zip(carried, nexts, strict=True)):
-            results.append(f"%{tag}.r{k}")
-            parent.lines.append(
-                f"  %{tag}.r{k} = phi {kind} [ {initial}, %{before} ], [ {following}, {last} ]"
-            )
+        return self.merged(tag, carried, nexts, before, last) if guarded else nexts
+
+    def merged(self, tag: str, carried: list[Carried], nexts: list[str], before: str, last: str) -> list[str]:
+        """The carried values after a loop that may not have run at all."""
+        results = [f"%{tag}.r{k}" for k in range(len(carried))]
+        for name, (kind, initial), following in zip(results, carried, nexts, strict=True):
+            self.scope.lines.append(f"  {name} = phi {kind} [ {initial}, %{before} ], [ {following}, {last} ]")
         return results
 
     def once(

@@ -6,7 +6,8 @@ from dovetail.codegen.common.signature import Signature
 from dovetail.codegen.cpu import context
 from dovetail.codegen.cpu.axis import Plan
 from dovetail.ir import dims, launch
-from dovetail.ir.loops import Group, Loop, extent
+from dovetail.ir.loops import Group, Loop
+from dovetail.ir.ranges import extent
 
 
 class Entry:

@@ -13,7 +13,8 @@ from dovetail.codegen.cpu.expressions import Expressions
 from dovetail.codegen.cpu.reductions import BLOCK_STEPS, Accumulator, Reducer
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.loops import Check, Loop, Reduce, Store, extent
+from dovetail.ir.loops import Check, Loop, Reduce, Store
+from dovetail.ir.ranges import extent
 
 States = list[list[Val]]  # one list of parts for each accumulator
 Step = Callable[[Val, States], States]

@@ -17,9 +17,10 @@ from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.loops import LoopEmitter, Nest, States, accumulators, position
 from dovetail.codegen.cpu.reductions import Accumulator
 from dovetail.codegen.cpu.types import type_of
-from dovetail.ir import dims, launch
+from dovetail.ir import dims, dimvalues, launch
 from dovetail.ir.dims import Symbol
-from dovetail.ir.loops import Group, Loop, Reduce, extent
+from dovetail.ir.loops import Group, Loop, Reduce
+from dovetail.ir.ranges import extent
 
 #: Fewer outer indices than this leave threads idle.
 FEW_ROWS = 32
@@ -29,7 +30,7 @@ def wanted(group: Group, plan: Plan) -> bool:
     """Would the outer indices alone leave threads idle while there is work for them?"""
     if plan.outer is not None or group.locals:
         return False
-    rows = dims.typical(dims.product(extent(r) for r in group.outer))
+    rows = dimvalues.typical(dims.product(extent(r) for r in group.outer))
     if rows >= FEW_ROWS:
         return False
     return any(
@@ -45,7 +46,7 @@ def splittable(loop: Loop, axis: Symbol | None) -> bool:
 
 
 def _long(loop: Loop, axis: Symbol | None) -> bool:
-    trips = dims.typical(dims.product(extent(r) for r in loop.inner))
+    trips = dimvalues.typical(dims.product(extent(r) for r in loop.inner))
     return trips * cost.of_loop(loop, axis) > launch.PARALLEL_PICOSECONDS
 
 

@@ -27,12 +27,11 @@ from dovetail.ir.loops import (
     Reduce,
     Statement,
     Store,
-    extent,
     map_exprs,
-    new_range,
     rewrite,
     value_exprs,
 )
+from dovetail.ir.ranges import extent, new_range
 
 
 class Structure:

@@ -19,7 +19,8 @@ from dovetail.codegen.gpu.plan import symbols_of
 from dovetail.ir import dims
 from dovetail.ir.dims import Atom, Dim, Symbol
 from dovetail.ir.kernel import REPORT, Limit
-from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op, Param, extent
+from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op, Param
+from dovetail.ir.ranges import extent
 
 
 class Scope:

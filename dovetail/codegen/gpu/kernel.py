@@ -33,7 +33,8 @@ from dovetail.ir.ends import end
 from dovetail.ir.followers import followers
 from dovetail.ir.kernel import REPORT, Access, GpuLaunch, Kernel, Limit, report
 from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Reduce, Store, extent
+from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Reduce, Store
+from dovetail.ir.ranges import extent
 from dovetail.options import Options
 
 #: Which group a program of a launch of many belongs to: the last one that begins at it or before. All words at once: a

@@ -26,7 +26,8 @@ from dovetail.ir.launch import (
     power_of_two,
 )
 from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import Group, Load, Loop, Store, extent
+from dovetail.ir.loops import Group, Load, Loop, Store
+from dovetail.ir.ranges import extent
 
 #: Elements of a tile: pointwise code; rows.
 FLAT, TILE = 1024, 4096

@@ -17,23 +17,34 @@ import torch
 import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
-from dovetail.normalize.recording.aliases import Base, Handle, View, same_layout, same_steps
+from dovetail.normalize.recording.aliases import Base, Handle, View, same_layout
 from dovetail.normalize.recording.conditional_views import COPYING, Copies
 from dovetail.normalize.recording.functional_forms import SILENT, Functional, copying, functional, has_no_form, silent
 from dovetail.normalize.recording.gradient_lines import Lines
+from dovetail.normalize.recording.operator_calls import (
+    absolute,
+    accept_out,
+    in_order,
+    in_schema_order,
+    node_name,
+    out_of_place,
+    own_results,
+    placed,
+    relative,
+    replace_val,
+    vals,
+)
 from dovetail.normalize.recording.renamed_operators import REWRITES
-from dovetail.normalize.recording.view_inverses import scatter
+from dovetail.normalize.recording.view_inverses import laid_out, scatter
 from dovetail.ops.calls.foreach import apart, takes_list
 from dovetail.ops.calls.fused_optimizers import fused, is_fused
 from dovetail.ops.calls.library_calls import OPAQUE
 from dovetail.ops.calls.schema import IDENTITY, Facts, bound, facts
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
-from dovetail.ops.fake.errors.eager_trials import takes_out
 from dovetail.ops.fake.infer import keeps_size, resized
-from dovetail.ops.fake.rules.layout import dense_order, share_places
 from dovetail.ops.fake.rules.view_rules import from_the_front
-from dovetail.ops.fake.symbolic.number import SYMBOLIC, NumberNode, place_of, symbolic
-from dovetail.ops.fake.symbolic.size_questions import all_same, dim_or_node, surely_less
+from dovetail.ops.fake.symbolic.number import symbolic
+from dovetail.ops.fake.symbolic.size_questions import all_same
 from dovetail.ops.fake.symbolic.unbacked import keep_sizes
 from dovetail.ops.fake.tensor import all_fake, run
 
@@ -213,11 +224,11 @@ class Recorder(FakeMode):
         return self.create(func, node_args, node_kwargs, result)
 
     def create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
-        args, kwargs = _placed(args), _placed(kwargs)
+        args, kwargs = placed(args), placed(kwargs)
         if (rewrite := REWRITES.get(func)) is not None:
             func, args, kwargs = rewrite(args, kwargs, val)
-            args, kwargs = _placed(args), _placed(kwargs)
-        node = self.graph.create_node("call_function", func, args, kwargs, _name(func))
+            args, kwargs = placed(args), placed(kwargs)
+        node = self.graph.create_node("call_function", func, args, kwargs, node_name(func))
         node.meta["val"] = val
         if stack := self.lines.differentiated() or self.stack:
             node.meta["stack"] = stack
@@ -227,7 +238,7 @@ class Recorder(FakeMode):
         """A node from nodes; its metadata follows from theirs."""
         if func is aten.reshape.default:
             return self.reshape(*args)
-        return self.create(func, args, kwargs, run(func, _vals(args), _vals(kwargs)))
+        return self.create(func, args, kwargs, run(func, vals(args), vals(kwargs)))
 
     def reshape(self, node: Node, sizes: list[Any]) -> Node:
         """A view where strides allow it, else a view of a contiguous copy."""
@@ -259,8 +270,8 @@ class Recorder(FakeMode):
         asked = None
         if func is aten.as_strided.default:
             parent, asked = self.stem(parent), parent
-            args, kwargs = self.absolute(args, kwargs, asked, parent), {}
-        positional, named = _positional(func, args, kwargs)
+            args, kwargs = absolute(args, kwargs, asked, parent), {}
+        positional, named = in_schema_order(func, args, kwargs)
         view = View(func, positional[1:], named, None)
         version = parent.base.version
         odd = parent.base.version > 0 and func is aten.as_strided.default
@@ -282,15 +293,15 @@ class Recorder(FakeMode):
         node, before = self.node_of(handle), to_fake(tensor, leaf=False)
         run(func, args, kwargs)
         for holder in {node, handle.made or node}:
-            _replace(holder, tensor, before)
+            replace_val(holder, tensor, before)
         handle.tensor, self.handles[id(before)] = before, handle
         if handle.parent is None:
-            self.reshape_base(handle, self.emit(_out_of_place(func), node, *args[1:], **kwargs), tensor)
+            self.reshape_base(handle, self.emit(out_of_place(func), node, *args[1:], **kwargs), tensor)
         else:
             # its history, and the mode that the view was made in
             kept = tensor.requires_grad or handle.view is not None and handle.view.grad
             with torch.set_grad_enabled(torch.is_grad_enabled() or kept):
-                self.bind_view(_out_of_place(func), (before, *args[1:]), kwargs, tensor)
+                self.bind_view(out_of_place(func), (before, *args[1:]), kwargs, tensor)
             made = self.handles[id(tensor)]
             made.since = handle.since
             handle.became = None if tensor._is_view() else made
@@ -362,21 +373,12 @@ class Recorder(FakeMode):
             return node
         args = view.args
         if view.operator is aten.as_strided.default:
-            args = _relative(args, parent.base.tensor, node.meta["val"])
+            args = relative(args, parent.base.tensor, node.meta["val"])
         if view.operator in _BY_SIZES:
             made = self.reshape(node, list(args[0]))
         else:
             made = self.emit(view.operator, node, *args, **view.kwargs)
         return made if view.index is None else self.picked(made, view.index)
-
-    def absolute(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], handle: Handle, stem: Handle
-    ) -> tuple[Any, ...]:
-        """as_strided's arguments with an explicit offset, so that it can start from the stem."""
-        named = bound(aten.as_strided.default, args, kwargs)
-        offset = named.get("storage_offset")
-        start = handle.tensor.storage_offset() if offset is None else offset
-        return stem.tensor, named["size"], named["stride"], start
 
     # ------------------------------------------------------------ mutation
 
@@ -385,7 +387,7 @@ class Recorder(FakeMode):
             raise Unsupported("metadata-mutation", f"{func} changes the memory of a tensor in place",
                               "make a new tensor instead")
         result = run(func, args, kwargs)
-        disordered = known.random and not _in_order(func, args, kwargs, known)
+        disordered = known.random and not in_order(func, args, kwargs, known)
         if func.namespace not in _BUILT_IN or disordered or has_no_form(func):
             self.apply_to_copies(func, args, kwargs, result)
         elif func is aten.copy_.default:
@@ -400,7 +402,7 @@ class Recorder(FakeMode):
         """The operator itself gets copies of what it writes to; their values become those of the originals."""
         named = bound(func, args, kwargs)
         form, layouts, written = copying(func, {n: named[n] for n in facts(func).written if named.get(n) is not None})
-        own = _own(facts(func), result)
+        own = own_results(facts(func), result)
         copies = [to_fake(t, leaf=False) for t in written]
         node = self.create(form, *self.nodes((layouts, *args), kwargs), [*own, *copies])  # type: ignore[call-arg]
         for k, item in enumerate(own):
@@ -426,15 +428,15 @@ class Recorder(FakeMode):
         named = bound(func, args, kwargs)
         wanted = {a.name for a in form.operator._schema.arguments if not a.has_default_value()}
         named.update({a.name: a.default_value for a in func._schema.arguments if a.name in wanted - named.keys()})
-        given, rest = _positional(form.operator, (), {k: v for k, v in named.items() if k not in form.drop})
+        given, rest = in_schema_order(form.operator, (), {k: v for k, v in named.items() if k not in form.drop})
         node = self.record(form.operator, given, rest, None)
         if node.meta["val"] is None:
-            node.meta["val"] = run(form.operator, _vals(node.args), _vals(node.kwargs))
+            node.meta["val"] = run(form.operator, vals(node.args), vals(node.kwargs))
         val = node.meta["val"]
         values = [node] if isinstance(val, torch.Tensor) else None
-        own = iter(_own(facts(func), result))
+        own = iter(own_results(facts(func), result))
         for name in form.drop:
-            _accepts(func, args, kwargs, named[name], val if values else val[form.writes.index(name)])
+            accept_out(func, args, kwargs, named[name], val if values else val[form.writes.index(name)])
         for k, written in enumerate(form.writes):
             if written is None:
                 item = next(own, None)
@@ -479,122 +481,12 @@ class Recorder(FakeMode):
             parent = self.node_of(handle.parent)
             view = handle.view
             if view.operator is aten.as_strided.default:
-                args = _relative(view.args, handle.base.tensor, parent.meta["val"])
+                args = relative(view.args, handle.base.tensor, parent.meta["val"])
                 view = View(view.operator, args, view.kwargs, None)
             node = scatter(self.emit, view, parent, node)
             handle = handle.parent
         base = handle.base
-        base.node = self.laid_out(node, handle.tensor)
+        base.node = laid_out(self.emit, node, handle.tensor)
         base.version += 1
         self.copies.written(base)
         handle.node, handle.version = base.node, base.version
-
-    def laid_out(self, node: Node, like: torch.Tensor) -> Node:
-        """The value with the strides of `like`, if no elements share a place."""
-        val = node.meta["val"]
-        if same_steps(val, like):
-            return node
-        order = dense_order(like.shape, like.stride())
-        if order is None and share_places(like.shape, like.stride()):
-            return node
-        if order is None:
-            kind = {"dtype": like.dtype, "device": like.device}
-            gaps = self.emit(aten.empty_strided.default, list(like.shape), list(like.stride()), **kind)
-            return self.emit(aten.copy.default, gaps, node)
-        if order == tuple(range(len(order))):
-            return self.emit(aten.clone.default, node, memory_format=torch.contiguous_format)
-        node = self.emit(aten.permute.default, node, list(order))
-        node = self.emit(aten.clone.default, node, memory_format=torch.contiguous_format)
-        return self.emit(aten.permute.default, node, [order.index(d) for d in range(len(order))])
-
-
-# ---------------------------------------------------------------- arguments
-
-
-def _out_of_place(func: Any) -> Any:
-    """aten.transpose_ -> aten.transpose.int: overload names differ."""
-    packet = getattr(aten, func._schema.name.removeprefix("aten::").removesuffix("_"))
-    wanted = [(a.name, str(a.type)) for a in func._schema.arguments]
-    overloads = [getattr(packet, name) for name in packet.overloads()]
-    return next(o for o in overloads if [(a.name, str(a.type)) for a in o._schema.arguments] == wanted)
-
-
-def _replace(node: Node, old: Any, new: Any) -> None:
-    """In the metadata of a node and of the one that it was picked from."""
-    val = node.meta["val"]
-    if val is old:
-        node.meta["val"] = new
-        if node.target is operator.getitem:
-            _replace(node.args[0], old, new)  # type: ignore[arg-type]
-    elif isinstance(val, (tuple, list)):
-        node.meta["val"] = [new if v is old else v for v in val]
-
-
-def _name(func: Any) -> str:
-    return func._schema.name.rpartition("::")[2] if isinstance(func, torch._ops.OpOverload) else "item"
-
-
-def _placed(value: Any) -> Any:
-    """Symbolic numbers replaced by their nodes, sizes by what they stand for."""
-    if isinstance(value, SYMBOLIC):
-        return place_of(value) if isinstance(value.node, NumberNode) else dim_or_node(value)
-    if type(value) in (list, tuple):
-        return type(value)([_placed(v) for v in value])
-    if type(value) is dict:
-        return {k: _placed(v) for k, v in value.items()}
-    return value
-
-
-def _vals(value: Any) -> Any:
-    if isinstance(value, Node):
-        return value.meta["val"]
-    if isinstance(value, (tuple, list)):
-        return type(value)([_vals(v) for v in value])
-    if isinstance(value, dict):
-        return {k: _vals(v) for k, v in value.items()}
-    return value
-
-
-def _positional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments as the schema orders them; keyword-only ones stay named."""
-    if not kwargs:
-        return args, kwargs
-    named = bound(func, args, kwargs)
-    last = max((k for k, a in enumerate(func._schema.arguments) if a.name in named and not a.kwarg_only), default=-1)
-    given = tuple(named.pop(a.name, a.default_value) for a in func._schema.arguments[: last + 1])
-    return given, named
-
-
-def _own(known: Facts, result: Any) -> list[Any]:
-    """The results that are no written argument."""
-    results = result if isinstance(result, (tuple, list)) else (result,)
-    return [r for r, owner in zip(results, known.returned, strict=False) if owner is None]
-
-
-def _in_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Facts) -> bool:
-    """Does what is written to lie in the order of its places? Random numbers are drawn in that of its memory."""
-    named = bound(func, args, kwargs)
-    return all(named[name].is_contiguous() for name in known.written)
-
-
-def _accepts(func: Any, args: Any, kwargs: Any, out: Any, val: Any) -> None:
-    """Element-wise operators convert to the dtype of out=, or refuse to; what others do is for eager to say."""
-    if not isinstance(out, torch.Tensor) or out.dtype == val.dtype:
-        return
-    if torch.Tag.pointwise not in func.tags or not takes_out(func, args, kwargs):
-        raise Unsupported("out-dtype", f"{func} is given an out= tensor of {out.dtype} for a result of {val.dtype}",
-                          "give a tensor of the result's dtype")
-
-
-def _relative(args: tuple[Any, ...], base: torch.Tensor, value: torch.Tensor) -> tuple[Any, ...]:
-    """as_strided's arguments for `value`, which stands in for the memory of `base`."""
-    size, stride, offset = args
-    start = offset - base.storage_offset()
-    last = start + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    dense = dense_order(base.shape, base.stride()) is not None and same_steps(value, base)
-    if not dense or not surely_less(-1, start) or not surely_less(last, base.numel()):
-        raise Unsupported(
-            "as-strided-outside", "as_strided reaches memory that is no element of its tensor, which is written to",
-            "use slices and views instead of as_strided",
-        )  # fmt: skip
-    return size, stride, start + value.storage_offset()

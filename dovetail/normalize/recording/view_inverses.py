@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from dovetail.errors import Unsupported
-from dovetail.normalize.recording.aliases import View
+from dovetail.normalize.recording.aliases import View, same_steps
+from dovetail.ops.fake.rules.layout import dense_order, share_places
 
 aten = torch.ops.aten
 
@@ -122,3 +124,22 @@ INVERSES: dict[Any, Inverse] = {
     aten._conj.default: lambda emit, view, parent, new: emit(aten.conj_physical.default, new),
     aten._neg_view.default: lambda emit, view, parent, new: emit(aten.neg.default, new),
 }
+
+
+def laid_out(emit: Callable[..., Node], node: Node, like: torch.Tensor) -> Node:
+    """The value with the strides of `like`, if no elements share a place."""
+    val = node.meta["val"]
+    if same_steps(val, like):
+        return node
+    order = dense_order(like.shape, like.stride())
+    if order is None and share_places(like.shape, like.stride()):
+        return node
+    if order is None:
+        kind = {"dtype": like.dtype, "device": like.device}
+        gaps = emit(aten.empty_strided.default, list(like.shape), list(like.stride()), **kind)
+        return emit(aten.copy.default, gaps, node)
+    if order == tuple(range(len(order))):
+        return emit(aten.clone.default, node, memory_format=torch.contiguous_format)
+    node = emit(aten.permute.default, node, list(order))
+    node = emit(aten.clone.default, node, memory_format=torch.contiguous_format)
+    return emit(aten.permute.default, node, [order.index(d) for d in range(len(order))])

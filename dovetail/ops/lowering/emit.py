@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import (
     Buffer,
@@ -30,8 +30,8 @@ from dovetail.ir.loops import (
     Reduce,
     Store,
     View,
-    new_range,
 )
+from dovetail.ir.ranges import new_range
 from dovetail.ir.scalar import REDUCTIONS
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.value import Indices, Spec, Value, contiguous_strides
@@ -41,7 +41,7 @@ At = Callable[[Indices], Expr]
 
 def by_stride(strides: Sequence[Dim]) -> list[int]:
     """Dimensions from the slowest to the fastest."""
-    steps = list(map(dims.typical, strides))
+    steps = list(map(dimvalues.typical, strides))
     return sorted(range(len(steps)), key=lambda d: -steps[d])
 
 

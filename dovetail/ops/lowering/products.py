@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ir.devices import on_host, traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
@@ -60,7 +60,7 @@ def addmm(emit: Emitter, out: Spec, self: Value, mat1: Value, mat2: Value, beta:
 
 @ROWS("aten::bmm")
 def bmm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
-    long = traits(out.device).long_sums and mat2.strides[-1] == 1 and dims.typical(mat2.sizes[-1]) > LONG_ROWS
+    long = traits(out.device).long_sums and mat2.strides[-1] == 1 and dimvalues.typical(mat2.sizes[-1]) > LONG_ROWS
     if not _in_loops(out, self, mat2) or long and self.sizes[-1] != 1:
         return NotImplemented
     return _by_loops(emit, out, self, mat2)
@@ -131,7 +131,7 @@ def _exact(dtype: torch.dtype) -> torch.dtype:
 
 def _by_onednn(emit: Emitter, out: Spec, left: Value, right: Value, bias: Value | None) -> Value:
     """`left @ right + bias` as oneDNN's linear layer, whose weight is `right` transposed, in whatever layout."""
-    if dims.typical(dims.product((*left.sizes, out.sizes[1]))) < max(LARGE, 1):
+    if dimvalues.typical(dims.product((*left.sizes, out.sizes[1]))) < max(LARGE, 1):
         return NotImplemented
     if out.dtype is not torch.float32 or traits(out.device).convolutions != "oneDNN" or not faster_by_onednn():
         return NotImplemented

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 
 import torch
 
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim
-from dovetail.ir.loops import Buffer, BufferRef, Expr, Load, Local, Loop, Reduce, Store, new_range
+from dovetail.ir.loops import Buffer, BufferRef, Expr, Load, Local, Loop, Reduce, Store
+from dovetail.ir.ranges import new_range
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, where
 from dovetail.ops.lowering.emit import Emitter, nested, ranges
@@ -74,12 +75,12 @@ def sums(emit: Emitter, out: Spec, elements: Elements) -> Value:
 
 def pays(out: Spec, elements: Elements) -> bool:
     """Is sorting faster than a library's kernel? On a GPU, for rows that memory likes."""
-    if not traits(out.device).sorts_to_add or out.empty or not 0 < dims.typical(elements.count) < 1 << 31:
+    if not traits(out.device).sorts_to_add or out.empty or not 0 < dimvalues.typical(elements.count) < 1 << 31:
         return False
-    last = max(range(len(out.sizes)), key=lambda d: (-dims.typical(out.strides[d]), d))
-    row = math.prod(dims.typical(n) for d, n in enumerate(out.sizes) if d not in elements.axes)
-    rows = math.prod(dims.typical(out.sizes[d]) for d in elements.axes)
-    many = rows <= ROWS_AN_ELEMENT * dims.typical(elements.count)
+    last = max(range(len(out.sizes)), key=lambda d: (-dimvalues.typical(out.strides[d]), d))
+    row = math.prod(dimvalues.typical(n) for d, n in enumerate(out.sizes) if d not in elements.axes)
+    rows = math.prod(dimvalues.typical(out.sizes[d]) for d in elements.axes)
+    many = rows <= ROWS_AN_ELEMENT * dimvalues.typical(elements.count)
     return last not in elements.axes and row >= ROW or row == 1 and many
 
 
@@ -144,7 +145,7 @@ class _Runs:
         return dims.floordiv(self.elements.count, BLOCK**level)
 
     def few(self, level: int) -> bool:
-        return dims.typical(self.count(level)) <= FEW
+        return dimvalues.typical(self.count(level)) <= FEW
 
     def element(self, number: Expr, place: Indices, mask: Expr) -> Expr:
         count = self.elements.count

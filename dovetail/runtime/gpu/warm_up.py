@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dovetail.ir import dims
+from dovetail.ir import dimvalues
 from dovetail.ir.dims import Dim, Poly
 from dovetail.ir.liveness import reads, references
 from dovetail.ir.loops import Buffer, BufferRef, LibraryCall, Param, Program
@@ -92,11 +92,11 @@ def _given(value: Any) -> Any:
         return type(value)(map(_given, value))
     if isinstance(value, dict):
         return {name: _given(inner) for name, inner in value.items()}
-    return dims.typical(value) if isinstance(value, Poly) else value
+    return dimvalues.typical(value) if isinstance(value, Poly) else value
 
 
 def _ints(values: tuple[Dim, ...]) -> list[int]:
-    return [dims.typical(v) for v in values]
+    return [dimvalues.typical(v) for v in values]
 
 
 def _extent(buffer: Buffer) -> int:

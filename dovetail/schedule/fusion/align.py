@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.loops import new_range
+from dovetail.ir.ranges import new_range
 
 
 class Names:
@@ -68,7 +68,7 @@ def pieces(position: Dim, ranges: Iterable[Symbol]) -> list[_Piece] | None:
             found.append(_Piece(step, symbol.extent, symbol))  # type: ignore[arg-type]
     if not all(p.stride > 0 if isinstance(p.stride, int) else dims.known_nonnegative(p.stride) for p in found):
         return None
-    return sorted(found, key=lambda p: dims.typical(p.stride))
+    return sorted(found, key=lambda p: dimvalues.typical(p.stride))
 
 
 def align(

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.launch import LONGEST_ROW
 from dovetail.ir.liveness import loads_of, reads, statement_roots, writes
@@ -210,7 +210,7 @@ def _in_registers(nest: Nest) -> bool:
 
 
 def _large(buffer: Buffer) -> bool:
-    return dims.typical(buffer.numel) >= 1024
+    return dimvalues.typical(buffer.numel) >= 1024
 
 
 def _combine_along(first: Nest, second: Nest, a: Access, b: Access, names: Names) -> Nest | None:
@@ -338,12 +338,12 @@ def _pays(joined: Nest, first: Nest, second: Nest) -> bool:
     """Would the joined nest keep the parallelism and the contiguous access of its parts?"""
     if all(not p.inner for p in joined.placed):
         return True
-    rows = dims.typical(count(joined.outer))
+    rows = dimvalues.typical(count(joined.outer))
     moved_inside = any(n.pointwise and any(p.inner for p in joined.placed) for n in (first, second))
     if moved_inside and _column(joined):
         return False
     if rows < ENOUGH_ROWS:
-        work = max(dims.typical(count(p.inner)) for p in joined.placed)
+        work = max(dimvalues.typical(count(p.inner)) for p in joined.placed)
         return work * rows <= SMALL or _one_pass(joined)
     return True
 

@@ -8,20 +8,8 @@ from dataclasses import dataclass, replace
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import loads_of, nodes, statement_roots
-from dovetail.ir.loops import (
-    Buffer,
-    Check,
-    Expr,
-    Group,
-    Load,
-    Local,
-    Reduce,
-    Statement,
-    Store,
-    extent,
-    rewrite,
-    value_exprs,
-)
+from dovetail.ir.loops import Buffer, Check, Expr, Group, Load, Local, Reduce, Statement, Store, rewrite, value_exprs
+from dovetail.ir.ranges import extent
 from dovetail.schedule.fusion.align import Names
 
 

@@ -12,7 +12,8 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.loops import Const, Expr, Index, Local, Loop, Op, Reduce, extent, map_exprs, rewrite
+from dovetail.ir.loops import Const, Expr, Index, Local, Loop, Op, Reduce, map_exprs, rewrite
+from dovetail.ir.ranges import extent
 
 
 def without_one_hot(loops: list[Loop]) -> list[Loop]:

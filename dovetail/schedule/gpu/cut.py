@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.launch import power_of_two
-from dovetail.ir.loops import extent
+from dovetail.ir.ranges import extent
 from dovetail.schedule.fusion.nest import count
 
 #: Elements that a range whose size is not known is taken for; that one program reduces alone in any case.

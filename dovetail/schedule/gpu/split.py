@@ -34,10 +34,10 @@ from dovetail.ir.loops import (
     Reduce,
     Statement,
     Store,
-    extent,
     map_exprs,
     rewrite,
 )
+from dovetail.ir.ranges import extent
 from dovetail.ops.lowering.value import contiguous_strides
 from dovetail.schedule.fusion.nest import count, linear
 from dovetail.schedule.gpu.cut import SHORT, Cut, Piece, cut, known

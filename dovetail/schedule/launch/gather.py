@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dovetail.ir import dims
+from dovetail.ir import dimvalues
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, Program
@@ -64,7 +64,7 @@ class _Gathering:
 
     def may_wait(self, name: str, buffer: Buffer) -> bool:
         nbytes = buffer.numel * buffer.dtype.itemsize
-        small = dims.typical(nbytes) <= SMALL
+        small = dimvalues.typical(nbytes) <= SMALL
         return small or name in self.lasting or self.writer.get(name, -1) in self.waiting
 
     def wait(self, group: Group, after: int, read: object, written: set[str]) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 
-from dovetail.ir import dims
+from dovetail.ir import dims, dimvalues
 from dovetail.ir.devices import traits
 from dovetail.ir.host import ALIGNMENT, MemoryPlan
 from dovetail.ir.liveness import last_uses, output_buffers, reads, view_roots, writes
@@ -77,7 +77,7 @@ class _Slots:
 
     def take(self, name: str, nbytes: dims.Dim) -> None:
         """A free place of the same size, else the one nearest in typical size, else a new one."""
-        wanted = dims.typical(nbytes)
+        wanted = dimvalues.typical(nbytes)
         free = sorted(self.free)
         place = next((k for k in free if nbytes in self.sizes[k]), None)
         near = [k for k in free if self._typical(k) <= NEAR * wanted and wanted <= NEAR * self._typical(k)]
@@ -92,7 +92,7 @@ class _Slots:
         self.places[name] = place
 
     def _typical(self, place: int) -> int:
-        return max(map(dims.typical, self.sizes[place]))
+        return max(map(dimvalues.typical, self.sizes[place]))
 
     def release(self, name: str) -> None:
         self.free.add(self.places[name])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from dovetail.ir import dims
+from dovetail.ir import dimvalues
 from dovetail.ir.liveness import last_uses, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Buffer, Program
 
@@ -27,9 +27,8 @@ def allocated(program: Program) -> dict[str, int]:
     """The bytes, typically, of each buffer that the program allocates."""
     roots, inputs = view_roots(program), {b.name for b in program.inputs}
     every = (b for item in program.items for b in writes(item).values())
-    return {
-        b.name: dims.typical(b.span) * b.dtype.itemsize for b in every if b.name not in inputs and b.name not in roots
-    }
+    own = (b for b in every if b.name not in inputs and b.name not in roots)
+    return {b.name: dimvalues.typical(b.span) * b.dtype.itemsize for b in own}
 
 
 class Lifetimes:

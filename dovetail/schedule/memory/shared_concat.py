@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
-from dovetail.ir import dims
+from dovetail.ir import dimvalues
 from dovetail.ir.liveness import output_buffers, reads, writes
 from dovetail.ir.loops import Buffer, Expr, Group, Item, Load, Loop, Program, Reduce, Statement, Store, rewrite
 
@@ -96,7 +96,7 @@ def _one_dimension_shorter(short: Buffer, long: Buffer) -> bool:
 
 
 def _order(buffer: Buffer) -> list[int]:
-    return sorted(range(len(buffer.sizes)), key=lambda k: -dims.typical(buffer.strides[k]))
+    return sorted(range(len(buffer.sizes)), key=lambda k: -dimvalues.typical(buffer.strides[k]))
 
 
 def _redirected(group: Group, targets: dict[str, Buffer]) -> Group:

@@ -28,17 +28,9 @@ from dovetail.capture.tables.operator_names import BINARY, COMPARE, UNARY
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.callables import KnownValue, PyModuleValue
-from dovetail.capture.values.containers import (
-    LITERALS,
-    DictValue,
-    Entries,
-    ListValue,
-    SetEntries,
-    SetValue,
-    SliceValue,
-    TupleValue,
-)
+from dovetail.capture.values.containers import LITERALS, DictValue, Entries, ListValue, SliceValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, OpaqueValue
+from dovetail.capture.values.sets import SetEntries, SetValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir.guard import GuardKind
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir import dims
+from dovetail.ir import dimvalues
 from dovetail.ir.dims import Dim
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size, symint
@@ -90,7 +90,7 @@ def general(value: Any) -> int:
     """The value in this call, were no symbol less than 2: what decides the order of strides."""
     if type(value) is int or not is_size(value):
         return value
-    return dims.typical(dim_of(value))
+    return dimvalues.typical(dim_of(value))
 
 
 def empty(sizes: Iterable[Any]) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.ir import dimforms, dims
+from dovetail.ir import dimforms, dims, dimvalues
 from dovetail.ir.dims import Dim, Poly, Symbol
 
 EQUAL, UNEQUAL, AT_LEAST = "==", "!=", ">="
@@ -129,7 +129,7 @@ class Sizes:
 
     def hint(self, dim: Dim) -> int:
         """The value in the call that is captured."""
-        return dims.evaluate(dim, self.hints)
+        return dimvalues.evaluate(dim, self.hints)
 
     def likely(self, sign: str, dim: Dim, alike: bool | None = None) -> bool:
         """Is `dim sign 0` true in this call? Late sizes are not 0 or 1, and equal to what they are compared with.

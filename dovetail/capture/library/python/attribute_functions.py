@@ -1,0 +1,106 @@
+"""`getattr`, `setattr` and the like, and the methods of `object` that they end at."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail.capture.containers import varying_keys
+from dovetail.capture.interpreter.tail_calls import OPERATOR, of_attribute, of_setter, within
+from dovetail.capture.library.python.builtins import unless
+from dovetail.capture.polyfills.protocols import discard, exists, fetch_or
+from dovetail.capture.tables.known_callables import INLINE, known
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value, boolean
+from dovetail.capture.values.callables import FunctionValue
+from dovetail.capture.values.containers import ListValue
+from dovetail.capture.values.objects import ModuleValue, ObjectValue
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+
+def _name(s: Session, value: Value) -> str:
+    """The name of an attribute, as the built-in functions take it."""
+    if not issubclass(value.cls, str):
+        s.throw(TypeError, f"attribute name must be string, not {value.cls.__name__!r}")
+    return value.native()
+
+
+@known(getattr)
+def _getattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    found = varying_keys.attribute(s, args[0], args[1])
+    if found is not None:
+        return found
+    name, awaited = _name(s, args[1]), _awaited(s, of_attribute, args)
+    if len(args) == 2:
+        s.expected = awaited
+        return s.get_attr(args[0], name)
+    load = functools.partial(s.get_attr, args[0], name)
+    found = unless(AttributeError, lambda: within(s, fetch_or, {"default": args[2]}, awaited, load))
+    return args[2] if found is None else found
+
+
+@known(hasattr)
+def _hasattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    name, awaited = _name(s, args[1]), _awaited(s, of_attribute, args)
+    load = functools.partial(s.get_attr, args[0], name)
+    return boolean(unless(AttributeError, lambda: within(s, exists, {}, awaited, load)) is not None)
+
+
+@known(setattr)
+def _setattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    name, awaited = _name(s, args[1]), _awaited(s, of_setter, args)
+    within(s, discard, {}, awaited, lambda: s.set_attr(args[0], name, args[2]) or NONE)
+    return NONE
+
+
+def _awaited(s: Session, find: Any, args: Args) -> Any:
+    """What the attribute's function is, if the running instruction does nothing else than calling the built-in one."""
+    instruction, s.expected = s.expected is OPERATOR, None
+    return find(s, args[0], _name(s, args[1])) if instruction else None
+
+
+@known(object.__setattr__)
+def _object_setattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    s.object_set_attr(args[0], _name(s, args[1]), args[2])
+    return NONE
+
+
+@known(delattr)
+def _delattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    s.del_attr(args[0], _name(s, args[1]))
+    return NONE
+
+
+@known(object.__delattr__)
+def _object_delattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    s.object_del_attr(args[0], _name(s, args[1]))
+    return NONE
+
+
+@known(object.__getattribute__)
+def _object_getattribute(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return s.object_get_attr(args[0], _name(s, args[1]))
+
+
+@known(torch.nn.Module.__getattr__)
+def _module_getattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return s.module_member(args[0], args[1].native()) if isinstance(args[0], ModuleValue) else INLINE
+
+
+@known(vars)
+def _vars(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    if not args:
+        s.unsupported("locals", "vars() gives the local variables of its caller")
+    return s.get_attr(args[0], "__dict__")
+
+
+@known(dir)
+def _dir(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    if isinstance(value, ObjectValue) and type(s.static(value.cls, "__dir__")) is not type(_dir):
+        own = value.attr_names(s) if value.cls.__dictoffset__ or isinstance(value, FunctionValue) else []
+        return ListValue([Const(n) for n in sorted({*dir(value.cls), *own})])
+    return ListValue([Const(n) for n in dir(value.native())])

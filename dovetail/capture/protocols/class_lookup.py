@@ -1,0 +1,110 @@
+"""Attributes of classes and of `super()`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dovetail.capture.outside.definitions import rely_on_class
+from dovetail.capture.process import unguarded_facts
+from dovetail.capture.process.trusted_code import trusted_class
+from dovetail.capture.protocols.attributes import (
+    BINDERS,
+    FUNCTION,
+    MODULE_GETATTR,
+    bind_descriptor,
+    is_data_descriptor,
+    stored,
+)
+from dovetail.capture.values.base import MISSING, NONE, Const, Value
+from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue, SuperValue
+from dovetail.capture.values.containers import TupleValue
+from dovetail.capture.values.descriptors import kind_of
+from dovetail.capture.values.objects import ModuleValue
+from dovetail.ir.source import Attr
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+
+def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
+    cls = value.real
+    special = CLASS_SPECIAL.get(name)
+    if special is not None:
+        if not trusted_class(cls) and cls not in s.classes.made:
+            unguarded_facts.datum(s, getattr, cls, name, getattr(cls, name))
+        return special(s, cls)
+    meta = s.static(type(cls), name)
+    static = s.static(cls, name)
+    if meta is not MISSING and is_data_descriptor(meta):
+        if isinstance(meta, property):
+            return s.call(s.wrap(meta.fget, None), value)
+        return s.from_native(getattr(cls, name))
+    if static is MISSING:
+        if meta is not MISSING:
+            return bind_descriptor(s, value, meta, name)
+        fallback = s.static(type(cls), "__getattr__")
+        if type(fallback) is FUNCTION and not (name[:2] == "__" and hasattr(type, name)):
+            return s.call(s.wrap(fallback, None), value, Const(name))
+        if cls not in s.classes.stores and hasattr(cls, name):
+            return s.wrap(getattr(cls, name), None)
+        return s.throw(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
+    kind = type(static)
+    if kind is classmethod:
+        return MethodValue(s.wrap(static.__func__, None), value)
+    if kind is staticmethod:
+        return s.wrap(static.__func__, None)
+    if kind is types.ClassMethodDescriptorType or kind is types.BuiltinFunctionType:
+        return s.wrap(getattr(cls, name), None)
+    getter = s.static(kind_of(static), "__get__")
+    if type(getter) is FUNCTION:
+        return s.call(s.wrap(getter, None), s.wrap(static, None), NONE, value)
+    if kind in BINDERS or hasattr(kind, "__get__") or cls in s.classes.made or stored(s, cls, name):
+        return s.wrap(static, None)
+    if trusted_class(cls):
+        unguarded_facts.datum(s, getattr, cls, name, static)
+        return s.wrap(static, None)
+    return s.wrap(static, Attr(value.source or s.bind(cls), name))
+
+
+def _table_of_class(s: Session, cls: type) -> Value:
+    constant = trusted_class(cls) or cls in s.classes.made
+    return s.wrap(cls.__dict__, None if constant else Attr(s.bind(cls), "__dict__"))
+
+
+CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
+    "__class__": lambda s, cls: s.wrap(type(cls), None),
+    "__dict__": lambda s, cls: _table_of_class(s, cls),
+    "__name__": lambda s, cls: Const(cls.__name__),
+    "__qualname__": lambda s, cls: Const(cls.__qualname__),
+    "__module__": lambda s, cls: Const(cls.__module__),
+    "__mro__": lambda s, cls: TupleValue([s.wrap(c, None) for c in cls.__mro__]),
+    "__bases__": lambda s, cls: TupleValue([s.wrap(c, None) for c in cls.__bases__]),
+    "__doc__": lambda s, cls: Const(cls.__doc__),
+}
+
+
+def super_get_attr(s: Session, value: SuperValue, name: str) -> Value:
+    mro = value.owner.__mro__
+    rest = mro[mro.index(value.start) + 1 :]
+    for cls in rest:
+        if name in cls.__dict__:
+            static = cls.__dict__[name]
+            rely_on_class(s, rest, name, static)
+            if isinstance(value.receiver, ClassValue) and value.owner is value.receiver.real:
+                return _super_on_class(s, value, static)
+            if static is MODULE_GETATTR and isinstance(value.receiver, ModuleValue):
+                return MethodValue(KnownValue(MODULE_GETATTR), value.receiver)
+            return bind_descriptor(s, value.receiver, static, name)
+    return s.throw(AttributeError, f"'super' object has no attribute {name!r}")
+
+
+def _super_on_class(s: Session, value: SuperValue, static: Any) -> Value:
+    if type(static) is classmethod:
+        return MethodValue(s.wrap(static.__func__, None), value.receiver)
+    if type(static) is staticmethod:
+        return s.wrap(static.__func__, None)
+    if type(static) is types.ClassMethodDescriptorType:
+        return MethodValue(s.wrap(static, None), value.receiver)
+    return s.wrap(static, None)

@@ -1,0 +1,191 @@
+"""The end of a capture: the graph is closed, and the residual around it written down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from dovetail.capture.numbers import graph_numbers, unbacked_sizes
+from dovetail.capture.numbers.size_values import bind_symbols, settle
+from dovetail.capture.outside.distinct_objects import keyed_tensors, rely_on_separate_changes, rely_on_separate_keys
+from dovetail.capture.outside.storage_offsets import forget_offsets
+from dovetail.capture.residual import freed_gradients
+from dovetail.capture.residual.graph_break import Ending
+from dovetail.capture.residual.load_inputs import Loading
+from dovetail.capture.residual.one_shot import passes
+from dovetail.capture.residual.rebuild import Rebuilder
+from dovetail.capture.residual.replay_effects import effects
+from dovetail.capture.state.thread_state import leave_changed, set_variables
+from dovetail.capture.tables.graph_functions import remove_dead
+from dovetail.capture.tensors import random_numbers
+from dovetail.capture.tensors.assertions import Unhandled
+from dovetail.capture.tensors.autograd_engine import renewed
+from dovetail.capture.tensors.input_fakes import as_input
+from dovetail.capture.tensors.operations import placeholder_of
+from dovetail.capture.tensors.repeatable import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
+from dovetail.capture.values.base import Value
+from dovetail.ir.captured import DRAWS, MODES_LEFT, Captured, GraphInput
+from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.lazy_module import LateGraphModule
+from dovetail.ir.source import Bound, Drawn, FromArray, object_of
+from dovetail.ops.fake import to_fake
+from dovetail.ops.fake.wrapped import is_wrapper
+
+if TYPE_CHECKING:
+    from dovetail.capture.session import Session
+
+
+def returning(s: Session, result: Value) -> Ending:
+    """The tail of a residual that returns."""
+    s.release_replaced()
+    rebuilder = Rebuilder(s)
+    set_variables(s, rebuilder)
+    text = rebuilder.expr(result)
+    replay = effects(rebuilder)
+    replay += rebuilder.after_effects(replay)
+    left = leave_changed(s, rebuilder)
+    if left or s.modes.variables:
+        rebuilder.changes.append(MODES_LEFT)
+    return Ending(rebuilder, [*replay, *left, f"return {text}"], {})
+
+
+def finish(s: Session, ending: Ending, function: Any) -> Captured:
+    """What capture hands on. The graph is closed first: what follows asks which inputs it takes."""
+    rebuilder = ending.rebuilder
+    inputs = _close_graph(s, rebuilder)
+    static = [s.relied.bound[i.source.index] for i in inputs if i.static]  # type: ignore[attr-defined]
+    residual, freed = _residual(s, ending, inputs)
+    unmade = s.options.backend == "dovetail"  # which runs the graph itself only where it cannot compile it
+    module = (LateGraphModule if unmade else torch.fx.GraphModule)(s.subgraphs, s.graph)
+    names = {**rebuilder.names, **s.residual.names, "P": tuple(static), "F": function, "G": s.residual.globals}
+    _distinct(s, inputs)
+    rely_on_separate_changes(s)
+    rely_on_separate_keys(s)
+    forget_offsets(s)
+    metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes), **s.metrics}
+    bound = tuple(s.relied.bound)
+    s.table.sizes.where = str  # what later stages rely on, they say themselves
+    return Captured(
+        module, inputs, _guards(s), residual, names, bound, (), metrics, ending.continuations, tuple(freed),
+        sizes=s.table.sizes, repeatable=s.table.repeatable, symbols=s.table.origins, seen=s.table.seen,
+        constants=s.table.varying.constant, passing=passes(s), changes=tuple(rebuilder.changes),
+        asked=tuple(s.relied.asked.values()), alone=s.relied.alone,
+    )  # fmt: skip
+
+
+def _close_graph(s: Session, rebuilder: Rebuilder) -> tuple[GraphInput, ...]:
+    """The graph gets its output node and loses what nobody reads; its inputs, in order."""
+    unbacked_sizes.settle(s)
+    node = s.graph.output((*rebuilder.outputs, *graph_numbers.raising(s.graph, rebuilder.outputs)))
+    node.meta["stack"] = ()
+    remove_dead(s.graph)
+    _settle_numbers(s)
+    settle(s)
+    kept = bind_symbols(s, placeholder_of)
+    used = [(n, i) for n, i in s.taken.inputs if n.users or n in kept]
+    for n, _ in s.taken.inputs:
+        if not n.users and n not in kept:
+            s.graph.erase_node(n)
+    return tuple(_as_given(s, i) for i in _order(s.graph, used))
+
+
+def _residual(s: Session, ending: Ending, inputs: tuple[GraphInput, ...]) -> tuple[str, list[Any]]:
+    """The text of the residual, and what it lets go before the graph runs.
+
+    Its parts, in order: draws, inputs, renewed leaves, gradients let go, the graph, results and effects.
+    """
+    rebuilder = ending.rebuilder
+    loading = Loading([i.source for i in inputs if not i.static and isinstance(i.fake, torch.Tensor)])
+    call = _call(s, rebuilder, loading, inputs)
+    first = renewed(s, rebuilder.entry)
+    repeated = _repeated(s, bool(first or call))
+    guarded = repeated is not Repeatable.NEVER
+    freed, free, restored = freed_gradients.lines(s, loading.text, [*rebuilder.lines, *ending.lines], guarded)
+    draws, put_back = random_numbers.lines(s, guarded)
+    rebuilder.changes += [replace(DRAWS, stack=draw.stack) for draw in s.random.draws[:1]]
+    s.residual.names.update(random_numbers.names(s))
+    if guarded:
+        first = guarded_call(first, s.residual.header, put_back, Repeatable.ALWAYS, s.ends.blocks)
+        call = guarded_call(call, s.residual.header, [*restored, *put_back], repeated, s.ends.blocks)
+        s.residual.names.update(freed_gradients.NAMES, **NOBODY)
+    else:
+        first, call = [], leaving_call([*first, *call], s.ends.blocks)
+    s.residual.names.update({LEAVE: leave} if s.ends.blocks else {})
+    before, after = [*draws, *rebuilder.prelude, *loading.lines], [*rebuilder.lines, *ending.lines]
+    body = "\n    ".join([*before, *first, *free, *call, *after])
+    return f"def residual({s.residual.header}):\n    {body}\n", freed
+
+
+def _call(s: Session, rebuilder: Rebuilder, loading: Loading, inputs: tuple[GraphInput, ...]) -> list[str]:
+    """The line that calls the graph; none where it computes nothing."""
+    arguments = [_argument(rebuilder, loading, i) for i in inputs if not i.static]
+    if any(i.static for i in inputs):
+        arguments.append("*P")
+    needed = len(s.graph.nodes) > len(inputs) + 1 or rebuilder.outputs
+    return [f"_o = graph({', '.join(arguments)})"] if needed else []
+
+
+def _repeated(s: Session, computes: bool) -> Repeatable:
+    """May the program be run again in plain Python where something raises before its effects are replayed?"""
+    found = repeatable(s.graph) if computes else Repeatable.NEVER
+    if found is Repeatable.UNDONE and not all(f.unseen for f in s.gradients.freed):
+        found = Repeatable.NEVER  # gradients that the caller may see are let go before the graph runs
+    if s.ends.around.checked and found is Repeatable.NEVER:
+        s.ends.around.allowed = False
+        raise Unhandled
+    return found
+
+
+def _guards(s: Session) -> tuple[Guard, ...]:
+    equal = {g.source for g in s.relied.guards if g.kind is GuardKind.EQUAL}  # which implies the type
+    return tuple(g for g in s.relied.guards if g.kind is not GuardKind.TYPE or g.source not in equal)
+
+
+def _as_given(s: Session, given: GraphInput) -> GraphInput:
+    """The input's fake as it was before the program's writes gave it a history."""
+    value = s.objects.by_fake.get(id(given.fake))
+    real = None if value is None else value.origin
+    if real is not None and is_wrapper(real):
+        return replace(given, fake=as_input(real))  # its class may have changed the other
+    if real is None or real.requires_grad == given.fake.requires_grad:
+        return given
+    return replace(given, fake=to_fake(real, layout=(given.fake.size(), given.fake.stride())))
+
+
+def _argument(rebuilder: Rebuilder, loading: Loading, given: Any) -> str:
+    return loading.text(given.source) if isinstance(given.fake, torch.Tensor) else rebuilder.entry(given.source)
+
+
+def _settle_numbers(s: Session) -> None:
+    """Numbers whose values the entry came to rely on after all are constants of the graph."""
+    settled = {g.source for g in s.relied.guards if g.kind is GuardKind.EQUAL}
+    known = {node: node.meta["fake"] for source, node in s.taken.numbers.items() if source in settled}
+    for node in known:
+        for user in list(node.users):
+            user.args = torch.fx.map_arg(user.args, lambda n: known.get(n, n))
+            user.kwargs = torch.fx.map_arg(user.kwargs, lambda n: known.get(n, n))
+
+
+def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:
+    """Put the inputs that change from call to call first, parameters and buffers last."""
+    ordered = [p for p in used if not p[1].static] + [p for p in used if p[1].static]
+    first = next(iter(graph.nodes))
+    for node, _ in ordered:
+        if node is first:
+            first = first.next
+        else:
+            first.prepend(node)
+    return tuple(i for _, i in ordered)
+
+
+def _distinct(s: Session, inputs: tuple[Any, ...]) -> None:
+    """Distinct inputs must stay distinct objects; what stands for a number is none of the user's."""
+    numbers = [i for i in inputs if isinstance(i.source, FromArray) and i.source.scalar]
+    tensors = [i for i in inputs if isinstance(i.fake, torch.Tensor) and i not in numbers]
+    sources = [object_of(i.source) for i in tensors if not isinstance(object_of(i.source), Bound | Drawn)]
+    sources = list(dict.fromkeys([*sources, *map(object_of, keyed_tensors(s))]))
+    if len(sources) > 1:
+        s.guard(sources[0], GuardKind.DISTINCT, tuple(sources[1:]))
