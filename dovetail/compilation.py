@@ -179,7 +179,7 @@ def _compile_entry(
     rests |= {name: made for name, made in callables.items() if name in captured.names}
     rests[AGAIN] = after  # the entry is used as long as it says so
     captured = replace(captured, names={**captured.names, **rests})
-    once = captured.passing and not recurs and options.backend == "dovetail"
+    once = captured.one_shot and not recurs and options.backend == "dovetail"
     if options.backend in BUILT_IN:
         fakes = [given.fake for given in captured.inputs]
         try:

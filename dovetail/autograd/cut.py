@@ -42,25 +42,25 @@ class Choice:
 
 
 def choose(
-    nodes: list[Node], needed: set[Node], late: set[Node], gradients: list[Node], written: set[Node],
+    nodes: list[Node], needed: set[Node], backward_nodes: set[Node], gradients: list[Node], written: set[Node],
     exposed: set[Node],
 ) -> Choice:  # fmt: skip
-    """`needed` are the ancestors of gradients, `late` the nodes that depend on tangents.
+    """`needed` are the ancestors of gradients, `backward_nodes` the nodes that depend on tangents.
 
     `exposed` is memory that may not be relied on later: a write to it after the call is the caller's right.
     """
-    candidates = [n for n in nodes if n in needed and n not in late]
+    candidates = [n for n in nodes if n in needed and n not in backward_nodes]
     networkx = importlib.import_module("networkx")  # 0.3 s that only a program with a backward pass should pay
     network = networkx.DiGraph()
     network.add_nodes_from((SOURCE, SINK))
     depth = _depths(candidates, _continued(candidates))
     for node in candidates:
-        cost = None if node in exposed and node not in written else _cost(node, depth[node], written, late)
+        cost = None if node in exposed and node not in written else _cost(node, depth[node], written, backward_nodes)
         network.add_edge((node, "in"), (node, "out"), **({} if cost is None else {"capacity": cost}))
         if not depth[node] and not isinstance(node.meta.get("val"), (tuple, list, *NUMBERS)):
             network.add_edge(SOURCE, (node, "in"))
         for user in node.users:
-            if user in late and user in needed:
+            if user in backward_nodes and user in needed:
                 network.add_edge((node, "out"), SINK)
             elif user in needed and user.op != "output":
                 network.add_edge((node, "out"), (user, "in"))
@@ -104,14 +104,14 @@ def _depths(candidates: list[Node], cheap: set[Node]) -> dict[Node, int]:
     return depth
 
 
-def _cost(node: Node, depth: int, written: set[Node], late: set[Node]) -> float | None:
+def _cost(node: Node, depth: int, written: set[Node], backward_nodes: set[Node]) -> float | None:
     """Bytes; of two equal values the later one, so that less runs again. None: it cannot be kept."""
     val = node.meta.get("val")
     if not isinstance(val, torch.Tensor) or _is_view(node):
         return None
     if node.op == "placeholder" and node not in written:
         return 1.0
-    made = MADE if _follows_from_one(node) and not _in_memory(node, late) else 1.0
+    made = MADE if _follows_from_one(node) and not _in_memory(node, backward_nodes) else 1.0
     return max(_bytes(node), 1) * made * (1 - depth / 1024)
 
 
@@ -125,11 +125,13 @@ def _follows_from_one(node: Node) -> bool:
     return sum(_bytes(n) * 8 > _bytes(node) for n in node.all_input_nodes) == 1
 
 
-def _in_memory(node: Node, late: set[Node]) -> bool:
+def _in_memory(node: Node, backward_nodes: set[Node]) -> bool:
     """Does a library make or read the value, so that it is in memory whether it is kept or not?"""
     maker = node.args[0] if node.target is operator.getitem else node
     return _is_library(maker) or any(
-        _is_library(user) or _is_view(user) and _in_memory(user, late) for user in node.users if user not in late
+        _is_library(user) or _is_view(user) and _in_memory(user, backward_nodes)
+        for user in node.users
+        if user not in backward_nodes
     )
 
 

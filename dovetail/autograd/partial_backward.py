@@ -44,13 +44,13 @@ class _Without(Copy):
         super().__init__()
         self.tangents, self.absent = tangents, absent
         self.kept = tells_sizes(backward)
-        self.late: set[Node] = set()  # computed from tangents
+        self.from_tangents: set[Node] = set()  # computed from tangents
         self.missing: set[Node] = set()  # from absent ones alone
 
     def node(self, node: Node) -> None:
-        before = [n for n in node.all_input_nodes if n in self.late]
+        before = [n for n in node.all_input_nodes if n in self.from_tangents]
         if before or node.op == "placeholder" and node.name in self.tangents:
-            self.late.add(node)
+            self.from_tangents.add(node)
         if node.op == "output":
             self.output(None if v in self.missing else v for v in node.args[0])  # type: ignore[union-attr]
         elif node.name in self.absent or before and self.missing.issuperset(before):

@@ -37,18 +37,18 @@ def partition(joint: JointGraph) -> Pair:
     results, gradients = output[: joint.results], output[joint.results :]
     names = {name for name, _ in joint.tangents}
     tangents = [n for n in nodes if n.op == "placeholder" and n.name in names]
-    late = _closure(nodes, tangents)
+    backward_nodes = _closure(nodes, tangents)
     final = [g for g in gradients if isinstance(g, Node)]
     needed = _ancestors(final)
     written = {inputs[k] for k, _ in (*joint.aten.mutated, *joint.rewritten)}
-    exposed = _exposed(nodes, [*inputs, *results], late | joint.backward)
-    choice = choose(nodes, needed, late, final, written, exposed)
+    exposed = _exposed(nodes, [*inputs, *results], backward_nodes | joint.backward)
+    choice = choose(nodes, needed, backward_nodes, final, written, exposed)
     constants = [n for n in nodes if n.name in joint.aten.constants]
     saved = (*choice.saved, *choice.copied)
     numbers = tuple(k for k, n in enumerate(inputs) if isinstance(n.meta["val"], NUMBERS))
     kept = tuple(k for k, n in enumerate(inputs) if n in choice.kept)
     given = [*(inputs[k] for k in kept), *saved, *tangents, *(inputs[k] for k in numbers)]
-    again = [n for n in nodes if n in late and n in needed and n.op == "call_function"]
+    again = [n for n in nodes if n in backward_nodes and n in needed and n.op == "call_function"]
     backward, sizes = _backward(joint, nodes, constants, given, [*again, *final], gradients)
     forward = _forward(joint, nodes, inputs, constants, results, choice, sizes)
     return Pair(forward, backward, kept, saved, numbers, _depends(nodes, tangents, gradients), len(sizes))

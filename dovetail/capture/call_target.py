@@ -29,7 +29,7 @@ RESERVED = frozenset(("graph", "G", "F", "K", "M", "P", "object", "dict", "list"
 
 
 @dataclass
-class Target:
+class CallTarget:
     """A callable taken apart: what runs, what is bound, whose parameters the residual has.
 
     `function` is None when the parameters are `*args, **kwargs` and `root` is called with them.
@@ -41,18 +41,18 @@ class Target:
     has_receiver: bool = False
 
 
-def take_apart(fn: Any) -> Target:
+def take_apart(fn: Any) -> CallTarget:
     if isinstance(fn, FunctionType):
-        return Target(fn, fn)
+        return CallTarget(fn, fn)
     if isinstance(fn, MethodType) and isinstance(fn.__func__, FunctionType):
-        return Target(fn, fn.__func__, fn.__self__, True)
+        return CallTarget(fn, fn.__func__, fn.__self__, True)
     if isinstance(fn, torch.nn.Module):
         forward = _forward(fn)
-        return Target(fn, forward, fn, True) if forward is not None else Target(fn, None)
+        return CallTarget(fn, forward, fn, True) if forward is not None else CallTarget(fn, None)
     call = inspect.getattr_static(type(fn), "__call__", None)
     if isinstance(call, FunctionType) and not isinstance(fn, functools.partial):
-        return Target(fn, call, fn, True)
-    return Target(fn, None)
+        return CallTarget(fn, call, fn, True)
+    return CallTarget(fn, None)
 
 
 CALLED = ("forward", "__call__", "_call_impl")  # what a call of a module leads to
@@ -76,7 +76,7 @@ def underlying(fn: Any) -> Any:
     return getattr(found, "__func__", found)
 
 
-def trace_call(s: Session, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Value:
+def trace_call(s: Session, target: CallTarget, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Value:
     function = target.function
     if function is None or not RESERVED.isdisjoint(function.__code__.co_varnames[: _count(function)]):
         star = s.wrap(tuple(args), Arg("args"))
@@ -108,7 +108,7 @@ def _no_hooks(s: Session, module: Value) -> None:
 
 
 def _bind(
-    s: Session, target: Target, function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    s: Session, target: CallTarget, function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[dict[str, Value], str]:
     """Parameters → values, and the text of the parameter list (without the bound receiver)."""
     signature = inspect.Signature.from_callable(function, follow_wrapped=False)

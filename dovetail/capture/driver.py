@@ -10,16 +10,15 @@ from typing import Any
 from dovetail.bytecode.decode import flags
 from dovetail.capture.breaks.messages import as_called
 from dovetail.capture.breaks.trace_rest import trace_continuation
-from dovetail.capture.call_target import Target, take_apart, trace_call, underlying
-from dovetail.capture.calling.lazy_modules import Initialized
+from dovetail.capture.call_target import CallTarget, take_apart, trace_call, underlying
 from dovetail.capture.containers import from_outside
 from dovetail.capture.handlers import all as _handlers
 from dovetail.capture.higher_order import all as _higher
-from dovetail.capture.higher_order.function_graphs import Opaque
+from dovetail.capture.higher_order.function_graphs import BackwardOpaque
 from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.capture.library import all as _known
-from dovetail.capture.numbers.size_values import Constants
-from dovetail.capture.outside.growing_state import Outgrown
+from dovetail.capture.numbers.size_values import SizesConstant
+from dovetail.capture.outside.growing_state import StateGrows
 from dovetail.capture.outside.unstable_facts import CODE
 from dovetail.capture.residual.completion import finish, returning
 from dovetail.capture.residual.graph_break import Stopped
@@ -27,8 +26,8 @@ from dovetail.capture.residual.graph_break import stop as stop_here
 from dovetail.capture.session import Session
 from dovetail.capture.state.ledgers import Compiling
 from dovetail.capture.state.thread_state import preserved
-from dovetail.capture.tensors.assertions import Blocks, Unhandled
-from dovetail.capture.values.base import Raised
+from dovetail.capture.tensors.assertions import Blocks
+from dovetail.capture.values.base import Raised, RestartCapture
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir import marks
 from dovetail.ir.captured import Break, Captured
@@ -40,7 +39,7 @@ TABLES = (_handlers, _higher, _known, from_outside)  # imported to be filled
 
 
 @dataclass
-class Aside:
+class AttemptState:
     """What the attempts at one capture share: what varies, results of functions marked as constant, autograd functions
     whose backward cannot be traced, and who watches. `reshapes`: the graph ends where a tensor gets another shape.
 
@@ -67,7 +66,7 @@ def capture(
     Tensors among the arguments are only looked at, never computed with. `varying` says which numbers and sizes are
     inputs of the graph instead of constants.
     """
-    return _capture(fn, args, kwargs, options, -1, Aside(_varying(varying, options), watch=watch))
+    return _capture(fn, args, kwargs, options, -1, AttemptState(_varying(varying, options), watch=watch))
 
 
 def _varying(varying: Varying, options: Any) -> Varying:
@@ -82,25 +81,25 @@ def capture_with_breaks(
 
     Raises `Unsupported` where no such break is possible either.
     """
-    aside = Aside(_varying(varying, options), watch=watch)
+    state = AttemptState(_varying(varying, options), watch=watch)
     try:
-        return _capture(fn, args, kwargs, options, 0, aside)
+        return _capture(fn, args, kwargs, options, 0, state)
     except Unsupported as error:
         if error.code == "user-exception" or error.strict:
             raise
-        aside.reshapes = error.code == "metadata-mutation"
+        state.reshapes = error.code == "metadata-mutation"
         for tick in _break_places(error):
             if watch is not None:
                 watch.again(f"the graph ends at instruction {tick}: [{error.code}] {error.reason}")
             try:
-                captured = _capture(fn, args, kwargs, options, tick, aside)
+                captured = _capture(fn, args, kwargs, options, tick, state)
             except Unsupported as refusal:
                 error.refusals += (_refused(refusal),)
                 continue  # not here: end the graph one call further out
             reason = Break(error.code, error.reason, error.remedy, error.stack, error.refusals)
             return replace(captured, breaks=(reason,))
         if error.code == CODE:  # better one more entry than none
-            relying = replace(aside.varying, unstable=frozenset())
+            relying = replace(state.varying, unstable=frozenset())
             return capture_with_breaks(fn, args, kwargs, options, relying, watch)
         raise
 
@@ -112,50 +111,50 @@ def _refused(error: Unsupported) -> str:
 
 def _break_places(error: Unsupported) -> list[int]:
     """Instructions that the graph can end at: in the frame that failed, then in its callers."""
-    places = error.places
+    places = error.break_candidates
     reach = next((k for k, (_, direct) in enumerate(places) if k and not direct), len(places))
     inside = list(itertools.takewhile(bool, (tick for tick, _ in reversed(places[:reach]))))
     return list(dict.fromkeys(inside))  # frames that wait for a continuation's inner ones have executed nothing: 0
 
 
 def _capture(
-    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int, aside: Aside
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int, state: AttemptState
 ) -> Captured:
     """`stop`: the instruction to end at, 0 to go as far as possible, -1 if the graph must not break at all."""
     while True:
         try:
-            return _attempt(fn, args, kwargs, options, stop, aside)
-        except Constants as found:
-            if aside.varying.constant.keys() >= set(found.names):
+            return _attempt(fn, args, kwargs, options, stop, state)
+        except SizesConstant as found:
+            if state.varying.constant.keys() >= set(found.names):
                 raise InternalError("capture", f"{', '.join(found.names)} did not become constant") from None
-            aside.varying = aside.varying.without(found.names, found.reason)
-        except Outgrown as found:
-            aside.growing |= found.found
-        except Opaque as found:
-            aside.opaque.add(found.cls)
-        except (Initialized, Unhandled):
-            pass
+            state.varying = state.varying.without(found.names, found.reason)
+        except StateGrows as found:
+            state.growing |= found.found
+        except BackwardOpaque as found:
+            state.opaque.add(found.cls)
+        except RestartCapture:
+            pass  # what it has learned it has written down already
         except Unsupported as error:
-            told = aside.compiling.asked and aside.compiling.answer
+            told = state.compiling.asked and state.compiling.answer
             if error.code != "user-exception" or not told or stop > 0:
                 raise
-            aside.compiling.answer = False  # the program may raise only since it was told
+            state.compiling.answer = False  # the program may raise only since it was told
 
 
 def _attempt(
-    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int, aside: Aside
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int, state: AttemptState
 ) -> Captured:
     rest = getattr(fn, "_dovetail_continuation", None)
     target = take_apart(fn)
     function = target.function or underlying(target.root)
     space = getattr(function, "__globals__", {}) if rest is None else rest.scopes[0]
-    session = Session(space, options, aside.varying, stop_here)
+    session = Session(space, options, state.varying, stop_here)
     session.ends.stop, session.ends.breaks = stop or -1, stop >= 0
-    session.constants, session.watch, session.comptime = aside.constants, aside.watch, aside.comptime
-    session.compiling, session.gradients.opaque = aside.compiling, aside.opaque
-    session.gradients.reshapes, session.growing.known = aside.reshapes, aside.growing
-    session.ends.around, aside.blocks.checked = aside.blocks, False
-    aside.comptime = False
+    session.constants, session.watch, session.comptime = state.constants, state.watch, state.comptime
+    session.compiling, session.gradients.opaque = state.compiling, state.opaque
+    session.gradients.reshapes, session.growing.known = state.reshapes, state.growing
+    session.ends.around, state.blocks.checked = state.blocks, False
+    state.comptime = False
     if rest is None:
         _refuse_disabled(target)
         _refuse_generators(target)
@@ -169,7 +168,7 @@ def _attempt(
         vars(session).clear()  # its values refer to it and to the caller's objects, which must not wait for the gc
 
 
-def _traced(s: Session, target: Target, rest: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Captured:
+def _traced(s: Session, target: CallTarget, rest: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Captured:
     function = target.function or underlying(target.root)
     try:
         result = trace_continuation(s, rest, args) if rest is not None else trace_call(s, target, args, kwargs)
@@ -180,7 +179,7 @@ def _traced(s: Session, target: Target, rest: Any, args: tuple[Any, ...], kwargs
     return finish(s, returning(s, result), function)
 
 
-def _refuse_disabled(target: Target) -> None:
+def _refuse_disabled(target: CallTarget) -> None:
     """The compiled function may itself be marked, as the forward of a class of modules may be."""
     function = target.function
     found = marks.of_function(function) if function is not None else None
@@ -188,7 +187,7 @@ def _refuse_disabled(target: Target) -> None:
         raise Unsupported("disabled-function", f"{function.__qualname__} is marked not to be compiled")
 
 
-def _refuse_generators(target: Target) -> None:
+def _refuse_generators(target: CallTarget) -> None:
     """A call of a generator function runs nothing of it: its body runs when somebody asks for the values."""
     function = target.function
     if function is not None and flags(function.__code__)[2]:

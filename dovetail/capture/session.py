@@ -44,7 +44,7 @@ from dovetail.capture.state.ledgers import (
     Taken,
     Tensors,
 )
-from dovetail.capture.state.module_globals import Scope
+from dovetail.capture.state.module_globals import ModuleGlobals
 from dovetail.capture.state.side_effects import Effects
 from dovetail.capture.tensors import inputs, numpy_arrays, operations, random_numbers, tensor_attributes
 from dovetail.capture.tensors.torch_function import Overrides
@@ -54,7 +54,7 @@ from dovetail.capture.values.objects import ExceptionValue
 from dovetail.capture.values.rules import Rules
 from dovetail.errors import Location, Unsupported
 from dovetail.ir.guard import Guard, GuardKind
-from dovetail.ir.source import Attr, Bound, Own, Source
+from dovetail.ir.source import Attr, Bound, RawAttr, Source
 from dovetail.ir.varying import Varying
 from dovetail.ops.fake.symbolic.sizes import Sizes
 
@@ -73,7 +73,7 @@ class Session(Rules):
         self.taken, self.tensors, self.objects, self.relied = Taken(), Tensors(), Objects(), Relied()
         self.classes, self.modes, self.random = Classes(), Modes(), Random()
         self.ends, self.residual = Ends(end), Residual(root_globals)
-        self.scopes: dict[int, Scope] = {id(root_globals): Scope(root_globals, "")}
+        self.scopes: dict[int, ModuleGlobals] = {id(root_globals): ModuleGlobals(root_globals, "")}
         self.effects, self.cached = Effects(self.stack if options.standalone else None), CachedResults()
         self.overrides, self.gradients = Overrides(), Gradients()
         self.compiling, self.growing = Compiling(), Growing()
@@ -119,7 +119,7 @@ class Session(Rules):
         source = value.source
         if source is None:
             return None
-        return Own(source, name) if attributes.computes(self, value.cls, name) else Attr(source, name)
+        return RawAttr(source, name) if attributes.computes(self, value.cls, name) else Attr(source, name)
 
     # ------------------------------------------------------------ places and failures
 
@@ -148,8 +148,8 @@ class Session(Rules):
             "Please report it; the program goes on in plain Python.", self.stack(),
         ) from error
 
-    def places(self) -> tuple[tuple[int, bool], ...]:
-        """Where the graph could end now, outermost frame first; see `Unsupported.places`."""
+    def break_candidates(self) -> tuple[tuple[int, bool], ...]:
+        """Where the graph could end now, outermost frame first; see `Unsupported.break_candidates`."""
         reach = next((k for k, f in enumerate(self.frames) if k and not f.direct), len(self.frames))
         count = reach
         while count > 1 and _one_step(self.frames[count - 1].scope.module or ""):
@@ -198,11 +198,11 @@ class Session(Rules):
 
     # ------------------------------------------------------------ names
 
-    def scope(self, table: dict[str, Any], module: str | None) -> Scope:
+    def scope(self, table: dict[str, Any], module: str | None) -> ModuleGlobals:
         """The view of a module's globals shared by every frame that uses them."""
         found = self.scopes.get(id(table))
         if found is None:
-            found = self.scopes[id(table)] = Scope(table, module)
+            found = self.scopes[id(table)] = ModuleGlobals(table, module)
         return found
 
     def static(self, cls: type, name: str) -> Any:

@@ -33,7 +33,7 @@ LIMIT = "recompile_limit ({}) is reached: calls that no entry fits run eagerly, 
 
 
 @dataclass(frozen=True)
-class Kind:
+class FailedGuard:
     """Guards of one kind: how their text begins, what has changed in the user's words, and what to do about it."""
 
     pattern: re.Pattern[str]
@@ -43,7 +43,7 @@ class Kind:
 
 _TENSOR = r"tensor (?P<quote>['\"])(?P<what>.+?)(?P=quote) "
 KINDS = tuple(
-    Kind(re.compile(pattern, re.DOTALL), title, remedy)
+    FailedGuard(re.compile(pattern, re.DOTALL), title, remedy)
     for pattern, title, remedy in (
         (_TENSOR + r"size mismatch at index (?P<more>\d+)\.", "{what}.shape[{more}] changes", SIZE),
         (_TENSOR + r"(?P<more>dtype|device|layout|rank|requires_grad) mismatch\.", "{what} has another {more}", CASES),

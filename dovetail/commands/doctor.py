@@ -29,12 +29,12 @@ from dovetail.commands.ladder import (
     WRITTEN,
     Ladder,
     Run,
-    Way,
+    Variant,
 )
 from dovetail.commands.report import report
 from dovetail.commands.screen import show
 
-Step = Callable[[Way, int | None], Run]
+Step = Callable[[Variant, int | None], Run]
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -72,7 +72,7 @@ def examined(ladder: Ladder, console: Console, quick: bool) -> Findings:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("eager", total=2 if quick else 2 + len(LADDER))
 
-        def step(way: Way, modules: int | None) -> Run:
+        def step(way: Variant, modules: int | None) -> Run:
             progress.update(task, description=way.name)
             run = ladder.run(way, modules)
             progress.advance(task)
@@ -101,11 +101,11 @@ def climbed(step: Step, quick: bool = False) -> Findings:
     return found
 
 
-def _narrow(step: Step, found: Findings, wrong: Way) -> None:
+def _narrow(step: Step, found: Findings, wrong: Variant) -> None:
     """Try what may tell more about the first way that is wrong."""
     if wrong is WRITTEN:
         found.add(DECOMPOSED.name, step(DECOMPOSED, found.modules))
     for name, (variable, value, _) in SETTINGS.items():
         if name != GRAPHS or any(one.on_gpu for one in found.eager.noted):
-            way = Way(name, wrong.compile, settings={variable: value})
+            way = Variant(name, wrong.compile, settings={variable: value})
             found.add(name, step(way, found.modules))

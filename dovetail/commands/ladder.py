@@ -26,7 +26,7 @@ LAST = 6  # lines of what a program has printed that are shown when it fails
 
 
 @dataclass(frozen=True)
-class Way:
+class Variant:
     """`compile`: the arguments that take the place of the program's. `stage`: what this run adds to those before."""
 
     name: str
@@ -36,18 +36,18 @@ class Way:
     settings: Mapping[str, str] = field(default_factory=dict)  # environment variables
 
 
-EAGER = Way("eager", {"disable": True})
-AGAIN = Way("eager again", {"disable": True}, exact=True)
-WRITTEN = Way("as written", {}, "the default backend, in fusion or generated code")
+EAGER = Variant("eager", {"disable": True})
+AGAIN = Variant("eager again", {"disable": True}, exact=True)
+WRITTEN = Variant("as written", {}, "the default backend, in fusion or generated code")
 #: The documents' order: what one run adds to those before is what is to blame if it is the first that is wrong.
 LADDER = (
-    Way("backend='eager'", {"backend": "eager"}, "capture"),
-    Way("backend='aot_eager'", {"backend": "aot_eager"}, "the graphs of PyTorch's operators and their gradients"),
+    Variant("backend='eager'", {"backend": "eager"}, "capture"),
+    Variant("backend='aot_eager'", {"backend": "aot_eager"}, "the graphs of PyTorch's operators and their gradients"),
     WRITTEN,
-    Way("dynamic=True", {"dynamic": True}, "sizes that may change"),
-    Way("dynamic=False", {"dynamic": False}, "sizes as constants"),
+    Variant("dynamic=True", {"dynamic": True}, "sizes that may change"),
+    Variant("dynamic=False", {"dynamic": False}, "sizes as constants"),
 )
-DECOMPOSED = Way(
+DECOMPOSED = Variant(
     "decomp_partition", {"backend": "aot_eager_decomp_partition"},
     "taking operators apart, and what is saved for the backward pass",
 )  # fmt: skip
@@ -147,7 +147,7 @@ class Ladder:
     folder: Path
     answers: Answers = field(default_factory=Answers)
 
-    def run(self, way: Way, modules: int | None = 0) -> Run:
+    def run(self, way: Variant, modules: int | None = 0) -> Run:
         """`modules`: see `rung.Recorder`."""
         folder = Path(tempfile.mkdtemp(prefix="run_", dir=self.folder))
         told = {

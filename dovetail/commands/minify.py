@@ -21,7 +21,7 @@ from dovetail.errors import DovetailError
 from dovetail.ir.varying import Varying
 from dovetail.minify.candidate import Candidate
 from dovetail.minify.search import Search
-from dovetail.minify.trial import Ending, Patience
+from dovetail.minify.trial import Patience, TrialEnding
 from dovetail.options import Options
 
 SECONDS = click.FloatRange(min=0, min_open=True)
@@ -64,7 +64,7 @@ def _started(file: Path) -> dict[str, Any]:
     return started
 
 
-def minified(started: dict[str, Any], timeout: float, trial_timeout: float, told: Any) -> tuple[Candidate, Ending]:
+def minified(started: dict[str, Any], timeout: float, trial_timeout: float, told: Any) -> tuple[Candidate, TrialEnding]:
     """The smallest failing part of what a repro's file defines. Raises ClickException if it does not fail."""
     choices = started["choices"]
     until = time.monotonic() + timeout
@@ -76,7 +76,7 @@ def minified(started: dict[str, Any], timeout: float, trial_timeout: float, told
         raise click.ClickException(f"the file does not fail here{hint}")
     first = _captured(started)
 
-    def ends(candidate: Candidate) -> Ending:
+    def ends(candidate: Candidate) -> TrialEnding:
         kept = candidate.inputs if candidate.data else None
         return patience.ending(functools.partial(_run, _text(candidate, failure, choices), kept))
 
@@ -114,7 +114,7 @@ def _progress(candidate: Candidate, trials: int) -> None:
 
 
 def _text(
-    candidate: Candidate, failure: Ending, choices: dict[str, Any], kept: list[torch.Tensor] | None = None
+    candidate: Candidate, failure: TrialEnding, choices: dict[str, Any], kept: list[torch.Tensor] | None = None
 ) -> str:
     options = Options(backend=choices["backend"], dynamic=choices["dynamic"], **choices["options"])
     told = f"{failure.kind}: {failure.message}".strip(": ")

@@ -1,8 +1,8 @@
 """One process of a program that `dovetail doctor` runs, and what it notes down: calls, results, seconds, memory.
 
-`begin` runs as soon as the program has imported torch (`startup/sitecustomize.py`) and puts a `Recorder` in the place
-of `dovetail.compile` and PyTorch's own. Random numbers begin at one seed, so that runs can be compared call by call.
-What was noted is written when the process ends.
+`begin` runs as soon as the program has imported torch (`startup/sitecustomize.py`) and puts a `RunRecorder` in the
+place of `dovetail.compile` and PyTorch's own. Random numbers begin at one seed, so that runs can be compared call by
+call. What was noted is written when the process ends.
 
     _DOVETAIL_RUNG={"folder": ..., "compile": {"backend": "eager"}, "exact": false, "modules": null, "doctor": 4711}
 """
@@ -57,7 +57,7 @@ class Call:
     error: str = ""
 
 
-class Recorder:
+class RunRecorder:
     """Stands in for `compile`. What it returns is compiled in another `way` than the program says, and recorded.
 
     `modules`: None to record what the program compiles; a number to compile as many modules as it calls by itself.
@@ -299,7 +299,7 @@ _BEFORE = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 def begin() -> None:
     told = json.loads(os.environ[VARIABLE])
-    recorder = Recorder(told["compile"], told["exact"], told["modules"])
+    recorder = RunRecorder(told["compile"], told["exact"], told["modules"])
     seed = int(os.environ.get("RANK", "0"))
     torch.manual_seed(seed)
     numpy.random.seed(seed)

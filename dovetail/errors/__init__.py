@@ -79,12 +79,12 @@ class Unsupported(DovetailError):
 
     def __init__(
         self, code: str, reason: str, remedy: str = "", stack: tuple[Location, ...] = (),
-        refusals: tuple[str, ...] = (), places: tuple[tuple[int, bool], ...] = (),
+        refusals: tuple[str, ...] = (), break_candidates: tuple[tuple[int, bool], ...] = (),
     ) -> None:  # fmt: skip
         super().__init__(reason)
         self.code, self.reason, self.stack, self.refusals = code, reason, stack, refusals
         self.remedy = remedy or (CODES[code].remedy if code in CODES else "")
-        self.places = places  # capture's: where the graph could end instead
+        self.break_candidates = break_candidates  # capture's: where the graph could end instead
         self.strict = False  # does the program ask for an error instead of a graph break here?
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ def explained(
     return "\n".join(lines)
 
 
-NOWHERE = ((0, False),)  # `Unsupported.places` of what only the whole frame in plain Python gets right
+NOWHERE = ((0, False),)  # `Unsupported.break_candidates` of what only the whole frame in plain Python gets right
 
 
 class GraphBreakError(Unsupported):

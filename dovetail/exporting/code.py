@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.fx.graph import _custom_builtins, _PyTreeCodeGen, _PyTreeInfo
 
-from dovetail.exporting.signature import Signature
+from dovetail.exporting.signature import ExportSignature
 
 #: Names that mean something in such code.
 TAKEN = {*_custom_builtins, "self", "getattr", "setattr", "slice", "range", "round", "Ellipsis"}
@@ -26,10 +26,10 @@ def is_free(name: str) -> bool:
     return name.isidentifier() and not keyword.iskeyword(name) and name not in TAKEN
 
 
-class Code(_PyTreeCodeGen):
+class ExportedCode(_PyTreeCodeGen):
     """`exchanged` are the names of each buffer that one of the graph's last outputs is for."""
 
-    def __init__(self, signature: Signature) -> None:
+    def __init__(self, signature: ExportSignature) -> None:
         super().__init__(_PyTreeInfo([*signature.names], signature.takes, signature.gives))
         self.exchanged = signature.exchanged
         self.named = all(map(is_free, signature.names))

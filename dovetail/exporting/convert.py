@@ -22,7 +22,7 @@ from dovetail.errors import InvalidArgument
 from dovetail.exporting import expressions
 from dovetail.exporting.code import is_free
 from dovetail.exporting.graph import with_checks
-from dovetail.exporting.signature import Constant, Input, Number, Signature, Tensor
+from dovetail.exporting.signature import Constant, ExportSignature, Input, Number, Tensor
 from dovetail.exporting.state import State, is_spelled
 from dovetail.interop import torchexport
 from dovetail.ir.devices import HOST
@@ -53,7 +53,7 @@ BLOCKS: dict[Any, Any] = {
 }
 
 
-def convert(graph: torch.fx.Graph, signature: Signature, state: State) -> Any:
+def convert(graph: torch.fx.Graph, signature: ExportSignature, state: State) -> Any:
     """A `torch.export.ExportedProgram`. Raises InvalidArgument where PyTorch's exporter would give another program."""
     if unspelled := [name for name in state.tensors if not is_spelled(name, torch.fx.GraphModule)]:
         raise InvalidArgument(f"to_torch: PyTorch's exporter has no tensors that are called {', '.join(unspelled)}")
@@ -81,7 +81,7 @@ def convert(graph: torch.fx.Graph, signature: Signature, state: State) -> Any:
     return made
 
 
-def _write_exchanged(graph: torch.fx.Graph, signature: Signature) -> None:
+def _write_exchanged(graph: torch.fx.Graph, signature: ExportSignature) -> None:
     """Buffers that get other tensors are written to instead, which is what the exporter knows of; the graph computes
     with copies of what they were, so that nothing else sees it."""
     exchanged = {name for names in signature.exchanged for name in names}
@@ -97,7 +97,7 @@ def _write_exchanged(graph: torch.fx.Graph, signature: Signature) -> None:
     end.args = (end.args[0][:results],)
 
 
-def _examples(signature: Signature, state: State) -> Iterator[Any]:
+def _examples(signature: ExportSignature, state: State) -> Iterator[Any]:
     """Arguments that fit. What is in tensors does not matter."""
     sizes = _example_sizes(signature)
     device = next((t.device for t in state.tensors.values()), HOST)
@@ -111,7 +111,7 @@ def _examples(signature: Signature, state: State) -> Iterator[Any]:
             yield torch.zeros(shape, dtype=each.dtype, device=device)
 
 
-def _example_sizes(signature: Signature) -> dict[str, int]:
+def _example_sizes(signature: ExportSignature) -> dict[str, int]:
     """Sizes like those that the program was exported for, but none that PyTorch's exporter takes for a constant."""
     sizes = {size.name: size.example for size in signature.sizes}
     small = [size for size in signature.sizes if size.example < LEAST]
@@ -123,18 +123,18 @@ def _example_sizes(signature: Signature) -> dict[str, int]:
     return sizes
 
 
-def _shapes(signature: Signature) -> Iterator[Any]:
+def _shapes(signature: ExportSignature) -> Iterator[Any]:
     """What `torch.export` is told about the sizes of each leaf."""
     related = {name for condition in signature.conditions for name in condition.names}
     yield from _by_dimension(signature, related)
 
 
-def _hints(signature: Signature) -> Iterator[Any]:
+def _hints(signature: ExportSignature) -> Iterator[Any]:
     """The same where the exporter finds out by itself how sizes are related."""
     yield from _by_dimension(signature, {size.name for size in signature.sizes})
 
 
-def _by_dimension(signature: Signature, related: set[str]) -> Iterator[Any]:
+def _by_dimension(signature: ExportSignature, related: set[str]) -> Iterator[Any]:
     dims: dict[str, Any] = {}
     for size in signature.sizes:
         low = max(size.low or 0, LEAST)
@@ -170,7 +170,7 @@ def _dim(of: Any, dims: Mapping[str, Any], related: set[str]) -> Any:
     return torchexport.hint(0, None)
 
 
-def _refuse_constants(made: Any, signature: Signature) -> None:
+def _refuse_constants(made: Any, signature: ExportSignature) -> None:
     shown = {n.name: n.meta["val"] for n in made.graph.nodes if n.op == "placeholder"}
     for each, given in zip(signature.inputs, made.graph_signature.user_inputs, strict=True):
         for place, of, size in _sizes(each, shown.get(given, given) if isinstance(given, str) else given):

@@ -20,7 +20,7 @@ from dovetail.exporting.arguments import VALUE, Arguments
 from dovetail.exporting.program import ExportedProgram
 from dovetail.exporting.ranges import Found
 from dovetail.exporting.shapes import Place, Wanted
-from dovetail.exporting.signature import Constant, Input, Number, Signature, Tensor
+from dovetail.exporting.signature import Constant, ExportSignature, Input, Number, Tensor
 from dovetail.ir import dims
 from dovetail.ir.captured import Captured
 from dovetail.ir.dims import Symbol
@@ -56,7 +56,7 @@ def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, 
         raise _as_graph_break(error) from error.__cause__
     inputs = tuple(_input(given, k, found) for k in range(len(given.leaves)))
     training = fn.training if isinstance(fn, torch.nn.Module) else None
-    signature = Signature(
+    signature = ExportSignature(
         given.names, given.positional, inputs, found.sizes, found.conditions, given.spec, result.spec, training,
         tuple(exchange.names for exchange in result.exchanges),
     )  # fmt: skip

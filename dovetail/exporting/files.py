@@ -22,16 +22,16 @@ import torch.utils._pytree as pytree
 from dovetail.errors import InvalidArgument
 from dovetail.exporting import trees
 from dovetail.exporting.encoding import Decoder, Encoder
-from dovetail.exporting.signature import Condition, Constant, Input, Number, Signature, Size, Tensor, children
+from dovetail.exporting.signature import Condition, Constant, ExportSignature, Input, Number, Size, Tensor, children
 from dovetail.exporting.state import GRAPHS, State
 
 FORMAT = 2
 PROGRAM, TENSORS = "program.json", "tensors.pt"
 
-Parts = tuple[torch.fx.Graph, Signature, State]
+Parts = tuple[torch.fx.Graph, ExportSignature, State]
 
 
-def write(file: IO[bytes], graph: torch.fx.Graph, signature: Signature, state: State) -> None:
+def write(file: IO[bytes], graph: torch.fx.Graph, signature: ExportSignature, state: State) -> None:
     """Raises InvalidArgument, before anything is written, for what files cannot hold."""
     written = {
         "format": FORMAT,
@@ -80,7 +80,7 @@ def read(file: IO[bytes], what: str, map_location: Any = None) -> Parts:
 # ---------------------------------------------------------------- the signature
 
 
-def _signature(signature: Signature) -> dict[str, Any]:
+def _signature(signature: ExportSignature) -> dict[str, Any]:
     value = Encoder().value
     return {
         "names": signature.names,
@@ -104,7 +104,7 @@ def _input(each: Input) -> dict[str, Any]:
     return found
 
 
-def _read_signature(written: dict[str, Any], decoder: Decoder) -> Signature:
+def _read_signature(written: dict[str, Any], decoder: Decoder) -> ExportSignature:
     constants = iter(decoder.value(written["constants"]))
     inputs: list[Input] = []
     for each in written["inputs"]:
@@ -119,7 +119,7 @@ def _read_signature(written: dict[str, Any], decoder: Decoder) -> Signature:
     takes, gives = (trees.read(written[name], decoder.what, name == "gives") for name in ("takes", "gives"))
     if children(takes)[1].context != written["names"][written["positional"] :]:
         raise ValueError(f"the names of its arguments are {written['names']}")
-    return Signature(
+    return ExportSignature(
         tuple(written["names"]), written["positional"], tuple(inputs),
         tuple(Size(**size) for size in written["sizes"]), tuple(Condition(**each) for each in conditions),
         takes, gives, written["training"],

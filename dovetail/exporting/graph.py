@@ -26,7 +26,7 @@ from dovetail.exporting.encoding import CHECKPOINT, function_name, is_member
 from dovetail.exporting.expressions import Expression
 from dovetail.exporting.outcome import REMEDY, Outcome, steps
 from dovetail.exporting.ranges import Found
-from dovetail.exporting.signature import Signature, Size
+from dovetail.exporting.signature import ExportSignature, Size
 from dovetail.exporting.state import GRAPHS, State
 from dovetail.ir.captured import Captured, GraphInput
 from dovetail.ir.checks import assumed
@@ -210,7 +210,7 @@ def size_node(
     return graph.call_function(SYMBOLIC.get(sign, expressions.OPERATIONS[sign]), tuple(map(computed, sides)))
 
 
-def with_checks(graph: torch.fx.Graph, signature: Signature) -> torch.fx.Graph:
+def with_checks(graph: torch.fx.Graph, signature: ExportSignature) -> torch.fx.Graph:
     """A copy that checks the conditions on sizes itself, by `torch._check`."""
     graph = copy.deepcopy(graph)
 

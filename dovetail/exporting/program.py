@@ -13,8 +13,8 @@ import torch
 import torch.fx
 
 from dovetail.errors import InvalidArgument
-from dovetail.exporting.code import Code
-from dovetail.exporting.signature import Signature
+from dovetail.exporting.code import ExportedCode
+from dovetail.exporting.signature import ExportSignature
 from dovetail.exporting.state import State, with_own_names
 from dovetail.ir.graphtext import graph_text
 from dovetail.runtime.dispatch.restore_modes import mode_state, restore
@@ -85,7 +85,7 @@ class ExportedProgram:
     signature: what it takes: names, types, sizes with ranges, conditions on them, the trees of arguments and result.
     """
 
-    def __init__(self, graph: torch.fx.Graph, signature: Signature, state: State) -> None:
+    def __init__(self, graph: torch.fx.Graph, signature: ExportSignature, state: State) -> None:
         self.graph, self.signature, self.state = graph, signature, state
 
     def module(self) -> ExportedModule:
@@ -94,7 +94,7 @@ class ExportedProgram:
         It can be trained, moved, copied, pickled and compiled. Calls that do not fit raise InvalidArgument.
         """
         graph = copy.deepcopy(self.graph)
-        graph.set_codegen(Code(self.signature))
+        graph.set_codegen(ExportedCode(self.signature))
         made = self.state.module_of(ExportedModule, graph)
         made._exported = self
         made.training = bool(self.signature.training)

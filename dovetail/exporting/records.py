@@ -12,7 +12,7 @@ from dovetail.exporting.values import ValueDecoder, ValueEncoder
 
 
 @dataclass(frozen=True)
-class Kind:
+class RecordKind:
     """What files say of a class: its name, what else its objects are made of, how they name their parts, and fields
     of theirs that are None."""
 
@@ -26,7 +26,7 @@ class Kind:
         return {"type": self.name, "context": self.context, "keys": value([*self.keys]), "absent": [*self.absent]}
 
     @classmethod
-    def read(cls, written: dict[str, Any]) -> Kind:
+    def read(cls, written: dict[str, Any]) -> RecordKind:
         keys = ValueDecoder("a Record").value(written["keys"])
         return cls(written["type"], written["context"], tuple(keys), tuple(written["absent"]))
 
@@ -38,7 +38,7 @@ class Record:
     It has `keys()`, `values()` and `items()`. It is not iterable: some classes would give keys, and others values.
     """
 
-    _kind: Kind
+    _kind: RecordKind
     _parts: tuple[Any, ...]
 
     __iter__ = None
@@ -71,7 +71,7 @@ class Record:
         return f"{self._kind.name}({', '.join(f'{key}={value!r}' for key, value in self.items())})"
 
 
-def _kind(record: Record) -> Kind:
+def _kind(record: Record) -> RecordKind:
     return record._kind
 
 
@@ -80,7 +80,7 @@ pytree.register_pytree_node(
     lambda record: ([*record.values()], _kind(record)),
     lambda parts, kind: Record(kind, tuple(parts)),
     serialized_type_name="dovetail.Record",
-    to_dumpable_context=Kind.written,
-    from_dumpable_context=Kind.read,
+    to_dumpable_context=RecordKind.written,
+    from_dumpable_context=RecordKind.read,
     flatten_with_keys_fn=lambda record: ([(pytree.MappingKey(k), v) for k, v in record.items()], _kind(record)),
 )

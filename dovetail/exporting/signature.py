@@ -119,7 +119,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Signature:
+class ExportSignature:
     """`names` are the arguments, `positional` of them by position. `inputs` are the leaves of the tree `takes` of
     `(args, kwargs)`; `gives` is the tree of results. `training` is the mode of a module that was exported. `exchanged`
     are the names of each buffer for which the graph gives another tensor, after the leaves of the result."""

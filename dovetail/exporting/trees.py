@@ -18,7 +18,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from dovetail.errors import InvalidArgument
-from dovetail.exporting.records import Kind, Record
+from dovetail.exporting.records import Record, RecordKind
 from dovetail.exporting.signature import children
 from dovetail.exporting.values import ValueDecoder, ValueEncoder, loaded_class
 
@@ -63,7 +63,7 @@ def _registered(spec: pytree.TreeSpec, what: str) -> dict[str, Any]:
             "torch.utils._pytree under a serialized_type_name, or use tuples, lists and dictionaries."
         )
     dumped = (known.to_dumpable_context or ValueEncoder().value)(spec.context)
-    return Kind(known.serialized_type_name, dumped, *_parts(spec)).written()
+    return RecordKind(known.serialized_type_name, dumped, *_parts(spec)).written()
 
 
 def _parts(spec: pytree.TreeSpec) -> tuple[tuple[Any, ...], tuple[str, ...]]:
@@ -112,13 +112,13 @@ def _read_registered(tree: dict[str, Any], what: str, lenient: bool, children: l
         return pytree.TreeSpec(kind, reads(tree["context"]), children)
     if not lenient:
         raise _missing(tree["type"], what)
-    stands_for = Kind.read(tree)
+    stands_for = RecordKind.read(tree)
     if len(stands_for.keys) != len(children):
         raise ValueError(f"{len(stands_for.keys)} names for {len(children)} parts")
     return pytree.TreeSpec(Record, stands_for, children)
 
 
-def records(spec: pytree.TreeSpec) -> Iterator[Kind]:
+def records(spec: pytree.TreeSpec) -> Iterator[RecordKind]:
     """The classes that the tree has records for."""
     if spec.type is Record:
         yield spec.context

@@ -21,7 +21,7 @@ import torch
 from dovetail.guards import native
 from dovetail.guards.conditions import Writer, write
 from dovetail.guards.holding import Held, Weak
-from dovetail.guards.layout import Layout, discover
+from dovetail.guards.layout import ObjectLayout, discover
 from dovetail.guards.slots import NotSlotted, Resolver, Slot
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.room import room_to_compile
@@ -39,7 +39,7 @@ SAME = "_same_words"  # the name of `Anchored.same` in generated code
 _OFTEN = 16  # and from so many calls on with fewer facts
 
 
-class Facts:
+class BulkFacts:
     """What one pass over the guarded objects found; tables are by identity."""
 
     def __init__(self) -> None:
@@ -107,21 +107,21 @@ def instance_dict(obj: Any) -> dict[str, Any]:
     return object.__getattribute__(obj, "__dict__")
 
 
-def _identity(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _identity(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return value is guard.payload
 
 
-def _equality(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _equality(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return type(value) in _ATOMS or type(value) is tuple and all(type(v) in _ATOMS for v in value)
 
 
-def _typing(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _typing(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if type(value) not in _BUILTIN:
         facts.typed[id(value)] = value
     return type(value) is guard.payload
 
 
-def _length(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _length(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if type(value) not in (dict, OrderedDict, list, tuple):
         return False
     if guard.payload == 0:
@@ -131,7 +131,7 @@ def _length(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return True
 
 
-def _keys(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _keys(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if type(value) is not dict and (guard.payload or type(value) is not OrderedDict):
         return False  # an OrderedDict's order can change alone
     if not all(type(k) is str for k in guard.payload):
@@ -140,21 +140,21 @@ def _keys(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return True
 
 
-def _tensor(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _tensor(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
         return False
     facts.tensors.setdefault(id(value), (value, []))[1].append(guard)
     return True
 
 
-def _definition(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _definition(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if guard.payload[2] is not None:
         return False  # entries of __kwdefaults__ may be replaced
     facts.functions[id(value)] = value
     return _PARTS(value)[1] is guard.payload[1]
 
 
-def _class_dict(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _class_dict(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     name, raw = guard.payload
     table = gc.get_referents(value.__dict__)[0]
     if raw is ABSENT:
@@ -162,22 +162,22 @@ def _class_dict(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> b
     return resolver.read(table, name) is raw
 
 
-def _alias(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _alias(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return value is resolver.value(guard.payload)
 
 
-def _distinct(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _distinct(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return len({id(value), *(id(resolver.value(s)) for s in guard.payload)}) == len(guard.payload) + 1
 
 
-def _asked(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _asked(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
         return False
     facts.asked.setdefault(id(value), (value, []))[1].append(guard)
     return True
 
 
-def _contains(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _contains(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     key, present = guard.payload
     if not native.watchable(value) or type(key) is not str:
         return False
@@ -187,7 +187,7 @@ def _contains(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> boo
     return key in value
 
 
-def _has_key(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _has_key(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     if not native.watchable(value):
         return False
     key, present = guard.payload
@@ -197,16 +197,16 @@ def _has_key(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool
     return key in value and resolver.read(value, key) is value[key]
 
 
-def _own_lacks(facts: Facts, guard: Guard, value: Any, resolver: Resolver) -> bool:
+def _own_lacks(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return _lacking(facts, resolver.own_dict(value), guard.payload)
 
 
-def _lacking(facts: Facts, table: Any, key: Any) -> bool:
+def _lacking(facts: BulkFacts, table: Any, key: Any) -> bool:
     facts.absent.setdefault(id(table), (table, set()))[1].add(key)
     return key not in table
 
 
-_Row = Callable[[Facts, Guard, Any, Resolver], bool]
+_Row = Callable[[BulkFacts, Guard, Any, Resolver], bool]
 _ROWS: dict[GuardKind, _Row] = {
     GuardKind.ID: _identity,
     GuardKind.EQUAL: _equality,
@@ -232,7 +232,7 @@ def _question(source: Source) -> list[tuple[_Row, Source]]:
     return [(_asked, source.base)] if isinstance(source, Attr) and source.field == "is_leaf" else []
 
 
-def python_check(facts: Facts) -> Callable[[], bool]:
+def python_check(facts: BulkFacts) -> Callable[[], bool]:
     """A function that is true while every fact holds: one C-level loop for each sort of fact."""
     # A defaultdict makes an entry for what is not there.
     plain_slots = [s for s in facts.slots if type(s.container) is not defaultdict]
@@ -277,14 +277,14 @@ def _listed(tables: dict[int, tuple[Any, set[Any]]]) -> tuple[list[Any], list[An
 
 
 def watch(
-    facts: Facts, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]]
-) -> tuple[native.Watch | None, Facts]:
+    facts: BulkFacts, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]]
+) -> tuple[native.MemoryWatch | None, BulkFacts]:
     """Facts as words in memory, and the facts that have no such form. None where the layout is unknown, or where there
     is no room for the code that compares them."""
     layout = discover() if room_to_compile(0) else None
     if layout is None:
         return None, facts
-    rest, tables = Facts(), dict[Any, Any]()
+    rest, tables = BulkFacts(), dict[Any, Any]()
     groups = _root_groups(facts, rest, layout)
     _watch_containers(facts, rest, tables)
     if layout.function:
@@ -298,10 +298,10 @@ def watch(
             groups.append(native.OwnerGroup(obj, own))
         else:
             rest.owners[key] = (obj, own)
-    return native.Watch([*tables.values(), *groups], layout), rest
+    return native.MemoryWatch([*tables.values(), *groups], layout), rest
 
 
-def _root_groups(facts: Facts, rest: Facts, layout: Layout) -> list[Any]:
+def _root_groups(facts: BulkFacts, rest: BulkFacts, layout: ObjectLayout) -> list[Any]:
     groups = []
     for root in facts.roots:
         ref, _, own = root
@@ -312,7 +312,7 @@ def _root_groups(facts: Facts, rest: Facts, layout: Layout) -> list[Any]:
     return groups
 
 
-def _watch_containers(facts: Facts, rest: Facts, tables: dict[int, Any]) -> None:
+def _watch_containers(facts: BulkFacts, rest: BulkFacts, tables: dict[int, Any]) -> None:
     """What is known of dictionaries: one group in `tables` for each, with all that is asked of it."""
     for slot in facts.slots:
         if native.watchable(slot.container):
@@ -337,7 +337,7 @@ def _watch_containers(facts: Facts, rest: Facts, tables: dict[int, Any]) -> None
 
 
 def _tensor_groups(
-    facts: Facts, rest: Facts, layout: Layout, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]]
+    facts: BulkFacts, rest: BulkFacts, layout: ObjectLayout, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]]
 ) -> list[Any]:
     groups = []
     for key, (tensor, guards) in facts.tensors.items():
@@ -417,7 +417,7 @@ class Anchored:
 
     def _take(self) -> Callable[[], bool]:
         """The facts as they are now, and a check of them and of the guards that no fact implies."""
-        facts, resolver = Facts(), Resolver(self.bound)
+        facts, resolver = BulkFacts(), Resolver(self.bound)
         self.loaded = tuple(map(resolver.value, self.wanted))
         self.groups = [frozenset(id(resolver.value(s)) for s in group) for group in self.kept_apart]
         leftover = tuple(g for g in self.guards if not facts.add(resolver, g))

@@ -31,7 +31,7 @@ MAX_RANK = 5  # sizes and strides of higher ranks lie outside the TensorImpl
 
 
 @dataclass(frozen=True)
-class Layout:
+class ObjectLayout:
     """Byte offsets. `impl` is (first, words) of each run of words in a TensorImpl that say what the tensor is.
 
     `dict_values` points to the values shared with an object, where the version does not tell of them. `history` are
@@ -62,7 +62,7 @@ def words(address: int, count: int) -> tuple[int, ...]:
 
 
 @cache
-def discover() -> Layout | None:
+def discover() -> ObjectLayout | None:
     """The layout of this process, or None where it is not as expected."""
     table, sample = _dict_words(), _Sample()
     with torch.inference_mode(False), torch.no_grad(), torch._C.DisableTorchFunction():  # whatever the program has on
@@ -73,7 +73,7 @@ def discover() -> Layout | None:
         return None
     more: dict[str, Any] = {"function": _function_words(), "hooks": hooks, "weak_object": _weak_word()}
     version, values = table
-    return Layout(version, values, kind * _WORD, own * _WORD, **impl, **more)
+    return ObjectLayout(version, values, kind * _WORD, own * _WORD, **impl, **more)
 
 
 def _only(found: Iterable[int]) -> int | None:

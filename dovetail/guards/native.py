@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from dovetail.guards.compare import Words
-from dovetail.guards.layout import MAX_RANK, Layout, dict_runs, words
+from dovetail.guards.layout import MAX_RANK, ObjectLayout, dict_runs, words
 from dovetail.guards.slots import Slot
 
 Run = tuple[int, int]
@@ -30,7 +30,7 @@ class DictGroup:
         self.slots: list[Slot] = []
         self.tests: list[Callable[[Any], bool]] = []
 
-    def runs(self, layout: Layout) -> list[Run]:
+    def runs(self, layout: ObjectLayout) -> list[Run]:
         return dict_runs(self.table, layout.dict_version, layout.dict_values)
 
     def holds(self) -> bool:
@@ -44,7 +44,7 @@ class TypeGroup:
     def __init__(self, obj: Any) -> None:
         self.obj, self.cls = obj, type(obj)
 
-    def runs(self, layout: Layout) -> list[Run]:
+    def runs(self, layout: ObjectLayout) -> list[Run]:
         return [(id(self.obj) + layout.object_type, 1)]
 
     def holds(self) -> bool:
@@ -57,7 +57,7 @@ class FunctionGroup:
     def __init__(self, function: Any) -> None:
         self.function, self.parts = function, _parts(function)
 
-    def runs(self, layout: Layout) -> list[Run]:
+    def runs(self, layout: ObjectLayout) -> list[Run]:
         assert layout.function is not None
         return [(id(self.function) + offset, 1) for offset in layout.function]
 
@@ -75,7 +75,7 @@ class OwnerGroup:
     def __init__(self, obj: Any, table: dict[str, Any]) -> None:
         self.obj, self.table = obj, table
 
-    def runs(self, layout: Layout) -> list[Run]:
+    def runs(self, layout: ObjectLayout) -> list[Run]:
         return [(_place_of_dict(self.obj, layout), 1)]
 
     def holds(self) -> bool:
@@ -88,7 +88,7 @@ class RootGroup:
     def __init__(self, ref: Any, cls: type, table: dict[str, Any] | None) -> None:
         self.ref, self.cls, self.table = ref, cls, table
 
-    def runs(self, layout: Layout) -> list[Run]:
+    def runs(self, layout: ObjectLayout) -> list[Run]:
         """The first word says that the others are still the object's."""
         obj = self.ref()
         assert layout.weak_object is not None
@@ -104,12 +104,12 @@ class RootGroup:
         )
 
 
-def _place_of_dict(obj: Any, layout: Layout) -> int:
+def _place_of_dict(obj: Any, layout: ObjectLayout) -> int:
     offset = type(obj).__dictoffset__
     return id(obj) + (offset if offset > 0 else layout.object_dict)
 
 
-def owns_visibly(obj: Any, table: dict[str, Any], layout: Layout) -> bool:
+def owns_visibly(obj: Any, table: dict[str, Any], layout: ObjectLayout) -> bool:
     """Whether the pointer to the object's dictionary lies where it should."""
     return type(obj).__dictoffset__ != 0 and words(_place_of_dict(obj, layout), 1)[0] == id(table)
 
@@ -123,7 +123,7 @@ class TensorGroup:
     def __init__(self, tensor: torch.Tensor, still: Callable[[], bool], asked: bool = False) -> None:
         self.tensor, self.holds, self.asked = tensor, still, asked
 
-    def runs(self, layout: Layout) -> list[Run]:
+    def runs(self, layout: ObjectLayout) -> list[Run]:
         """In the order in which one run's word leads to the next run's address."""
         impl = self.tensor._cdata
         storage, meta = (words(impl + offset, 1)[0] for offset in (layout.impl_storage, layout.impl_meta))
@@ -147,10 +147,10 @@ def watchable(container: Any) -> bool:
     return type(container) in (dict, OrderedDict, defaultdict)
 
 
-class Watch:
+class MemoryWatch:
     """All groups behind one comparison."""
 
-    def __init__(self, groups: list[Any], layout: Layout) -> None:
+    def __init__(self, groups: list[Any], layout: ObjectLayout) -> None:
         self.groups, self.layout = groups, layout
         self.first: list[int] = []
         runs: list[Run] = []

@@ -12,7 +12,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dovetail.ir.source import HOOKLESS, IS_VIEW, LENGTH, At, Attr, Bound, Computed, Item, Keyed, Member, Own, Source
+from dovetail.ir.source import (
+    HOOKLESS,
+    IS_VIEW,
+    LENGTH,
+    Attr,
+    Bound,
+    Computed,
+    ComputedItem,
+    Item,
+    Keyed,
+    Member,
+    RawAttr,
+    Source,
+)
 
 if TYPE_CHECKING:
     from dovetail.guards.holding import Held
@@ -85,7 +98,7 @@ Known = dict[int, tuple[Source, bool]]
 
 
 def _anchored(source: Source | None, known: Known) -> bool:
-    if source is None or isinstance(source, (Bound, At)):
+    if source is None or isinstance(source, (Bound, ComputedItem)):
         return isinstance(source, Bound)
     found = known.get(id(source))
     if found is None:
@@ -141,5 +154,5 @@ def _own(resolver: Resolver, source: Any) -> Any:
 
 
 _STEPS: dict[type, Callable[[Resolver, Any], Any]] = {
-    Bound: _bound, Member: _member, Attr: _attr, Item: _item, Keyed: _keyed, Own: _own,
+    Bound: _bound, Member: _member, Attr: _attr, Item: _item, Keyed: _keyed, RawAttr: _own,
 }  # fmt: skip

@@ -181,7 +181,7 @@ class Captured:
     call that was captured, by the paths to them. `constants` says why sizes and numbers that vary are constants.
     `repeatable`: where the graph itself runs and finds that a late size is not what it is made for, has it changed
     nothing by then?
-    `passing`: its effects undo what its guards rely on, so that it is likely to run once.
+    `one_shot`: its effects undo what its guards rely on, so that it is likely to run once.
     `changes`: what the residual changes outside, in the order in which it does.
     `asked`: on what answers of the process it relies beside the guards; `alone`: why no other process may use it.
     """
@@ -201,7 +201,7 @@ class Captured:
     symbols: Mapping[Any, Origin] = field(default_factory=dict)
     seen: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
-    passing: bool = False
+    one_shot: bool = False
     changes: tuple[Change, ...] = ()
     asked: tuple[Asked, ...] = ()
     alone: str = ""

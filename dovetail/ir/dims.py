@@ -2,7 +2,7 @@
 
     Dim  = int | Poly                       a Poly is never constant; constants are plain ints
     Poly = sum of coefficient * product of atoms
-    Atom = Symbol | FloorDiv | Mod | Min | Max | Value
+    Atom = Symbol | FloorDiv | Mod | Min | Max | RuntimeIndex
 
 Everything is hash-consed, so equal expressions are the same object and `is` compares them. A `Symbol` knows its
 lower bound and, when it is a loop range, its exclusive upper bound (itself a Dim); simplification uses nothing else.
@@ -11,8 +11,8 @@ lower bound and, when it is a loop range, its exclusive upper bound (itself a Di
 Factors and terms stand in the order of what they are made of (`Atom.key`), so that the same Dim has one text whatever
 was made before it: sizes first, then ranges by the number in their names, then what is computed from both.
 
-A `Value` atom is an index that is only known at run time (the row of an embedding); it wraps an integer expression
-of the loop IR, whose `substitute` it calls.
+A `RuntimeIndex` atom is an index that is only known when the program runs (the row of an embedding); it wraps an
+integer expression of the loop IR, whose `substitute` it calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _intern(key: Any, make: Callable[[], Any]) -> Any:
 
 
 class Atom:
-    """An indivisible factor. `key` orders atoms, and differs where they do; `dynamic`: is there a Value inside?"""
+    """An indivisible factor. `key` orders atoms, and differs where they do; `dynamic`: has it a RuntimeIndex inside?"""
 
     __slots__ = ("key", "dynamic")
 
@@ -98,14 +98,14 @@ class Max(Binary):
     form = "max({}, {})"
 
 
-class Value(Atom):
+class RuntimeIndex(Atom):
     """An index read from memory at run time; `lo <= value < extent` is checked elsewhere."""
 
     __slots__ = ("expr", "extent")
 
     def __init__(self, expr: Any, extent: Dim | None) -> None:
         size = (0, -1) if extent is None else key(extent)
-        super().__init__((_PLACES["Value"], expr.digest, size), dynamic=True)
+        super().__init__((_PLACES["RuntimeIndex"], expr.digest, size), dynamic=True)
         self.expr, self.extent = expr, extent
 
     def __repr__(self) -> str:
@@ -165,7 +165,7 @@ class Poly:
 
     @property
     def symbols(self) -> frozenset[Symbol]:
-        """Every symbol anywhere inside, atoms' operands and `Value` expressions included."""
+        """Every symbol anywhere inside, atoms' operands and `RuntimeIndex` expressions included."""
         if self._symbols is None:
             self._symbols = frozenset().union(*(_atom_symbols(a) for m, _ in self.terms for a in m))
         return self._symbols
@@ -221,7 +221,7 @@ def value(expr: Any, extent: Dim | None = None) -> Dim:
     dim = getattr(expr, "dim", None)
     if dim is not None:
         return dim
-    return _atom_dim(_intern((Value, expr, extent), lambda: Value(expr, extent)))
+    return _atom_dim(_intern((RuntimeIndex, expr, extent), lambda: RuntimeIndex(expr, extent)))
 
 
 def as_symbol(dim: Dim) -> Symbol:
@@ -255,7 +255,7 @@ def _order(item: tuple[Monomial, int]) -> tuple[bool, list[Any]]:
 
 
 #: Atoms that are no symbols come after them, in this order.
-_PLACES = {name: 2 + k for k, name in enumerate(("FloorDiv", "Mod", "Min", "Max", "Value"))}
+_PLACES = {name: 2 + k for k, name in enumerate(("FloorDiv", "Mod", "Min", "Max", "RuntimeIndex"))}
 
 
 @cache
@@ -489,7 +489,7 @@ def _monomial_bounds(monomial: Monomial) -> tuple[Bound, Bound]:
 
 
 def _atom_bounds(atom: Atom) -> tuple[Bound, Bound]:
-    if isinstance(atom, (Symbol, Value)):
+    if isinstance(atom, (Symbol, RuntimeIndex)):
         top = bounds(atom.extent)[1] if atom.extent is not None else None
         lo = atom.lo if isinstance(atom, Symbol) else None if atom.extent is None else 0
         return lo, None if top is None else top - 1
@@ -583,7 +583,7 @@ def _ends(atom: Atom) -> tuple[Dim, Dim] | None:
     """Inclusive bounds that may be symbolic; None where one is missing."""
     if isinstance(atom, Mod):
         return 0, atom.right - 1
-    if isinstance(atom, (Symbol, Value)) and atom.extent is not None:
+    if isinstance(atom, (Symbol, RuntimeIndex)) and atom.extent is not None:
         return (atom.lo if isinstance(atom, Symbol) else 0), atom.extent - 1
     return None
 
@@ -606,7 +606,7 @@ def _nonnegative_from_lows(dim: Dim) -> bool:
 def substitute(dim: Dim, mapping: Mapping[Symbol, Dim], of_value: Callable[[Any], Any] | None = None) -> Dim:
     """Simultaneous replacement of symbols; simplifies as it rebuilds.
 
-    `of_value` rewrites the expression inside each Value; by default its own `substitute`.
+    `of_value` rewrites the expression inside each RuntimeIndex; by default its own `substitute`.
     """
     if isinstance(dim, int) or (of_value is None and not (dim.symbols & mapping.keys())):
         return dim
@@ -625,7 +625,7 @@ def substitute(dim: Dim, mapping: Mapping[Symbol, Dim], of_value: Callable[[Any]
 def _substitute_atom(atom: Atom, mapping: Mapping[Symbol, Dim], of_value: Any) -> Dim:
     if isinstance(atom, Symbol):
         return mapping.get(atom, _atom_dim(atom))
-    if isinstance(atom, Value):
+    if isinstance(atom, RuntimeIndex):
         extent = None if atom.extent is None else substitute(atom.extent, mapping)
         expr = atom.expr.substitute(mapping) if of_value is None else of_value(atom.expr)
         return value(expr, extent)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from dovetail.ir.dims import Atom, Binary, Dim, Value, floordiv, maximum, minimum, mod, term_text
+from dovetail.ir.dims import Atom, Binary, Dim, RuntimeIndex, floordiv, maximum, minimum, mod, term_text
 from dovetail.ir.literals import integer
 
 
-def text(dim: Dim, of_value: Callable[[Value], str]) -> str:
+def text(dim: Dim, of_value: Callable[[RuntimeIndex], str]) -> str:
     """`str(dim)` with each Value written by `of_value`."""
     if isinstance(dim, int):
         return integer(dim)
@@ -17,8 +17,8 @@ def text(dim: Dim, of_value: Callable[[Value], str]) -> str:
     return " + ".join(terms).replace("+ -", "- ")
 
 
-def _atom_text(atom: Atom, of_value: Callable[[Value], str]) -> str:
-    if isinstance(atom, Value):
+def _atom_text(atom: Atom, of_value: Callable[[RuntimeIndex], str]) -> str:
+    if isinstance(atom, RuntimeIndex):
         return of_value(atom)
     if not isinstance(atom, Binary):
         return repr(atom)

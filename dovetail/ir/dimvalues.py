@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from dovetail.ir.dims import Atom, Binary, Dim, FloorDiv, Max, Min, Mod, Poly, Symbol, Value, table
+from dovetail.ir.dims import Atom, Binary, Dim, FloorDiv, Max, Min, Mod, Poly, RuntimeIndex, Symbol, table
 
 
 def evaluate(dim: Dim, env: Mapping[Symbol, Any], of_value: Callable[[Any], Any] | None = None) -> Any:
@@ -26,7 +26,7 @@ def evaluate(dim: Dim, env: Mapping[Symbol, Any], of_value: Callable[[Any], Any]
 def _evaluate_atom(atom: Atom, env: Mapping[Symbol, Any], of_value: Any) -> Any:
     if isinstance(atom, Symbol):
         return env[atom]
-    if isinstance(atom, Value):
+    if isinstance(atom, RuntimeIndex):
         return of_value(atom.expr)
     assert isinstance(atom, Binary)
     left, right = evaluate(atom.left, env, of_value), evaluate(atom.right, env, of_value)

@@ -7,7 +7,7 @@ from typing import Any
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 
-class LateGraphModule(_LazyGraphModule):
+class LazyGraphModule(_LazyGraphModule):
     """PyTorch's runs itself as a module when its code is there, past `forward`: hooks of all modules would run, too."""
 
     def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:

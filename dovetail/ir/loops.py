@@ -230,12 +230,12 @@ class Op(Expr):
 
 
 def value_exprs(index: tuple[Dim, ...]) -> Iterator[Expr]:
-    """Expressions inside run-time `Value` atoms of an index."""
+    """Expressions inside run-time `RuntimeIndex` atoms of an index."""
     for dim in index:
         if isinstance(dim, dims.Poly) and dims.has_values(dim):
             for monomial, _ in dim.terms:
                 for atom in monomial:
-                    if isinstance(atom, dims.Value):
+                    if isinstance(atom, dims.RuntimeIndex):
                         yield atom.expr
                     elif isinstance(atom, dims.Binary):
                         yield from value_exprs((atom.left, atom.right))
@@ -275,7 +275,7 @@ def _rewrite(expr: Expr, mapping: Any, memo: Any, leaf: Any) -> Expr:
 
 
 def _rewrite_dim(dim: Dim, mapping: Any, memo: Any, leaf: Any) -> Dim:
-    """Values first (their expressions see `mapping` too), then the symbols around them."""
+    """Run-time indices first (their expressions see `mapping` too), then the symbols around them."""
     if isinstance(dim, int):
         return dim
     if not dim.dynamic:

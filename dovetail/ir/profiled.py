@@ -46,7 +46,7 @@ def stage(title: str) -> AbstractContextManager[Any]:
     return _RecordFunctionFast(title) if profiler._is_profiler_enabled else nullcontext()
 
 
-class Watched:
+class ProfiledCall:
     """Calls a host program's functions as they are, but each kernel under a title. `namespace` are their globals.
 
     `launches` has what each line that starts one of `kernels` is shown as.

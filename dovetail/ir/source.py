@@ -148,7 +148,7 @@ class Item(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class Got(Item):
+class DictGet(Item):
     """The entry of a dictionary whose class does something about missing keys: looking for one must not."""
 
     def expr(self) -> str:
@@ -205,7 +205,7 @@ class Member(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class Own(Source):
+class RawAttr(Source):
     """`base.field` as the instance's dictionary has it, for classes that compute attributes of that name."""
 
     base: Source
@@ -265,7 +265,7 @@ class Keyed(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class At(Keyed):
+class ComputedItem(Keyed):
     """The item of `base`, a dictionary or a sequence, under a number or text that differs from call to call, or under a
     key without a literal form."""
 
@@ -276,7 +276,7 @@ class At(Keyed):
 
 
 @dataclass(frozen=True, slots=True)
-class AttrAt(At):
+class ComputedAttr(ComputedItem):
     """The attribute of `base` whose name is the text at `key`."""
 
     def loaded(self, base: str, key: str) -> str:

@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Call:
+class StagedCall:
     name: str
     operator: Any
     args: tuple[Any, ...]
@@ -45,7 +45,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Layout:
+class LayoutCheck:
     """A tensor that has other strides is copied."""
 
     name: str
@@ -61,13 +61,13 @@ class Learn:
 
 
 @dataclass(frozen=True)
-class Check:
+class SizeCheck:
     """`text` is true, or nothing that follows is."""
 
     text: str
 
 
-Step = Part | Call | Layout | Learn | Check
+Step = Part | StagedCall | LayoutCheck | Learn | SizeCheck
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,7 @@ class _Body:
             return str(dim)
         return dimtext.text(dim, self.value)
 
-    def value(self, atom: dims.Value) -> str:
+    def value(self, atom: dims.RuntimeIndex) -> str:
         extent = "" if atom.extent is None else f", {self.dim(atom.extent)}"
         return f"value({self.text(atom.expr)}{extent})"
 

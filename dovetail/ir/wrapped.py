@@ -14,7 +14,7 @@ class KeptWhole(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class WrapperPart:
     """One of the plain values that a tensor is made of, or a value by itself: its place among all of them."""
 
     index: int
@@ -32,7 +32,7 @@ class Whole:
     parts: tuple[Template, ...]
 
 
-Template = Part | Whole
+Template = WrapperPart | Whole
 
 
 def parts_of(template: Template | None) -> list[int]:

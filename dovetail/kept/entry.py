@@ -37,8 +37,8 @@ from dovetail.kept.objects import (
     NATIVE,
     PRINTED,
     Known,
+    Route,
     Unkept,
-    Way,
     by_name,
     code_digest,
     continuation_of,
@@ -48,8 +48,8 @@ from dovetail.kept.objects import (
     namespace_of,
     on_object,
     parts,
+    routes,
     trusted,
-    ways,
 )
 from dovetail.kept.objects import PLAIN as PLAIN_VALUES
 from dovetail.kept.packing import pack, pack_graph, unpack, unpack_graph
@@ -118,7 +118,7 @@ def pack_entry(
     captured: Captured, plan: Plan, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: Any
 ) -> bytes:
     """`state`: the modes it was captured under. Raises Unkept for a compilation that only this process can use."""
-    if captured.passing:
+    if captured.one_shot:
         raise Unkept("it is made for one call")
     if captured.alone:
         raise Unkept(captured.alone)
@@ -232,19 +232,19 @@ def _known(
     kwargs: Mapping[str, Any], numbers: Mapping[int, int],
 ) -> list[Known]:  # fmt: skip
     """A way to each that leads there here and now, by objects that are found before it."""
-    possible = ways(captured.guards, captured.asked, fn, function)
+    possible = routes(captured.guards, captured.asked, fn, function)
     bound = [numbers[id(obj)] for obj in captured.bound]
     finder = Finder(fn, function, _parameters(captured, fn, args, kwargs), bound)
     finder.asked = [partial(getattr, each, "answer") for each in captured.asked]
     needed = [{numbers[id(obj)] for obj in _objects_in(each.args)} for each in captured.asked]
-    chosen: dict[int, Way] = {}
+    chosen: dict[int, Route] = {}
 
-    def choose(k: int, way: Way) -> None:
+    def choose(k: int, way: Route) -> None:
         """And ways from there."""
         chosen[k], finder.found[k] = way, objects[k]
         for steps, part in parts(objects[k]):
             if id(part) in numbers:
-                possible.setdefault(id(part), []).append(Way("part", of=k, steps=steps))
+                possible.setdefault(id(part), []).append(Route("part", of=k, steps=steps))
 
     for k, obj in enumerate(objects):
         sure = next((w for w in possible.get(id(obj), ()) if w.kind in SURE), None) or by_name(obj)
@@ -267,7 +267,7 @@ def _known(
             _look_along_paths([g.source for g in captured.guards if g.source is not None], finder, wanted, possible)
             for k in rest:  # what capture has made, for the residual or of the program's annotations
                 if type(objects[k]).__module__ == "typing" or type(objects[k]) is tuple and not _objects_in(objects[k]):
-                    possible.setdefault(id(objects[k]), []).append(Way("value", steps=(objects[k],)))
+                    possible.setdefault(id(objects[k]), []).append(Route("value", steps=(objects[k],)))
             looked = True
         left = rest
     return [Known(chosen[k], making(obj), _parts_known(obj, numbers)) for k, obj in enumerate(objects)]
@@ -279,24 +279,24 @@ def _parts_known(obj: Any, numbers: Mapping[int, int]) -> tuple[tuple[tuple[Any,
 
 
 def _look_in_modules(
-    objects: Sequence[Any], chosen: Mapping[int, Way], wanted: set[int], possible: dict[int, list[Way]]
+    objects: Sequence[Any], chosen: Mapping[int, Route], wanted: set[int], possible: dict[int, list[Route]]
 ) -> None:
     """Ways by the names that what is wanted has in modules which are known."""
     for k in chosen:
         for name, found in names_in(objects[k]).items():
             if id(found) in wanted:
-                possible.setdefault(id(found), []).append(Way("part", of=k, steps=("in", name)))
+                possible.setdefault(id(found), []).append(Route("part", of=k, steps=("in", name)))
 
 
 def _look_along_paths(
-    sources: Sequence[Source], finder: Finder, wanted: set[int], possible: dict[int, list[Way]]
+    sources: Sequence[Source], finder: Finder, wanted: set[int], possible: dict[int, list[Route]]
 ) -> None:
     """Ways that guards take, whatever they compare."""
     for source in sources:
         with contextlib.suppress(Exception):  # of the program's own
             found = finder.value(source)
             if id(found) in wanted:
-                possible.setdefault(id(found), []).append(Way("path", source))
+                possible.setdefault(id(found), []).append(Route("path", source))
 
 
 def _described(obj: Any) -> str:
@@ -308,7 +308,7 @@ def _described(obj: Any) -> str:
 SURE = ("root", "self", "function", "globals")
 
 
-def _leads(way: Way, obj: Any, finder: Finder, chosen: Mapping[int, Way]) -> bool:
+def _leads(way: Route, obj: Any, finder: Finder, chosen: Mapping[int, Route]) -> bool:
     if any(finder.bound[root.index] not in chosen for root in _roots(way.source)):
         return False
     try:

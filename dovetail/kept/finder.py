@@ -16,12 +16,12 @@ from dovetail.ir.source import (
     Item,
     Keyed,
     Member,
-    Own,
     OwnDict,
+    RawAttr,
     Source,
     TypeOf,
 )
-from dovetail.kept.objects import Known, Way, followed, module_named, named, namespace_of
+from dovetail.kept.objects import Known, Route, followed, module_named, named, namespace_of
 
 
 class Finder:
@@ -50,7 +50,7 @@ class Finder:
             self.found[number] = self.follow(self.known[number].way)
         return self.found[number]
 
-    def follow(self, way: Way) -> Any:
+    def follow(self, way: Route) -> Any:
         if way.source is not None:
             return self.value(way.source)
         if way.kind == "part":
@@ -100,6 +100,6 @@ _STEPS: dict[type, Callable[[Finder, Any], Any]] = {
     Keyed: lambda finder, source: finder.value(source.base).get(finder.value(source.key)),
     TypeOf: lambda finder, source: type(finder.value(source.base)),
     Member: lambda finder, source: getattr(finder.value(source.base), source.table)[source.field],
-    Own: lambda finder, source: object.__getattribute__(finder.value(source.base), "__dict__")[source.field],
+    RawAttr: lambda finder, source: object.__getattribute__(finder.value(source.base), "__dict__")[source.field],
     OwnDict: lambda finder, source: object.__getattribute__(finder.value(source.base), "__dict__"),
 }

@@ -249,7 +249,7 @@ def _without_file(code: CodeType) -> CodeType:
 
 
 @dataclass(frozen=True)
-class Way:
+class Route:
     """How an object is found: `kind` says by what.
 
     "root", "self", "function", "globals": the callable, what its method belongs to, its function, that one's.
@@ -267,7 +267,7 @@ class Way:
 class Known:
     """An object that the entry relies on. `parts`: which others it has where, as steps and numbers."""
 
-    way: Way
+    way: Route
     made: Any
     parts: tuple[tuple[tuple[Any, ...], int], ...] = ()
 
@@ -285,21 +285,21 @@ def namespace_of(fn: Any, function: Any) -> dict[str, Any]:
     return found
 
 
-def ways(guards: Sequence[Guard], asked: Sequence[Asked], fn: Any, function: Any) -> dict[int, list[Way]]:
+def routes(guards: Sequence[Guard], asked: Sequence[Asked], fn: Any, function: Any) -> dict[int, list[Route]]:
     """By the identities of objects, the ways that guards and questions show, and those from the callable itself."""
-    found: dict[int, list[Way]] = {id(fn): [Way("root")]}
-    found.setdefault(id(function), []).append(Way("function"))
-    found.setdefault(id(namespace_of(fn, function)), []).append(Way("globals"))
+    found: dict[int, list[Route]] = {id(fn): [Route("root")]}
+    found.setdefault(id(function), []).append(Route("function"))
+    found.setdefault(id(namespace_of(fn, function)), []).append(Route("globals"))
     owner = getattr(fn, "__self__", None)
     if owner is not None:
-        found.setdefault(id(owner), []).append(Way("self"))
+        found.setdefault(id(owner), []).append(Route("self"))
     for guard in guards:
         if guard.kind is GuardKind.ID or guard.kind is GuardKind.EQUAL and type(guard.payload) not in PLAIN:
-            found.setdefault(id(guard.payload), []).append(Way("path", guard.source))
+            found.setdefault(id(guard.payload), []).append(Route("path", guard.source))
         elif guard.kind is GuardKind.TYPE:
-            found.setdefault(id(guard.payload), []).append(Way("path", TypeOf(guard.source)))  # type: ignore[arg-type]
+            found.setdefault(id(guard.payload), []).append(Route("path", TypeOf(guard.source)))  # type: ignore[arg-type]
     for k, each in enumerate(asked):
-        found.setdefault(id(each.answer), []).append(Way("answer", of=k))
+        found.setdefault(id(each.answer), []).append(Route("answer", of=k))
     return found
 
 
@@ -371,10 +371,10 @@ NAMED_IN_TYPES = {
 }
 
 
-def by_name(obj: Any) -> Way | None:
+def by_name(obj: Any) -> Route | None:
     """A way to what any process finds in a module, or can write down."""
     if type(obj) in (*PLAIN, *PRINTED, range, slice) or isinstance(obj, NATIVE) and not on_object(obj):
-        return Way("value", steps=(obj,))
+        return Route("value", steps=(obj,))
     if isinstance(obj, ModuleType):
         return _module_way("module", vars(obj))
     if isinstance(obj, dict):
@@ -385,16 +385,16 @@ def by_name(obj: Any) -> Way | None:
     if not isinstance(obj, (type, FunctionType, BuiltinFunctionType)) or not path or "<" in path:
         return None
     module = module or "builtins"
-    way = Way("name", steps=(module, *path.split(".")))
+    way = Route("name", steps=(module, *path.split(".")))
     return way if named(way.steps) is obj else None
 
 
-def _module_way(kind: str, table: dict[str, Any]) -> Way | None:
+def _module_way(kind: str, table: dict[str, Any]) -> Route | None:
     """To the module that has this table, which may be registered under another name than it says."""
     names = table.get("__name__"), getattr(table.get("__spec__"), "name", None)
     for name in names:
         if isinstance(name, str) and vars(module_named(name)) is table:
-            return Way(kind, steps=(name,))
+            return Route(kind, steps=(name,))
     return None
 
 

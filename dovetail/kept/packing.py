@@ -29,7 +29,7 @@ from dovetail.ir.devices import HOST
 from dovetail.ir.guard import ABSENT
 from dovetail.ir.host import HostProgram
 from dovetail.ir.joint import JointGraph, Pair
-from dovetail.ir.lazy_module import LateGraphModule
+from dovetail.ir.lazy_module import LazyGraphModule
 from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, by_name, trusted
 from dovetail.kept.operators import OPERATORS, is_own, signature
 from dovetail.ops.calls.higher_order import Apply
@@ -296,7 +296,7 @@ _BINARY = {dims.FloorDiv: dims.floordiv, dims.Mod: dims.mod, dims.Min: dims.mini
 
 
 @dataclass(frozen=True)
-class Value:
+class PackedValue:
     """In the place of a node: its number."""
 
     number: int
@@ -323,7 +323,7 @@ def unpack_graph(data: bytes, objects: Sequence[Any]) -> torch.fx.GraphModule:
 
 
 def _written(module: torch.fx.GraphModule, objects: list[Any]) -> Any:
-    numbers: dict[torch.fx.Node, Any] = {node: Value(k) for k, node in enumerate(module.graph.nodes)}
+    numbers: dict[torch.fx.Node, Any] = {node: PackedValue(k) for k, node in enumerate(module.graph.nodes)}
     rows = []
     for node in module.graph.nodes:
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), numbers.__getitem__)
@@ -358,7 +358,7 @@ def _read(written: Any, objects: Sequence[Any]) -> torch.fx.GraphModule:
     graph, nodes, root = torch.fx.Graph(), list[torch.fx.Node](), torch.nn.Module()
     for op, name, target, args, kwargs, stack in rows:
         args, kwargs = torch.fx.node.map_aggregate(
-            (args, kwargs), lambda each: nodes[each.number] if type(each) is Value else each
+            (args, kwargs), lambda each: nodes[each.number] if type(each) is PackedValue else each
         )
         target = _apply(target, objects) if type(target) is Applied else target
         node = graph.create_node(op, target, args, kwargs, name)
@@ -366,7 +366,7 @@ def _read(written: Any, objects: Sequence[Any]) -> torch.fx.GraphModule:
         nodes.append(node)
     for name, each in inner.items():
         root.add_module(name, _read(each, objects))
-    made = LateGraphModule(root, graph)
+    made = LazyGraphModule(root, graph)
     if structure is not None:
         made.__dict__["structure"] = structure
     return made
@@ -453,7 +453,7 @@ _REDUCED: dict[Any, Callable[[Any], Any]] = {
     dims.Poly: _poly,
     dims.Symbol: _symbol,
     dims.Binary: _binary,
-    dims.Value: _refused("an index that is read from memory is part of it"),
+    dims.RuntimeIndex: _refused("an index that is read from memory is part of it"),
     CodeType: lambda code: (marshal.loads, (marshal.dumps(code),)),
     loops.Param: lambda found: (loops.Param, (found.name, found.dtype)),
     loops.Expr: _refused("an expression of a kernel is part of it"),

@@ -23,7 +23,7 @@ from dovetail.ir import dims
 from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.ir.binding import bind
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.staged import Call, Check, Layout, Learn, Part, Ref, Staged, Step
+from dovetail.ir.staged import LayoutCheck, Learn, Part, Ref, SizeCheck, Staged, StagedCall, Step
 from dovetail.ops.calls.effects import has_effect
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symbols_in_graph import sizes_in, unknown_sizes
@@ -217,12 +217,12 @@ class Stages:
         if self.aten.viewed is None or node.op == "placeholder" or not self.is_between(node):
             return self.value(node)
         name = f"{node.name}_given"
-        self.steps.append(Call(name, _related, (self.value(node), view)))
+        self.steps.append(StagedCall(name, _related, (self.value(node), view)))
         return Ref(name)
 
     def call(self, node: Node) -> None:
         args, kwargs = self.argument(node.args), self.argument(node.kwargs)
-        self.steps.append(Call(node.name, node.target, args, kwargs))
+        self.steps.append(StagedCall(node.name, node.target, args, kwargs))
         self.made.add(node)
 
     def argument(self, value: Any) -> Any:
@@ -245,7 +245,7 @@ class Stages:
             self.check()
         if isinstance(val, torch.Tensor):
             layout = tuple(map(dim_of, val.shape)), tuple(map(dim_of, val.stride()))
-            self.steps.append(Layout(node.name, *layout, str(node.target)))
+            self.steps.append(LayoutCheck(node.name, *layout, str(node.target)))
 
     def learn(self, values: Iterable[tuple[str, Any]]) -> None:
         known = {step.symbol for step in self.steps if isinstance(step, Learn)}
@@ -264,7 +264,7 @@ class Stages:
             mine = dims.symbols(fact.dim) & self.sizes.late.keys()
             if mine and mine <= known and fact not in self.checked:
                 self.checked.add(fact)
-                self.steps.append(Check(str(fact)))
+                self.steps.append(SizeCheck(str(fact)))
 
     def told(self, inputs: list[Node]) -> dict[Symbol, str]:
         pairs: list[tuple[str, Dim]] = []

@@ -15,15 +15,15 @@ from dovetail.minify.candidate import (
     with_smaller_sizes,
     without,
 )
-from dovetail.minify.trial import Ending
+from dovetail.minify.trial import TrialEnding
 
 
 @dataclass
 class Search:
     """`ends` runs a candidate. What fails as `wanted` does, and is smaller, takes the place of what there was."""
 
-    ends: Callable[[Candidate], Ending]
-    wanted: Ending
+    ends: Callable[[Candidate], TrialEnding]
+    wanted: TrialEnding
     until: float
     told: Callable[[Candidate, int], None] = lambda candidate, trials: None
     trials: int = field(default=0, init=False)

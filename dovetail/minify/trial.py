@@ -17,14 +17,14 @@ from dovetail.errors import BackendError, InternalError
 
 
 @dataclass(frozen=True)
-class Ending:
+class TrialEnding:
     """`kind` is what two endings must share to be the same failure; empty if the program is right."""
 
     kind: str
     message: str = ""
 
 
-RIGHT = Ending("")
+RIGHT = TrialEnding("")
 ENDLESS = "no end"
 
 
@@ -49,7 +49,7 @@ class Patience:
     def seconds(self) -> float:
         return self.most if self.ended < 3 else min(self.most, max(3.0, 5 * self.longest))
 
-    def ending(self, run: Callable[[], Any]) -> Ending:
+    def ending(self, run: Callable[[], Any]) -> TrialEnding:
         start = time.monotonic()
         found = ending(run, self.seconds(), "spawn" if torch.cuda.is_initialized() else "fork")
         if found.kind != ENDLESS:
@@ -57,7 +57,7 @@ class Patience:
         return found
 
 
-def ending(run: Callable[[], Any], seconds: float, start: str = "fork") -> Ending:
+def ending(run: Callable[[], Any], seconds: float, start: str = "fork") -> TrialEnding:
     """Run it in a child process. A fork inherits this one's memory, so that nothing needs to be imported again.
 
     Where a GPU is in use, which no fork can go on with, the child must be spawned.
@@ -74,11 +74,13 @@ def ending(run: Callable[[], Any], seconds: float, start: str = "fork") -> Endin
     if found is not None:
         return found
     if child.exitcode is not None and child.exitcode < 0 and child.exitcode != -9:
-        return Ending(f"signal {-child.exitcode}", "the process crashed")
-    return Ending(ENDLESS, f"it did not end within {seconds:.0f} s") if child.exitcode == -9 else Ending("exit")
+        return TrialEnding(f"signal {-child.exitcode}", "the process crashed")
+    if child.exitcode == -9:
+        return TrialEnding(ENDLESS, f"it did not end within {seconds:.0f} s")
+    return TrialEnding("exit")
 
 
-def _received(reader: multiprocessing.connection.Connection, seconds: float) -> Ending | None:
+def _received(reader: multiprocessing.connection.Connection, seconds: float) -> TrialEnding | None:
     """What the child says; None if it says nothing in time, or has ended without a word."""
     try:
         return reader.recv() if reader.poll(seconds) else None
@@ -96,5 +98,5 @@ def _child(run: Callable[[], Any], writer: multiprocessing.connection.Connection
         run()
         writer.send(RIGHT)
     except BaseException as error:  # whatever it is, it is what is asked for
-        writer.send(Ending(kind_of(error), f"{type(error).__name__}: {error}"[:2000]))
+        writer.send(TrialEnding(kind_of(error), f"{type(error).__name__}: {error}"[:2000]))
     os._exit(0)

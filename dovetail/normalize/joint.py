@@ -20,12 +20,12 @@ from dovetail.errors import Unsupported
 from dovetail.ir.aten import AtenGraph, Returned, ViewStep
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Passed
 from dovetail.normalize.normalize import placeholders, run_graph
-from dovetail.normalize.outputs import Ending, Results, flat, recounted
+from dovetail.normalize.outputs import GraphEnding, Results, flat, recounted
 from dovetail.normalize.passes import expose_logs, expose_norms, simplify
 from dovetail.normalize.recording.aliases import Base, Handle
 from dovetail.normalize.recording.autograd_history import behind, ways
 from dovetail.normalize.recording.control_flow import left_to_engine
-from dovetail.normalize.recording.recorder import Recorder
+from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.calls import higher_order
 from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.ops.fake.rules.layout import contiguous, dense_order
@@ -55,7 +55,7 @@ def normalize_joint(
 def record_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> JointGraph | AtenGraph:
     if left_to_engine(graph_module):
         raise NotDifferentiable("PyTorch's engine goes through branches as they were taken, and runs users' own")
-    recorder = Recorder()
+    recorder = AtenRecorder()
     with torch.autograd.set_multithreading_enabled(False):
         leaves = placeholders(recorder, graph_module, fakes)
         sources = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]  # a write makes more of them
@@ -73,7 +73,7 @@ class _Enter(torch.autograd.Function):
     """The input as the program sees it: what it writes to must not be the leaf itself."""
 
     @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor, recorder: Recorder) -> torch.Tensor:
+    def forward(ctx: Any, leaf: torch.Tensor, recorder: AtenRecorder) -> torch.Tensor:
         ctx.set_materialize_grads(False)  # what a user's backward gives no gradient has none
         base = recorder.handles[id(leaf)].base
         made = to_fake(leaf, leaf=False)
@@ -86,7 +86,7 @@ class _Enter(torch.autograd.Function):
         return gradient, None
 
 
-def enter(recorder: Recorder, leaf: Any) -> Any:
+def enter(recorder: AtenRecorder, leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
         made = _Enter.apply(leaf, recorder)
         recorder.handle(made).base.start = made._version
@@ -97,7 +97,7 @@ def enter(recorder: Recorder, leaf: Any) -> Any:
 class _Joint(Results):
     """Collects what the forward half gives, then records the backward half."""
 
-    def __init__(self, recorder: Recorder, leaves: list[Any], sources: list[Any]) -> None:
+    def __init__(self, recorder: AtenRecorder, leaves: list[Any], sources: list[Any]) -> None:
         super().__init__(recorder)
         self.leaves, self.sources = leaves, sources
         self.rewritten: list[tuple[int, int]] = []
@@ -146,7 +146,7 @@ class _Joint(Results):
         self.check_leaves([self.tensors[k] for k in wanted])
         self.check_functions([self.tensors[k] for k in wanted])
         given = self.engine([self.tensors[k] for k in wanted], tangents)
-        ending = Ending(recorder)
+        ending = GraphEnding(recorder)
         gradients = [self.gradient(ending, given.get(id(leaf))) for leaf in self.leaves]
         backward = frozenset(n for n in recorder.graph.nodes if n not in before)
         names = [recorder.handles[id(t)].base.first.name for t in tangents]
@@ -210,7 +210,7 @@ class _Joint(Results):
         strides = like.stride() if dense else contiguous(like.shape)
         return self.recorder.placeholder(f"tangent_{k}", FakeTensor(like.shape, strides, like.dtype, like.device))
 
-    def gradient(self, ending: Ending, tensor: Any) -> Node | None:
+    def gradient(self, ending: GraphEnding, tensor: Any) -> Node | None:
         return None if tensor is None else ending.owned(self.recorder.handle(tensor))
 
 

@@ -19,7 +19,7 @@ from dovetail.normalize.passes import simplify
 from dovetail.normalize.recording.attention_masks import without_known_mask
 from dovetail.normalize.recording.control_flow import CONTROL
 from dovetail.normalize.recording.inplace_view_methods import turned, turns
-from dovetail.normalize.recording.recorder import Recorder
+from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import calls_engine
 from dovetail.ops.fake import to_fake
@@ -54,9 +54,9 @@ def inner(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> AtenGraph
 
 
 def _recorded(
-    graph_module: torch.fx.GraphModule, fakes: Sequence[Any], close: Callable[[Recorder, Any], AtenGraph]
+    graph_module: torch.fx.GraphModule, fakes: Sequence[Any], close: Callable[[AtenRecorder, Any], AtenGraph]
 ) -> AtenGraph:
-    recorder = Recorder()
+    recorder = AtenRecorder()
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad):
         leaves = fakes if calls_engine(graph_module.graph) else [_plain(f) for f in fakes]
@@ -71,7 +71,7 @@ def _plain(fake: Any) -> Any:
     return to_fake(fake, leaf=False) if isinstance(fake, torch.Tensor) and fake.requires_grad else fake
 
 
-def placeholders(recorder: Recorder, graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> list[Any]:
+def placeholders(recorder: AtenRecorder, graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> list[Any]:
     """One graph input for each placeholder, with the metadata of its fake."""
     names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
     if len(names) != len(fakes):
@@ -79,13 +79,13 @@ def placeholders(recorder: Recorder, graph_module: torch.fx.GraphModule, fakes: 
     return [recorder.placeholder(name, fake) for name, fake in zip(names, fakes, strict=True)]
 
 
-def run_graph(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> Any:
+def run_graph(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: AtenRecorder) -> Any:
     """What the graph returns. It may leave another grad mode behind, which is for the program to set when it runs."""
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         return _run_nodes(graph_module, inputs, recorder)
 
 
-def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> Any:
+def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: AtenRecorder) -> Any:
     env: dict[torch.fx.Node, Any] = {}
     given = iter(inputs)
     for node in graph_module.graph.nodes:
@@ -106,7 +106,7 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
 
 
 def _run_node(
-    recorder: Recorder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], env: dict[Any, Any]
+    recorder: AtenRecorder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], env: dict[Any, Any]
 ) -> Any:
     if node.op == "call_method":
         return called(methodcaller, (node.target, *args), kwargs)

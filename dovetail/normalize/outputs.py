@@ -21,7 +21,7 @@ from dovetail.ir import dims
 from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.ir.devices import HOST
 from dovetail.normalize.recording.aliases import Base, Handle, View
-from dovetail.normalize.recording.recorder import Recorder
+from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.normalize.recording.view_inverses import laid_out
 from dovetail.ops.calls.schema import IDENTITY, facts
 from dovetail.ops.fake import FakeTensor
@@ -43,7 +43,7 @@ def strided_from(tensor: torch.Tensor, sizes: Any, strides: Any, begin: int) -> 
     return tensor.as_strided(sizes, strides, tensor.storage_offset() + begin)
 
 
-def finish(recorder: Recorder, outputs: Any) -> AtenGraph:
+def finish(recorder: AtenRecorder, outputs: Any) -> AtenGraph:
     """Close the recorded graph."""
     recorder.stack = None
     end = Results(recorder)
@@ -57,10 +57,10 @@ def finish(recorder: Recorder, outputs: Any) -> AtenGraph:
     )  # fmt: skip
 
 
-def finish_values(recorder: Recorder, outputs: Any) -> AtenGraph:
+def finish_values(recorder: AtenRecorder, outputs: Any) -> AtenGraph:
     """Close a graph inside another one: every output is a result with memory of its own."""
     recorder.stack = None
-    ending = Ending(recorder)
+    ending = GraphEnding(recorder)
     results = [
         ending.owned(recorder.handle(value)) if isinstance(value, torch.Tensor) else value for value in flat(outputs)
     ]
@@ -71,7 +71,7 @@ def finish_values(recorder: Recorder, outputs: Any) -> AtenGraph:
     return AtenGraph(recorder.graph, mutated, dict(recorder.constants))
 
 
-def recounted(recorder: Recorder) -> tuple[tuple[int, int], ...]:
+def recounted(recorder: AtenRecorder) -> tuple[tuple[int, int], ...]:
     """How much further the version counter of an input goes than by one write if it is written to."""
     found = []
     for k, base in enumerate(recorder.inputs):
@@ -147,9 +147,9 @@ def uncounted(handle: Handle) -> bool:
 class Results:
     """What the graph gives (`nodes`), and how the caller's outputs are made of that."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: AtenRecorder) -> None:
         self.recorder = recorder
-        self.ending = Ending(recorder)
+        self.ending = GraphEnding(recorder)
         self.nodes: list[Node] = []
         self.tensors: list[Any] = []  # the fake tensor of each result
         self.counters: list[Any] = []  # the fake tensor with its version counter
@@ -286,10 +286,10 @@ class Results:
         return frozenset(k for k, tensor in enumerate(self.tensors) if tensor._is_view())
 
 
-class Ending:
+class GraphEnding:
     """One node for each tensor object: the same object twice is the same node twice."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: AtenRecorder) -> None:
         self.recorder = recorder
         self.done: dict[int, Node] = {}
         self.taken: set[Node] = set()

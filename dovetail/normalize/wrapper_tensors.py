@@ -18,14 +18,14 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph, subprograms
 from dovetail.ir.joint import JointGraph
-from dovetail.ir.wrapped import Apart, KeptWhole, Part, Tangent, Template, Whole
+from dovetail.ir.wrapped import Apart, KeptWhole, Tangent, Template, Whole, WrapperPart
 from dovetail.normalize.joint import enter
 from dovetail.normalize.normalize import run_graph
-from dovetail.normalize.outputs import Ending, Results, flat, recounted
+from dovetail.normalize.outputs import GraphEnding, Results, flat, recounted
 from dovetail.normalize.passes import expose_logs, expose_norms, simplify
 from dovetail.normalize.recording.autograd_history import behind, ways
 from dovetail.normalize.recording.control_flow import left_to_engine
-from dovetail.normalize.recording.recorder import Recorder
+from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import needs_autograd
 from dovetail.ops.fake import FakeTensor, to_fake
@@ -83,7 +83,7 @@ class _Given:
 class _Taking:
     def __init__(self, graph_module: torch.fx.GraphModule, fakes: Sequence[Any], differentiated: bool) -> None:
         self.graph_module, self.differentiated = graph_module, differentiated
-        self.recorder = recorder = Recorder()
+        self.recorder = recorder = AtenRecorder()
         if differentiated and left_to_engine(graph_module):
             raise KeptWhole("PyTorch's engine goes through branches as they were taken, and runs users' own")
         names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
@@ -103,7 +103,7 @@ class _Taking:
         if not is_wrapper(fake):
             plain = fake if wanted or not isinstance(fake, torch.Tensor) else to_fake(fake, leaf=False)
             leaf = self.recorder.placeholder(name, plain)
-            return _Given(enter(self.recorder, leaf) if wanted else leaf, Part(first), leaf if wanted else None)
+            return _Given(enter(self.recorder, leaf) if wanted else leaf, WrapperPart(first), leaf if wanted else None)
         parts: list[Any] = []
 
         def placeholder(part: Any) -> Any:
@@ -146,7 +146,7 @@ class _Taking:
             self.recorder.graph.output(tuple(results.nodes))
             return Apart(graph(results.viewed()), *common)
         for template in outputs:
-            if isinstance(template, Part) and isinstance(parts[template.index], torch.Tensor):
+            if isinstance(template, WrapperPart) and isinstance(parts[template.index], torch.Tensor):
                 each = results.returned[template.index]
                 if each.origin != "result" or each.steps:
                     raise KeptWhole("an output is a view")
@@ -205,7 +205,7 @@ class _Taking:
 
     def gradient_nodes(self, parts: list[Any], before: set[Any]) -> list[Any]:
         """Each with memory of its own: the engine adds to gradients in place, and cannot see what they are made of."""
-        ending, found = Ending(self.recorder), []
+        ending, found = GraphEnding(self.recorder), []
         for part in parts:
             node = ending.owned(self.recorder.handle(part))
             if node in found or node in before:
@@ -273,7 +273,7 @@ def template_of(value: Any, parts: list[Any]) -> Template:
     """How it is made of plain values, which are added to `parts`."""
     if not is_wrapper(value):
         parts.append(value)
-        return Part(len(parts) - 1)
+        return WrapperPart(len(parts) - 1)
     names, context = value.__tensor_flatten__()
     below = tuple(template_of(getattr(value, name), parts) for name in names)
     size, stride = torch.Size(value.size()), tuple(value.stride())
@@ -281,8 +281,8 @@ def template_of(value: Any, parts: list[Any]) -> Template:
 
 
 def _same(a: Template, b: Template) -> bool:
-    if isinstance(a, Part) or isinstance(b, Part):
-        return isinstance(a, Part) and isinstance(b, Part)
+    if isinstance(a, WrapperPart) or isinstance(b, WrapperPart):
+        return isinstance(a, WrapperPart) and isinstance(b, WrapperPart)
     alike = a.cls is b.cls and a.names == b.names and same_context(a.cls, b.context, a.context)
     return alike and all(map(_same, a.parts, b.parts))
 

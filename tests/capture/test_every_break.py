@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dovetail.capture.breaks.resume import eager as resume_eagerly
-from dovetail.capture.driver import Aside, _capture
+from dovetail.capture.driver import AttemptState, _capture
 from dovetail.errors import Unsupported
 from dovetail.guards import build, snapshot
 from dovetail.ir.captured import Captured, Next
@@ -36,7 +36,7 @@ def finish(found: Next, again: bool) -> Any:
     rest = resume_eagerly(found.rest)
     if again:
         try:
-            return enter(_capture(rest, found.args, {}, OPTIONS, 0, Aside(CONSTANT)), rest, found.args)
+            return enter(_capture(rest, found.args, {}, OPTIONS, 0, AttemptState(CONSTANT)), rest, found.args)
         except Unsupported:
             pass  # another break would follow; eager goes on
     return rest(*found.args)
@@ -50,7 +50,7 @@ def test_break(name: str, again: bool) -> None:
     for stop in places:
         ours, theirs = copy.deepcopy(args), copy.deepcopy(args)
         try:
-            captured = _capture(function, ours, {}, OPTIONS, stop, Aside(CONSTANT))
+            captured = _capture(function, ours, {}, OPTIONS, stop, AttemptState(CONSTANT))
         except Unsupported:
             continue  # no break is possible here
         if not captured.continuations:

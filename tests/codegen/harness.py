@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dovetail.codegen.cpu import Target, generate
+from dovetail.codegen.cpu import Processor, generate
 from dovetail.ir import dims, dimvalues
 from dovetail.ir.kernel import NOTHING, REPORT, Kernel, Limit
 from dovetail.ir.loops import Buffer, Const, Dim, Expr, Group, Index, Load, Local, Loop, Op, Reduce, Store
@@ -33,7 +33,7 @@ def run(
     group: Group,
     tensors: dict[str, torch.Tensor],
     options: Options | None = None,
-    target: Target | None = None,
+    target: Processor | None = None,
     sizes: dict[Any, int] | None = None,
 ) -> int:
     """Compile and run; the status. A checked kernel gets the extents of the very tensors; it must keep to them."""
@@ -70,7 +70,7 @@ def pointwise(value: Any, inputs: dict[str, torch.Tensor], output: torch.Tensor)
     return Group("g", index, (Loop((), (Store(buffer("out", output, "output"), index, value(*loads)),)),))
 
 
-def check_pointwise(value: Any, expected: torch.Tensor, *inputs: torch.Tensor, target: Target | None = None) -> None:
+def check_pointwise(value: Any, expected: torch.Tensor, *inputs: torch.Tensor, target: Processor | None = None) -> None:
     """Run `value` as a kernel on inputs and compare bitwise (NaNs equal) with `expected`."""
     output = torch.empty_like(expected)
     named = {f"x{k}": t for k, t in enumerate(inputs)}

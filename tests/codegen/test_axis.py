@@ -7,12 +7,12 @@ import torch
 
 from dovetail.codegen.common import ranges
 from dovetail.codegen.cpu import axis
-from dovetail.codegen.cpu.target import Target
+from dovetail.codegen.cpu.target import Processor
 from dovetail.options import Options
 from dovetail.schedule import schedule
 from tests.schedule.test_meaning import lowered
 
-WIDE = Target(64, True)
+WIDE = Processor(64, True)
 
 
 def along_rows(fn, length: int) -> bool:

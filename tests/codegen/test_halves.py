@@ -6,11 +6,11 @@ import llvmlite.binding as llvm
 import pytest
 import torch
 
-from dovetail.codegen.cpu import Target, generate
+from dovetail.codegen.cpu import Processor, generate
 from dovetail.ir.loops import Const, Op
 from tests.codegen.harness import check_pointwise, op, pointwise
 
-PLAIN = (Target(16, False, True, False), Target(32, False, True, False), Target(64, True, True, False))
+PLAIN = (Processor(16, False, True, False), Processor(32, False, True, False), Processor(64, True, True, False))
 EVERY = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dovetail.codegen.cpu import Target
+from dovetail.codegen.cpu import Processor
 from dovetail.ir import dims
 from dovetail.ir.loops import Const, Group, Index, Load, Loop, Op, Store
 from dovetail.ir.ranges import new_range
@@ -37,7 +37,7 @@ ELEMENTARY = {
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "sin", "cos", "tan", "asin", "acos", "atan",
     "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
 }  # fmt: skip
-TARGETS = (Target(64, True), Target(32, False), Target(16, False))
+TARGETS = (Processor(64, True), Processor(32, False), Processor(16, False))
 
 
 @pytest.mark.parametrize("target", TARGETS)

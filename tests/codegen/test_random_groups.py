@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from dovetail.codegen.cpu import Target
+from dovetail.codegen.cpu import Processor
 from dovetail.ir import dims
 from dovetail.ir.loops import Buffer, Const, Expr, Group, Index, Load, Local, Loop, Op, Reduce, Statement, Store
 from dovetail.ir.ranges import extent, new_range
@@ -15,7 +15,7 @@ from tests.codegen.harness import CPU, compare, op
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool, torch.uint8)
 SIZES = (1, 2, 3, 5, 8, 17, 31, 64, 100)
-TARGETS = (Target(64, True), Target(32, False), Target(16, False))
+TARGETS = (Processor(64, True), Processor(32, False), Processor(16, False))
 
 
 class Maker:

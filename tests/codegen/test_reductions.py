@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dovetail.codegen.cpu import Target
+from dovetail.codegen.cpu import Processor
 from dovetail.ir import dims
 from dovetail.ir.loops import Buffer, Check, Const, Group, Index, Load, Local, Loop, Op, Reduce, Store
 from dovetail.ir.ranges import new_range
@@ -60,7 +60,7 @@ def test_reduce(kind, dtype, axes):
 
 
 @pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 63, 64, 65, 127, 200, 4095, 4096, 4097, 10000])
-@pytest.mark.parametrize("target", [Target(64, True), Target(32, False), Target(16, False)])
+@pytest.mark.parametrize("target", [Processor(64, True), Processor(32, False), Processor(16, False)])
 def test_row_lengths(n, target):
     x, out = torch.randn(3, n), torch.empty(3)
     for kind in ("sum", "max"):

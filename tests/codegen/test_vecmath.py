@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import dovetail
-from dovetail.codegen.cpu import Target
+from dovetail.codegen.cpu import Processor
 from dovetail.codegen.cpu.vecmath import FUNCTIONS
 from dovetail.codegen.cpu.vecmath.single import LARGE_ANGLE, SINGLE
 from dovetail.ir.scalar import SCALAR_OPS
@@ -48,14 +48,14 @@ def _errors(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return torch.where(finite, distance, torch.where(same, 0.0, INF))
 
 
-def _run(name: str, args: list[torch.Tensor], target: Target | None = None) -> torch.Tensor:
+def _run(name: str, args: list[torch.Tensor], target: Processor | None = None) -> torch.Tensor:
     out = torch.empty_like(args[0])
     named = {f"x{k}": a for k, a in enumerate(args)}
     assert run(pointwise(lambda *a: op(name, *a), named, out), {**named, "out": out}, target=target) == 0
     return out
 
 
-WIDE, NARROW = Target(64, True), Target(32, False)
+WIDE, NARROW = Processor(64, True), Processor(32, False)
 
 
 @pytest.mark.parametrize(

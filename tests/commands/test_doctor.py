@@ -16,7 +16,7 @@ from rich.console import Console
 import dovetail
 from dovetail.commands import doctor, findings, ladder, rung, screen
 from dovetail.commands.findings import Findings
-from dovetail.commands.ladder import LADDER, Noted, Run, Way
+from dovetail.commands.ladder import LADDER, Noted, Run, Variant
 
 ROOT = str(Path(dovetail.__file__).parents[1])
 BEGIN = "import os, sys, torch, dovetail\ntorch.set_num_threads(1)\n"
@@ -253,7 +253,7 @@ def climb(wrong: dict[str, Any], quick: bool = False) -> tuple[Findings, list[st
     """The findings where the ways of these names give something else, and the ways that were taken."""
     taken: list[str] = []
 
-    def step(way: Way, modules: int | None) -> Run:
+    def step(way: Variant, modules: int | None) -> Run:
         taken.append(way.name)
         return wrong.get(way.name) or noted(ONE)
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import dovetail
-from dovetail.guards.native import Watch
+from dovetail.guards.native import MemoryWatch
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -196,7 +196,7 @@ def test_harmless_changes_are_taken_in_place() -> None:
         net.calls = k
         first(net).fc.weight.data = torch.randn(4, 4)
         torch.testing.assert_close(compiled(X), net(X))
-        assert not isinstance(watch, Watch) or held.fast.__self__ is watch
+        assert not isinstance(watch, MemoryWatch) or held.fast.__self__ is watch
 
 
 @torch.no_grad()

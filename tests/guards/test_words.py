@@ -10,7 +10,7 @@ import torch
 
 from dovetail.guards.compare import Words
 from dovetail.guards.layout import discover, words
-from dovetail.guards.native import DictGroup, TensorGroup, TypeGroup, Watch, dict_group
+from dovetail.guards.native import DictGroup, MemoryWatch, TensorGroup, TypeGroup, dict_group
 from dovetail.guards.slots import Slot
 
 LAYOUT = discover()
@@ -54,7 +54,7 @@ def test_types() -> None:
     class B: ...
 
     a = A()
-    watched = Watch([TypeGroup(a)], LAYOUT)
+    watched = MemoryWatch([TypeGroup(a)], LAYOUT)
     assert watched.check()
     a.__class__ = B
     assert not watched.check()
@@ -70,7 +70,7 @@ def test_dictionaries_look_closer() -> None:
     group = dict_group(groups, table)
     group.slots.append(Slot(table, "k", value))
     group.tests.append(lambda t: len(t) <= 3)
-    watched = Watch([group], LAYOUT)
+    watched = MemoryWatch([group], LAYOUT)
     table["other"] = 2
     assert watched.compare() == 0 and watched.check() and watched.compare() == -1
     table["more"] = 3
@@ -102,7 +102,7 @@ METADATA = {
 @pytest.mark.parametrize("what", METADATA)
 def test_tensor_metadata(what: str) -> None:
     t = torch.ones(2, 3)
-    watched = Watch([TensorGroup(t, lambda: False)], LAYOUT)
+    watched = MemoryWatch([TensorGroup(t, lambda: False)], LAYOUT)
     t.mul_(2)
     assert watched.check()
     t.data = METADATA[what](t.data)
@@ -112,7 +112,7 @@ def test_tensor_metadata(what: str) -> None:
 @needs_layout
 def test_requires_grad_and_storage() -> None:
     t, allowed = torch.ones(2, 3), [True]
-    watched = Watch([TensorGroup(t, lambda: allowed[0])], LAYOUT)
+    watched = MemoryWatch([TensorGroup(t, lambda: allowed[0])], LAYOUT)
     t.requires_grad_()
     assert watched.compare() >= 0 and watched.check() and watched.compare() == -1
     t.grad = torch.ones(2, 3)
@@ -130,7 +130,7 @@ def test_requires_grad_and_storage() -> None:
 def test_scalars_to_rank_five() -> None:
     for rank in range(6):
         t = torch.ones((2,) * rank)
-        watched = Watch([TensorGroup(t, lambda: False)], LAYOUT)
+        watched = MemoryWatch([TensorGroup(t, lambda: False)], LAYOUT)
         assert watched.check()
         t.data = torch.ones((3,) + (2,) * rank)
         assert not watched.check()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dovetail.codegen.host import staged
-from dovetail.ir.staged import Call, Part
+from dovetail.ir.staged import Part, StagedCall
 from dovetail.lower import in_turns
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.normalize import record
@@ -67,7 +67,7 @@ def parts_of(stages):
 def test_two_parts(name):
     stages = in_turns(aten_of(PROGRAMS[name]))
     first, rest = parts_of(stages)
-    calls = [step.operator for step in stages.steps if isinstance(step, Call)]
+    calls = [step.operator for step in stages.steps if isinstance(step, StagedCall)]
     assert torch.ops.aten._to_copy.default in calls
     for part, device in ((first, "cpu"), (rest, "meta")):
         values = [n.meta["val"] for n in part.graph.graph.nodes if isinstance(n.meta.get("val"), torch.Tensor)]
@@ -80,7 +80,7 @@ def test_meaning(name):
     graph = aten_of(PROGRAMS[name])
     stages = in_turns(graph)
     for step in stages.steps:
-        if isinstance(step, Call) and "device" in step.kwargs:
+        if isinstance(step, StagedCall) and "device" in step.kwargs:
             step.kwargs["device"] = torch.device("cpu")
         for node in step.graph.graph.nodes if isinstance(step, Part) else ():
             if "device" in node.kwargs:

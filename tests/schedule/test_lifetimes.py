@@ -17,7 +17,7 @@ from dovetail.options import Options
 from dovetail.schedule import reuse, schedule
 from dovetail.schedule.fusion.align import Names
 from dovetail.schedule.fusion.fuse import _Fuser
-from dovetail.schedule.memory.lifetimes import Lifetimes, Slots, allocated
+from dovetail.schedule.memory.lifetimes import Lifetimes, SlotLifetimes, allocated
 from tests.normalize.harness import graph_of
 from tests.schedule.test_meaning import CASES, lowered
 
@@ -141,7 +141,7 @@ def test_slots(name, bound):
     """What is said to be alive while items change places is what is alive once they have."""
     fn, args, _ = CASES[name]
     program = lowered(fn, *args)
-    fuser = _Fuser(Names(), Slots(program, bound or most(program)))
+    fuser = _Fuser(Names(), SlotLifetimes(program, bound or most(program)))
     for item in program.items:
         fuser.add(item)
     lives = fuser.lives

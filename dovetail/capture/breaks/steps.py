@@ -1,7 +1,7 @@
 """One instruction as Python text: what the residual does where the graph breaks.
 
-A step takes its operands off a copy of the frame's stack. `ways` are the ways to go on: a condition (None: otherwise),
-the instruction to go on with, and what it finds pushed.
+A step takes its operands off a copy of the frame's stack. `successors` say how it goes on: a condition (None:
+otherwise), the instruction to go on with, and what it finds pushed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESULT = "_r"
 
 
 @dataclass
-class Way:
+class Successor:
     condition: str | None
     index: int
     pushed: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Way:
 @dataclass
 class Step:
     lines: list[str]
-    ways: list[Way]
+    successors: list[Successor]
 
 
 Maker = Callable[[Any, Any, list[Any], Any], Step]
@@ -59,7 +59,7 @@ def step(*names: str) -> Callable[[Maker], Maker]:
 
 def plain(frame: Frame, text: str, pushed: list[str] | None = None) -> Step:
     """Evaluate and push the result."""
-    return Step([f"{RESULT} = {text}"], [Way(None, frame.at + 1, [RESULT] if pushed is None else pushed)])
+    return Step([f"{RESULT} = {text}"], [Successor(None, frame.at + 1, [RESULT] if pushed is None else pushed)])
 
 
 def take(stack: list[Any], count: int) -> list[Any]:
@@ -239,7 +239,7 @@ def _store_attr(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebui
 def _unpack(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     names = [f"_r{k}" for k in range(i.arg)]
     line = f"[{', '.join(names)}] = {rebuilder.expr(stack.pop())}"
-    return Step([line], [Way(None, frame.at + 1, names[::-1])])
+    return Step([line], [Successor(None, frame.at + 1, names[::-1])])
 
 
 @step("UNPACK_EX")
@@ -247,7 +247,7 @@ def _unpack_ex(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuil
     names = [f"_r{k}" for k in range((i.arg & 255) + 1 + (i.arg >> 8))]
     names[i.arg & 255] = f"*{names[i.arg & 255]}"
     line = f"[{', '.join(names)}] = {rebuilder.expr(stack.pop())}"
-    return Step([line], [Way(None, frame.at + 1, [n.lstrip("*") for n in names[::-1]])])
+    return Step([line], [Successor(None, frame.at + 1, [n.lstrip("*") for n in names[::-1]])])
 
 
 CONVERSIONS = {0: "", 1: "str", 2: "repr", 3: "ascii"}
@@ -307,7 +307,7 @@ def _before_with(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebu
         f"_m = {rebuilder.expr(stack.pop())}", f"_enter = {look_up}(_m, '__enter__')",
         f"_leave = {look_up}(_m, '__exit__')", f"{RESULT} = _enter()",
     ]  # fmt: skip
-    return Step(lines, [Way(None, frame.at + 1, ["_leave", RESULT])])
+    return Step(lines, [Successor(None, frame.at + 1, ["_leave", RESULT])])
 
 
 @step("WITH_EXCEPT_START")
@@ -363,7 +363,7 @@ def _branch(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder
     text = f"{rebuilder.known(bool)}({rebuilder.expr(stack.pop())})"
     jump, fall = i.target, frame.at + 1
     yes, no = (jump, fall) if i.name.endswith("TRUE") else (fall, jump)
-    return Step([f"{RESULT} = {text}"], [Way(RESULT, yes), Way(None, no)])
+    return Step([f"{RESULT} = {text}"], [Successor(RESULT, yes), Successor(None, no)])
 
 
 @step("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
@@ -371,7 +371,7 @@ def _branch_or_pop(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Re
     value = rebuilder.expr(stack.pop())
     condition = RESULT if "TRUE" in i.name else f"not {RESULT}"
     lines = [f"{RESULT} = {rebuilder.known(bool)}({value})"]
-    return Step(lines, [Way(condition, i.target, [value]), Way(None, frame.at + 1)])
+    return Step(lines, [Successor(condition, i.target, [value]), Successor(None, frame.at + 1)])
 
 
 @step("FOR_ITER")
@@ -379,4 +379,4 @@ def _for_iter(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuild
     rebuilder.names["_END"] = ABSENT
     iterator = rebuilder.expr(stack.pop())
     line = f"{RESULT} = {rebuilder.known(next)}({iterator}, _END)"
-    return Step([line], [Way(f"{RESULT} is _END", i.target), Way(None, frame.at + 1, [iterator, RESULT])])
+    return Step([line], [Successor(f"{RESULT} is _END", i.target), Successor(None, frame.at + 1, [iterator, RESULT])])

@@ -27,7 +27,7 @@ class Paused:
     rest: Continuation
 
 
-class State:
+class GeneratorState:
     """`paused` is None when the generator has ended or runs natively; `values` fill the points of its frames."""
 
     __slots__ = ("ended", "paused", "values")
@@ -38,10 +38,10 @@ class State:
         self.ended = False
 
 
-_STATES: weakref.WeakKeyDictionary[Any, State] = weakref.WeakKeyDictionary()
+_STATES: weakref.WeakKeyDictionary[Any, GeneratorState] = weakref.WeakKeyDictionary()
 #: Those that a program, a guard or a generator still has: a second object would be another place to them.
 _PLACES: weakref.WeakValueDictionary[Any, Paused] = weakref.WeakValueDictionary()
-_UNKNOWN = State()
+_UNKNOWN = GeneratorState()
 
 
 def paused_at(kind: str, rest: Continuation) -> Paused:
@@ -49,13 +49,13 @@ def paused_at(kind: str, rest: Continuation) -> Paused:
     return _PLACES.setdefault((kind, rest.key), Paused(kind, rest))
 
 
-def state_of(generator: Any) -> State:
+def state_of(generator: Any) -> GeneratorState:
     return _STATES.get(generator, _UNKNOWN)
 
 
 def fresh(kind: type) -> Any:
     """A shell, a generator or a coroutine, whose state will be set."""
-    state = State()
+    state = GeneratorState()
     made = SHELLS[kind](state)
     made.send(None)
     _STATES[made] = state
@@ -71,7 +71,7 @@ def set_state(generator: Any, paused: Paused | None, values: tuple[Any, ...]) ->
         generator.__name__, generator.__qualname__ = code.co_name, code.co_qualname
 
 
-def _shell(state: State) -> Generator[Any, Any, Any]:
+def _shell(state: GeneratorState) -> Generator[Any, Any, Any]:
     sent, thrown = None, None
     try:
         sent = yield
@@ -89,19 +89,19 @@ def _shell(state: State) -> Generator[Any, Any, Any]:
 class _Delegated:
     """Makes a coroutine of what a shell does."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: GeneratorState) -> None:
         self.state = state
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return _shell(self.state)
 
 
-async def _coroutine_shell(state: State) -> Any:
+async def _coroutine_shell(state: GeneratorState) -> Any:
     return await _Delegated(state)
 
 
 #: By the type that the user's object has in eager mode.
-SHELLS: dict[type, Callable[[State], Any]] = {GeneratorType: _shell, CoroutineType: _coroutine_shell}
+SHELLS: dict[type, Callable[[GeneratorState], Any]] = {GeneratorType: _shell, CoroutineType: _coroutine_shell}
 
 
 class _Forward:

@@ -34,7 +34,7 @@ class StateOf(Source):
         return self.base.name()
 
 
-LATE = (int, float, complex, str, bytes)
+NUMBERS_AND_TEXTS = (int, float, complex, str, bytes)
 
 
 def trace_continuation(s: Session, rest: Continuation, args: tuple[Any, ...]) -> Value:
@@ -129,4 +129,4 @@ def _owners_first(s: Session, values: list[tuple[Any, Source]]) -> list[tuple[An
 
 def _late(s: Session, real: Any, source: Source) -> Any:
     """A value that the rest may never look at."""
-    return s.wrap(real, source) if type(real) in LATE else Lazy(real, source)
+    return s.wrap(real, source) if type(real) in NUMBERS_AND_TEXTS else Lazy(real, source)

@@ -78,7 +78,7 @@ class CachedResults:
     def _refuse(self, maker: tuple[Any, Any]) -> None:
         cache, places = maker
         ASKED.add(cache)
-        raise Unsupported("cache-state", "the code changes what a cached function gave", places=places)
+        raise Unsupported("cache-state", "the code changes what a cached function gave", break_candidates=places)
 
 
 def _parts(value: Any) -> list[Any]:

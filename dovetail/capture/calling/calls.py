@@ -129,7 +129,7 @@ def run_frame(s: Session, function: FunctionValue, values: dict[str, Any]) -> Va
     depth, limit = len(s.frames), recursion.of_program()
     if depth >= limit:
         reason = f"calls nest deeper than the {limit} frames that Python allows the program"
-        raise Unsupported("recursion", reason, stack=s.stack(), places=NOWHERE)
+        raise Unsupported("recursion", reason, stack=s.stack(), break_candidates=NOWHERE)
     if depth % GROWN == GROWN - 1:
         recursion.grow(GROWN)
     scope = s.scope(function.globals, function.globals.get("__name__"))

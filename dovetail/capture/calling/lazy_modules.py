@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dovetail.capture.values.base import MISSING, NotNative, Value
+from dovetail.capture.values.base import MISSING, NotNative, RestartCapture, Value
 from dovetail.capture.values.containers import DictValue, SequenceValue
 from dovetail.capture.values.objects import real_dict
 from dovetail.capture.values.tensor import TensorValue
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 HOOK = "_initialize_hook"
 
 
-class Initialized(BaseException):
-    """Unwinds a capture that has given a module its parameters: it starts again."""
+class ModulesInitialized(RestartCapture):
+    """A module was given its parameters."""
 
 
 def initialize(s: Session, value: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
@@ -50,7 +50,7 @@ def initialize(s: Session, value: Any, args: list[Value], kwargs: dict[str, Valu
             _check_real(module)
     except Exception:  # eager mode will raise it again, or see more than metadata
         _refuse(s, value)
-    raise Initialized
+    raise ModulesInitialized
 
 
 class Shown(torch.Tensor):

@@ -96,7 +96,7 @@ def _message(args: Args, kwargs: Kwargs) -> str:
 def _skip(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """No break inside the calling function: the graph ends before the call of that function, or nothing is compiled."""
     error = Unsupported("skipped-frame", "the code calls skip_frame()", "", s.stack())
-    error.places = tuple((f.tick, f.direct) for f in s.frames[:-1]) or ((0, True),)
+    error.break_candidates = tuple((f.tick, f.direct) for f in s.frames[:-1]) or ((0, True),)
     raise error
 
 

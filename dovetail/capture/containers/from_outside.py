@@ -22,7 +22,7 @@ from dovetail.capture.values.sets import SetEntries, SetValue
 from dovetail.capture.values.unread_span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import has_literal
-from dovetail.ir.source import At, Attr, Got, Item, OwnDict, RawItem, RawView, Source
+from dovetail.ir.source import Attr, ComputedItem, DictGet, Item, OwnDict, RawItem, RawView, Source
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -67,7 +67,7 @@ def _guard_length(s: Session, obj: Any, source: Source, kind: type) -> None:
 def _item_source(s: Session, cls: type, kind: type) -> Callable[[Source, Any], Source]:
     """How an item is reached, past what a subclass makes of `obj[key]`."""
     if kind is dict and s.static(cls, "__missing__") is not MISSING:
-        return Got
+        return DictGet
     if kind is deque or s.static(cls, "__getitem__") is kind.__getitem__:  # type: ignore[index]
         return Item
     return lambda source, key: RawItem(source, key, kind.__name__)
@@ -117,7 +117,7 @@ def _read_dict(s: Session, obj: Any, source: Source) -> dict[Any, tuple[Value, A
     reach = _item_source(s, type(obj), dict)
     entries = {}
     for k, key in enumerate(keys):
-        item = reach(source, key) if has_literal(key) else At(source, s.bind(key))
+        item = reach(source, key) if has_literal(key) else ComputedItem(source, s.bind(key))
         known, own = _entry_key(s, key, KeyAt(source, k))
         entries[own] = (known, Lazy(dict.__getitem__(obj, key), item))
     return entries

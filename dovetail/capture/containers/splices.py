@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.numbers import input_numbers
-from dovetail.capture.values.base import Const, LateConst, Value
+from dovetail.capture.values.base import Const, LazyConst, Value
 from dovetail.capture.values.unread_span import Span
 
 if TYPE_CHECKING:
@@ -64,4 +64,4 @@ class Splices:
 
 def real(key: Any) -> Any:
     """The value, without relying on it."""
-    return key.real if isinstance(key, LateConst) else key.value
+    return key.real if isinstance(key, LazyConst) else key.value

@@ -22,7 +22,7 @@ from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue
 from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.unread_span import Span
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import LENGTH, At, AttrAt, Computed, Source
+from dovetail.ir.source import LENGTH, Computed, ComputedAttr, ComputedItem, Source
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -88,7 +88,7 @@ def _at(s: Session, value: SequenceValue, place: Any) -> Value:
     stored, place = span.stores.at(place) if span.stores is not None else (None, place)
     if stored is not None:
         return stored
-    path = At(span.source, place.source) if input_numbers.varies(place) else span.source.item(real(place))
+    path = ComputedItem(span.source, place.source) if input_numbers.varies(place) else span.source.item(real(place))
     return s.wrap(span.real[real(place)], path)
 
 
@@ -116,7 +116,7 @@ def items(s: Session, value: SequenceValue, index: SliceValue) -> list[Any] | No
     if None in places:
         return None
     span: Any = value.span
-    return [Lazy(span.real[at], At(span.source, place.source)) for at, place in zip(found, places)]  # type: ignore[union-attr, arg-type]
+    return [Lazy(span.real[at], ComputedItem(span.source, place.source)) for at, place in zip(found, places)]  # type: ignore[union-attr, arg-type]
 
 
 def _chosen(s: Session, value: SequenceValue, index: SliceValue) -> tuple[range, str, list[Any]] | None:
@@ -260,7 +260,7 @@ def get(s: Session, value: DictValue, key: Any) -> Value | None:
         return None if known is MISSING else known
     if not _present(s, value, key):
         return None
-    source = At(value.source, _source(s, key), True)  # type: ignore[arg-type]
+    source = ComputedItem(value.source, _source(s, key), True)  # type: ignore[arg-type]
     return s.wrap(dict.__getitem__(value.real, _real(key)), source)
 
 
@@ -318,7 +318,7 @@ def attribute(s: Session, value: Value, name: Value) -> Value | None:
     if found is MISSING or s.static(value.cls, known) is not MISSING or known in value.attrs:  # type: ignore[attr-defined]
         return None
     input_numbers.outcome(s, "hasattr(type({}), {})", [value, name], False)
-    return s.wrap(found, AttrAt(value.source, name.source))  # type: ignore[arg-type]
+    return s.wrap(found, ComputedAttr(value.source, name.source))  # type: ignore[arg-type]
 
 
 def _plain(s: Session, value: Any) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.values.base import Const, LateConst, Value
+from dovetail.capture.values.base import Const, LazyConst, Value
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -37,7 +37,7 @@ def result(s: Session, value: Value, name: str, found: Value) -> Value:
     function, accepted = ASKING[name]
     if found.cls is accepted and accepted is not int:
         return found
-    known = isinstance(found, Const) and not isinstance(found, LateConst)
+    known = isinstance(found, Const) and not isinstance(found, LazyConst)
     if name == "__len__" and not known and not issubclass(found.cls, int) and s.find_special(found, "__index__"):
         found = s.call_special(found, "__index__")
     if not known and issubclass(found.cls, accepted):

@@ -15,7 +15,7 @@ from dovetail.capture.interpreter.frame import Frame
 from dovetail.capture.interpreter.tail_calls import of_call, runs_code, standing_in, used_up
 from dovetail.capture.polyfills.iteration import listed
 from dovetail.capture.process import unguarded_facts
-from dovetail.capture.state.module_globals import Scope
+from dovetail.capture.state.module_globals import ModuleGlobals
 from dovetail.capture.tables.opcode_handlers import op
 from dovetail.capture.values.base import NULL, Const
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue
@@ -118,7 +118,7 @@ def _eval(f: Frame, args: list[Any], kwargs: dict[str, Any]) -> Any:
     inner = Frame(f.s, decode(code), f.scope, None)
     inner.names_table = table
     if len(args) > 1:
-        inner.scope = Scope({"__builtins__": f.scope.builtins}, None)
+        inner.scope = ModuleGlobals({"__builtins__": f.scope.builtins}, None)
     return inner.run_call()
 
 

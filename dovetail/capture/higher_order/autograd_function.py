@@ -15,7 +15,7 @@ import torch.fx
 from torch.autograd.function import FunctionCtx
 
 from dovetail.capture.higher_order import pytrees
-from dovetail.capture.higher_order.function_graphs import Both, both
+from dovetail.capture.higher_order.function_graphs import FunctionGraphs, trace_backward
 from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.state.thread_state import without_gradients
 from dovetail.capture.tables.known_callables import known
@@ -94,7 +94,7 @@ def _tracked(s: Session, cls: Value, inputs: Args) -> Value:
     """A node that calls `apply`, where inputs require grad."""
     region = Region(s, "forward")
     s.modes.changed.add("grad_mode")  # off while forward runs
-    found: Both | None = None
+    found: FunctionGraphs | None = None
 
     def traced(context: Any, *fakes: Any) -> Any:
         nonlocal found
@@ -104,7 +104,7 @@ def _tracked(s: Session, cls: Value, inputs: Args) -> Value:
             native = pytrees.pair(s, result)[1]
             dirty, constant = (_noted(s, noted, n) for n in ("dirty_tensors", "non_differentiable"))
             region.impure = region.is_impure()
-            found = None if dirty else both(s, region, cls, inputs, result, noted, constant)
+            found = None if dirty else trace_backward(s, region, cls, inputs, result, noted, constant)
         if found is None:
             region.discard()
         else:
@@ -152,7 +152,7 @@ def _in_transform(s: Session, cls: Value, inputs: Args) -> Value:
 
 
 def _node(
-    s: Session, cls: Value, parts: list[tuple[Any, Any]], native: Any, impure: bool, found: Both | None = None
+    s: Session, cls: Value, parts: list[tuple[Any, Any]], native: Any, impure: bool, found: FunctionGraphs | None = None
 ) -> Value:
     graphs, around = (found.graphs, found.around) if found is not None else (None, [])
     fixed = {k: p[1] for k, p in enumerate(parts) if p[0] is _HELD}

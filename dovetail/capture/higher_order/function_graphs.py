@@ -19,7 +19,7 @@ import torch.fx
 from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.tables.graph_functions import impure
 from dovetail.capture.tensors.repeatable import harmless, made_inside, makers_of
-from dovetail.capture.values.base import Const, Raised, Value
+from dovetail.capture.values.base import Const, Raised, RestartCapture, Value
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
 
-class Opaque(BaseException):
-    """Unwinds a capture in which the backward of `cls` cannot be traced: it starts again and does not try."""
+class BackwardOpaque(RestartCapture):
+    """The backward of `cls` cannot be traced."""
 
     def __init__(self, cls: type) -> None:
         self.cls = cls
 
 
 @dataclass(frozen=True)
-class Both:
+class FunctionGraphs:
     """The graphs, the nodes around that they take, and the fakes of what backward reads."""
 
     graphs: Graphs
@@ -50,10 +50,10 @@ class Both:
         return self.graphs.backward.forward(*(g.contiguous() for g in given), *self.read)
 
 
-def both(
+def trace_backward(
     s: Session, forward: Region, cls: Value, inputs: list[Value], result: Value, context: ObjectValue,
     constant: list[Value],
-) -> Both | None:
+) -> FunctionGraphs | None:
     """Called inside the region `forward` after that was traced. None where the function is left to PyTorch."""
     given = result.all(s) if isinstance(result, TupleValue) else [result]
     results = [r for r in given if isinstance(r, TensorValue)]
@@ -70,9 +70,9 @@ def both(
     try:
         gradients = _traced(s, backward, cls, inputs, results, context)
     except (Unsupported, Raised) as error:
-        raise Opaque(cls.native()) from error
+        raise BackwardOpaque(cls.native()) from error
     if not _computes(backward, random=False):
-        raise Opaque(cls.native())
+        raise BackwardOpaque(cls.native())
     saved = {v.node for v in _saved(s, context) if isinstance(v, TensorValue)}
     ending, read = backward.close([g.node if isinstance(g, TensorValue) else None for g in gradients])
     kept = [n for n in read if n.graph is forward.nodes]
@@ -83,7 +83,7 @@ def both(
         beginning, ending, tuple(map(around.index, taken)), tuple(places), tuple(n in saved for n in read),
         len(results), isinstance(result, TupleValue), tuple(k for k, r in enumerate(results) if r in constant),
     )  # fmt: skip
-    return Both(made, around, [n.meta.get("fake") for n in read])
+    return FunctionGraphs(made, around, [n.meta.get("fake") for n in read])
 
 
 def _computed_from(result: Any, inputs: list[Value]) -> frozenset[Any]:

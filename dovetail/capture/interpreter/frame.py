@@ -16,7 +16,7 @@ from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.interpreter import generator_lifetime
 from dovetail.capture.outside import growing_state
 from dovetail.capture.polyfills.protocols import HIDDEN
-from dovetail.capture.state.module_globals import Scope
+from dovetail.capture.state.module_globals import ModuleGlobals
 from dovetail.capture.tables.known_callables import ITERATORS
 from dovetail.capture.tables.opcode_handlers import HANDLERS, RETURN, YIELD
 from dovetail.capture.values.base import MISSING, NONE, NULL, Const, NotNative, Raised, Value, serial
@@ -36,7 +36,7 @@ class Frame:
         "_owner", "_outer",
     )  # fmt: skip
 
-    def __init__(self, s: Session, code: Code, scope: Scope, function: Any) -> None:
+    def __init__(self, s: Session, code: Code, scope: ModuleGlobals, function: Any) -> None:
         self.s, self.code, self.scope, self.function = s, code, scope, function
         self.locals: dict[str, Any] = {}
         self.stack_: list[Any] = []
@@ -76,8 +76,8 @@ class Frame:
                 growing_state.check(self.s)
             return result
         except Unsupported as error:
-            if not error.places:
-                error.places, error.strict = self.s.places(), self.s.ends.strict
+            if not error.break_candidates:
+                error.break_candidates, error.strict = self.s.break_candidates(), self.s.ends.strict
             raise
         finally:
             frames.pop()
@@ -134,7 +134,7 @@ class Frame:
             return False
         if isinstance(raised.value, ExceptionValue):
             way = (raised.stack or self.s.stack())[len(self.stack()) - 1 :]
-            raised.value.places = (*(way[:-1] if raised.again else way), *raised.value.places)
+            raised.value.break_candidates = (*(way[:-1] if raised.again else way), *raised.value.break_candidates)
         del self.stack_[region.depth :]
         if region.lasti:
             self.stack_.append(Const(self.at))
@@ -173,7 +173,7 @@ class Frame:
         del self.stack_[-count:]
         return values
 
-    # ------------------------------------------------------------ places
+    # ------------------------------------------------------------ where it is
 
     def line(self) -> int:
         return self.code.position(self.at)[0] or self.code.code.co_firstlineno
@@ -240,8 +240,8 @@ def run_frames(s: Session, suspended: list[Frame]) -> tuple[Any, Value]:
             frames[-1].receive(value)
             del value
     except Unsupported as error:
-        if not error.places:
-            error.places, error.strict = s.places(), s.ends.strict
+        if not error.break_candidates:
+            error.break_candidates, error.strict = s.break_candidates(), s.ends.strict
         raise
     finally:
         del frames[base:]

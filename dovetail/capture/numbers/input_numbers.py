@@ -16,7 +16,7 @@ import torch
 
 from dovetail.capture.numbers import graph_numbers, size_values, tensor_numbers, unbacked_sizes
 from dovetail.capture.outside.wrap import WRAPPERS
-from dovetail.capture.values.base import Const, LateConst, Value, boolean
+from dovetail.capture.values.base import Const, LazyConst, Value, boolean
 from dovetail.capture.values.scalar import Claim, GraphNumber, ScalarValue, TensorNumber
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import literal
@@ -78,7 +78,7 @@ def varies(value: Any) -> bool:
 
 def is_open(value: Any) -> bool:
     """Is this such a number, or a text from outside that nothing relies on yet?"""
-    return varies(value) or type(value) is LateConst and not value.seen and type(value.real) is str
+    return varies(value) or type(value) is LazyConst and not value.seen and type(value.real) is str
 
 
 def from_outside(s: Session, real: Any, source: Source | None) -> Value | None:
@@ -256,7 +256,7 @@ def is_representable(s: Session, value: ScalarValue) -> bool:
 
 def number_of(value: Any) -> Any:
     """Its value in the call that is captured."""
-    return value.real if isinstance(value, LateConst) else value.value
+    return value.real if isinstance(value, LazyConst) else value.value
 
 
 def _number(value: Any) -> bool:
@@ -328,7 +328,7 @@ def _wrap_late(s: Session, obj: Any, source: Source | None) -> Value:
     """A number or text that may never be looked at."""
     if source is None:
         return Const(obj)
-    return from_outside(s, obj, source) or LateConst(s, obj, source)
+    return from_outside(s, obj, source) or LazyConst(s, obj, source)
 
 
 WRAPPERS |= dict.fromkeys((int, float, complex, str, bytes, range), _wrap_late)

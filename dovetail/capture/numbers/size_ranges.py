@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.containers.iteration import WALKS
 from dovetail.capture.numbers import input_numbers, size_values
-from dovetail.capture.values.base import Const, LateConst, Value
+from dovetail.capture.values.base import Const, LazyConst, Value
 from dovetail.capture.values.iterators import ConstIterator, _from
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
 
-class SizeRange(LateConst):
+class SizeRange(LazyConst):
     """A range; who asks for it relies on its bounds."""
 
     __slots__ = ("bounds", "step")

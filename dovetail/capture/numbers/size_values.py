@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.capture.outside.wrap import FRESH
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Const, RestartCapture, Value
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.scalar import GraphNumber, ScalarValue
@@ -247,7 +247,7 @@ def show_strides(s: Session, value: Any) -> None:
     involved = {symbol for dim in _dims_of(value.fake) for symbol in dims.symbols(dim)}
     for dim in map(dim_of, value.fake.shape):
         if not isinstance(dim, int) and not sizes.holds(AT_LEAST, dim - 1):
-            raise Constants(_names(s, involved), f"the strides of an empty tensor are asked for  # {s.user_line()}")
+            raise SizesConstant(_names(s, involved), f"the strides of an empty tensor are asked for  # {s.user_line()}")
     if involved and value.origin is not None and value.source is not None:
         for k, step in enumerate(map(dim_of, value.fake.stride())):
             place = Item(Attr(value.source, "stride()"), k)
@@ -361,15 +361,15 @@ def _items(value: Any) -> list[tuple[str, Any]]:
 # ---------------------------------------------------------------- what takes no symbols
 
 
-class Constants(BaseException):
-    """Unwinds a capture that something cannot go through with the sizes `names` symbolic."""
+class SizesConstant(RestartCapture):
+    """Something cannot be done with the sizes `names` symbolic."""
 
     def __init__(self, names: list[str], reason: str) -> None:
         self.names, self.reason = names, reason
 
 
 def retry_as_constants(s: Session, function: Callable[..., Any], args: Any, kwargs: Any, error: Exception) -> Exception:
-    """Raise Constants if the operation would succeed on the sizes of this call; else the error that shows these."""
+    """Raise SizesConstant if the operation would succeed on the sizes of this call; else the error that shows these."""
     given = [getattr(function, "__self__", None), *args, *kwargs.values()]
     found = [n for value in given for n in _sizes_in(value) if is_size(n)]
     involved = {symbol for n in found for symbol in dims.symbols(dim_of(n))}
@@ -390,7 +390,7 @@ def retry_as_constants(s: Session, function: Callable[..., Any], args: Any, kwar
     if not involved:  # all of them are constant by now
         raise Unsupported("no-shape-rule", f"the result of {operation} cannot be predicted: {error}", "", s.stack())
     reason = f"{operation} takes no symbolic sizes ({str(error).splitlines()[0]})  # {s.user_line()}"
-    raise Constants(_names(s, involved), reason)
+    raise SizesConstant(_names(s, involved), reason)
 
 
 LEAF = "leaf Variable that requires grad"

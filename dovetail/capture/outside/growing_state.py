@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.base import MISSING, RestartCapture, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.sizesource import size_of
 from dovetail.ir.source import Source
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Size = tuple[type, str, int]  # the class of an object, the name of its attribute, a dimension
 
 
-class Outgrown(BaseException):
-    """Unwinds a capture that has found these to grow."""
+class StateGrows(RestartCapture):
+    """These sizes were found to grow."""
 
     def __init__(self, found: frozenset[Size]) -> None:
         self.found = found
@@ -58,7 +58,7 @@ def note(s: Session, owner: Value, name: str, new: Value) -> None:
 
 
 def check(s: Session) -> None:
-    """When a function returns: has what it stored other sizes in the end? Raises Outgrown."""
+    """When a function returns: has what it stored other sizes in the end? Raises StateGrows."""
     stored, s.growing.stored = s.growing.stored, {}
     found = {
         (owner.cls, name, k)
@@ -66,7 +66,7 @@ def check(s: Session) -> None:
         for k in _changed(old.fake, owner.attrs.get(name))
     }
     if not found <= s.growing.known and not s.options.standalone:
-        raise Outgrown(frozenset(found))
+        raise StateGrows(frozenset(found))
 
 
 def _changed(old: torch.Tensor, new: Any) -> Iterator[int]:

@@ -22,12 +22,13 @@ def refuse_unstable(s: Session, guard: Guard) -> None:
     names = facts(guard)
     if not s.table.varying.unstable.isdisjoint(names):
         raise Unsupported(
-            CODE, f"the code depends on {names[0]}, which was another in most calls", stack=s.stack(), places=_places(s)
-        )
+            CODE, f"the code depends on {names[0]}, which was another in most calls", stack=s.stack(),
+            break_candidates=_candidates(s),
+        )  # fmt: skip
 
 
-def _places(s: Session) -> tuple[tuple[int, bool], ...]:
+def _candidates(s: Session) -> tuple[tuple[int, bool], ...]:
     """Not inside what is traced for a native function: that is called as a whole."""
     native = {function.__code__ for function in STANDINS.values()}
     inside = next((k for k, frame in enumerate(s.frames) if frame.code.code in native), len(s.frames))
-    return tuple(s.places()[:inside])
+    return tuple(s.break_candidates()[:inside])

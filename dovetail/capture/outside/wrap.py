@@ -39,7 +39,7 @@ from dovetail.capture.values.objects import ModuleValue, ObjectValue, OpaqueValu
 from dovetail.capture.values.sets import SetEntries, SetValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Arg, At, Attr, Bound, Item, Source, path
+from dovetail.ir.source import Arg, Attr, Bound, ComputedItem, Item, Source, path
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -285,7 +285,8 @@ def is_alike(s: Session, source: Source) -> bool:
     """Is this a place that was seen to lead to many modules, or something below one of those?"""
     names = s.table.varying.names
     return any(
-        isinstance(part, At) or names and not isinstance(part, Bound) and part.name() in names for part in path(source)
+        isinstance(part, ComputedItem) or names and not isinstance(part, Bound) and part.name() in names
+        for part in path(source)
     )
 
 

@@ -15,7 +15,7 @@ from dovetail.capture.outside import stable_arguments
 from dovetail.capture.protocols.operators import native_call
 from dovetail.capture.values.base import Const, NotNative, Value
 from dovetail.capture.values.containers import DictValue, SequenceValue
-from dovetail.capture.values.deferred import LateText, Snapshot
+from dovetail.capture.values.deferred import DeferredText, Snapshot
 from dovetail.capture.values.deferred import joined as late_text
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
@@ -46,18 +46,18 @@ def to_string(s: Session, value: Value, spec: str, function: Callable[..., str] 
             return made
         return native_call(s, lambda v: format(v if spec else function(v), spec), value.value)
     if isinstance(value, (TensorValue, GraphNumber)):
-        return LateText(s, [(function, _kept(s, value), spec)])
-    if isinstance(value, LateText):
+        return DeferredText(s, [(function, _kept(s, value), spec)])
+    if isinstance(value, DeferredText):
         return value if function is str and not spec else value.native()
     text = _text(s, value, function)
-    if isinstance(text, LateText):
+    if isinstance(text, DeferredText):
         return text if not spec else text.native()
     return native_call(s, format, text.native(), spec) if spec else text
 
 
 def _formatted_later(s: Session, value: Any, spec: str) -> Value:
     """Whether a type has a format is known before the value is."""
-    text = LateText(s, [(format, _kept(s, value), spec)])
+    text = DeferredText(s, [(format, _kept(s, value), spec)])
     if not spec:
         return text
     if isinstance(value, GraphNumber):

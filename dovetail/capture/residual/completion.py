@@ -13,15 +13,15 @@ from dovetail.capture.numbers.size_values import bind_symbols, settle
 from dovetail.capture.outside.distinct_objects import keyed_tensors, rely_on_separate_changes, rely_on_separate_keys
 from dovetail.capture.outside.storage_offsets import forget_offsets
 from dovetail.capture.residual import freed_gradients
-from dovetail.capture.residual.graph_break import Ending
+from dovetail.capture.residual.graph_break import ResidualEnding
 from dovetail.capture.residual.load_inputs import Loading
-from dovetail.capture.residual.one_shot import passes
+from dovetail.capture.residual.one_shot import is_one_shot
 from dovetail.capture.residual.rebuild import Rebuilder
 from dovetail.capture.residual.replay_effects import effects
 from dovetail.capture.state.thread_state import leave_changed, set_variables
 from dovetail.capture.tables.graph_functions import remove_dead
 from dovetail.capture.tensors import random_numbers
-from dovetail.capture.tensors.assertions import Unhandled
+from dovetail.capture.tensors.assertions import HandlersNeeded
 from dovetail.capture.tensors.autograd_engine import renewed
 from dovetail.capture.tensors.input_fakes import as_input
 from dovetail.capture.tensors.operations import placeholder_of
@@ -29,7 +29,7 @@ from dovetail.capture.tensors.repeatable import LEAVE, NOBODY, Repeatable, guard
 from dovetail.capture.values.base import Value
 from dovetail.ir.captured import DRAWS, MODES_LEFT, Captured, GraphInput
 from dovetail.ir.guard import Guard, GuardKind
-from dovetail.ir.lazy_module import LateGraphModule
+from dovetail.ir.lazy_module import LazyGraphModule
 from dovetail.ir.source import Bound, Drawn, FromArray, object_of
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.wrapped import is_wrapper
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
 
-def returning(s: Session, result: Value) -> Ending:
+def returning(s: Session, result: Value) -> ResidualEnding:
     """The tail of a residual that returns."""
     s.release_replaced()
     rebuilder = Rebuilder(s)
@@ -49,17 +49,17 @@ def returning(s: Session, result: Value) -> Ending:
     left = leave_changed(s, rebuilder)
     if left or s.modes.variables:
         rebuilder.changes.append(MODES_LEFT)
-    return Ending(rebuilder, [*replay, *left, f"return {text}"], {})
+    return ResidualEnding(rebuilder, [*replay, *left, f"return {text}"], {})
 
 
-def finish(s: Session, ending: Ending, function: Any) -> Captured:
+def finish(s: Session, ending: ResidualEnding, function: Any) -> Captured:
     """What capture hands on. The graph is closed first: what follows asks which inputs it takes."""
     rebuilder = ending.rebuilder
     inputs = _close_graph(s, rebuilder)
     static = [s.relied.bound[i.source.index] for i in inputs if i.static]  # type: ignore[attr-defined]
     residual, freed = _residual(s, ending, inputs)
     unmade = s.options.backend == "dovetail"  # which runs the graph itself only where it cannot compile it
-    module = (LateGraphModule if unmade else torch.fx.GraphModule)(s.subgraphs, s.graph)
+    module = (LazyGraphModule if unmade else torch.fx.GraphModule)(s.subgraphs, s.graph)
     names = {**rebuilder.names, **s.residual.names, "P": tuple(static), "F": function, "G": s.residual.globals}
     _distinct(s, inputs)
     rely_on_separate_changes(s)
@@ -71,7 +71,7 @@ def finish(s: Session, ending: Ending, function: Any) -> Captured:
     return Captured(
         module, inputs, _guards(s), residual, names, bound, (), metrics, ending.continuations, tuple(freed),
         sizes=s.table.sizes, repeatable=s.table.repeatable, symbols=s.table.origins, seen=s.table.seen,
-        constants=s.table.varying.constant, passing=passes(s), changes=tuple(rebuilder.changes),
+        constants=s.table.varying.constant, one_shot=is_one_shot(s), changes=tuple(rebuilder.changes),
         asked=tuple(s.relied.asked.values()), alone=s.relied.alone,
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ def _close_graph(s: Session, rebuilder: Rebuilder) -> tuple[GraphInput, ...]:
     return tuple(_as_given(s, i) for i in _order(s.graph, used))
 
 
-def _residual(s: Session, ending: Ending, inputs: tuple[GraphInput, ...]) -> tuple[str, list[Any]]:
+def _residual(s: Session, ending: ResidualEnding, inputs: tuple[GraphInput, ...]) -> tuple[str, list[Any]]:
     """The text of the residual, and what it lets go before the graph runs.
 
     Its parts, in order: draws, inputs, renewed leaves, gradients let go, the graph, results and effects.
@@ -135,7 +135,7 @@ def _repeated(s: Session, computes: bool) -> Repeatable:
         found = Repeatable.NEVER  # gradients that the caller may see are let go before the graph runs
     if s.ends.around.checked and found is Repeatable.NEVER:
         s.ends.around.allowed = False
-        raise Unhandled
+        raise HandlersNeeded
     return found
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dovetail.bytecode import decode
 from dovetail.capture.breaks.handled_exceptions import placed
 from dovetail.capture.breaks.points import chain
-from dovetail.capture.breaks.steps import STEPS, Step, Way
+from dovetail.capture.breaks.steps import STEPS, Step, Successor
 from dovetail.capture.breaks.suspended_generators import INSIDE, paused_at
 from dovetail.capture.interpreter import generator_lifetime
 from dovetail.capture.interpreter.frame import Frame
@@ -32,7 +32,7 @@ class Stopped(BaseException):
     """Unwinds the capture that has reached its stop; `Session.ending` is what was built there."""
 
 
-class Ending:
+class ResidualEnding:
     """The tail of a residual that ends in a break."""
 
     def __init__(self, rebuilder: Rebuilder, lines: list[str], continuations: dict[str, Continuation]) -> None:
@@ -52,11 +52,11 @@ def stop(s: Session) -> NoReturn:
         s.unsupported("break-here", f"the graph cannot end at the instruction {instruction.name}")
     stack = list(frame.stack_)
     made: Step = maker(frame, instruction, stack, rebuilder)
-    rest = [_rest(s, s.frames, way, stack, rebuilder, number) for number, way in enumerate(made.ways)]
+    rest = [_rest(s, s.frames, way, stack, rebuilder, number) for number, way in enumerate(made.successors)]
     replay = effects(rebuilder)
     caught = _caught(s, rebuilder, len(rest))
     steps = ["try:", *_indented(made.lines), "except BaseException as _e:", f"    {caught[1]}"]
-    for way, (_, line) in zip(made.ways, rest):
+    for way, (_, line) in zip(made.successors, rest):
         steps.append(line if way.condition is None else f"if {way.condition}: {line}")
     handler, line = caught
     if handler is not None:
@@ -64,7 +64,7 @@ def stop(s: Session) -> NoReturn:
     rebuilder.names.update(_Next=Next, _placed=placed)
     steps = _in_handler(s, rebuilder, steps)
     lines = [*replay, *rebuilder.after_effects(replay), *leave_changed(s, rebuilder), *steps]
-    s.ends.ending = Ending(rebuilder, lines, {f"_C{k}": c for k, (c, _) in enumerate(rest)})
+    s.ends.ending = ResidualEnding(rebuilder, lines, {f"_C{k}": c for k, (c, _) in enumerate(rest)})
     raise Stopped
 
 
@@ -94,7 +94,7 @@ def _caught(s: Session, rebuilder: Rebuilder, number: int) -> tuple[Continuation
             offset = frame.code.instructions[frame.at].offset // 2
             error = f"_placed(_e, {rebuilder.known(places[len(frame.stack()) - 1 :])})"
             pushed = [str(offset), error] if region.lasti else [error]
-            way = Way(None, region.target, pushed)
+            way = Successor(None, region.target, pushed)
             return _rest(s, s.frames[:depth], way, frame.stack_[: region.depth], rebuilder, number)
     return None, f"raise _placed(_e, {rebuilder.known(places)})"
 
@@ -116,7 +116,7 @@ def _check(s: Session) -> None:
 
 
 def _rest(
-    s: Session, frames: list[Any], way: Way, stack: list[Any], rebuilder: Rebuilder, number: int
+    s: Session, frames: list[Any], way: Successor, stack: list[Any], rebuilder: Rebuilder, number: int
 ) -> tuple[Continuation, str]:
     """What goes on after the step, and the line that hands over to it.
 

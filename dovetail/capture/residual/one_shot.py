@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
 
-def passes(s: Session) -> bool:
+def is_one_shot(s: Session) -> bool:
     """Do the effects of this capture undo what its guards rely on?"""
     missed = {g.source for g in s.relied.guards if g.kind in ASKED and g.payload[1] is False}
     touched = (v for v in s.effects.touched.values() if isinstance(v, DictValue))

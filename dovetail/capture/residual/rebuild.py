@@ -30,14 +30,14 @@ from dovetail.capture.interpreter.frame import GeneratorValue
 from dovetail.capture.residual.escaping_iterators import ENDED, REST, ended
 from dovetail.capture.residual.native_objects import AUTOMATIC, MAKERS, native_init
 from dovetail.capture.tables.graph_functions import impure
-from dovetail.capture.tensors.gradient_hooks import Handle
+from dovetail.capture.tensors.gradient_hooks import HookHandle
 from dovetail.capture.tensors.numpy_arrays import rebuild_array
 from dovetail.capture.tensors.operations import reachable
 from dovetail.capture.values.array import ArrayValue
-from dovetail.capture.values.base import MISSING, Const, LateConst, Value
+from dovetail.capture.values.base import MISSING, Const, LazyConst, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, ViewValue
-from dovetail.capture.values.deferred import LateText, Snapshot
+from dovetail.capture.values.deferred import DeferredText, Snapshot
 from dovetail.capture.values.descriptors import quiet_class
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.iterators import IteratorValue
@@ -62,7 +62,7 @@ class Rebuilder:
         self.s = session
         self.prelude: list[str] = []  # before the graph runs
         self.lines: list[str] = []
-        self.late: list[str] = []  # after the effects: what walks a container that they change
+        self.deferred: list[str] = []  # after the effects: what walks a container that they change
         self.outputs: list[torch.fx.Node] = []
         self.changes: list[Change] = []
         self.names: dict[str, Any] = {
@@ -80,7 +80,7 @@ class Rebuilder:
         found = self._memo.get(id(value))
         if found is not None:
             return found
-        if isinstance(value, LateConst) and not value.seen:
+        if isinstance(value, LazyConst) and not value.seen:
             return self.entry(value.source)  # type: ignore[arg-type]
         if type(value) is Lazy:
             return self._loaded(value)
@@ -160,7 +160,7 @@ class Rebuilder:
         yes, condition, no = (self.expr(part) for part in (value.yes, value.condition, value.no))
         return self.start(value, f"{yes} if {condition} else {no}")
 
-    def hook(self, value: Handle) -> str:
+    def hook(self, value: HookHandle) -> str:
         """Text for the relay."""
         index = self._output_index.get(value.node)
         if index is None:
@@ -303,8 +303,8 @@ class Rebuilder:
             self.lines.append(f"{text}.__context__ = {self.expr(value.context)}")
         if value.cause is not None or value.suppress:
             self.lines.append(f"{text}.__suppress_context__ = {value.suppress}")
-        if value.places:
-            self.lines.append(f"{self.known(raised_at)}({text}, {self.known(value.places)})")
+        if value.break_candidates:
+            self.lines.append(f"{self.known(raised_at)}({text}, {self.known(value.break_candidates)})")
         return text
 
     def object(self, value: ObjectValue) -> str:
@@ -342,16 +342,16 @@ class Rebuilder:
         texts = [self.expr(a) for a in args]
         text = f"{self.known(function)}({', '.join(texts)})"
         walked = value.walked
-        if not (walked is not None and replayed(walked)) and not any(map(LATE.match, texts)):
+        if not (walked is not None and replayed(walked)) and not any(map(DEFERRED.match, texts)):
             return self.start(value, text)
-        self.late.append(f"_walk{len(self.late)} = {text}")
-        return self._remember(value, f"_walk{len(self.late) - 1}")
+        self.deferred.append(f"_walk{len(self.deferred)} = {text}")
+        return self._remember(value, f"_walk{len(self.deferred) - 1}")
 
     def after_effects(self, replay: list[str]) -> list[str]:
         """What `replay` must have been done for. Called when everything else has its text."""
-        if any(LATE.search(line) for line in (*self.lines, *replay)):
+        if any(DEFERRED.search(line) for line in (*self.lines, *replay)):
             self._no_iterator("something else holds an iterator over a container that the code changes")
-        return self.late
+        return self.deferred
 
     def _no_iterator(self, reason: str) -> NoReturn:
         self.s.unsupported("iterator-result", reason, "Return a list instead.")
@@ -364,7 +364,7 @@ class Rebuilder:
         if value.tensor.fake.requires_grad:
             raise Unsupported(
                 "late-call", "a tensor that requires grad is shown and may be changed later",
-                "Show it outside the compiled function.", places=value.places,
+                "Show it outside the compiled function.", break_candidates=value.break_candidates,
             )
         copy = value.tensor.fake
         with self.s.graph.inserting_after(value.after):
@@ -372,7 +372,7 @@ class Rebuilder:
             node.meta.update(fake=copy.clone(), stack=())
         return self.tensor(TensorValue(node, node.meta["fake"]))
 
-    def late_text(self, value: LateText) -> str:
+    def late_text(self, value: DeferredText) -> str:
         parts = [self._part(part) for part in value.parts]
         return self.start(value, parts[0] if len(parts) == 1 else f"''.join(({', '.join(parts)},))")
 
@@ -394,7 +394,7 @@ class Rebuilder:
         if leaves and value.cls in REST:
             text = self.start(value, f"{self.known(REST[value.cls])}({shell})")
         if value.state != "running":
-            self.late.append(self.generator_state(value, shell))
+            self.deferred.append(self.generator_state(value, shell))
         return text
 
     def generator_state(self, value: GeneratorValue, shell: str) -> str:
@@ -460,7 +460,7 @@ def replayed(container: Any) -> bool:
     return container.real is not MISSING and container.changed
 
 
-LATE = re.compile(r"\b_walk\d+\b")  # a name that `Rebuilder.late` gives
+DEFERRED = re.compile(r"\b_walk\d+\b")  # a name that `Rebuilder.deferred` gives
 
 
 BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
@@ -470,7 +470,7 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     ChosenNumber: lambda rebuilder, value: rebuilder.expr(value.chosen),
     TensorValue: Rebuilder.tensor,
     GraphNumber: Rebuilder.number,
-    Handle: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.hook(value)}.handle"),
+    HookHandle: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.hook(value)}.handle"),
     Answer: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.known(bool)}({rebuilder.expr(value.tensor)})"),
     Claim: Rebuilder.claim,
     TensorNumber: Rebuilder.tensor_number,
@@ -490,5 +490,5 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     ViewValue: Rebuilder.view,
     NamespaceValue: Rebuilder.namespace,
     Snapshot: Rebuilder.snapshot,
-    LateText: Rebuilder.late_text,
+    DeferredText: Rebuilder.late_text,
 }

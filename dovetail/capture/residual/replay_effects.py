@@ -204,7 +204,7 @@ def write_set(rebuilder: Rebuilder, value: SetValue) -> list[str]:
 
 def write_generator(rebuilder: Rebuilder, value: GeneratorValue) -> list[str]:
     if value.source is not None and value.state != "running":
-        rebuilder.late.append(rebuilder.generator_state(value, rebuilder.expr(value)))
+        rebuilder.deferred.append(rebuilder.generator_state(value, rebuilder.expr(value)))
     return []
 
 

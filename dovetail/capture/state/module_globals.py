@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
 
-class Scope:
+class ModuleGlobals:
     """`module` is "" for the compiled function's own globals, None where no module owns the table."""
 
     __slots__ = ("table", "module", "values", "trusted", "builtins")

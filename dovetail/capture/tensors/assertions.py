@@ -22,7 +22,7 @@ from dovetail.bytecode import decode
 from dovetail.capture.numbers import optimizer_counters, unbacked_sizes
 from dovetail.capture.tensors import torch_function
 from dovetail.capture.tensors.repeatable import Repeatable, repeatable
-from dovetail.capture.values.base import NONE, Const, Value
+from dovetail.capture.values.base import NONE, Const, RestartCapture, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.scalar import Claim
 from dovetail.capture.values.tensor import TensorValue, as_tensor
@@ -59,8 +59,8 @@ class Blocks:
     checked: bool = False
 
 
-class Unhandled(BaseException):
-    """Unwinds a capture whose graph has such checks, and would raise their errors past the blocks."""
+class HandlersNeeded(RestartCapture):
+    """The graph has such checks, and would raise their errors past the blocks."""
 
 
 def asserted(f: Frame, value: Value) -> bool | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
 
-class Handle(Value):
+class HookHandle(Value):
     """What takes the hook away again. `hook`: the function that the residual makes, if it does."""
 
     __slots__ = ("hook", "node")
@@ -49,7 +49,7 @@ class Removing(Value):
 
     __slots__ = ("handle",)
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: HookHandle) -> None:
         super().__init__()
         self.handle = handle
 
@@ -74,7 +74,7 @@ def register(s: Session, name: str, value: TensorValue, args: list[Value], kwarg
         s.guard(hook.source, GuardKind.ID, real)
     node = s.graph.call_function(Hook(name, None if real is MISSING else real), (value.node,))
     node.meta.update(stack=s.stack(), mutates=True)
-    made = Handle(node, hook if real is MISSING else None)
+    made = HookHandle(node, hook if real is MISSING else None)
     s.gradients.hooks.append(made)
     return made
 

@@ -13,7 +13,7 @@ from dovetail.capture.outside.wrap import WRAPPERS, is_alike
 from dovetail.capture.tensors import input_fakes, wrapper_tensors
 from dovetail.capture.tensors.operations import placeholder_of, run_native
 from dovetail.capture.values.base import MISSING, Value
-from dovetail.capture.values.tensor import DISABLED, PLAIN, LateTensor, TensorValue
+from dovetail.capture.values.tensor import DISABLED, PLAIN, LazyTensor, TensorValue
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
 from dovetail.ir.source import Member, Source
@@ -72,7 +72,7 @@ def wrap_late(s: Session, real: torch.Tensor, source: Source) -> Value:
     if type(real) is not torch.Tensor or real.__dict__ or id(real) in s.objects.by_identity:
         return s.wrap(real, source)
     s.guard(source, GuardKind.TYPE, torch.Tensor)
-    value = s.objects.by_identity[id(real)] = LateTensor(s, real, source)
+    value = s.objects.by_identity[id(real)] = LazyTensor(s, real, source)
     s.objects.keep.append(real)
     return value
 

@@ -1,7 +1,8 @@
 """NumPy programs as tensor operations.
 
 PyTorch has a NumPy written in its own operations, `torch._numpy`. A call of a NumPy function on an array runs that
-function on fakes, natively, and a torch function mode (`Recorder`) puts every operation that it does into the graph:
+function on fakes, natively, and a torch function mode (`NumpyRecorder`) puts every operation that it does into the
+graph:
 
     np.sum(x[:, None] * y)      getitem; mul; sum
 
@@ -111,7 +112,7 @@ def rebuild_array(rebuilder: Rebuilder, value: ArrayValue) -> str:
 # ---------------------------------------------------------------- recording
 
 
-class Recorder(TorchFunctionMode):
+class NumpyRecorder(TorchFunctionMode):
     """Puts every operation on tensors that native Python code does into the graph."""
 
     def __init__(self, session: Session) -> None:
@@ -223,7 +224,7 @@ def traced(
     if not s.options.trace_numpy:
         return refuse(s, f"{label} gives an array, and dovetail.config.trace_numpy is off")
     try:
-        with unchanged_sizes(s), Recorder(s) as recorder:
+        with unchanged_sizes(s), NumpyRecorder(s) as recorder:
             given = [recorder.number(a) if numbers and _is_varying(a) else _argument(s, label, a) for a in args]
             named = {k: _argument(s, label, v) for k, v in kwargs.items()}
             result = function(*given, **named)

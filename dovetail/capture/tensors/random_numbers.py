@@ -49,7 +49,7 @@ class Draw:
 # ---------------------------------------------------------------- generators
 
 
-class State:
+class RandomState:
     """What a generator will draw from now on, to be put back."""
 
     def __init__(self, generator: Any) -> None:
@@ -156,4 +156,4 @@ def lines(s: Session, repeated: bool) -> tuple[list[str], list[str]]:
 def names(s: Session) -> dict[str, Any]:
     """Global names: the examples are for who asks what the graph's inputs are."""
     examples = {Drawn(k).expr(): d.result for k, d in enumerate(s.random.draws)}
-    return {"_State": State, **examples} if s.random.draws else {}
+    return {"_State": RandomState, **examples} if s.random.draws else {}

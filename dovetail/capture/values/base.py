@@ -29,6 +29,10 @@ class Raised(Exception):
         self.stack: tuple[Any, ...] = ()  # where it left its first frame
 
 
+class RestartCapture(BaseException):
+    """Unwinds a capture that has learned something: it starts again, and knows it from the beginning."""
+
+
 #: Numbers values in the order of their making, and regions among them.
 serial = itertools.count(1).__next__
 
@@ -137,7 +141,7 @@ class Const(Value):
         return f"<Const {in_words(self.value)}>"
 
 
-class LateConst(Const):
+class LazyConst(Const):
     """A number or string from outside that nothing has looked at yet: only then does the entry rely on its value."""
 
     __slots__ = ("s", "real", "seen")

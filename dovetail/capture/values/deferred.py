@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 class Snapshot(Value):
     """A tensor as it is now; rebuilt from a copy if the graph changes anything later.
 
-    `after` is the last node so far, `places` where the graph could end instead.
+    `after` is the last node so far, `break_candidates` where the graph could end instead.
     """
 
-    __slots__ = ("tensor", "node", "after", "places")
+    __slots__ = ("tensor", "node", "after", "break_candidates")
 
     def __init__(self, s: Session, tensor: Any) -> None:
         super().__init__()
         self.tensor, self.node, self.after = tensor, tensor.node, next(iter(reversed(s.graph.nodes)))
-        self.places = s.places()
+        self.break_candidates = s.break_candidates()
 
     @property
     def cls(self) -> type:  # type: ignore[override]
         return self.tensor.cls
 
 
-class LateText(Value):
+class DeferredText(Value):
     """A string with parts that tensors give; a part is a Const or (function, Snapshot, format spec)."""
 
     __slots__ = ("s", "parts")
@@ -56,5 +56,5 @@ def joined(s: Session, parts: list[Value]) -> Value:
         return Const("".join(p.native() for p in parts))
     flat: list[Any] = []
     for part in parts:
-        flat += part.parts if isinstance(part, LateText) else [part]
-    return LateText(s, flat)
+        flat += part.parts if isinstance(part, DeferredText) else [part]
+    return DeferredText(s, flat)

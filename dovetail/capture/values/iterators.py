@@ -289,7 +289,7 @@ class DictIterator(IteratorValue):
         if self._changes() - {"__setitem__"}:
             raise Unsupported(
                 "dictionary-order", "keys of a dictionary are exchanged while it is walked", stack=s.stack(),
-                places=NOWHERE,
+                break_candidates=NOWHERE,
             )
 
     def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
@@ -330,8 +330,9 @@ class SetIterator(IteratorValue):
     def _same_items(self, s: Session) -> None:
         if self.base.changed and self.base.entries.keys() != self.keys:
             raise Unsupported(
-                "set-order", "items of a set are exchanged while it is walked", stack=s.stack(), places=NOWHERE
-            )
+                "set-order", "items of a set are exchanged while it is walked", stack=s.stack(),
+                break_candidates=NOWHERE,
+            )  # fmt: skip
 
     def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.base is None:

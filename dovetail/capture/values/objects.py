@@ -150,10 +150,10 @@ class ExceptionValue(ObjectValue):
     """An exception object made inside; `args` is a list of values.
 
     `cause`, `context` and `suppress` are its links, `raised` says that it has a traceback, whose frames, from the one
-    that caught it inwards, are `places`; `origin` is the group that it is a part of.
+    that caught it inwards, are `break_candidates`; `origin` is the group that it is a part of.
     """
 
-    __slots__ = ("args", "cause", "original", "context", "suppress", "raised", "origin", "places", "left")
+    __slots__ = ("args", "cause", "original", "context", "suppress", "raised", "origin", "break_candidates", "left")
 
     def __init__(self, cls: type, args: list[Value], original: BaseException | None = None) -> None:
         super().__init__(cls)
@@ -162,7 +162,7 @@ class ExceptionValue(ObjectValue):
         self.context: Value | None = None
         self.suppress = self.raised = False
         self.origin: Value | None = None
-        self.places: tuple[Any, ...] = ()
+        self.break_candidates: tuple[Any, ...] = ()
         self.left: list[Any] = []  # variables of the frames that it has left, which its traceback keeps
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
-from dovetail.capture.values.base import LateConst, NotNative, Value
+from dovetail.capture.values.base import LazyConst, NotNative, Value
 from dovetail.ir.literals import in_words
 from dovetail.ir.source import Source
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
 
-class ScalarValue(LateConst):
+class ScalarValue(LazyConst):
     """A number (or a text made of one) that the compiled entry loads or computes anew in each call.
 
     `real` is its value in the call that is captured. Whatever needs to know it asks for `value` as for any constant's:

@@ -105,7 +105,7 @@ class ChosenNumber(Value):
         return "a tensor or a number"
 
 
-class LateTensor(TensorValue):
+class LazyTensor(TensorValue):
     """A plain tensor from outside that nothing has looked at yet: all that the entry relies on is that it is one.
 
     The first look makes this value the graph's input for it.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.ir import dims
-from dovetail.ir.dims import Atom, Binary, Dim, Monomial, Symbol, Value
+from dovetail.ir.dims import Atom, Binary, Dim, Monomial, RuntimeIndex, Symbol
 
 #: Integers that stay literals: offsets of stencils, and factors that cost one instruction.
 _LITERAL_TERMS = range(-8, 9)
 _LITERAL_FACTORS = frozenset((-1, 0, 1, 2))
 
 
-class Signature:
+class KernelSignature:
     """Names `%p0, %p1, ...` for buffers and `%n0, %n1, ...` for sizes, numbers and what else is known of them."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ def is_size(atom: Atom) -> bool:
     """Known before the kernel starts: made of sizes only."""
     if isinstance(atom, Symbol):
         return atom.extent is None
-    if isinstance(atom, Value):
+    if isinstance(atom, RuntimeIndex):
         return False
     assert isinstance(atom, Binary)
     return static(atom.left) and static(atom.right)

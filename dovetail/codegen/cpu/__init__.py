@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from dovetail.codegen.cpu.kernel import generate
-from dovetail.codegen.cpu.target import Target, host
+from dovetail.codegen.cpu.target import Processor, host
 
-__all__ = ["Target", "generate", "host"]
+__all__ = ["Processor", "generate", "host"]

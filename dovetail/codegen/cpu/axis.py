@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from dovetail.codegen.cpu import vecmath
-from dovetail.codegen.cpu.target import Target
+from dovetail.codegen.cpu.target import Processor
 from dovetail.codegen.cpu.types import type_of
 from dovetail.ir import dims, dimvalues
 from dovetail.ir.dims import Dim, Symbol
@@ -25,7 +25,7 @@ _HALVING = {"max": 4.0, "min": 4.0, "argmax": 10.0, "argmin": 10.0}
 
 
 @dataclass(frozen=True)
-class Plan:
+class VectorPlan:
     """`outer` is the vectorised outer range, or `inner[k]` that of loop k; None: scalar code.
 
     `lanes` is the lane count of the outer range, `inner_lanes[k]` that of loop k.
@@ -38,7 +38,7 @@ class Plan:
     tile: Symbol | None = None  # the outer range to run fastest, one vector at a time
 
 
-def choose(group: Group, target: Target) -> Plan:
+def choose(group: Group, target: Processor) -> VectorPlan:
     """The cheapest legal plan."""
     none = tuple(None for _ in group.loops)
     ones = tuple(1 for _ in group.loops)
@@ -55,12 +55,12 @@ def choose(group: Group, target: Target) -> Plan:
             best, best_cost = axis, cost
     if best is not None:
         wide = _narrow(best, lanes * _multiple(group.loops, lanes, 8))
-        return Plan(best, wide, none, ones, _tile(group, best))
+        return VectorPlan(best, wide, none, ones, _tile(group, best))
     widths = tuple(
         1 if axis is None else _narrow(axis, lanes * _multiple((loop,), lanes))
         for loop, axis in zip(group.loops, inner, strict=True)
     )
-    return Plan(None, 1, inner, widths)
+    return VectorPlan(None, 1, inner, widths)
 
 
 def _tile(group: Group, axis: Symbol) -> Symbol | None:
@@ -78,7 +78,7 @@ def _tile(group: Group, axis: Symbol) -> Symbol | None:
     return None
 
 
-def base_lanes(group: Group, target: Target) -> int:
+def base_lanes(group: Group, target: Processor) -> int:
     """Lanes of one vector register of the widest common element, 8-byte ones apart if mixed."""
     sizes = set()
     for node in nodes([r for s in group.statements() for r in statement_roots(s)]):

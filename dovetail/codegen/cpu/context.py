@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from dovetail.codegen.common.signature import Signature
+from dovetail.codegen.common.signature import KernelSignature
 from dovetail.ir.launch import FIRST_FREE, LAUNCH, LAUNCH_MANY, PARTIALS, SEGMENT, SEGMENTS
 
 FIRST_VALUE = FIRST_FREE
@@ -37,13 +37,13 @@ def store(at: str, slot: int, value: str, kind: str = "i64") -> list[str]:
     return [f"  {at} = getelementptr i64, ptr %ctx, i64 {slot}", f"  store {kind} {value}, ptr {at}, align 8"]
 
 
-def arguments(signature: Signature, first: int) -> list[tuple[str, str, int]]:
+def arguments(signature: KernelSignature, first: int) -> list[tuple[str, str, int]]:
     """Name, type and slot of every kernel argument known so far."""
     sizes = [(f"%n{k}", "i64", first + 2 * k) for k in range(len(signature.sizes))]
     return sizes + [(f"%p{k}", "ptr", first + 2 * k + 1) for k in range(len(signature.pointers))]
 
 
-def prologue(lines: list[str], signature: Signature, first: int) -> list[str]:
+def prologue(lines: list[str], signature: KernelSignature, first: int) -> list[str]:
     """Read the arguments and segment facts that `lines` mention."""
     used = set(re.findall(r"%(?:[pn]\d+|segments?|partials|parts)\b(?!\.)", "\n".join(lines)))
     found: list[str] = []

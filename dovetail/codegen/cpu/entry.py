@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dovetail.codegen.common.signature import Signature
+from dovetail.codegen.common.signature import KernelSignature
 from dovetail.codegen.cpu import context
-from dovetail.codegen.cpu.axis import Plan
+from dovetail.codegen.cpu.axis import VectorPlan
 from dovetail.ir import dims, launch
 from dovetail.ir.loops import Group, Loop
 from dovetail.ir.ranges import extent
 
 
-class Entry:
+class EntryFunction:
     """Straight-line text; trip counts are multiplied here, once a call, from the kernel's arguments.
 
     `first` is the context slot of the first argument; `partials` the number of 8-byte partial
     results of a thread, at most.
     """
 
-    def __init__(self, signature: Signature, declares: dict[str, str], first: int) -> None:
+    def __init__(self, signature: KernelSignature, declares: dict[str, str], first: int) -> None:
         self.signature, self.declares, self.first = signature, declares, first
         self.lines: list[str] = []
         self.count = 0
@@ -41,7 +41,7 @@ class Entry:
             total = self.op(f"add i64 {total}, {self.op(f'mul i64 {trips}, {cost}')}")
         return total
 
-    def whole(self, group: Group, plan: Plan, costs: list[int]) -> list[str]:
+    def whole(self, group: Group, plan: VectorPlan, costs: list[int]) -> list[str]:
         """One phase: the body's tasks are the outer indices, the vectorised range cut in segments."""
         rows, span = self.rows(group, plan), self.span(plan)
         total = self.product([rows, span])
@@ -51,10 +51,10 @@ class Entry:
         start = f"ptr %ctx, ptr @K.body, {self.tasks(plan, rows, span)}, i64 {work}"
         return self.finish([f"  call void @{launch.LAUNCH}({start})"], 0)
 
-    def span(self, plan: Plan) -> str:
+    def span(self, plan: VectorPlan) -> str:
         return "1" if plan.outer is None else self.signature.extent(plan.outer.extent)  # type: ignore[arg-type]
 
-    def tasks(self, plan: Plan, rows: str, span: str) -> str:
+    def tasks(self, plan: VectorPlan, rows: str, span: str) -> str:
         """The launcher's rows, span and lanes."""
         lanes = plan.lanes if plan.outer is not None else 0
         if plan.tile is not None:  # one task for each vector
@@ -62,7 +62,7 @@ class Entry:
             rows, span, lanes = self.product([rows, vectors]), "1", 0
         return f"i64 {rows}, i64 {span}, i64 {lanes}"
 
-    def many(self, group: Group, plan: Plan, costs: list[int]) -> list[str]:
+    def many(self, group: Group, plan: VectorPlan, costs: list[int]) -> list[str]:
         """`i32 @K(ptr records, i64 count)`: a context for each record of pointers and sizes, and one launch."""
         rows, span = self.rows(group, plan), self.span(plan)
         total = self.product([rows, span])
@@ -91,12 +91,12 @@ class Entry:
         """The arguments as they are given: pointers, then sizes."""
         return sorted(context.arguments(self.signature, self.first), key=lambda a: (a[0][1] != "p", int(a[0][2:])))
 
-    def phases(self, group: Group, plan: Plan, partials: int) -> list[str]:
+    def phases(self, group: Group, plan: VectorPlan, partials: int) -> list[str]:
         """Several phases, started one after the other by `@K.main`."""
         self.skip_empty(self.rows(group, plan))
         return self.finish(["  call void @K.main(ptr %ctx)"], partials)
 
-    def rows(self, group: Group, plan: Plan) -> str:
+    def rows(self, group: Group, plan: VectorPlan) -> str:
         return self.product(
             [self.signature.extent(extent(r)) for r in group.outer if dims.as_symbol(r) is not plan.outer]
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dovetail.codegen.common.signature import Signature
+from dovetail.codegen.common.signature import KernelSignature
 from dovetail.codegen.cpu import casts, operators, types, vecmath
 from dovetail.codegen.cpu.bounds import Bounds
 from dovetail.codegen.cpu.builder import Builder, Val
@@ -28,7 +28,7 @@ class Expressions:
     """Emits expressions of one function. `mask` (i1 lanes) holds off lanes past the end."""
 
     def __init__(
-        self, builder: Builder, signature: Signature, flags: str, library: vecmath.Library, halves: bool = True
+        self, builder: Builder, signature: KernelSignature, flags: str, library: vecmath.Library, halves: bool = True
     ) -> None:
         self.b = builder
         self.w = Lanes(builder, flags, halves)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail.codegen.common.signature import Signature, split, static
+from dovetail.codegen.common.signature import KernelSignature, split, static
 from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.lanes import Lanes
 from dovetail.ir import dims
@@ -18,7 +18,7 @@ class Indices:
     `of_value` computes a run-time index's expression.
     """
 
-    def __init__(self, w: Lanes, signature: Signature, of_value: Callable[[Expr], Val]) -> None:
+    def __init__(self, w: Lanes, signature: KernelSignature, of_value: Callable[[Expr], Val]) -> None:
         self.w, self.b, self.signature, self.of_value = w, w.b, signature, of_value
         self.bound: dict[Symbol, Val] = {}
         self.vector: Symbol | None = None
@@ -102,7 +102,7 @@ class Indices:
     def _atom(self, atom: Atom, operand: Callable[[Dim], Val]) -> Val:
         if isinstance(atom, Symbol):
             return self.bound[atom]
-        if isinstance(atom, dims.Value):
+        if isinstance(atom, dims.RuntimeIndex):
             return self.of_value(atom.expr)
         assert isinstance(atom, dims.Binary)
         return _BINARY[type(atom)](self, atom, operand)

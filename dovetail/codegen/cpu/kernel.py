@@ -15,16 +15,16 @@ import torch
 
 from dovetail.codegen.common import ranges
 from dovetail.codegen.common.kernel_names import kernel_symbol
-from dovetail.codegen.common.signature import Signature
+from dovetail.codegen.common.signature import KernelSignature
 from dovetail.codegen.cpu import axis, context, cost, halves, tasks, vecmath
 from dovetail.codegen.cpu.bounds import Bounds
 from dovetail.codegen.cpu.builder import Builder, Val
-from dovetail.codegen.cpu.entry import Entry
+from dovetail.codegen.cpu.entry import EntryFunction
 from dovetail.codegen.cpu.expressions import Expressions
 from dovetail.codegen.cpu.loops import LoopEmitter, Nest, States, accumulators, position
 from dovetail.codegen.cpu.split import Split, wanted
 from dovetail.codegen.cpu.structure import Structure
-from dovetail.codegen.cpu.target import Target, host
+from dovetail.codegen.cpu.target import Processor, host
 from dovetail.codegen.cpu.types import type_of
 from dovetail.ir import dims, stores
 from dovetail.ir.dims import Symbol
@@ -38,7 +38,7 @@ _ATTRIBUTES = 'attributes #0 = { nounwind "prefer-vector-width"="512" "min-legal
 
 
 def generate(
-    group: Group, options: Options | None = None, target: Target | None = None, many: bool = False
+    group: Group, options: Options | None = None, target: Processor | None = None, many: bool = False
 ) -> Kernel:
     """The kernel of one group, or of `many` like it. Raises Unsupported for dtypes that CPU kernels cannot compute."""
     options, target, structure = options or Options(), target or host(), Structure(group)
@@ -56,11 +56,11 @@ _known = stores.Store(2000)
 
 
 class _Kernel:
-    def __init__(self, group: Group, options: Options, target: Target, many: bool) -> None:
+    def __init__(self, group: Group, options: Options, target: Processor, many: bool) -> None:
         self.original, self.target, self.many = group, target, many
         self.group = ranges.simplify(group)
         self.plan = axis.choose(self.group, target)
-        self.signature = Signature()
+        self.signature = KernelSignature()
         self.declares: dict[str, str] = {}
         self.library = vecmath.Library(self.declares, native_scale=target.vector_bytes == 64)
         self.flags = "contract " if options.numerics == "default" else ""
@@ -118,7 +118,7 @@ class _Kernel:
         parts = Split(self.group, self.plan, self.numbers, self.make)
         first = parts.first_argument
         main = parts.main()
-        entry = Entry(self.signature, self.declares, first).phases(self.group, self.plan, parts.partials)
+        entry = EntryFunction(self.signature, self.declares, first).phases(self.group, self.plan, parts.partials)
         functions = ["define internal void @K.main(ptr %ctx) #0 {", "entry:"]
         functions += [*context.prologue(main, self.signature, first), *main, "}"]
         for name, lines in parts.phases:
@@ -147,7 +147,7 @@ class _Kernel:
         lines = [*emitter.b.text(), *rows, "  ret void"]
         axes = [self.plan.outer or a for a in self.plan.inner]
         costs = [cost.of_loop(loop, a) for loop, a in zip(self.group.loops, axes, strict=True)]
-        make = Entry(self.signature, self.declares, first)
+        make = EntryFunction(self.signature, self.declares, first)
         entry = make.many(self.group, self.plan, costs) if self.many else make.whole(self.group, self.plan, costs)
         head = ["define internal void @K.body(ptr %ctx, i64 %lo, i64 %hi, i64 %part) #0 {", "entry:"]
         return [*head, *context.prologue(lines, self.signature, first), *lines, "}", *entry]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dovetail.codegen.cpu import context, cost, tasks
-from dovetail.codegen.cpu.axis import Plan, vectorizable
+from dovetail.codegen.cpu.axis import VectorPlan, vectorizable
 from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.loops import LoopEmitter, Nest, States, accumulators, position
 from dovetail.codegen.cpu.reductions import Accumulator
@@ -26,7 +26,7 @@ from dovetail.ir.ranges import extent
 FEW_ROWS = 32
 
 
-def wanted(group: Group, plan: Plan) -> bool:
+def wanted(group: Group, plan: VectorPlan) -> bool:
     """Would the outer indices alone leave threads idle while there is work for them?"""
     if plan.outer is not None or group.locals:
         return False
@@ -53,7 +53,9 @@ def _long(loop: Loop, axis: Symbol | None) -> bool:
 class Split:
     """Emits `@K.main` and one body for each phase; `make(on_fail)` gives an emitter of a new function."""
 
-    def __init__(self, group: Group, plan: Plan, numbers: dict[int, int], make: Callable[..., LoopEmitter]) -> None:
+    def __init__(
+        self, group: Group, plan: VectorPlan, numbers: dict[int, int], make: Callable[..., LoopEmitter]
+    ) -> None:
         self.group, self.plan, self.numbers, self.make = group, plan, numbers, make
         self.symbols = [dims.as_symbol(r) for r in group.outer]
         self.reduces = [s for s in group.statements() if isinstance(s, Reduce)]

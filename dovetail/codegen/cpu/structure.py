@@ -96,7 +96,7 @@ class Structure:
     def atom(self, atom: Atom) -> Any:
         if isinstance(atom, Symbol):
             return atom if atom.extent is None else ("range", self._ranges[atom])
-        if isinstance(atom, dims.Value):
+        if isinstance(atom, dims.RuntimeIndex):
             return ("value", self.expr(atom.expr))
         assert isinstance(atom, dims.Binary)
         return (type(atom), self.dim(atom.left), self.dim(atom.right))

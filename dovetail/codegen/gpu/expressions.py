@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dovetail.codegen.common.signature import Signature, split
+from dovetail.codegen.common.signature import KernelSignature, split
 from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.operators import operator
 from dovetail.codegen.gpu.plan import symbols_of
@@ -38,7 +38,7 @@ class Scope:
 class Expressions:
     """`bound` names each live range's index; `masks` the condition under which an axis's indices exist."""
 
-    def __init__(self, signature: Signature, wide: bool, checked: bool = False) -> None:
+    def __init__(self, signature: KernelSignature, wide: bool, checked: bool = False) -> None:
         self.signature, self.wide = signature, wide
         self.words: dict[tuple[str, bool], int] | None = {} if checked else None  # the report's, see `inside`
         self.outer = Scope("    ")
@@ -234,7 +234,7 @@ class Expressions:
     def atom(self, atom: Atom) -> str:
         if isinstance(atom, Symbol):
             return self.bound[atom]
-        if isinstance(atom, dims.Value):
+        if isinstance(atom, dims.RuntimeIndex):
             value = self.value(atom.expr)
             return value if self.wide else f"{value}.to(tl.int32)"
         assert isinstance(atom, dims.Binary)

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dovetail.codegen.common import ranges
-from dovetail.codegen.gpu.plan import Plan
+from dovetail.codegen.gpu.plan import TilePlan
 from dovetail.ir import dims
 from dovetail.ir.dims import Atom, Dim, Symbol
 from dovetail.ir.launch import NARROW
 from dovetail.ir.loops import Group
 
 
-def reach(group: Group, plan: Plan) -> Dim | None:
+def reach(group: Group, plan: TilePlan) -> Dim | None:
     """More than any index, and any part of one, comes to; None where nothing is known of it."""
     inner = (axis for axis in plan.inner if axis is not None)
     found: Dim = 0

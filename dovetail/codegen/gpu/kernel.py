@@ -18,7 +18,7 @@ import torch
 
 from dovetail.codegen.common import ranges
 from dovetail.codegen.common.kernel_names import kernel_symbol
-from dovetail.codegen.common.signature import Signature
+from dovetail.codegen.common.signature import KernelSignature
 from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.expressions import Expressions, Scope
 from dovetail.codegen.gpu.index_width import narrow as is_narrow
@@ -67,7 +67,7 @@ class _Kernel:
         self.original, self.options = group, options
         self.group = ranges.simplify(group)
         self.plan = choose(self.group)
-        self.signature = Signature()
+        self.signature = KernelSignature()
         self.reach = reach(self.group, self.plan)
         self.narrow = is_narrow(self.reach)
         self.em = Expressions(self.signature, not (narrow or self.narrow), options.check_kernels)

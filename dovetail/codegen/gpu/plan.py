@@ -60,7 +60,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TilePlan:
     """`axes` are tiled over programs, `batch` ranges have one index a program.
 
     `inner[k]` is the axis of loop k's ranges; None where it has none.
@@ -92,7 +92,7 @@ class Plan:
         return f"({', '.join(sides)}{',' * (len(sides) == 1)})"
 
 
-def choose(group: Group) -> Plan:
+def choose(group: Group) -> TilePlan:
     """The plan for a group whose buffers are flat (`ranges.simplify`)."""
     if not any(loop.inner for loop in group.loops):
         return _pointwise(group)
@@ -102,23 +102,23 @@ def choose(group: Group) -> Plan:
 # ---------------------------------------------------------------- no inner ranges
 
 
-def _pointwise(group: Group) -> Plan:
+def _pointwise(group: Group) -> TilePlan:
     inner = tuple(None for _ in group.loops)
     if not group.outer:
-        return Plan((), (), inner, 1)
+        return TilePlan((), (), inner, 1)
     pair = _transposed(group)
     if pair is not None:
         y, x = pair
         side = _side(group)
         axes = Axis("y", (y,), side), Axis("x", (x,), side)
         batch = tuple(r for r in group.outer if r is not x and r is not y)
-        return Plan(axes, batch, inner, min(16, max(4, side * side // 512)))
+        return TilePlan(axes, batch, inner, min(16, max(4, side * side // 512)))
     *others, last = group.outer
     if others and _alone(extent(last)):
-        return Plan((Axis("x", (last,), FLAT),), tuple(others), inner, FLAT // _points(group))
+        return TilePlan((Axis("x", (last,), FLAT),), tuple(others), inner, FLAT // _points(group))
     total = _size(dims.product(map(extent, group.outer)))
     block = max(32, min(FLAT, power_of_two(total)))
-    return Plan((Axis("x", group.outer, block),), (), inner, max(1, block // _points(group)))
+    return TilePlan((Axis("x", group.outer, block),), (), inner, max(1, block // _points(group)))
 
 
 def _points(group: Group) -> int:
@@ -158,7 +158,7 @@ def _transposed(group: Group) -> tuple[Dim, Dim] | None:
 # ---------------------------------------------------------------- rows
 
 
-def _rows(group: Group) -> Plan:
+def _rows(group: Group) -> TilePlan:
     longest = max(_size(dims.product(map(extent, loop.inner))) for loop in group.loops)
     known = all(isinstance(dims.product(map(extent, loop.inner)), int) for loop in group.loops)
     rows = _size(dims.product(map(extent, group.outer)))
@@ -185,14 +185,14 @@ def _rows(group: Group) -> Plan:
         inner.append(Axis("r", loop.inner, own, looped=not whole) if loop.inner else None)
     axes = (Axis("x", group.outer, wide),) if group.outer else ()
     elements = wide * block
-    return Plan(axes, (), tuple(inner), max(1, min(16, elements // ELEMENTS)))
+    return TilePlan(axes, (), tuple(inner), max(1, min(16, elements // ELEMENTS)))
 
 
 def _all_end(group: Group) -> bool:
     return all(end(loop) is not None for loop in group.loops if loop.inner)
 
 
-def _runs(group: Group) -> Plan:
+def _runs(group: Group) -> TilePlan:
     """Few values each, wherever they lie: one after the other, for a tile of outer indices with one end, or for a small
     one, which waits for the longest run."""
     ends = frozenset().union(*(found.symbols for loop in group.loops if (found := end(loop)) is not None))
@@ -203,7 +203,7 @@ def _runs(group: Group) -> Plan:
     block = max(32, min(most, power_of_two(_size(dims.product(map(extent, tiled))))))
     axes = (Axis("x", tiled, block),) if tiled else ()
     inner = (Axis("r", loop.inner, 1, looped=True) if loop.inner else None for loop in group.loops)
-    return Plan(axes, batch, tuple(inner), max(1, block // _points(group)))
+    return TilePlan(axes, batch, tuple(inner), max(1, block // _points(group)))
 
 
 def _narrow(group: Group) -> int:

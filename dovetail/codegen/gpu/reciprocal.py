@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dovetail.codegen.common.signature import Signature
+from dovetail.codegen.common.signature import KernelSignature
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Shift:
 Part = Factor | Shift
 
 
-def quotient(signature: Signature, number: str, divisor: int) -> str:
+def quotient(signature: KernelSignature, number: str, divisor: int) -> str:
     """The text of `number // divisor`, for divisors of two or more."""
     factor, shift = (signature.number(part).lstrip("%") for part in (Factor(divisor), Shift(divisor)))
     high = f"tl.umulhi({number}.to(tl.uint32), {factor}.to(tl.uint32, bitcast=True))"

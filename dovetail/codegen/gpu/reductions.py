@@ -15,7 +15,7 @@ import torch
 
 from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.expressions import ACCUMULATED, Expressions
-from dovetail.codegen.gpu.plan import Axis, Plan
+from dovetail.codegen.gpu.plan import Axis, TilePlan
 from dovetail.ir.followers import Exponentials, Squares, follower_of
 from dovetail.ir.loops import Group, Loop, Reduce
 from dovetail.ir.scalar import identity
@@ -34,7 +34,7 @@ class Reductions:
     """`behind`: followers by their leaders' names, from the group before its loops were given ranges of their own."""
 
     def __init__(
-        self, em: Expressions, plan: Plan, behind: dict[str, list[Squares | Exponentials]], group: Group
+        self, em: Expressions, plan: TilePlan, behind: dict[str, list[Squares | Exponentials]], group: Group
     ) -> None:
         self.em, self.plan = em, plan
         own = {s.name: follower_of(s, loop.inner) for loop in group.loops for s in loop.body if isinstance(s, Reduce)}

@@ -19,7 +19,7 @@ import torch
 from dovetail.codegen.host.library_calls import callee
 from dovetail.ir import dims
 from dovetail.ir.host import HostProgram
-from dovetail.ir.staged import Call, Check, Layout, Learn, Part, Ref, Staged
+from dovetail.ir.staged import LayoutCheck, Learn, Part, Ref, SizeCheck, Staged, StagedCall
 
 
 def generate(staged: Staged, consumes: bool = False) -> HostProgram:
@@ -84,13 +84,13 @@ class _Text:
         self.writing += [line] if step.graph.mutated else []
         return [line]
 
-    def call(self, step: Call) -> list[str]:
+    def call(self, step: StagedCall) -> list[str]:
         function = f"call_{step.name}"
         self.names[function] = callee(step.operator)
         given = [*map(self.argument, step.args), *(f"{k}={self.argument(v)}" for k, v in step.kwargs.items())]
         return [f"{step.name} = {function}({', '.join(given)})"]
 
-    def layout(self, step: Layout) -> list[str]:
+    def layout(self, step: LayoutCheck) -> list[str]:
         sizes, strides = self.argument(step.sizes), self.argument(step.strides)
         shown = f"{step.name} = expect_layout({step.name}, {sizes}, {strides}, {step.operator!r})"
         return [f"if {step.name}.shape != {sizes} or {step.name}.stride() != {strides}: {shown}"]
@@ -98,7 +98,7 @@ class _Text:
     def learn(self, step: Learn) -> list[str]:
         return [f"{step.symbol.name} = {step.text}"]
 
-    def check(self, step: Check) -> list[str]:
+    def check(self, step: SizeCheck) -> list[str]:
         return [f"if not ({step.text}): raise OtherSizes({step.text!r})"]
 
     def argument(self, value: Any) -> str:
@@ -117,9 +117,9 @@ class _Text:
 
 
 def _made(step: Any) -> tuple[str, ...]:
-    return step.results if isinstance(step, Part) else (step.name,) if isinstance(step, Call) else ()
+    return step.results if isinstance(step, Part) else (step.name,) if isinstance(step, StagedCall) else ()
 
 
 _EMIT: dict[type, Any] = {
-    Part: _Text.part, Call: _Text.call, Layout: _Text.layout, Learn: _Text.learn, Check: _Text.check,
+    Part: _Text.part, StagedCall: _Text.call, LayoutCheck: _Text.layout, Learn: _Text.learn, SizeCheck: _Text.check,
 }  # fmt: skip

@@ -22,8 +22,8 @@ from dovetail.normalize.passes.uploads import upload_together
 from dovetail.options import Options
 
 
-def simplify(aten: AtenGraph, options: Options, late: Set[torch.fx.Node] = frozenset()) -> AtenGraph:
-    """The same meaning in fewer operators. `late`: those of a backward half."""
+def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Node] = frozenset()) -> AtenGraph:
+    """The same meaning in fewer operators. `backward_nodes`: those of a backward half."""
     remove_dead(aten)
     fold(aten)
     merge_common(aten)
@@ -35,5 +35,5 @@ def simplify(aten: AtenGraph, options: Options, late: Set[torch.fx.Node] = froze
     add_biases_apart(aten)
     write_out_pools(aten)
     if not options.fallback_random:
-        draw_in_kernels(aten, late)
+        draw_in_kernels(aten, backward_nodes)
     return aten

@@ -35,12 +35,12 @@ Node = torch.fx.Node
 FIRST, STEP = 9, 2
 
 
-def draw_in_kernels(graph: AtenGraph, late: Set[Node]) -> None:
-    """In place on the graph; `late` nodes, of a backward half, are left alone: each of its runs draws anew."""
+def draw_in_kernels(graph: AtenGraph, backward_nodes: Set[Node]) -> None:
+    """In place on the graph; `backward_nodes` are left alone: each of its runs draws anew."""
     with torch.no_grad(), FakeMode():
         found: dict[torch.device, list[_Draw]] = {}
         for node in graph.graph.nodes:
-            if node.op == "call_function" and node.target in _ROWS and node not in late:
+            if node.op == "call_function" and node.target in _ROWS and node not in backward_nodes:
                 one = _Draw(node)
                 if one.fits():
                     found.setdefault(one.device, []).append(one)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dovetail.normalize.affine_index import ALWAYS, Affine, below, shown
-from dovetail.normalize.recording.recorder import Recorder
+from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.fake.rules.layout import is_one
 from dovetail.ops.fake.symbolic.size_questions import same
 
@@ -22,7 +22,7 @@ _NAMES = ("attn_mask", "dropout_p", "is_causal")  # after query, key and value
 _CAUSAL = Affine(0, frozenset({(-1, 1), (-2, -1)}))  # column - row
 
 
-def without_known_mask(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def without_known_mask(recorder: AtenRecorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Arguments and keywords for `scaled_dot_product_attention`: those given, or the same without their mask."""
     named = dict(zip(_NAMES, args[3:], strict=False)) | kwargs
     mask = named.get("attn_mask")

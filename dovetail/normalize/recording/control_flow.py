@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from dovetail.errors import Unsupported
 from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.ir.checks import assumed
-from dovetail.normalize.recording.recorder import Recorder
+from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.calls import higher_order
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.symbolic.size_questions import dim_or_node
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 Record = Callable[[Any, Sequence[Any]], AtenGraph]
 
 
-def _inner(recorder: Recorder, record: Record, module: Any, tensors: Sequence[Any]) -> AtenGraph:
+def _inner(recorder: AtenRecorder, record: Record, module: Any, tensors: Sequence[Any]) -> AtenGraph:
     """The graph of `module` for such tensors as the nodes of `tensors` give."""
     fakes = [
         recorder.node_of(recorder.handle(t)).meta["val"] if isinstance(t, torch.Tensor) else t for t in tensors
@@ -46,7 +46,7 @@ def _vals(graph: AtenGraph) -> list[Any]:
     return [n.meta["val"] if isinstance(n, torch.fx.Node) else n for n in _outputs(graph)]
 
 
-def _call(recorder: Recorder, call: Subprogram, args: tuple[Any, ...], vals: list[Any]) -> list[Any]:
+def _call(recorder: AtenRecorder, call: Subprogram, args: tuple[Any, ...], vals: list[Any]) -> list[Any]:
     """A node for the call; its results as tensors of the program."""
 
     def node(value: Any) -> Any:
@@ -62,7 +62,7 @@ def _call(recorder: Recorder, call: Subprogram, args: tuple[Any, ...], vals: lis
 # ---------------------------------------------------------------- cond
 
 
-def _cond(recorder: Recorder, record: Record, pred: Any, true: Any, false: Any, yes: Any, no: Any) -> list[Any]:
+def _cond(recorder: AtenRecorder, record: Record, pred: Any, true: Any, false: Any, yes: Any, no: Any) -> list[Any]:
     lifted = [list(yes), list(no)]
     graphs = [_inner(recorder, record, m, t) for m, t in zip((true, false), lifted, strict=True)]
     written: dict[int, Any] = {id(t[k]): t[k] for g, t in zip(graphs, lifted, strict=True) for k, _ in g.mutated}
@@ -76,7 +76,7 @@ def _cond(recorder: Recorder, record: Record, pred: Any, true: Any, false: Any, 
     return results[:count]
 
 
-def _check_alone(recorder: Recorder, written: list[Any], tensors: list[Any]) -> None:
+def _check_alone(recorder: AtenRecorder, written: list[Any], tensors: list[Any]) -> None:
     bases = {id(t): recorder.handle(t).base for t in tensors if isinstance(t, torch.Tensor)}
     for target in written:
         if any(base is bases[id(target)] for other, base in bases.items() if other != id(target)):
@@ -123,7 +123,7 @@ def _check_reads_only(graph: AtenGraph, private: int, what: str) -> None:
 
 
 def _while_loop(
-    recorder: Recorder, record: Record, test: Any, body: Any, carried: Any, test_lifted: Any, body_lifted: Any
+    recorder: AtenRecorder, record: Record, test: Any, body: Any, carried: Any, test_lifted: Any, body_lifted: Any
 ) -> list[Any]:
     start = [t.clone(memory_format=torch.contiguous_format) for t in carried]
     graphs = (
@@ -135,7 +135,7 @@ def _while_loop(
     return _call(recorder, loop, (start, test_lifted, body_lifted), _vals(graphs[1]))
 
 
-def _scan(recorder: Recorder, record: Record, body: Any, count: int, init: Any, xs: Any, lifted: Any) -> list[Any]:
+def _scan(recorder: AtenRecorder, record: Record, body: Any, count: int, init: Any, xs: Any, lifted: Any) -> list[Any]:
     start = [t.clone(memory_format=torch.contiguous_format) for t in init]
     rows = [x.select(0, 0) for x in xs]
     graph = _inner(recorder, record, body, [*start, *rows, *lifted])
@@ -153,12 +153,12 @@ def _stacked(val: Any, length: Any) -> Any:
         return val.unsqueeze(0).repeat(length, *[1] * val.dim())
 
 
-def _map(recorder: Recorder, record: Record, body: Any, xs: Any, lifted: Any) -> list[Any]:
+def _map(recorder: AtenRecorder, record: Record, body: Any, xs: Any, lifted: Any) -> list[Any]:
     return _scan(recorder, record, body, 0, (), xs, lifted)
 
 
 #: How nodes with these targets are recorded: (recorder, record, *arguments) -> results.
-def _check(recorder: Recorder, record: Record, condition: Any, *_: Any) -> None:
+def _check(recorder: AtenRecorder, record: Record, condition: Any, *_: Any) -> None:
     """`torch._check`: what follows relies on it, and the compiled graph checks it."""
     holds = condition.node.expect_true("", 0) if isinstance(condition, torch.SymBool) else condition
     if not holds:

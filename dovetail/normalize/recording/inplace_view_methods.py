@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from dovetail.normalize.recording.recorder import Recorder
+from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.symbolic.retry import called, methodcaller
 
@@ -30,7 +30,7 @@ def turns(node: torch.fx.Node, args: tuple[Any, ...]) -> bool:
 
 
 def turned(
-    recorder: Recorder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], env: dict[Any, Any]
+    recorder: AtenRecorder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], env: dict[Any, Any]
 ) -> FakeTensor:
     """The view of the view, which takes its place in `env`."""
     old = recorder.handle(args[0])

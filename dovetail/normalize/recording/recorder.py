@@ -62,7 +62,7 @@ _BUILT_IN = frozenset(("aten", "prims"))
 _RESIZING = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_"))
 
 
-class Recorder(FakeMode):
+class AtenRecorder(FakeMode):
     """`graph` grows with every operator run inside. `stack` goes into each new node's meta, or what `lines` knows."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from torch.autograd import profiler
 from dovetail.errors import InternalError
 from dovetail.ir.checks import CheckFailed
 from dovetail.ir.host import HostProgram
-from dovetail.ir.profiled import Watched
+from dovetail.ir.profiled import ProfiledCall
 from dovetail.runtime.call import arena, checked
 from dovetail.runtime.gpu.device_scalars import cut, on_device
 
@@ -85,7 +85,7 @@ def load(
     namespace = {**names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout,
                  "on_device": on_device, "cut": cut, **checked.NAMES}
     namespace |= {LASTING: host.lasting, "profiler": profiler}
-    namespace["shown"] = Watched(title, namespace, functions, host.launches)
+    namespace["shown"] = ProfiledCall(title, namespace, functions, host.launches)
     execute(host.text, filename, namespace, host.code)
     if host.symbolic:
         return _symbolic(namespace, host, eager)

@@ -17,7 +17,7 @@ import torch
 
 from dovetail.ir.checks import CheckFailed
 from dovetail.ir.joint import JointGraph, Pair
-from dovetail.ir.wrapped import Apart, Part, Tangent, Template, parts_of
+from dovetail.ir.wrapped import Apart, Tangent, Template, WrapperPart, parts_of
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper, rebuilt, same_context
 from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
 from dovetail.runtime.call.double_backward import Replay
@@ -72,7 +72,7 @@ def taken_apart(templates: Sequence[Template], given: Sequence[Any]) -> list[Any
 
 
 def _take(template: Template, value: Any, found: list[Any]) -> None:
-    if isinstance(template, Part):
+    if isinstance(template, WrapperPart):
         found.append(value)
     else:
         for name, part in zip(template.names, template.parts, strict=True):
@@ -80,7 +80,7 @@ def _take(template: Template, value: Any, found: list[Any]) -> None:
 
 
 def assembled(template: Template, values: Sequence[Any]) -> Any:
-    if isinstance(template, Part):
+    if isinstance(template, WrapperPart):
         return values[template.index]
     parts = {n: assembled(part, values) for n, part in zip(template.names, template.parts, strict=True)}
     return template.cls.__tensor_unflatten__(parts, template.context, template.size, template.stride)
@@ -215,7 +215,7 @@ def _fits(part: Any, facts: Any) -> bool:
 
 
 def is_made_as(template: Template, tensor: Any) -> bool:
-    if isinstance(template, Part):
+    if isinstance(template, WrapperPart):
         return not handles_operators(type(tensor))
     if type(tensor) is not template.cls or tensor.is_conj() or tensor.is_neg():
         return False

@@ -23,7 +23,7 @@ from dovetail.ir.liveness import loads_of, reads, statement_roots, writes
 from dovetail.ir.loops import DEEPEST, Buffer, Expr, Group, Item, Load, Local, Program, Store
 from dovetail.schedule.fusion.align import Alignment, Names, align
 from dovetail.schedule.fusion.nest import Nest, Placed, count, extents, linear, map_statement
-from dovetail.schedule.memory.lifetimes import Slots
+from dovetail.schedule.memory.lifetimes import SlotLifetimes
 
 #: Statements in one kernel; beyond it compile time grows faster than memory traffic shrinks. Copies of what it computes
 #: may be as many again.
@@ -46,14 +46,14 @@ class Slot:
 
 def fuse(program: Program, names: Names, most: int) -> list[Slot]:
     """The program's items in their new order, groups joined; `most`: bytes that may be alive at once."""
-    fuser = _Fuser(names, Slots(program, most))
+    fuser = _Fuser(names, SlotLifetimes(program, most))
     for item in program.items:
         fuser.add(item)
     return [slot for slot in fuser.slots if slot is not None]
 
 
 class _Fuser:
-    def __init__(self, names: Names, lives: Slots) -> None:
+    def __init__(self, names: Names, lives: SlotLifetimes) -> None:
         self.names, self.lives = names, lives
         self.slots: list[Slot | None] = []
         self.producer: dict[str, list[int]] = defaultdict(list)  # buffer -> slots that write it

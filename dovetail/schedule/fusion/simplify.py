@@ -82,7 +82,10 @@ class Simplifier:
 
     def dim(self, dim: Dim) -> Dim:
         """Run-time values that turn out to be plain indices take part in the algebra."""
-        if isinstance(dim, int) or not any(isinstance(a, (dims.Value, dims.Binary)) for m, _ in dim.terms for a in m):
+        if isinstance(dim, int):
+            return dim
+        atoms = (a for m, _ in dim.terms for a in m)
+        if not any(isinstance(a, (dims.RuntimeIndex, dims.Binary)) for a in atoms):
             return dim
         return dims.substitute(dim, {}, self.expr)
 

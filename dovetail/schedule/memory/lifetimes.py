@@ -105,7 +105,7 @@ class Places(Lifetimes):
         return True
 
 
-class Slots:
+class SlotLifetimes:
     """The same while items change places: each is in a slot, and one that moves down leaves it for the next.
 
     A buffer is alive until its last reader, or up to the end as long as some of its readers are still to come.

@@ -26,7 +26,7 @@ from dovetail.capture.values.base import (
     Args,
     Const,
     Kwargs,
-    LateConst,
+    LazyConst,
     Raised,
     Value,
     boolean,
@@ -80,7 +80,7 @@ def _instance_of(s: Session, value: Value, cls: Any) -> bool:
         own = _plain_meta(cls) or isinstance(cls, type) and issubclass(cls, torch.Tensor)
         return issubclass(value.cls, cls) if own else isinstance(value.fake, cls)
     if isinstance(value, (Const, KnownValue)):  # of what is late, the type is guarded
-        native = value.real if isinstance(value, LateConst) else value.native()
+        native = value.real if isinstance(value, LazyConst) else value.native()
         found = isinstance(native, cls)
         unguarded_facts.subclass(s, type(native), cls, found)
         return found

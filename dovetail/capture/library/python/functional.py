@@ -126,7 +126,7 @@ def _inlined(s: Session, cache: Value, args: Args, kwargs: Kwargs) -> Value:
     """A cache from outside: its function is inlined; but one that shows something (a warning given once) is called
     itself: its cache knows whether to."""
     later, known = s.effects.calls, s.cached.results
-    before, key, places = len(later), call_key(s, cache, args, kwargs), s.places()
+    before, key, places = len(later), call_key(s, cache, args, kwargs), s.break_candidates()
     if cache.native() in ASKED:
         _ask(s, cache)
     if key in known:
@@ -158,7 +158,7 @@ def _ask(s: Session, cache: Value) -> None:
 @known(CACHE.cache_info)
 def _info(s: Session, args: Args, kwargs: Kwargs) -> Value:
     reason = "the code asks how often a cache was used, which calls of the graph do not show"
-    raise Unsupported("cache-state", reason, stack=s.stack(), places=NOWHERE)
+    raise Unsupported("cache-state", reason, stack=s.stack(), break_candidates=NOWHERE)
 
 
 @known(CACHE.cache_clear)

@@ -20,7 +20,7 @@ from dovetail.capture.tables.known_callables import CALL_LATER, KNOWN, known
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SliceValue, TupleValue
-from dovetail.capture.values.deferred import LateText, Snapshot
+from dovetail.capture.values.deferred import DeferredText, Snapshot
 from dovetail.capture.values.objects import ExceptionValue
 from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
@@ -51,7 +51,7 @@ def _call_later(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 def settled(s: Session, function: Value, value: Value) -> Value:
     """The value in a form that looks the same after the graph has run."""
-    if s.effects.stack is not None or isinstance(value, (Const, KnownValue, LateText, GraphNumber)):
+    if s.effects.stack is not None or isinstance(value, (Const, KnownValue, DeferredText, GraphNumber)):
         return value
     if isinstance(value, TensorValue):
         return Snapshot(s, value)
@@ -71,7 +71,7 @@ def _copied(s: Session, function: Value, error: ExceptionValue) -> ExceptionValu
     made = ExceptionValue(error.cls, [settled(s, function, a) for a in error.args], error.original)
     made.attrs, made.written = _settled_all(s, function, error.attrs), {**error.written}
     made.cause, made.context = (e and settled(s, function, e) for e in (error.cause, error.context))
-    made.suppress, made.raised, made.places = error.suppress, error.raised, error.places
+    made.suppress, made.raised, made.break_candidates = error.suppress, error.raised, error.break_candidates
     return made
 
 
@@ -118,7 +118,7 @@ def _print(s: Session, args: Args, kwargs: Kwargs) -> Value:
 def _stream_call(cls: Any, name: str, result: Any) -> Any:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         stream, rest = args[0], args[1:]
-        if not isinstance(stream.source, Global) or not all(isinstance(a, (Const, LateText)) for a in rest):
+        if not isinstance(stream.source, Global) or not all(isinstance(a, (Const, DeferredText)) for a in rest):
             s.unsupported("stream", f"{stream.describe()}.{name} changes a stream", "Use print.")
         require(s, print)
         s.effects.call(MethodValue(KnownValue(getattr(cls, name)), stream), rest, kwargs, f"{cls.__name__}.{name}")
@@ -235,7 +235,7 @@ def _warning_parts(s: Session, args: Args, kwargs: Kwargs) -> tuple[Value, type,
     message, category = named["message"], named.get("category", NONE)
     if isinstance(category, Const) and category.value is None:
         category = KnownValue(message.cls if issubclass(message.cls, Warning) else UserWarning)
-    if not isinstance(message, (Const, LateText)):
+    if not isinstance(message, (Const, DeferredText)):
         message = s.to_string(message, "")
     return message, category.native(), named.get("stacklevel", Const(1)).native()
 

@@ -12,7 +12,7 @@ from dovetail.capture.protocols.formatting import joined
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.values.base import NOT_IMPLEMENTED, Args, Const, Kwargs, NotNative, Value
 from dovetail.capture.values.containers import DictValue, TupleValue
-from dovetail.capture.values.deferred import LateText
+from dovetail.capture.values.deferred import DeferredText
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.iterators import NativeIterator
 
@@ -28,7 +28,7 @@ def _join(s: Session, args: Args, kwargs: Kwargs) -> Value:
     wrong = next(((k, p.cls.__name__) for k, p in enumerate(parts) if not issubclass(p.cls, str)), None)
     if wrong is not None:
         s.throw(TypeError, "sequence item {}: expected str instance, {} found".format(*wrong))
-    if not any(isinstance(p, LateText) or varies(p) for p in parts):
+    if not any(isinstance(p, DeferredText) or varies(p) for p in parts):
         return fold(s, str.join, [args[0], TupleValue(parts)], {})
     out: Args = []
     for part in parts:
@@ -55,15 +55,15 @@ def _find_all(s: Session, args: Args, kwargs: Kwargs) -> Value:
 # ---------------------------------------------------------------- formatting
 
 
-class Late:
+class FormattedPart:
     """Stands for a traced value while Python takes a format apart; text of tensors leaves a mark."""
 
-    def __init__(self, s: Session, value: Value, marks: list[LateText]) -> None:
+    def __init__(self, s: Session, value: Value, marks: list[DeferredText]) -> None:
         self._s, self._value, self._marks = s, value, marks
 
     def _shown(self, spec: str, function: Any) -> str:
         text = self._s.to_string(self._value, spec, function)
-        if isinstance(text, LateText):
+        if isinstance(text, DeferredText):
             self._marks.append(text)
             return f"\0{len(self._marks) - 1}\0"
         return text.native()
@@ -77,11 +77,11 @@ class Late:
     def __repr__(self) -> str:
         return self._shown("", repr)
 
-    def __getattr__(self, name: str) -> Late:
-        return Late(self._s, self._s.get_attr(self._value, name), self._marks)
+    def __getattr__(self, name: str) -> FormattedPart:
+        return FormattedPart(self._s, self._s.get_attr(self._value, name), self._marks)
 
-    def __getitem__(self, key: Any) -> Late:
-        return Late(self._s, self._s.get_item(self._value, Const(key)), self._marks)
+    def __getitem__(self, key: Any) -> FormattedPart:
+        return FormattedPart(self._s, self._s.get_item(self._value, Const(key)), self._marks)
 
     def __index__(self) -> int:
         raise NotNative(self._value)
@@ -93,7 +93,7 @@ class Late:
 def _format(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if all(isinstance(v, Const) for v in (*args, *kwargs.values())):
         return fold(s, str.format, args, kwargs)
-    marks: list[LateText] = []
+    marks: list[DeferredText] = []
     values = [_late(s, a, marks) for a in args[1:]]
     named = {k: _late(s, v, marks) for k, v in kwargs.items()}
     text = args[0].native()
@@ -110,7 +110,7 @@ def _format_map(s: Session, args: Args, kwargs: Kwargs) -> Value:
 @known(str.__mod__)
 def _percent(s: Session, args: Args, kwargs: Kwargs) -> Value:
     text, given = args[0].native(), args[1]
-    marks: list[LateText] = []
+    marks: list[DeferredText] = []
     values: Any
     if isinstance(given, TupleValue):
         values = tuple(_late(s, v, marks) for v in given.all(s))
@@ -121,11 +121,11 @@ def _percent(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return _made(s, lambda: text % values, marks)
 
 
-def _late(s: Session, value: Value | None, marks: list[LateText]) -> Any:
-    return value.value if isinstance(value, Const) else Late(s, value, marks)  # type: ignore[arg-type]
+def _late(s: Session, value: Value | None, marks: list[DeferredText]) -> Any:
+    return value.value if isinstance(value, Const) else FormattedPart(s, value, marks)  # type: ignore[arg-type]
 
 
-def _made(s: Session, make: Any, marks: list[LateText]) -> Value:
+def _made(s: Session, make: Any, marks: list[DeferredText]) -> Value:
     try:
         text = make()
     except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
