@@ -28,7 +28,7 @@ COMPLEX_FUNCTIONS: dict[str, int] = {
     "dovetail/autograd/cut.py:choose": 26,
     "dovetail/autograd/partition.py:partition": 23,
     "dovetail/capture/breaks/points.py:point": 26,
-    "dovetail/capture/higher_order/function_graphs.py:both": 30,
+    "dovetail/capture/higher_order/function_graphs.py:trace_backward": 30,
     "dovetail/capture/interpreter/exception_groups.py:to_raise": 22,
     "dovetail/capture/library/python/stdlib.py:_copy_tensor": 26,
     "dovetail/capture/protocols/attribute_stores.py:object_set_attr": 22,
