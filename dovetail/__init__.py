@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib
 import typing
 
+import torch as _torch
+
+from dovetail import supported as _supported
 from dovetail.ir.collection import paused_collection as _paused_collection
 
 with _paused_collection():  # what is imported stays
+    _supported.check(_torch.__version__)  # before the rest, which would fail in a way that tells nobody why
     from dovetail.api import (
         CompileProfiler,
         allow_in_graph,

@@ -10,28 +10,29 @@ global, an attribute or a variable. What other expressions give is called as it 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 from bytecode import Bytecode, Instr
 
+from dovetail.bytecode.instructions import ROWS, Arg, known
+from dovetail.bytecode.pythons import HERE
+
 WRAP: Any = object()  # the wrapper's place in the rows below
-_SWAPPED = (("SWAP", 2), ("POP_TOP", None))
 
-#: Python version → (instructions that wrap the top of the stack, does NULL lie below a callable?).
-DIALECTS: dict[tuple[int, int], tuple[tuple[tuple[str, Any], ...], bool]] = {
-    (3, 11): (
-        (("PUSH_NULL", None), ("LOAD_CONST", WRAP), ("COPY", 3), ("PRECALL", 1), ("CALL", 1), *_SWAPPED),
-        True,
-    ),
-    (3, 12): ((("PUSH_NULL", None), ("LOAD_CONST", WRAP), ("COPY", 3), ("CALL", 1), *_SWAPPED), True),
-    (3, 13): ((("LOAD_CONST", WRAP), ("PUSH_NULL", None), ("COPY", 3), ("CALL", 1), *_SWAPPED), False),
-}
-WRAPPING, NULL_BELOW = DIALECTS.get(sys.version_info[:2], DIALECTS[max(DIALECTS)])
+NULL_BELOW = HERE is not None and HERE.null_below
+_LOADING: tuple[tuple[str, Any], ...] = (("PUSH_NULL", None), ("LOAD_CONST", WRAP))
+_CALLING = (("PRECALL", 1), ("CALL", 1)) if known("PRECALL") else (("CALL", 1),)
 
-VARIABLES = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_NAME"))
+#: Instructions that wrap the top of the stack.
+WRAPPING: tuple[tuple[str, Any], ...] = (
+    *(_LOADING if NULL_BELOW else reversed(_LOADING)), ("COPY", 3), *_CALLING, ("SWAP", 2), ("POP_TOP", None),
+)  # fmt: skip
+
+#: What loads a variable.
+VARIABLES = frozenset(n for n, row in ROWS.items() if "LOAD_FAST" in (n, *(row.becomes or ())) and row.arg is Arg.LOCAL)
+VARIABLES |= {"LOAD_DEREF", "LOAD_NAME"}
 
 
 def with_wrapped_calls(fn: FunctionType, wrap: Callable[[Any], Any]) -> FunctionType:

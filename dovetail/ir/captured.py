@@ -61,8 +61,8 @@ class Point:
 
     @property
     def below_result(self) -> tuple[int, ...]:
-        """The stack slots below the awaited result, on top of which a NULL may lie."""
-        return self.stack[: len(self.stack) - 1 - self.stack[::-1].index(VALUE)] if self.result else self.stack
+        """The stack slots below the awaited result."""
+        return self.stack[:-1] if self.result else self.stack
 
     @property
     def given(self) -> int:

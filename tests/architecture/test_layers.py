@@ -13,7 +13,8 @@ ANYTHING = None
 
 # part of the package: the parts that it may import, itself aside; None stands for all
 MAY_IMPORT: dict[str, set[str] | None] = {
-    "": {"api", "errors", "exporting", "ir", "public"},
+    "": {"api", "errors", "exporting", "ir", "public", "supported"},
+    "supported": {"bytecode"},
     "api": ANYTHING,
     "commands": ANYTHING,
     # Like a compilation it runs the stages, but only as far as a graph, which it then runs.

@@ -6,7 +6,9 @@ import importlib.util
 
 import pytest
 
-from dovetail.bytecode import decode
+from dovetail.bytecode import ROWS, decode, entrance
+from dovetail.bytecode.instructions import CANONICAL, INTRINSICS_1, Arg, known
+from dovetail.bytecode.pythons import HERE
 
 from .checks import CHECKS, OF_THE_TABLES, codes
 
@@ -34,7 +36,6 @@ def test_a_branch_tests_what_was_computed():
     """Whether Python converts to a bool before it branches or while it does is not to be seen."""
     instructions = decode(compile("if a < b and not c: d", "", "exec")).instructions
     assert "TO_BOOL" not in [i.name for i in instructions]
-    assert [i.flag for i in instructions if i.name == "COMPARE_OP"] == [0]
 
 
 def test_innermost_region_wins():
@@ -66,3 +67,31 @@ def test_positions_name_the_expression():
 
 def test_decoding_is_cached():
     assert decode(codes.__code__) is decode(codes.__code__)
+
+
+def test_where_python_goes_on():
+    """At the instruction; behind what is left of one that stands for several, such as the NULL of a method's call."""
+    decoded = decode(compile("a.m(b)", "", "eval"))
+    load = next(k for k, i in enumerate(decoded.instructions) if i.name == "LOAD_ATTR")
+    null = ["PUSH_NULL", "SWAP"] if HERE.null_below else ["PUSH_NULL"]
+    assert entrance(decoded, load) == ([], decoded.instructions[load].offset)
+    first, offset = entrance(decoded, load + 1)
+    assert [name for name, _ in first] == null and offset == decoded.instructions[load].end
+    assert entrance(decoded, load + 1 + len(null)) == ([], offset)
+
+
+def test_a_branch_converts_where_python_goes_on_at_it():
+    decoded = decode(compile("if a < b: c", "", "exec"))
+    branch = next(k for k, i in enumerate(decoded.instructions) if i.name == "POP_JUMP_IF_FALSE")
+    assert [name for name, _ in entrance(decoded, branch)[0]] == (["TO_BOOL"] if known("TO_BOOL") else [])
+
+
+def test_rows_are_used():
+    """Every canonical instruction is one of some Python, or stands for one."""
+    named = {name for row in ROWS.values() for name in row.becomes or ()} | {*INTRINSICS_1.values()}
+    assert not {name for name in CANONICAL - named if ROWS[name].last < 11}
+
+
+def test_only_instructions_of_variables_read_or_write_one():
+    for name, row in ROWS.items():
+        assert (row.reads or row.writes) == (row.arg is Arg.LOCAL and row.becomes is None), name

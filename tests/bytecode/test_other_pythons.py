@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.bytecode.opcodes import DIALECTS
+from dovetail.bytecode.decode import Code
+from dovetail.bytecode.pythons import PYTHONS
 
-from . import checks
+from . import checks, forms
 
-OTHERS = [minor for minor in DIALECTS if minor != sys.version_info.minor]
+OTHERS = [minor for minor in PYTHONS if minor != sys.version_info.minor]
 
 
 def interpreter(minor: int) -> str | None:
@@ -39,3 +41,18 @@ def test_decoding_under_another_python(minor: int) -> None:
     done = subprocess.run([python, "-I", "-W", "ignore", checks.__file__], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert f"of Python 3.{minor}." in done.stdout
+
+
+RECORDED = json.loads(Path(__file__).with_name("python314.json").read_text())
+
+
+@pytest.mark.parametrize("text", RECORDED["codes"])
+def test_code_recorded_under_another_python(text: str) -> None:
+    """By Python 3.14.2, with `forms.record`: its instructions become those of every other Python."""
+    code = forms.restored(RECORDED["codes"][text])
+    decoded = Code(code, PYTHONS[14], RECORDED["opcodes"].split())
+    assert forms.form(decoded) == forms.expected(text, 14)
+
+
+def test_everything_is_recorded() -> None:
+    assert list(RECORDED["codes"]) == list(forms.compiled())

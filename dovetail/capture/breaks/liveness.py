@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from dovetail.bytecode import Code
+from dovetail.bytecode import ROWS, UNKNOWN, Code, Instruction, Row
 from dovetail.ir.stores import remembered
 
-#: A store to a cell needs the cell.
-READS = frozenset((
-    "LOAD_FAST", "LOAD_CLOSURE", "DELETE_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_DEREF", "MAKE_CELL", "STORE_DEREF",
-    "DELETE_DEREF",
-))  # fmt: skip
-ENDS = frozenset(("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
 SEE_ALL = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"))
 
 
@@ -50,7 +42,7 @@ def _tables(code: Code) -> tuple[frozenset[str], ...]:
 def _successors(code: Code, index: int) -> tuple[list[int], list[int]]:
     instruction = code.instructions[index]
     out = []
-    if instruction.name not in ENDS and instruction.name != "JUMP":
+    if not _row(instruction).ends:
         out.append(index + 1)
     if instruction.target >= 0:
         out.append(instruction.target)
@@ -58,17 +50,11 @@ def _successors(code: Code, index: int) -> tuple[list[int], list[int]]:
     return out, [region.target] if region is not None else []
 
 
-def _effect(instruction: Any) -> tuple[frozenset[str], frozenset[str]]:
+def _effect(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]]:
     """(names read, names written)."""
-    name, value = instruction.name, instruction.value
-    if name in READS:
-        return frozenset((value,)), frozenset()
-    if name == "STORE_FAST":
-        return frozenset(), frozenset((value,))
-    if name == "LOAD_FAST_LOAD_FAST":
-        return frozenset(value), frozenset()
-    if name == "STORE_FAST_STORE_FAST":
-        return frozenset(), frozenset(value)
-    if name == "STORE_FAST_LOAD_FAST":
-        return frozenset(value[1:]) - frozenset(value[:1]), frozenset(value[:1])
-    return frozenset(), frozenset()
+    row, named = _row(instruction), frozenset((instruction.value,))
+    return named if row.reads else frozenset(), named if row.writes else frozenset()
+
+
+def _row(instruction: Instruction) -> Row:
+    return ROWS.get(instruction.name, UNKNOWN)

@@ -11,15 +11,13 @@ from __future__ import annotations
 import linecache
 import re
 
-from dovetail.bytecode import decode
+from dovetail.bytecode import ROWS, decode
 from dovetail.ir.callers import is_pythons
 from dovetail.ir.captured import Continuation, Point
 from dovetail.ir.stores import remembered
 
 MOST = 60  # characters of an expression
 _NAME = re.compile(r"\b(p\d+_\w+)(\.cell_contents)?")
-#: Instructions that push one value, which their columns are the text of.
-_GIVING = ("CALL", "BINARY_", "UNARY_", "LOAD_", "COMPARE_OP", "CONTAINS_OP", "IS_OP", "FORMAT_VALUE", "BUILD_STRING")
 
 
 def shown(rest: Continuation) -> Point:
@@ -53,9 +51,9 @@ def _given(point: Point) -> str:
     instruction = code.instructions[point.at].name
     text = " ".join(_segment(point.code.co_filename, *code.position(point.at)).split())
     text = text if len(text) <= MOST else text[: MOST - 1] + "…"
-    if not text or not instruction.startswith((*_GIVING, "FOR_ITER")):
-        return ""
-    return f"next({text})" if instruction == "FOR_ITER" else text
+    if text and instruction == "FOR_ITER":
+        return f"next({text})"
+    return text if ROWS[instruction].gives else ""
 
 
 def _segment(filename: str, line: int | None, end: int | None, column: int | None, stop: int | None) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dovetail.capture.interpreter.frame import Frame
     from dovetail.capture.residual.rebuild import Rebuilder
 
-PUSH_NULL = "NULL"  # in what is pushed
 AWAITED = "_awaited"  # what the frame inside returns
 
 
@@ -40,8 +39,8 @@ def point(
     handed = [*(frame.locals[n] for n in (*plain, *cells)), *stack]
     given = [rebuilder.expr(value) for value in handed]
     for text in pushed:
-        shape.append(EMPTY if text == PUSH_NULL else VALUE)
-        if text not in (PUSH_NULL, AWAITED):
+        shape.append(VALUE)
+        if text != AWAITED:
             given.append(text)
     parts = [(k, part) for k, value in enumerate(handed) for part in varying_parts(value)]
     awaited = AWAITED in pushed
@@ -64,9 +63,7 @@ def _has_history(value: Any) -> bool:
 
 
 def _awaited(frame: Frame) -> list[str]:
-    if not frame.takes_result():
-        return []
-    return [AWAITED, PUSH_NULL] if frame.puts_null() else [AWAITED]
+    return [AWAITED] if frame.takes_result() else []
 
 
 def started(rebuilder: Rebuilder, frame: Frame) -> tuple[Point, list[str]]:

@@ -19,7 +19,7 @@ from functools import partial
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from dovetail.bytecode import decode
+from dovetail.bytecode import decode, entrance
 from dovetail.capture.breaks.handled_exceptions import placed, under
 from dovetail.capture.breaks.messages import as_called, shown
 from dovetail.capture.polyfills.protocols import HIDDEN
@@ -51,8 +51,7 @@ def assembled(point: Point) -> CodeType:
     code = point.code
     arguments = code.co_varnames + tuple(n for n in code.co_cellvars if n not in code.co_varnames)
     names = code.co_freevars + tuple(f"stack {k}" for k in range(point.given))
-    target = _offset(code, point.index)
-    prologue = _prologue(code, point, len(arguments) + len(code.co_freevars), len(names), target)
+    prologue = _prologue(code, point, len(arguments) + len(code.co_freevars), len(names))
     return code.replace(
         co_code=prologue + code.co_code,
         co_argcount=len(arguments),
@@ -69,11 +68,7 @@ def assembled(point: Point) -> CodeType:
     )
 
 
-def _offset(code: CodeType, index: int) -> int:
-    return decode(code).instructions[index].offset
-
-
-def _prologue(code: CodeType, point: Point, first_stack: int, free: int, target: int) -> bytes:
+def _prologue(code: CodeType, point: Point, first_stack: int, free: int) -> bytes:
     out = bytearray()
     if free:
         _emit(out, "COPY_FREE_VARS", free)
@@ -95,7 +90,8 @@ def _prologue(code: CodeType, point: Point, first_stack: int, free: int, target:
         if kind == HANDLED:
             _emit(out, "PUSH_EXC_INFO", 0)
             _emit(out, "POP_TOP", 0)
-    for name, argument in _yielding(code, point):
+    first, target = entrance(decode(code), point.index)
+    for name, argument in (*_yielding(code, point), *first):
         _emit(out, name, argument)
     _emit(out, "JUMP_FORWARD", target // 2)
     return bytes(out)

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.breaks.call_sites import LOOKING, called_at, sites
-from dovetail.capture.breaks.points import PUSH_NULL
+from dovetail.capture.tables.opcode_handlers import called
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NULL, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
@@ -77,17 +76,9 @@ def texts(rebuilder: Rebuilder, values: list[Value]) -> list[str]:
 
 @step("CALL", "CALL_KW")
 def _call(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    names = frame.names
-    if i.name == "CALL_KW":
-        names = tuple(n.native() for n in stack.pop().items)
+    names = i.value if i.name == "CALL_KW" else ()
     args = take(stack, i.arg)
-    upper, lower = stack.pop(), stack.pop()
-    if upper is NULL:
-        function = lower
-    elif lower is NULL:
-        function = upper
-    else:
-        function, args = lower, [upper, *args]
+    function, args[:0] = called(stack)
     _needs_no_frame(frame, function)
     parts = texts(rebuilder, args)
     split = len(parts) - len(names)
@@ -100,16 +91,11 @@ def _call(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) 
 
 @step("CALL_FUNCTION_EX")
 def _call_ex(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    keywords = stack.pop() if i.arg & 1 else None
+    keywords = stack.pop() if i.arg & 1 else NULL
     args = stack.pop()
-    upper = stack.pop()
-    function = upper
-    if DIALECT.null_first:
-        stack.pop()
-    elif upper is NULL:
-        function = stack.pop()
+    function, _ = called(stack)
     _needs_no_frame(frame, function)
-    inside = [f"*{rebuilder.expr(args)}"] + ([f"**{rebuilder.expr(keywords)}"] if keywords is not None else [])
+    inside = [f"*{rebuilder.expr(args)}"] + ([f"**{rebuilder.expr(keywords)}"] if keywords is not NULL else [])
     return plain(frame, _call_text(frame, function, inside, rebuilder))
 
 
@@ -158,11 +144,7 @@ def _needs_no_frame(frame: Frame, function: Any) -> None:
 
 @step("LOAD_ATTR")
 def _load_attr(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    text = f"{rebuilder.known(getattr)}({rebuilder.expr(stack.pop())}, {i.value!r})"
-    pushed = [RESULT]
-    if i.flag:
-        pushed = [PUSH_NULL, RESULT] if DIALECT.null_first else [RESULT, PUSH_NULL]
-    return plain(frame, text, pushed)
+    return plain(frame, f"{rebuilder.known(getattr)}({rebuilder.expr(stack.pop())}, {i.value!r})")
 
 
 def _apply(function: Any, count: int) -> Maker:
@@ -205,8 +187,7 @@ def _binary(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder
 @step("COMPARE_OP")
 def _compare(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     left, right = texts(rebuilder, take(stack, 2))
-    text = f"{rebuilder.known(COMPARE[i.value][0])}({left}, {right})"
-    return plain(frame, f"{rebuilder.known(bool)}({text})" if i.flag else text)
+    return plain(frame, f"{rebuilder.known(COMPARE[i.value][0])}({left}, {right})")
 
 
 @step("CONTAINS_OP")
@@ -259,17 +240,6 @@ def _format(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder
     return _formatted(frame, rebuilder, stack.pop(), spec, CONVERSIONS[i.arg & 3])
 
 
-@step("FORMAT_SIMPLE")
-def _format_simple(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    return _formatted(frame, rebuilder, stack.pop(), "''", "")
-
-
-@step("FORMAT_WITH_SPEC")
-def _format_with_spec(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    value, spec = take(stack, 2)
-    return _formatted(frame, rebuilder, value, rebuilder.expr(spec), "")
-
-
 @step("CONVERT_VALUE")
 def _convert(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     return plain(frame, f"{rebuilder.known(getattr(builtins, CONVERSIONS[i.arg]))}({rebuilder.expr(stack.pop())})")
@@ -312,7 +282,7 @@ def _before_with(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebu
 
 @step("WITH_EXCEPT_START")
 def _with_except_start(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    error, leave = rebuilder.expr(stack[-1]), rebuilder.expr(stack[-4])
+    error, leave = rebuilder.expr(stack[-1]), rebuilder.expr(stack[-i.arg])
     return plain(frame, f"{leave}(type({error}), {error}, {error}.__traceback__)")
 
 

@@ -86,17 +86,6 @@ def _formatted(f: Frame, value: Any, spec: str, conversion: int) -> Any:
     return Const(format(text.native(), spec)) if conversion and spec else text
 
 
-@op("FORMAT_SIMPLE")
-def format_simple(f: Frame, i: Instruction) -> None:
-    f.push(f.s.to_string(f.pop(), "", format))
-
-
-@op("FORMAT_WITH_SPEC")
-def format_with_spec(f: Frame, i: Instruction) -> None:
-    value, spec = f.popn(2)
-    f.push(f.s.to_string(value, spec.native(), format))
-
-
 @op("CONVERT_VALUE")
 def convert_value(f: Frame, i: Instruction) -> None:
     f.push(f.s.to_string(f.pop(), "", CONVERSIONS[i.arg]))

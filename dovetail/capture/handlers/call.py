@@ -8,7 +8,6 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode import INLINED, decode
-from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.handlers.build import callee_text, mapping_pairs, walks
 from dovetail.capture.handlers.stack import implicit_super
 from dovetail.capture.interpreter.frame import Frame
@@ -16,7 +15,7 @@ from dovetail.capture.interpreter.tail_calls import of_call, runs_code, standing
 from dovetail.capture.polyfills.iteration import listed
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.state.module_globals import ModuleGlobals
-from dovetail.capture.tables.opcode_handlers import op
+from dovetail.capture.tables.opcode_handlers import called, op
 from dovetail.capture.values.base import NULL, Const
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue
 from dovetail.capture.values.containers import DictValue
@@ -28,37 +27,19 @@ if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
 
-@op("KW_NAMES")
-def kw_names(f: Frame, i: Instruction) -> None:
-    f.names = i.value
-
-
 @op("CALL")
 def call(f: Frame, i: Instruction) -> None:
-    names, f.names = f.names, ()
-    _call(f, f.popn(i.arg), names)
+    args = f.popn(i.arg)
+    function, args[:0] = called(f.stack_)
+    f.stack_.append(invoke(f, function, args, {}))
 
 
 @op("CALL_KW")
 def call_kw(f: Frame, i: Instruction) -> None:
-    names = tuple(n.native() for n in f.pop().items)
-    _call(f, f.popn(i.arg), names)
-
-
-def _call(f: Frame, args: list[Any], names: tuple[str, ...]) -> None:
-    """Below the arguments lie a callable and NULL, in either order, or a method and its receiver."""
-    upper, lower = f.stack_.pop(), f.stack_.pop()
-    if upper is NULL:
-        function = lower
-    elif lower is NULL:
-        function = upper
-    else:
-        function, args = lower, [upper, *args]
-    kwargs = {}
-    if names:
-        split = len(args) - len(names)
-        kwargs = dict(zip(names, args[split:]))
-        args = args[:split]
+    """The value is the names of the keywords."""
+    kwargs = dict(zip(i.value, f.popn(len(i.value))))
+    args = f.popn(i.arg - len(i.value))
+    function, args[:0] = called(f.stack_)
     f.stack_.append(invoke(f, function, args, kwargs))
 
 
@@ -131,21 +112,16 @@ FRAME_READERS = {locals: _locals, globals: _globals}
 
 @op("CALL_FUNCTION_EX")
 def call_function_ex(f: Frame, i: Instruction) -> None:
-    keywords = f.pop() if i.arg & 1 else None
+    keywords = f.pop() if i.arg & 1 else NULL
     given = f.pop()
-    if runs_code(given) and keywords is None:
+    if runs_code(given) and keywords is NULL:
         given = used_up(f, listed, given)
-    upper = f.pop()
-    function = upper
-    if DIALECT.null_first:
-        f.pop()
-    elif upper is NULL:
-        function = f.pop()
+    function, _ = called(f.stack_)
     if not walks(f.s, given):
         after = f"argument after * must be an iterable, not {given.cls.__name__}"
         f.s.throw(TypeError, f"{callee_text(function)} {after}")
     args = f.s.unpack(given)
-    kwargs = {k.native(): v for k, v in mapping_pairs(f.s, keywords)} if keywords is not None else {}
+    kwargs = {k.native(): v for k, v in mapping_pairs(f.s, keywords)} if keywords is not NULL else {}
     if not all(isinstance(name, str) for name in kwargs):
         f.s.throw(TypeError, "keywords must be strings")
     f.push(invoke(f, function, args, kwargs))
@@ -154,11 +130,7 @@ def call_function_ex(f: Frame, i: Instruction) -> None:
 @op("MAKE_FUNCTION")
 def make_function(f: Frame, i: Instruction) -> None:
     code = f.pop().native()
-    function = FunctionValue(code, f.scope.table, code.co_name)
-    for bit in (8, 4, 2, 1):
-        if i.arg & bit:
-            FUNCTION_PARTS[bit](f.s, function, f.pop())
-    f.push(function)
+    f.push(FunctionValue(code, f.scope.table, code.co_name))
 
 
 @op("SET_FUNCTION_ATTRIBUTE")

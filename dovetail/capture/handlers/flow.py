@@ -7,8 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dovetail.bytecode.opcodes import DIALECT
-from dovetail.capture.handlers.coroutines import async_gen_wrap
 from dovetail.capture.handlers.stack import decided
 from dovetail.capture.interpreter.exception_groups import match_group, to_raise
 from dovetail.capture.interpreter.frame import stopped_with
@@ -17,7 +15,7 @@ from dovetail.capture.polyfills.protocols import HIDDEN, Ahead, ahead
 from dovetail.capture.tables.opcode_handlers import YIELD, op
 from dovetail.capture.values.base import NONE, Const, Raised, Value, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue
-from dovetail.capture.values.containers import TupleValue, copied
+from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Handling, ObjectValue
 
@@ -136,7 +134,7 @@ def yield_value(f: Frame, i: Instruction) -> Any:
 
 @op("SEND")
 def send(f: Frame, i: Instruction) -> None:
-    """Stack: receiver, value. A finished receiver is left below its result for END_SEND."""
+    """Stack: receiver, value; a finished receiver gives way to its result."""
     value = f.stack_.pop()
     receiver = f.s.expected = f.stack_[-1]
     if hasattr(receiver, "send"):
@@ -148,7 +146,7 @@ def send(f: Frame, i: Instruction) -> None:
     if got is not None:
         f.stack_.append(got)
         return
-    finish_send(f, result)
+    f.stack_[-1] = result
     f.ip = i.target
 
 
@@ -164,43 +162,10 @@ def _sent(s: Session, receiver: Any, value: Any) -> tuple[Any, Any]:
         return None, stopped_with(raised)
 
 
-def finish_send(f: Frame, result: Any) -> None:
-    """Before 3.12 the receiver is popped here; later END_SEND does it."""
-    if DIALECT.send_keeps_receiver:
-        f.stack_.append(result)
-    else:
-        f.stack_[-1] = result
-
-
-@op("END_SEND")
-def end_send(f: Frame, i: Instruction) -> None:
-    result = f.stack_.pop()
-    f.stack_[-1] = result
-
-
-@op("CALL_INTRINSIC_1")
-def call_intrinsic_1(f: Frame, i: Instruction) -> None:
-    INTRINSICS.get(i.arg, _no_intrinsic)(f, i)
-
-
-def _no_intrinsic(f: Frame, i: Instruction) -> None:
-    f.s.unsupported("opcode", f"intrinsic {i.arg} cannot be captured yet")
-
-
-def _stop_iteration_error(f: Frame, i: Instruction) -> None:
+@op("STOPITERATION_ERROR")
+def stopiteration_error(f: Frame, i: Instruction) -> None:
     if f.stack_[-1].cls is StopIteration:
         f.stack_[-1] = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])
-
-
-def _positive(f: Frame, i: Instruction) -> None:
-    f.stack_[-1] = f.s.unary("pos", f.stack_[-1])
-
-
-def _list_to_tuple(f: Frame, i: Instruction) -> None:
-    f.stack_[-1] = copied(f.s, f.stack_[-1], TupleValue)
-
-
-INTRINSICS = {3: _stop_iteration_error, 4: async_gen_wrap, 5: _positive, 6: _list_to_tuple}
 
 
 # ---------------------------------------------------------------- exceptions
@@ -241,20 +206,13 @@ def prep_reraise_star(f: Frame, i: Instruction) -> None:
     f.stack_[-1] = to_raise(f.s, f.stack_[-1], raised.all(f.s)) or NONE
 
 
-@op("CALL_INTRINSIC_2")
-def call_intrinsic_2(f: Frame, i: Instruction) -> None:
-    if i.arg != 1:  # type parameters
-        _no_intrinsic(f, i)
-    prep_reraise_star(f, i)
-
-
 @op("CLEANUP_THROW")
 def cleanup_throw(f: Frame, i: Instruction) -> None:
     """Stack: receiver, value last sent, exception; a finished receiver's result goes on as SEND's does."""
     error = f.stack_.pop()
     if error.cls is not StopIteration:
         raise Raised(error)
-    f.stack_[-2:] = [NONE, f.s.get_attr(error, "value")]
+    f.stack_[-2:] = [f.s.get_attr(error, "value")]
 
 
 def _again(f: Frame, error: Value) -> Raised:
@@ -309,8 +267,9 @@ def before_with(f: Frame, i: Instruction) -> None:
 @op("WITH_EXCEPT_START")
 def with_except_start(f: Frame, i: Instruction) -> None:
     error = f.stack_[-1]
-    f.s.expected = of_protocol(f.stack_[-4])
-    f.stack_.append(f.s.call(f.stack_[-4], f.s.wrap(error.cls, None), error, NONE))
+    leave = f.stack_[-i.arg]
+    f.s.expected = of_protocol(leave)
+    f.stack_.append(f.s.call(leave, f.s.wrap(error.cls, None), error, NONE))
     f.s.expected = None
 
 

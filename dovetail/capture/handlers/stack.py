@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from dovetail.bytecode.opcodes import DIALECT
 from dovetail.capture.interpreter.tail_calls import OPERATOR, of_attribute, of_setter, of_special
 from dovetail.capture.tables.opcode_handlers import RETURN, op
 from dovetail.capture.tensors.assertions import asserted
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
 UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}
 
 
-@op("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "END_FOR_UNUSED", "EXIT_INIT_CHECK")
+@op("NOP", "RESUME", "COPY_FREE_VARS")
 def nop(f: Frame, i: Instruction) -> None:
     pass
 
 
-@op("POP_TOP", "END_FOR")
+@op("POP_TOP")
 def pop_top(f: Frame, i: Instruction) -> None:
     f.stack_.pop()
 
@@ -57,17 +56,12 @@ def load_const(f: Frame, i: Instruction) -> None:
 SIMPLE = frozenset((int, float, str, bytes, type(None), bool, complex))
 
 
-@op("RETURN_CONST")
-def return_const(f: Frame, i: Instruction) -> Any:
-    return RETURN, f.s.from_native(i.value)
-
-
 @op("RETURN_VALUE")
 def return_value(f: Frame, i: Instruction) -> Any:
     return RETURN, f.stack_.pop()
 
 
-@op("LOAD_FAST", "LOAD_CLOSURE")
+@op("LOAD_FAST")
 def load_fast(f: Frame, i: Instruction) -> None:
     load_local(f, i.value)
 
@@ -106,28 +100,6 @@ def load_fast_and_clear(f: Frame, i: Instruction) -> None:
     f.stack_.append(f.locals.pop(i.value, NULL))
 
 
-@op("LOAD_FAST_LOAD_FAST")
-def load_fast_load_fast(f: Frame, i: Instruction) -> None:
-    for name in i.value:
-        load_local(f, name)
-
-
-@op("STORE_FAST_STORE_FAST")
-def store_fast_store_fast(f: Frame, i: Instruction) -> None:
-    for name in i.value:
-        value = f.stack_.pop()
-        if value is NULL:
-            f.locals.pop(name, None)
-        else:
-            f.locals[name] = value
-
-
-@op("STORE_FAST_LOAD_FAST")
-def store_fast_load_fast(f: Frame, i: Instruction) -> None:
-    f.locals[i.value[0]] = f.stack_.pop()
-    load_local(f, i.value[1])
-
-
 # ---------------------------------------------------------------- cells
 
 
@@ -164,16 +136,7 @@ def load_global(f: Frame, i: Instruction) -> None:
     value = f.scope.load(f.s, i.value)
     if value is None:
         f.s.throw(NameError, f"name {i.value!r} is not defined")
-    _push_callable(f, value, i.flag)
-
-
-def _push_callable(f: Frame, value: Any, with_null: int) -> None:
-    """A callable and the NULL beside it, in the version's order."""
-    if with_null and DIALECT.null_first:
-        f.stack_.append(NULL)
     f.stack_.append(value)
-    if with_null and not DIALECT.null_first:
-        f.stack_.append(NULL)
 
 
 @op("STORE_GLOBAL")
@@ -240,9 +203,9 @@ def store_name(f: Frame, i: Instruction) -> None:
     f.names_table[i.value] = f.stack_.pop()
 
 
-@op("LOAD_ASSERTION_ERROR")
-def load_assertion_error(f: Frame, i: Instruction) -> None:
-    f.stack_.append(f.s.wrap(AssertionError, None))
+@op("LOAD_COMMON_CONSTANT")
+def load_common_constant(f: Frame, i: Instruction) -> None:
+    f.stack_.append(f.s.wrap(i.value, None))
 
 
 @op("LOAD_BUILD_CLASS")
@@ -257,11 +220,7 @@ def load_build_class(f: Frame, i: Instruction) -> None:
 def load_attr(f: Frame, i: Instruction) -> None:
     value = f.stack_.pop()
     f.s.expected = of_attribute(f.s, value, i.value)
-    if i.flag and DIALECT.null_first:
-        f.stack_.append(NULL)
     f.stack_.append(value.get_attr(f.s, i.value))
-    if i.flag and not DIALECT.null_first:
-        f.stack_.append(NULL)
     f.s.expected = None
 
 
@@ -281,9 +240,8 @@ def delete_attr(f: Frame, i: Instruction) -> None:
 @op("LOAD_SUPER_ATTR")
 def load_super_attr(f: Frame, i: Instruction) -> None:
     super_, cls, receiver = f.popn(3)
-    arguments = [cls, receiver] if i.flag & 2 else []
-    made = f.s.call(super_, *arguments) if arguments else implicit_super(f)
-    _push_callable(f, made.get_attr(f.s, i.value), i.flag & 1)
+    made = f.s.call(super_, cls, receiver) if i.arg else implicit_super(f)
+    f.stack_.append(made.get_attr(f.s, i.value))
 
 
 def implicit_super(f: Frame) -> Any:
@@ -351,10 +309,8 @@ def decided(f: Frame, value: Any) -> bool:
 @op("COMPARE_OP")
 def compare_op(f: Frame, i: Instruction) -> None:
     right, left = f.stack_.pop(), f.stack_.pop()
-    f.s.expected = None if i.flag else OPERATOR
-    result = f.s.compare(i.value, left, right)
-    known = asserted(f, result) if i.flag else None
-    f.stack_.append(result if not i.flag else boolean(f.s.truth(result) if known is None else known))
+    f.s.expected = OPERATOR
+    f.stack_.append(f.s.compare(i.value, left, right))
 
 
 @op("IS_OP")

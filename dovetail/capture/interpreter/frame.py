@@ -11,15 +11,14 @@ import weakref
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.bytecode import Code
-from dovetail.bytecode.opcodes import DIALECT
+from dovetail.bytecode import ROWS, Code
 from dovetail.capture.interpreter import generator_lifetime
 from dovetail.capture.outside import growing_state
 from dovetail.capture.polyfills.protocols import HIDDEN
 from dovetail.capture.state.module_globals import ModuleGlobals
 from dovetail.capture.tables.known_callables import ITERATORS
 from dovetail.capture.tables.opcode_handlers import HANDLERS, RETURN, YIELD
-from dovetail.capture.values.base import MISSING, NONE, NULL, Const, NotNative, Raised, Value, serial
+from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, serial
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Handling
 from dovetail.errors import Location, Unsupported
@@ -32,7 +31,7 @@ class Frame:
     """`locals` maps the names of fast locals to values; cells are among them."""
 
     __slots__ = (
-        "s", "code", "scope", "function", "locals", "stack_", "ip", "at", "names", "names_table", "tick", "direct",
+        "s", "code", "scope", "function", "locals", "stack_", "ip", "at", "names_table", "tick", "direct",
         "_owner", "_outer",
     )  # fmt: skip
 
@@ -42,7 +41,6 @@ class Frame:
         self.stack_: list[Any] = []
         self.ip = 0
         self.at = 0
-        self.names: tuple[str, ...] = ()  # keyword names of the next call
         self.names_table: Any = None  # the namespace of a class body
         self.tick = 0  # the number of the running instruction
         self.direct = False  # is what it returns, as it is, the result of its caller's call instruction?
@@ -146,19 +144,12 @@ class Frame:
 
     def takes_result(self) -> bool:
         """Does the instruction that makes a call push its result?"""
-        return self.code.instructions[self.at].name not in DROPPING
-
-    def puts_null(self) -> bool:
-        """Does it push a NULL on top of that?"""
-        instruction = self.code.instructions[self.at]
-        return bool(instruction.name == "LOAD_ATTR" and instruction.flag and not DIALECT.null_first)
+        return not ROWS[self.code.instructions[self.at].name].drops
 
     def receive(self, value: Value) -> None:
         """Go on with the result of the call."""
         if self.takes_result():
             self.stack_.append(value)
-            if self.puts_null():
-                self.stack_.append(NULL)
 
     def push(self, value: Any) -> None:
         self.stack_.append(value)
@@ -192,8 +183,6 @@ class Frame:
             self._outer = frames[index - 1].stack() if index else ()
         return self._outer if self.code.code in HIDDEN else (*self._outer, self.location())
 
-
-DROPPING = frozenset(("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "DELETE_ATTR", "DELETE_SUBSCR"))
 
 # What a mistake in a handler raises; where breaks are allowed, plain Python takes the instruction over.
 UNEXPECTED = (AttributeError, TypeError, KeyError, IndexError, ValueError, AssertionError)
@@ -405,8 +394,6 @@ def delegate(s: Session, frame: Frame, error: Value) -> tuple[Value | None, bool
     if got is not None:
         return got, False
     frame.stack_[-1] = result
-    if DIALECT.send_keeps_receiver:
-        frame.stack_[-1:] = [receiver, result]
     frame.ip = before.target
     return None, True
 

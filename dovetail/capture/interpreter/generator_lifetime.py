@@ -7,10 +7,9 @@ the interpreter's count of references to a generator's value falls to ours alone
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dovetail.bytecode.opcodes import DIALECT
+from dovetail.bytecode import ROWS
 from dovetail.capture.values.base import Raised
 from dovetail.capture.values.iterators import IteratorValue
 
@@ -42,7 +41,7 @@ def _cleans_up(frame: Frame) -> bool:
 
 
 #: What handlers begin with that a compiler puts around every generator and every `yield from`.
-_BY_THE_COMPILER = frozenset(("CALL_INTRINSIC_1", "CLEANUP_THROW"))
+_BY_THE_COMPILER = frozenset(("STOPITERATION_ERROR", "CLEANUP_THROW"))
 
 
 def close(s: Session) -> None:
@@ -110,21 +109,11 @@ def _is_set_later(frame: Frame, name: str) -> bool:
     """May the variable be stored to or deleted after the running instruction?"""
     instructions = frame.code.instructions
     starts = [i.target for i in instructions[frame.at :] if 0 <= i.target <= frame.at]  # of the loops around it
-    return any(name in _stored(i) for i in instructions[min(starts, default=frame.at) :])
+    later = instructions[min(starts, default=frame.at) :]
+    return any(i.value == name and i.name in _STORES for i in later)
 
 
-def _stored(instruction: Any) -> Any:
-    stores = _STORES.get(instruction.name)
-    return () if stores is None else stores(instruction.value)
-
-
-_STORES: dict[str, Callable[[Any], Any]] = {
-    "STORE_FAST": lambda name: (name,),
-    "DELETE_FAST": lambda name: (name,),
-    "STORE_FAST_STORE_FAST": lambda names: names,
-    "STORE_FAST_LOAD_FAST": lambda names: names[:1],
-    "LOAD_FAST_AND_CLEAR": lambda name: (name,),
-}
+_STORES = frozenset(name for name, row in ROWS.items() if row.writes)
 
 
 def _loop_has_another_way_out(frame: Frame) -> bool:
@@ -132,9 +121,8 @@ def _loop_has_another_way_out(frame: Frame) -> bool:
     instructions = frame.code.instructions
     for start, head in enumerate(instructions[: frame.at + 1]):
         if head.name == "FOR_ITER" and frame.at < head.target:
-            end = head.target - len(DIALECT.loop_end)
-            body = instructions[start + 1 : end]
-            inside = all(start <= i.target < end for i in body if i.target >= 0)
-            if not inside or body[-1].target != start or any(i.name.startswith("RETURN") for i in body):
+            body = instructions[start + 1 : head.target]
+            inside = all(start <= i.target < head.target for i in body if i.target >= 0)
+            if not inside or body[-1].target != start or any(i.name == "RETURN_VALUE" for i in body):
                 return True
     return False

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dovetail.bytecode import decode
+from dovetail.bytecode import ROWS, decode
 from dovetail.capture.breaks.handled_exceptions import placed
 from dovetail.capture.breaks.points import chain
 from dovetail.capture.breaks.steps import STEPS, Step, Successor
@@ -49,7 +49,8 @@ def stop(s: Session) -> NoReturn:
     instruction = frame.code.instructions[frame.at]
     maker = STEPS.get(instruction.name)
     if maker is None:
-        s.unsupported("break-here", f"the graph cannot end at the instruction {instruction.name}")
+        why = ROWS[instruction.name].whole
+        s.unsupported("break-here", f"the graph cannot end at the instruction {instruction.name}: {why}")
     stack = list(frame.stack_)
     made: Step = maker(frame, instruction, stack, rebuilder)
     rest = [_rest(s, s.frames, way, stack, rebuilder, number) for number, way in enumerate(made.successors)]
@@ -149,16 +150,13 @@ def advance_coroutine(coroutine: Any) -> Any:
 def _advancing(s: Session, frames: list[Any], owner: Any) -> tuple[list[Any], int, list[Any], list[str]]:
     """Frames, place, stack and what is pushed on it for the innermost frame to advance the generator once more."""
     frame = frames[-1]
-    name = frame.code.instructions[frame.at].name
-    if name in AGAIN:
+    again = ROWS[frame.code.instructions[frame.at].name].again
+    if again is not None:
         if frame.stack_[-1] is not owner:
             s.unsupported("break-here", "the graph cannot end inside what another iterator reads")
-        return frames, frame.at, frame.stack_, AGAIN[name]
+        return frames, frame.at, frame.stack_, list(again)
     # What stands for an iterator of itertools has its class, which knows no `send`.
     function, waiting = (advance_coroutine, "coroutine") if owner.kind is CoroutineType else (advance, "generator")
     inner = Frame(s, decode(function.__code__), s.scope(function.__globals__, __name__), None)
     inner.locals[waiting] = owner
     return [*frames, inner], 0, [], []
-
-
-AGAIN: dict[str, list[str]] = {"FOR_ITER": [], "SEND": ["None"]}  # made again as they are, with these pushed before

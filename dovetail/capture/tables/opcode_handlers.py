@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dovetail.capture.values.base import NULL
+
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
     from dovetail.capture.interpreter.frame import Frame
@@ -27,3 +29,11 @@ def op(*names: str) -> Callable[[Handler], Handler]:
         return function
 
     return register
+
+
+def called(stack: list[Any]) -> tuple[Any, list[Any]]:
+    """What lies below a call's arguments: a callable and NULL, in either order, or a callable and an argument."""
+    upper, lower = stack.pop(), stack.pop()
+    if upper is NULL:
+        return lower, []
+    return (upper, []) if lower is NULL else (lower, [upper])

@@ -85,7 +85,7 @@ def asserted(f: Frame, value: Value) -> bool | None:
 
 def _raised(f: Frame, at: int) -> Failure | None:
     """What this instruction and the next ones raise; None if that is nothing, or if its text is computed."""
-    ahead = [each for each in f.code.instructions[at : at + 6] if each.name not in ("PRECALL", "PUSH_NULL")]
+    ahead = [each for each in f.code.instructions[at : at + 6] if each.name != "PUSH_NULL"]
     names = [each.name for each in ahead]
     last = names.index("RAISE_VARARGS") if "RAISE_VARARGS" in names else 0
     if names[1 : last + 1] not in _RAISING or ahead[last].arg != 1:
@@ -96,8 +96,8 @@ def _raised(f: Frame, at: int) -> Failure | None:
 
 
 def _error(f: Frame, loading: Any) -> type | None:
-    if loading.name == "LOAD_ASSERTION_ERROR":
-        return AssertionError
+    if loading.name == "LOAD_COMMON_CONSTANT":
+        return ERRORS.get(loading.value.__name__)
     if loading.name != "LOAD_GLOBAL" or loading.value not in ERRORS:
         return None
     found = f.scope.load(f.s, loading.value)
@@ -152,7 +152,7 @@ def _constant(message: Value) -> str | None:
     if not isinstance(message, FunctionValue):
         return None
     found = [each for each in decode(message.code).instructions if each.name not in ("RESUME", "NOP")]
-    plain = [each.name for each in found] in (["LOAD_CONST", "RETURN_VALUE"], ["RETURN_CONST"])
+    plain = [each.name for each in found] == ["LOAD_CONST", "RETURN_VALUE"]
     text = found[0].value if plain else None
     return text if isinstance(text, str) else None
 
