@@ -17,7 +17,7 @@ import torch.fx
 
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.size_questions import hint
-from dovetail.ops.lowering.table import CHEAP, LOWERINGS, PRODUCTS
+from dovetail.ops.table import row_of
 
 Node = torch.fx.Node
 SOURCE, SINK = "source", "sink"
@@ -138,9 +138,8 @@ def _in_memory(node: Node, backward_nodes: set[Node]) -> bool:
 def _is_library(node: Any) -> bool:
     if node.op != "call_function" or node.target is operator.getitem:
         return False
-    name = node.target._schema.name
-    names = {name, f"{name}.{node.target._schema.overload_name}"}
-    return not names & LOWERINGS.keys() or bool(names & PRODUCTS.keys())
+    row = row_of(node.target)
+    return row.lowering is None or row.rounds_otherwise
 
 
 def memory_of(node: Node) -> Node:
@@ -165,7 +164,4 @@ def _several_views(node: Any) -> bool:
 
 def _cheap(node: Node) -> bool:
     """Element-wise operators that become part of the kernel that uses them."""
-    if node.target is operator.getitem:
-        return False
-    schema = node.target._schema  # type: ignore[union-attr]
-    return f"{schema.name}.{schema.overload_name}" in CHEAP or schema.name in CHEAP
+    return row_of(node.target).cheap

@@ -51,7 +51,7 @@ class AtenGraph:
     """`graph` has placeholders, `call_function` nodes whose targets are `OpOverload`s, and one output.
 
     Every node that yields tensors has `meta["val"]`: a fake tensor, or a tuple/list of them (then
-    `operator.getitem` nodes pick, with `meta["opaque"]` where sizes are not what they seem: `ops.calls.OPAQUE`). No
+    `operator.getitem` nodes pick, with `meta["opaque"]` where sizes are not what they seem: `Row.opaque`). No
     node mutates or returns an alias that matters: views are nodes like any other. The output's argument is a flat
     tuple of results, each with memory of its own.
 

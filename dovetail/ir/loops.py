@@ -457,7 +457,7 @@ class Program:
     numbers: tuple[tuple[int, Param], ...] = ()
     measured: tuple[tuple[Param, Dim], ...] = ()
     lines: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, compare=False)
-    opaque: frozenset[str] = frozenset()  # inputs whose sizes are not what they seem: see `ops.calls.OPAQUE`
+    opaque: frozenset[str] = frozenset()  # inputs whose sizes are not what they seem: see `Row.opaque`
 
     def with_items(self, items: tuple[Item, ...]) -> Program:
         return replace(self, items=items)

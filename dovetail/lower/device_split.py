@@ -22,7 +22,7 @@ from dovetail.ir.devices import HOST, traits
 from dovetail.ir.staged import Staged
 from dovetail.lower.stages import Stages
 from dovetail.ops.calls.devices import early
-from dovetail.ops.calls.effects import may_refuse
+from dovetail.ops.calls.effects import may_raise
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -48,7 +48,7 @@ class _Turns(Stages):
     def __init__(self, graph: AtenGraph, uploads: set[Node], rest: set[Node]) -> None:
         super().__init__(graph, uploads)
         self.rest = rest
-        self.never_refuses = not any(n.target is not operator.getitem and may_refuse(n.target) for n in rest)
+        self.never_refuses = not any(n.target is not operator.getitem and may_raise(n.target) for n in rest)
 
     def place(self, node: Node) -> None:
         self.level[node] = int(node in self.rest or node in self.finders)

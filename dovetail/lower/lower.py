@@ -27,13 +27,13 @@ from dovetail.ir.loops import Buffer, Group, Op, Output, Param, Program
 from dovetail.ir.scalar import ELEMENTARY
 from dovetail.lower.library import call_library, without_unread
 from dovetail.lower.numbers import numbers_fit, sizes_fit, sizes_of
-from dovetail.ops.calls.library_calls import FROM_STORAGE, KEEPS_OFFSET
 from dovetail.ops.calls.schema import bound
 from dovetail.ops.fake.symbolic.symint import final_of, is_size
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
-from dovetail.ops.lowering.table import LOWERINGS, PRODUCTS, VIEWS
+from dovetail.ops.lowering.registry import Row
 from dovetail.ops.lowering.value import Spec, Value, spec_of
+from dovetail.ops.table import row_of
 from dovetail.options import Options
 
 
@@ -133,24 +133,27 @@ class _Lowering:
             raise InternalError("lower", f"node {node.name} calls {target}, which is no ATen operator")
         kwargs = {name: self.values(value) for name, value in node.kwargs.items()}
         out = spec_of(node.meta["val"])
-        packet = target._schema.name
-        self.emit.begin(packet.rpartition("::")[2], _specs(out) if returned else ())
-        if packet in FROM_STORAGE:
+        row = row_of(target)
+        self.emit.begin(target._schema.name.rpartition("::")[2], _specs(out) if returned else ())
+        if row.counts_from_storage:
             args, kwargs = self.from_storage(node, args, kwargs), {}
-        row = LOWERINGS.get(target._name) or LOWERINGS.get(packet)
-        if row is not None and not (numbers_fit(packet, args, kwargs, out) and sizes_fit(packet, args, kwargs)):
-            row = None
-        if self.bitwise and PRODUCTS.get(packet) is row:
-            row = None
-        if row is not None and (_computable(args, kwargs, out) or VIEWS.get(packet) is row):
-            if not self.bitwise or VIEWS.get(packet) is row or not self.elementary(row, out, args, kwargs):
-                result = row(self.emit, out, *args, **kwargs)
-                if result is not NotImplemented:
-                    return result
+        if row.lowering is not None and self.lowers(row, args, kwargs, out):
+            result = row.lowering(self.emit, out, *args, **kwargs)
+            if result is not NotImplemented:
+                return result
         result = call_library(self.emit, target, args, kwargs, out)
-        if target in KEEPS_OFFSET:
+        if row.keeps_offset:
             self.emit.origins[result.base.name] = self.start(args[0])
         return result
+
+    def lowers(self, row: Row, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> bool:
+        """May the operator's lowering see these arguments? With eager's own bits, only if loops compute them."""
+        if not (numbers_fit(row, args, kwargs, out) and sizes_fit(row, args, kwargs)):
+            return False
+        if row.only_indices:
+            return True
+        bits = not self.bitwise or not (row.rounds_otherwise or self.elementary(row.lowering, out, args, kwargs))
+        return _computable(args, kwargs, out) and bits
 
     def start(self, value: Value) -> Dim:
         """Where the tensor starts in its storage when the program runs."""

@@ -13,14 +13,14 @@ from dovetail.ir.liveness import nodes, reads, statement_roots, writes
 from dovetail.ir.loops import Group, LibraryCall, Param, Program, Store
 from dovetail.ir.ranges import extent
 from dovetail.ops.lowering import build
-from dovetail.ops.lowering.table import TAKES_NUMBERS, TAKES_SIZES
+from dovetail.ops.lowering.registry import Row
 from dovetail.ops.lowering.value import Spec, Value
 
 _PLAIN = frozenset((*build.FLOATS, torch.int64, torch.bool))
 
 
-def numbers_fit(packet: str, args: Any, kwargs: Any, out: Any) -> bool:
-    """May the operator's row see these arguments?
+def numbers_fit(row: Row, args: Any, kwargs: Any, out: Any) -> bool:
+    """May the operator's lowering see these arguments?
 
     Where eager looks whether a number fits the dtype that it is converted to, the operator stays a library call.
     """
@@ -28,17 +28,17 @@ def numbers_fit(packet: str, args: Any, kwargs: Any, out: Any) -> bool:
     numbers = [v for v in given if isinstance(v, Param)]
     if not numbers:
         return True
-    if packet not in TAKES_NUMBERS or not isinstance(out, Spec):
+    if not row.takes_numbers or not isinstance(out, Spec):
         return False
     if out.dtype is torch.int64 and any(n.dtype is torch.float64 for n in numbers):
         return False
     return all(d in _PLAIN for d in (out.dtype, *(v.dtype for v in given if isinstance(v, Value))))
 
 
-def sizes_fit(packet: str, args: Any, kwargs: Any) -> bool:
-    """May the operator's row see these arguments, as far as symbolic sizes among them are concerned?"""
+def sizes_fit(row: Row, args: Any, kwargs: Any) -> bool:
+    """May the operator's lowering see these arguments, as far as symbolic sizes among them are concerned?"""
     symbolic = any(isinstance(v, dims.Poly) for v in _leaves([args, list(kwargs.values())]))
-    return not symbolic or packet in TAKES_SIZES
+    return not symbolic or row.takes_sizes or row.takes_numbers
 
 
 def sizes_of(program: Program) -> tuple[Symbol, ...]:

@@ -13,9 +13,9 @@ import torch.fx
 from dovetail.ir import binding, dimvalues
 from dovetail.ir.aten import AtenGraph, Subprogram, subprograms
 from dovetail.ir.dims import Dim
-from dovetail.ops.calls.library_calls import CALLEES
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size
+from dovetail.ops.table import callee_of
 
 Node = torch.fx.Node
 #: What the namespace of a host program has under that name: `computed` writes nothing that the caller sees.
@@ -43,7 +43,7 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
             if node.op == "placeholder":
                 env[node] = next(feed)
             elif node.op == "call_function":
-                result = CALLEES.get(node.target, node.target)(*_load(node.args, env), **_load(node.kwargs, env))
+                result = callee_of(node.target)(*_load(node.args, env), **_load(node.kwargs, env))
                 env[node] = _laid_out(result, promised[node]) if node in promised else result
             for dead in last.get(node, ()):
                 del env[dead]

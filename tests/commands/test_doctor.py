@@ -215,8 +215,8 @@ def test_a_seeded_fault_is_found_and_its_stage_is_named(tmp_path: Path) -> None:
     """Of lowering: what is captured is right, and so are the graphs of PyTorch's operators."""
     script = tmp_path / "program.py"
     script.write_text(BEGIN + """
-from dovetail.ops.lowering.table import LOWERINGS
-LOWERINGS["aten::sin"] = LOWERINGS["aten::cos"]
+from dovetail.ops.table import ROWS
+ROWS["aten::sin"] = ROWS["aten::cos"]
 compiled = dovetail.compile(lambda x: x.sin() * 2)
 for _ in range(3):
     compiled(torch.randn(8))

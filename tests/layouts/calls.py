@@ -15,9 +15,9 @@ from dovetail.errors import DovetailError
 from dovetail.ir.joint import NotDifferentiable
 from dovetail.normalize.joint import record_joint
 from dovetail.normalize.normalize import record
-from dovetail.ops.calls.library_calls import CALLEES
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake import to_fake
+from dovetail.ops.table import callee_of
 from tests.fuzz.images import network
 from tests.opdb.entries import Case, Entry, samples
 from tests.opdb.gradients import differentiable
@@ -68,7 +68,7 @@ class Call:
             warnings.simplefilter("ignore")
             if facts(self.operator).random:
                 torch.manual_seed(0)
-            return CALLEES.get(self.operator, self.operator)(*self.args, **self.kwargs)
+            return callee_of(self.operator)(*self.args, **self.kwargs)
 
 
 def of_entry(entry: Entry, most: int) -> Iterator[Call]:

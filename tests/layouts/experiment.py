@@ -20,9 +20,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dovetail.errors import DovetailError
-from dovetail.ops.calls.library_calls import OPAQUE
 from dovetail.ops.fake import FakeMode, to_fake
 from dovetail.ops.fake.tensor import run
+from dovetail.ops.table import row_of
 from tests.layouts.calls import Call
 from tests.opdb.stages import UNDEFINED
 
@@ -217,7 +217,7 @@ def different(call: Call, got: Any, want: Any) -> str:
     """Which result has other values."""
     if call.name.partition(".")[0] in UNDEFINED:
         return ""
-    opaque = OPAQUE.get(call.operator, ())
+    opaque = row_of(call.operator).opaque
     given = 0.1 * max(map(largest, call.tensors()), default=0.0)  # sums may cancel
     for k, (mine, theirs) in enumerate(zip(_results(got), _results(want), strict=True)):
         if k in opaque:
@@ -256,7 +256,7 @@ def largest(t: torch.Tensor) -> float:
 
 def surprising(call: Call, got: Any, promised: Any) -> str:
     """Which result is laid out otherwise than promised."""
-    opaque = OPAQUE.get(call.operator, ())
+    opaque = row_of(call.operator).opaque
     results = zip(_results(got), _results(promised), strict=False)
     for k, (mine, fake) in enumerate(results):
         if not isinstance(mine, torch.Tensor) or mine.layout is not torch.strided or k in opaque:

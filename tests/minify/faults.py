@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from dovetail import compilation, pipeline
 from dovetail.codegen import cpu
 from dovetail.commands.minify import minified
-from dovetail.ops.lowering.table import LOWERINGS
+from dovetail.ops.table import ROWS
 from dovetail.runtime import cpu as cpu_runtime
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -70,8 +70,8 @@ def crashing(*_: Any, **__: Any) -> Any:
 
 def lowering(name: str, instead: str | Callable[..., Any]) -> Patch:
     """An operator is lowered as another one is, or by a function that fails."""
-    rule = LOWERINGS[f"aten::{instead}"] if isinstance(instead, str) else instead
-    return lambda patch: patch.setitem(LOWERINGS, f"aten::{name}", rule)
+    rule = ROWS[f"aten::{instead}"].lowering if isinstance(instead, str) else instead
+    return lambda patch: patch.setitem(ROWS, f"aten::{name}", dataclasses.replace(ROWS[f"aten::{name}"], lowering=rule))
 
 
 def stage(owner: Any, name: str, where: Callable[..., bool], then: Callable[..., Any] = failing) -> Patch:

@@ -28,7 +28,7 @@ from dovetail.ir.host import HostProgram, MemoryPlan
 from dovetail.ir.kernel import REPORT, Kernel, Limit
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, LibraryCall, Program
-from dovetail.ops.calls.library_calls import OPAQUE
+from dovetail.ops.table import row_of
 
 
 def generate(
@@ -46,7 +46,7 @@ class _Checked(Host):
         self.begun: set[str] = set()  # buffers that something has been written to, or that are not ours
         self.given_to = 0  # groups of the launch that is being written
         calls = [item for item in program.items if isinstance(item, LibraryCall)]
-        hidden = (call.results[k] for call in calls for k in OPAQUE.get(call.operator, ()))
+        hidden = (call.results[k] for call in calls for k in row_of(call.operator).opaque)
         self.opaque = program.opaque | {buffer.name for buffer in hidden if buffer is not None}
         for buffer in program.inputs:
             self.promise(buffer, "an input of the program", ())

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.calls.library_calls import CALLEES
+from dovetail.ops.table import callee_of
 
 aten = torch.ops.aten
 
@@ -32,4 +32,4 @@ HAS_OUT = frozenset(OUT_VARIANTS)
 
 def callee(operator: Any) -> Any:
     """What to call for `operator`."""
-    return DIRECT.get(operator) or CALLEES.get(operator) or operator
+    return DIRECT.get(operator) or callee_of(operator)

@@ -39,8 +39,8 @@ from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import last_uses, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
 from dovetail.ir.profiled import titled
-from dovetail.ops.calls.library_calls import KEEPS_OFFSET, OPAQUE
 from dovetail.ops.calls.schema import facts
+from dovetail.ops.table import row_of
 
 
 def generate(
@@ -295,7 +295,7 @@ class Host:
             self.tensors[buffer.name] = buffer.name
             self.offsets.pop(buffer.name, None)
         self.body.append(self.results(call, text))
-        opaque = OPAQUE.get(call.operator, ())
+        opaque = row_of(call.operator).opaque
         for buffer in (b for k, b in enumerate(call.results) if b is not None and k not in opaque):
             self.check(buffer, str(call.operator), may_be_none=len(call.results) > 1)
 
@@ -410,7 +410,7 @@ class Host:
 def _library_views(program: Program) -> set[str]:
     """Results of library calls that begin wherever an argument does: views, and copies of a whole storage."""
     calls = [item for item in program.items if isinstance(item, LibraryCall)]
-    calls = [call for call in calls if facts(call.operator).view or call.operator in KEEPS_OFFSET]
+    calls = [call for call in calls if facts(call.operator).view or row_of(call.operator).keeps_offset]
     return {b.name for call in calls for b in call.results if b is not None}
 
 

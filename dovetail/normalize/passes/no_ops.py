@@ -17,9 +17,9 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.escape import escaping, output_of
-from dovetail.ops.calls.library_calls import FROM_STORAGE
 from dovetail.ops.fake.symbolic.size_questions import all_same, same
 from dovetail.ops.fake.tensor import run
+from dovetail.ops.table import row_of
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -50,7 +50,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _counts_from_storage(node: Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in FROM_STORAGE
+    return row_of(node.target).counts_from_storage
 
 
 def _begins_alike(copy: Node) -> bool:

@@ -38,7 +38,6 @@ from dovetail.normalize.recording.renamed_operators import REWRITES
 from dovetail.normalize.recording.view_inverses import laid_out, scatter
 from dovetail.ops.calls.foreach import apart, takes_list
 from dovetail.ops.calls.fused_optimizers import fused, is_fused
-from dovetail.ops.calls.library_calls import OPAQUE
 from dovetail.ops.calls.schema import IDENTITY, Facts, bound, facts
 from dovetail.ops.fake import FakeMode, FakeTensor, to_fake
 from dovetail.ops.fake.infer import keeps_size, resized
@@ -47,6 +46,7 @@ from dovetail.ops.fake.symbolic.number import symbolic
 from dovetail.ops.fake.symbolic.size_questions import all_same
 from dovetail.ops.fake.symbolic.unbacked import keep_sizes
 from dovetail.ops.fake.tensor import all_fake, run
+from dovetail.ops.table import row_of
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -361,7 +361,7 @@ class AtenRecorder(FakeMode):
 
     def picked(self, node: Node, index: int) -> Node:
         made = self.create(operator.getitem, (node, index), {}, node.meta["val"][index])
-        if index in OPAQUE.get(node.target, ()):
+        if index in row_of(node.target).opaque:
             made.meta["opaque"] = True
         return made
 

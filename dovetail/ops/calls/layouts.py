@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.ir.devices import HOST
-from dovetail.ops.lowering.table import LOWERINGS
+from dovetail.ops.table import row_of
 
 FILE = Path(__file__).with_suffix(".txt")
 
@@ -58,4 +58,4 @@ def _name(operator: Any) -> str:
 
 
 def _in_loops(operator: Any) -> bool:
-    return operator._name in LOWERINGS or operator._schema.name in LOWERINGS
+    return row_of(operator).lowering is not None

@@ -55,7 +55,7 @@ def relu6(x: Expr) -> Expr:
     return between(x, 0, 6)
 
 
-@pointwise("aten::leaky_relu", operands=1)
+@pointwise("aten::leaky_relu", operands=1, takes_numbers=True)
 def leaky_relu(x: Expr, negative_slope: float = 0.01) -> Expr:
     return where(build.gt(x, const(0, x.dtype)), x, scale_by(x, negative_slope))
 
@@ -113,19 +113,19 @@ def hardswish(x: Expr) -> Expr:
     return build.div(build.mul(x, _three_to_nine(x)), const(6, x.dtype))
 
 
-@pointwise("aten::hardshrink", operands=1)
+@pointwise("aten::hardshrink", operands=1, takes_numbers=True)
 def hardshrink(x: Expr, lambd: float = 0.5) -> Expr:
     low, high = const(-lambd, x.dtype), const(lambd, x.dtype)
     return where(build.and_(build.ge(x, low), build.le(x, high)), const(0, x.dtype), x)
 
 
-@pointwise("aten::softshrink", operands=1)
+@pointwise("aten::softshrink", operands=1, takes_numbers=True)
 def softshrink(x: Expr, lambd: float = 0.5) -> Expr:
     low = where(build.lt(x, const(-lambd, x.dtype)), shift_by(x, lambd), scale_by(x, 0))
     return where(build.gt(x, const(lambd, x.dtype)), shift_by(x, -lambd), low)
 
 
-@pointwise("aten::threshold", operands=1)
+@pointwise("aten::threshold", operands=1, takes_numbers=True)
 def threshold(x: Expr, threshold: float, value: float) -> Expr:
     return where(build.le(x, const(threshold, x.dtype)), const(value, x.dtype), x)
 
@@ -138,7 +138,7 @@ def _log_sigmoid(x: Expr) -> Expr:
 _log_sigmoid_row = elementwise(_log_sigmoid, 1, in_result_dtype)
 
 
-@ROWS("aten::log_sigmoid_forward")
+@ROWS("aten::log_sigmoid_forward", cheap=True)
 def log_sigmoid_forward(emit: Emitter, out: tuple[Spec, Spec], x: Value) -> Any:
     """The second result is what PyTorch's CPU kernel keeps for the backward: exp(-|x|)."""
     result = _log_sigmoid_row(emit, out[0], x)
@@ -155,7 +155,7 @@ def _gate(x: Expr, gate: Expr) -> Expr:
     return build.mul(x, sigmoid_of(gate))
 
 
-@ROWS("aten::glu")
+@ROWS("aten::glu", cheap=True)
 def glu(emit: Emitter, out: Spec, x: Value, dim: int = -1) -> Any:
     """First half times the sigmoid of the second half along `dim`."""
     axis = dim % x.rank
@@ -174,7 +174,7 @@ def dropout_keeps(probability: Any, train: Any) -> bool:
     return not train or (isinstance(probability, (int, float)) and probability == 0)
 
 
-@ROWS("aten::dropout", "aten::native_dropout")
+@ROWS("aten::dropout", "aten::native_dropout", cheap=True)
 def dropout(emit: Emitter, out: Any, x: Value, p: float, train: bool | None) -> Any:
     """Only the forms that draw no random number."""
     if not dropout_keeps(p, train):

@@ -22,22 +22,22 @@ def is_float(x: Expr) -> bool:
     return x.dtype in build.FLOATS
 
 
-@pointwise("aten::add", operands=2)
+@pointwise("aten::add", operands=2, takes_numbers=True)
 def add(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
     return build.add(x, y if alpha == 1 else build.mul(y, const(alpha, y.dtype)))
 
 
-@pointwise("aten::sub", operands=2)
+@pointwise("aten::sub", operands=2, takes_numbers=True)
 def sub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
     return build.sub(x, y if alpha == 1 else build.mul(y, const(alpha, y.dtype)))
 
 
-@pointwise("aten::rsub", operands=2)
+@pointwise("aten::rsub", operands=2, takes_numbers=True)
 def rsub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
     return build.sub(y, x if alpha == 1 else build.mul(x, const(alpha, x.dtype)))
 
 
-@pointwise("aten::mul", operands=2)
+@pointwise("aten::mul", operands=2, takes_numbers=True)
 def mul(x: Expr, y: Expr) -> Expr:
     return build.mul(x, y)
 
@@ -69,7 +69,7 @@ def trunc_division(x: Expr, y: Expr) -> Any:
     return build.truncdiv(x, y) if nonzero_constant(y) else NotImplemented
 
 
-@pointwise("aten::div.Tensor", "aten::div.Scalar", "aten::true_divide", operands=2)
+@pointwise("aten::div.Tensor", "aten::div.Scalar", "aten::true_divide", operands=2, takes_numbers=True)
 def div(x: Expr, y: Expr) -> Expr:
     return build.div(x, y)
 
@@ -79,7 +79,7 @@ _trunc = elementwise(trunc_division, 2, in_result_dtype)
 _true = elementwise(div, 2, in_result_dtype)
 
 
-@ROWS("aten::div.Tensor_mode", "aten::div.Scalar_mode")
+@ROWS("aten::div.Tensor_mode", "aten::div.Scalar_mode", takes_numbers=True, cheap=True)
 def div_mode(emit: Emitter, out: Spec, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     """In half precision eager rounds the quotient before it truncates."""
     if rounding_mode is None:
@@ -92,17 +92,17 @@ def div_mode(emit: Emitter, out: Spec, x: Any, y: Any, rounding_mode: str | None
     return emit.pointwise(out, lambda indices: build.trunc(build.cast(quotient.at(indices), torch.float32)))
 
 
-@pointwise("aten::floor_divide", operands=2)
+@pointwise("aten::floor_divide", operands=2, takes_numbers=True)
 def floor_divide(x: Expr, y: Expr) -> Any:
     return floor_division(x, y)
 
 
-@pointwise("aten::remainder", operands=2)
+@pointwise("aten::remainder", operands=2, takes_numbers=True)
 def remainder(x: Expr, y: Expr) -> Any:
     return build.remainder(x, y) if is_float(x) or nonzero_constant(y) else NotImplemented
 
 
-@pointwise("aten::fmod", operands=2)
+@pointwise("aten::fmod", operands=2, takes_numbers=True)
 def fmod(x: Expr, y: Expr) -> Any:
     return build.fmod(x, y) if is_float(x) or nonzero_constant(y) else NotImplemented
 
@@ -143,7 +143,7 @@ _power = elementwise(power, 2, in_result_dtype)
 _general_power = elementwise(lambda x, y: build.pow_(x, y), 2, in_result_dtype)
 
 
-@ROWS("aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", "aten::pow.Scalar")
+@ROWS("aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", "aten::pow.Scalar", takes_numbers=True, cheap=True)
 def pow_(emit: Emitter, out: Spec, x: Any, y: Any) -> Any:
     """float16 takes no square root for 0.5: pow(-inf, 0.5) is inf where sqrt(-inf) is NaN."""
     roots = out.dtype is torch.float16 and y in (0.5, -0.5) if isinstance(y, float) else False
@@ -153,17 +153,17 @@ def pow_(emit: Emitter, out: Spec, x: Any, y: Any) -> Any:
 # ---------------------------------------------------------------- products with a factor
 
 
-@pointwise("aten::addcmul", operands=3)
+@pointwise("aten::addcmul", operands=3, takes_numbers=True)
 def addcmul(x: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
     return build.add(x, build.mul(scale_by(tensor1, value), tensor2))
 
 
-@pointwise("aten::addcdiv", operands=3)
+@pointwise("aten::addcdiv", operands=3, takes_numbers=True)
 def addcdiv(x: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
     return build.add(x, build.div(scale_by(tensor1, value), tensor2))
 
 
-@pointwise("aten::lerp", operands=3)
+@pointwise("aten::lerp", operands=3, takes_numbers=True)
 def lerp(x: Expr, end: Expr, weight: Expr) -> Expr:
     difference = build.sub(end, x)
     near = build.add(x, build.mul(weight, difference))
@@ -187,19 +187,19 @@ def fmin(x: Expr, y: Expr) -> Expr:
     return where(build.isnan(x), y, where(build.isnan(y), x, build.at_most(x, y)))
 
 
-@pointwise("aten::clamp", operands=3)
+@pointwise("aten::clamp", operands=3, takes_numbers=True)
 def clamp(self: Expr, min: Expr | None = None, max: Expr | None = None) -> Expr:
     """NaN in the input or a bound gives NaN; the upper bound wins over the lower."""
     low = self if min is None else build.at_least(self, min)
     return low if max is None else build.at_most(low, max)
 
 
-@pointwise("aten::clamp_min", operands=2)
+@pointwise("aten::clamp_min", operands=2, takes_numbers=True)
 def clamp_min(self: Expr, min: Expr) -> Expr:
     return build.at_least(self, min)
 
 
-@pointwise("aten::clamp_max", operands=2)
+@pointwise("aten::clamp_max", operands=2, takes_numbers=True)
 def clamp_max(self: Expr, max: Expr) -> Expr:
     return build.at_most(self, max)
 
@@ -234,7 +234,7 @@ def logaddexp2(x: Expr, y: Expr) -> Expr:
     return where(build.and_(build.isinf(x), build.eq(x, y)), x, build.add(build.maximum(x, y), rest))
 
 
-@pointwise("aten::xlogy", operands=2)
+@pointwise("aten::xlogy", operands=2, takes_numbers=True)
 def xlogy(x: Expr, y: Expr) -> Expr:
     product = where(build.eq(x, const(0, x.dtype)), const(0, x.dtype), build.mul(x, build.log(y)))
     return where(build.isnan(y), y, product)
@@ -247,11 +247,11 @@ def xlog1py(x: Expr, y: Expr) -> Expr:
 
 
 ROWS.pointwise("aten::atan2", operands=2)(lambda x, y: build.atan2(x, y))
-ROWS.pointwise("aten::copysign", operands=2)(lambda x, y: build.copysign(x, y))
+ROWS.pointwise("aten::copysign", operands=2, takes_numbers=True)(lambda x, y: build.copysign(x, y))
 _nextafter = elementwise(lambda x, y: build.nextafter(x, y), 2, in_result_dtype)
 
 
-@ROWS("aten::nextafter")
+@ROWS("aten::nextafter", cheap=True)
 def nextafter(emit: Emitter, out: Spec, x: Any, y: Any) -> Any:
     """A half's neighbour is not float32's."""
     return NotImplemented if out.dtype in build.HALF else _nextafter(emit, out, x, y)

@@ -22,7 +22,8 @@ def _comparison(name: str) -> Callable[[Expr, Expr], Expr]:
 for _names in ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal"):
     _first = _names.split()[0]
     for _name in _names.split():
-        pointwise(f"aten::{_name}", operands=2, compute=in_common_dtype)(_comparison(_first))
+        row = pointwise(f"aten::{_name}", operands=2, compute=in_common_dtype, takes_numbers=_name == _first)
+        row(_comparison(_first))
 
 
 def _logical(combine: Callable[[Expr, Expr], Expr]) -> Callable[..., Any]:
@@ -34,9 +35,9 @@ def _logical(combine: Callable[[Expr, Expr], Expr]) -> Callable[..., Any]:
     return lowering
 
 
-ROWS("aten::logical_and")(_logical(build.and_))
-ROWS("aten::logical_or")(_logical(build.or_))
-ROWS("aten::logical_xor")(_logical(build.xor))
+ROWS("aten::logical_and", cheap=True)(_logical(build.and_))
+ROWS("aten::logical_or", cheap=True)(_logical(build.or_))
+ROWS("aten::logical_xor", cheap=True)(_logical(build.xor))
 
 _BITWISE = {"bitwise_and": build.and_, "bitwise_or": build.or_, "bitwise_xor": build.xor}
 
@@ -60,7 +61,8 @@ for _name in ("bitwise_right_shift", "__rshift__"):
     pointwise(f"aten::{_name}", operands=2)(_shift(build.shr))
 
 
-@ROWS("aten::where.self", "aten::where.ScalarOther", "aten::where.ScalarSelf", "aten::where.Scalar")
+@ROWS("aten::where.self", "aten::where.ScalarOther", "aten::where.ScalarSelf", "aten::where.Scalar",
+      takes_numbers=True, cheap=True)
 def where(emit: Emitter, out: Spec, condition: Value, self: Any, other: Any) -> Any:
     """Arguments are converted to the result's dtype, then selected."""
     if isinstance(self, complex) or isinstance(other, complex):
@@ -75,12 +77,12 @@ def where(emit: Emitter, out: Spec, condition: Value, self: Any, other: Any) -> 
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::masked_fill")
+@ROWS("aten::masked_fill", takes_numbers=True, cheap=True)
 def masked_fill(emit: Emitter, out: Spec, self: Value, mask: Value, value: Any) -> Any:
     return where(emit, out, mask, value, self)
 
 
-@ROWS("aten::isclose")
+@ROWS("aten::isclose", cheap=True)
 def isclose(
     emit: Emitter, out: Spec, self: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Any:

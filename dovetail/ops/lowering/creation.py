@@ -14,10 +14,10 @@ from dovetail.ops.lowering.emit import Emitter, disjoint
 from dovetail.ops.lowering.registry import Rows, opmath
 from dovetail.ops.lowering.value import Indices, Spec, Value
 
-ROWS = Rows()
+ROWS = Rows(cheap=True)
 
 
-@ROWS("aten::full", "aten::new_full", "aten::full_like")
+@ROWS("aten::full", "aten::new_full", "aten::full_like", takes_numbers=True)
 def full(emit: Emitter, out: Spec, like: Any, *args: Any, **kwargs: Any) -> Any:
     """(sizes, value), (like, value) or (like, sizes, value)."""
     number = kwargs["fill_value"] if "fill_value" in kwargs else args[-1]
@@ -26,34 +26,35 @@ def full(emit: Emitter, out: Spec, like: Any, *args: Any, **kwargs: Any) -> Any:
     return NotImplemented if isinstance(number, complex) else emit.constant(out, number)
 
 
-@ROWS("aten::zeros", "aten::zeros_like", "aten::new_zeros", "aten::_efficientzerotensor")
+@ROWS("aten::zeros", "aten::zeros_like", "aten::new_zeros", "aten::_efficientzerotensor", takes_sizes=True)
 def zeros(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
     return emit.constant(out, 0)
 
 
-@ROWS("aten::ones", "aten::ones_like", "aten::new_ones")
+@ROWS("aten::ones", "aten::ones_like", "aten::new_ones", takes_sizes=True)
 def ones(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
     return emit.constant(out, 1)
 
 
 @ROWS("aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided", "aten::new_empty_strided",
-      "aten::empty_permuted")
+      "aten::empty_permuted", takes_sizes=True)
 def empty(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
     """Undefined contents: zeros cost nothing, as whoever reads them computes them in place."""
     return emit.constant(out, 0) if disjoint(out.sizes, out.strides) else NotImplemented
 
 
-@ROWS("aten::scalar_tensor")
+@ROWS("aten::scalar_tensor", takes_numbers=True)
 def scalar_tensor(emit: Emitter, out: Spec, s: Any, **kwargs: Any) -> Any:
     return NotImplemented if isinstance(s, complex) else emit.constant(out, s)
 
 
-@ROWS("aten::fill", "aten::fill_")
+@ROWS("aten::fill_")
+@ROWS("aten::fill", takes_numbers=True)
 def fill(emit: Emitter, out: Spec, self: Value, value: Any) -> Any:
     return full(emit, out, self, value)
 
 
-@ROWS("aten::arange")
+@ROWS("aten::arange", takes_sizes=True)
 def arange(emit: Emitter, out: Spec, start: Any, end: Any = None, step: Any = 1, **kwargs: Any) -> Any:
     """start + i*step: in integers exactly, in floats in float64."""
     if end is None:
@@ -94,7 +95,7 @@ def linspace(emit: Emitter, out: Spec, start: Any, end: Any, steps: int, **kwarg
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::eye")
+@ROWS("aten::eye", takes_sizes=True)
 def eye(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
     return emit.expression(out, lambda i: build.cast(build.eq(build.index(i[0]), build.index(i[1])), out.dtype))
 
@@ -111,14 +112,15 @@ def _triangle(keep_upper: bool) -> Any:
     return lowering
 
 
-ROWS("aten::triu")(_triangle(True))
-ROWS("aten::tril")(_triangle(False))
+ROWS("aten::triu", takes_sizes=True)(_triangle(True))
+ROWS("aten::tril", takes_sizes=True)(_triangle(False))
 
 
 # ---------------------------------------------------------------- copies and conversions
 
 
-@ROWS("aten::clone", "aten::contiguous")
+@ROWS("aten::contiguous")
+@ROWS("aten::clone", fresh=True)
 def clone(emit: Emitter, out: Spec, self: Value, **kwargs: Any) -> Any:
     return emit.copy(self, out)
 

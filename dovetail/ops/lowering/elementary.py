@@ -170,7 +170,7 @@ def bitwise_not(x: Expr) -> Expr:
 # ---------------------------------------------------------------- replacing what is not finite
 
 
-@ROWS("aten::nan_to_num")
+@ROWS("aten::nan_to_num", cheap=True)
 def nan_to_num(
     emit: Emitter, out: Spec, x: Value, nan: float | None = None, posinf: float | None = None,
     neginf: float | None = None,
@@ -192,7 +192,7 @@ def nan_to_num(
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::logit", "aten::special_logit")
+@ROWS("aten::logit", "aten::special_logit", cheap=True)
 def logit(emit: Emitter, out: Spec, x: Value, eps: float | None = None) -> Any:
     """log(x / (1 - x)); with eps, of x kept within [eps, 1 - eps], both rounded to the result's dtype."""
     wide = opmath(out.dtype)

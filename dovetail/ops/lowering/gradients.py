@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from dovetail.ops.lowering.value import Indices, Spec, Value
 from dovetail.ops.lowering.views import clamped, replaced
 
 ROWS = Rows()
-pointwise = ROWS.pointwise
+pointwise = partial(ROWS.pointwise, cheap=False)
 
 
 def zero(x: Expr) -> Expr:
@@ -278,7 +279,7 @@ def log_softmax_backward(
 # ---------------------------------------------------------------- parts of a tensor
 
 
-@ROWS("aten::slice_backward")
+@ROWS("aten::slice_backward", takes_sizes=True)
 def slice_backward(
     emit: Emitter, out: Spec, grad: Value, sizes: Any, dim: int, start: int, end: int, step: int
 ) -> Value:
@@ -295,7 +296,7 @@ def slice_backward(
     return cat(emit, out, [zeros(first), grad, zeros(size - first - length)], axis)
 
 
-@ROWS("aten::select_backward")
+@ROWS("aten::select_backward", takes_sizes=True)
 def select_backward(emit: Emitter, out: Spec, grad: Value, sizes: Any, dim: int, index: int) -> Value:
     return select_scatter(emit, out, emit.constant(out, 0), grad, dim, index)
 

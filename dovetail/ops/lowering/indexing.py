@@ -81,7 +81,7 @@ def classes(emit: Emitter, out: Spec, index: Value, count: Dim) -> Any:
     check(emit, index, count, False, "Class values must be smaller than num_classes.")
 
 
-@ROWS("aten::embedding")
+@ROWS("aten::embedding", may_raise=True)
 def embedding(emit: Emitter, out: Spec, weight: Value, indices: Value, *args: Any, **kwargs: Any) -> Any:
     """Rows of a table. Padding and scaling arguments matter to gradients only."""
     if indices.dtype not in INTEGER_INDICES:
@@ -96,7 +96,7 @@ def embedding(emit: Emitter, out: Spec, weight: Value, indices: Value, *args: An
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::index_select")
+@ROWS("aten::index_select", may_raise=True)
 def index_select(emit: Emitter, out: Spec, self: Value, dim: int, index: Value) -> Any:
     if not self.rank or index.dtype not in INTEGER_INDICES:
         return NotImplemented
@@ -110,7 +110,7 @@ def index_select(emit: Emitter, out: Spec, self: Value, dim: int, index: Value) 
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::gather")
+@ROWS("aten::gather", may_raise=True)
 def gather(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Any:
     if not self.rank or index.rank != self.rank or out.empty or index.dtype not in INTEGER_INDICES:
         return NotImplemented
@@ -123,7 +123,7 @@ def gather(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, sparse
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::index", "aten::_unsafe_index")
+@ROWS("aten::index", "aten::_unsafe_index", may_raise=True)
 def index(emit: Emitter, out: Spec, self: Value, indices: Sequence[Value | None]) -> Any:
     """NumPy's advanced indexing by integer tensors: they broadcast together; their dimensions come
     first in the result unless they index neighbouring dimensions."""

@@ -19,7 +19,7 @@ ROWS = Rows()
 NONE, MEAN = 0, 1  # of PyTorch's reductions; 2 is a sum
 
 
-@ROWS("aten::nll_loss_forward", "aten::nll_loss2d_forward")
+@ROWS("aten::nll_loss_forward", "aten::nll_loss2d_forward", may_raise=True)
 def nll_loss(
     emit: Emitter, out: tuple[Spec, Spec], self: Value, target: Value, weight: Value | None, reduction: int,
     ignore_index: int,

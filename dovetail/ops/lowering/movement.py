@@ -63,7 +63,7 @@ def _inserted(axis: int, position: int) -> Any:
     return lambda indices: (*indices[:axis], position, *indices[axis:])
 
 
-@ROWS("aten::constant_pad_nd")
+@ROWS("aten::constant_pad_nd", takes_sizes=True)
 def constant_pad_nd(emit: Emitter, out: Spec, self: Value, pad: Sequence[int], value: Any = 0) -> Any:
     """`pad` has (before, after) for the last dimension first; negative numbers cut."""
     before = [0] * self.rank
@@ -119,7 +119,7 @@ def roll(emit: Emitter, out: Spec, self: Value, shifts: Any, dims: Any = ()) -> 
     return self.remapped(out.sizes, out.strides, source, None)
 
 
-@ROWS("aten::repeat", "aten::tile")
+@ROWS("aten::repeat", "aten::tile", takes_sizes=True)
 def repeat(emit: Emitter, out: Spec, self: Value, repeats: Sequence[int]) -> Value:
     new = len(out.sizes) - self.rank
 
@@ -129,7 +129,7 @@ def repeat(emit: Emitter, out: Spec, self: Value, repeats: Sequence[int]) -> Val
     return self.remapped(out.sizes, out.strides, source, None)
 
 
-@ROWS("aten::repeat_interleave.self_int")
+@ROWS("aten::repeat_interleave.self_int", may_raise=True)
 def repeat_interleave(
     emit: Emitter, out: Spec, self: Value, repeats: int, dim: int | None = None, **kwargs: Any
 ) -> Any:
@@ -144,7 +144,7 @@ def repeat_interleave(
 # ---------------------------------------------------------------- one tensor with a part replaced
 
 
-@ROWS("aten::slice_scatter")
+@ROWS("aten::slice_scatter", takes_sizes=True)
 def slice_scatter(
     emit: Emitter, out: Spec, self: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
@@ -165,7 +165,7 @@ def slice_scatter(
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::select_scatter")
+@ROWS("aten::select_scatter", takes_sizes=True)
 def select_scatter(emit: Emitter, out: Spec, self: Value, src: Value, dim: int, index: int) -> Any:
     axis = dim % self.rank
     position = index + self.sizes[axis] if known_less(index, 0) else index

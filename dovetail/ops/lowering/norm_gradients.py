@@ -32,7 +32,7 @@ def _mean(emit: Emitter, like: Value, axes: Sequence[int], wide: torch.dtype, at
     )
 
 
-@ROWS("aten::native_layer_norm_backward")
+@ROWS("aten::native_layer_norm_backward", takes_sizes=True)
 def layer_norm_backward(
     emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, shape: Sequence[Dim], mean: Value, rstd: Value,
     weight: Value | None, bias: Value | None, mask: Sequence[bool],

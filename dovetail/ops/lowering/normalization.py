@@ -54,7 +54,7 @@ def statistic(emit: Emitter, out: Spec, value: Value) -> Value:
     )
 
 
-@ROWS("aten::native_layer_norm")
+@ROWS("aten::native_layer_norm", takes_sizes=True)
 def layer_norm(
     emit: Emitter, out: tuple[Spec, ...], self: Value, shape: Sequence[Dim], weight: Value | None, bias: Value | None,
     eps: float,
@@ -101,7 +101,7 @@ def rms_norm(
     return emit.pointwise(out[0], at), statistic(emit, out[1], rstd)
 
 
-@ROWS("aten::native_group_norm")
+@ROWS("aten::native_group_norm", takes_sizes=True)
 def group_norm(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, N: Dim, C: Dim,
     HxW: Dim, group: int, eps: float,

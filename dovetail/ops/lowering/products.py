@@ -30,7 +30,7 @@ from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows
 from dovetail.ops.lowering.value import Indices, Spec, Value, contiguous_strides
 
-ROWS = Rows()
+ROWS = Rows(rounds_otherwise=True)
 
 #: Multiplications from which on oneDNN's dearer call pays.
 LARGE = 4 << 20
@@ -46,19 +46,19 @@ SHORT = 64
 LONG_ROWS = 512
 
 
-@ROWS("aten::mm")
+@ROWS("aten::mm", fresh=True)
 def mm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
     return _product(emit, out, self, mat2, None)
 
 
-@ROWS("aten::addmm")
+@ROWS("aten::addmm", fresh=True)
 def addmm(emit: Emitter, out: Spec, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     if self.rank != 1 or self.sizes != out.sizes[1:] or (beta, alpha) != (1, 1):
         return NotImplemented
     return _product(emit, out, mat1, mat2, self)
 
 
-@ROWS("aten::bmm")
+@ROWS("aten::bmm", fresh=True)
 def bmm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
     long = traits(out.device).long_sums and mat2.strides[-1] == 1 and dimvalues.typical(mat2.sizes[-1]) > LONG_ROWS
     if not _in_loops(out, self, mat2) or long and self.sizes[-1] != 1:
@@ -66,7 +66,7 @@ def bmm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
     return _by_loops(emit, out, self, mat2)
 
 
-@ROWS("aten::mv")
+@ROWS("aten::mv", fresh=True)
 def mv(emit: Emitter, out: Spec, self: Value, vec: Value) -> Value:
     if not _sums_in_loops(out, self.sizes[1]):
         return NotImplemented

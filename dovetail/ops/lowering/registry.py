@@ -1,4 +1,9 @@
-"""How an operator's row is written down.
+"""How an operator's row is written down: all that is known about it, in one place.
+
+    @ROWS("aten::native_layer_norm", takes_sizes=True)
+    def layer_norm(emit, out, x, shape, weight, bias, eps): ...         # becomes loops
+
+    ROWS.library("aten::convolution", fresh=True)                       # is only ever a library call
 
 A Lowering takes the Emitter, the Spec of eager's result (a tuple of them for several results) and
 the operator's own arguments, tensors as Values. It gives a Value, a tuple of Values, or
@@ -8,6 +13,7 @@ NotImplemented: then the operator stays a library call.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -18,29 +24,80 @@ from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.value import Indices, Spec, Value
 
 Lowering = Callable[..., Any]
-Row = TypeVar("Row", bound=Lowering)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Rows(dict[str, Lowering]):
-    """Lowerings by qualified name: "aten::add" for every overload, or "aten::add.Scalar" for one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What is known about an operator. `docs/operators.md` lists all of it.
 
-    def __call__(self, *names: str) -> Callable[[Row], Row]:
-        def register(lowering: Row) -> Row:
-            for name in names:
-                assert name not in self, f"{name} has two rows"
-                self[name] = lowering
+    `takes_numbers`: its lowering takes numbers that are known only when the program runs, and so do sizes.
+    `takes_sizes`: its lowering takes symbolic sizes among its arguments. Otherwise it is a library call then.
+    `cheap`: it costs little next to reading its operands, so a backward pass may compute it again.
+    `only_indices`: its lowering changes indices alone, so it holds for every dtype.
+    `rounds_otherwise`: its lowering may go to another library than eager does.
+    `callee`: what to call in the operator's place where it is a library call.
+    `fresh`: its results are new memory, each its own, and it keeps none of its arguments.
+    `may_raise`: it refuses some values of what it is given: indices, labels, matrices, probabilities.
+    `checks`: it is called for what it checks.
+    `writes_at_indices`: another operator, with an underscore, writes into the first argument at some places alone.
+    `opaque`: the results whose sizes nobody can tell before the call; only its own derivative reads them.
+    `keeps_offset`: its result begins where its first argument does in its storage; all others begin a storage.
+    `counts_from_storage`: its `storage_offset` counts from the start of the storage of its first argument.
+    """
+
+    lowering: Lowering | None = None
+    takes_numbers: bool = False
+    takes_sizes: bool = False
+    cheap: bool = False
+    only_indices: bool = False
+    rounds_otherwise: bool = False
+    callee: Callable[..., Any] | None = None
+    fresh: bool = False
+    may_raise: bool = False
+    checks: bool = False
+    writes_at_indices: bool = False
+    opaque: frozenset[int] = frozenset()
+    keeps_offset: bool = False
+    counts_from_storage: bool = False
+
+
+class Rows(dict[str, Row]):
+    """Rows by qualified name: "aten::add" for every overload, or "aten::add.Scalar" for one.
+
+    What is known of every operator of a file is given once: `Rows(only_indices=True)`.
+    """
+
+    def __init__(self, **common: Any) -> None:
+        super().__init__()
+        self.common = Row(**common)
+
+    def library(self, *names: str, **known: Any) -> None:
+        """Rows of operators that are only ever library calls."""
+        row = replace(self.common, **known)
+        for name in names:
+            assert name not in self, f"{name} has two rows"
+            self[name] = row
+
+    def __call__(self, *names: str, **known: Any) -> Callable[[Function], Function]:
+        """The decorated function is the operators' lowering; `known` are fields of their rows."""
+
+        def register(lowering: Function) -> Function:
+            self.library(*names, lowering=lowering, **known)
             return lowering
 
         return register
 
-    def pointwise(self, *names: str, operands: int, compute: Compute | None = None) -> Callable[[Row], Row]:
+    def pointwise(
+        self, *names: str, operands: int, compute: Compute | None = None, cheap: bool = True, **known: Any
+    ) -> Callable[[Function], Function]:
         """The decorated function maps `operands` expressions of one dtype, and further arguments
         as they are, to an expression. An operand given as None arrives as None.
         """
 
-        def register(formula: Row) -> Row:
+        def register(formula: Function) -> Function:
             lowering = elementwise(formula, operands, compute or in_result_dtype)
-            self(*names)(lowering)
+            self(*names, cheap=cheap, **known)(lowering)
             return formula
 
         return register

@@ -72,7 +72,7 @@ def added(emit: Emitter, out: Spec, elements: Elements) -> Value:
     return among(emit, out, elements.count, hit, elements.value)  # type: ignore[arg-type]
 
 
-@ROWS("aten::embedding_dense_backward")
+@ROWS("aten::embedding_dense_backward", takes_sizes=True)
 def embedding_dense_backward(
     emit: Emitter, out: Spec, grad_output: Value, indices: Value, num_weights: Any, padding_idx: int,
     scale_grad_by_freq: bool,
@@ -93,7 +93,7 @@ def embedding_dense_backward(
     return added(emit, out, elements) if suits(out, elements) else NotImplemented
 
 
-@ROWS("aten::index_add")
+@ROWS("aten::index_add", may_raise=True, writes_at_indices=True)
 def index_add(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Any:
     if not self.rank or not zeros(self) or index.rank != 1 or not _added(index, out):
         return NotImplemented
@@ -110,7 +110,7 @@ def index_add(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, sou
     return added(emit, out, elements)
 
 
-@ROWS("aten::scatter_add")
+@ROWS("aten::scatter_add", may_raise=True, writes_at_indices=True)
 def scatter_add(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, src: Value) -> Any:
     axis = dim % self.rank if self.rank else 0
     if not _over(self, axis, index) or not _added(index, out):
@@ -135,7 +135,7 @@ def scatter_add(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, s
     return added(emit, out, elements)
 
 
-@ROWS("aten::scatter.src", "aten::scatter.value")
+@ROWS("aten::scatter.src", "aten::scatter.value", may_raise=True, writes_at_indices=True)
 def scatter(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, src: Any) -> Any:
     axis = dim % self.rank if self.rank else 0
     if not _over(self, axis, index) or not few(index.sizes[axis]) or isinstance(src, complex):
@@ -148,7 +148,8 @@ def scatter(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, src: 
     return _picked(emit, out, axis, index, value, False)
 
 
-@ROWS("aten::index_put", "aten::_unsafe_index_put")
+@ROWS("aten::_unsafe_index_put", may_raise=True)
+@ROWS("aten::index_put", may_raise=True, writes_at_indices=True)
 def index_put(
     emit: Emitter, out: Spec, self: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Any:

@@ -20,7 +20,7 @@ from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows, opmath
 from dovetail.ops.lowering.value import Indices, Spec, Value
 
-ROWS = Rows()
+ROWS = Rows(takes_sizes=True)
 _RATIOS = (1, 2, 4, 8, 16)
 #: Elements whose gradients are added up at most: each is one read in the kernel.
 _WINDOW = 16

@@ -17,7 +17,7 @@ from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows
 from dovetail.ops.lowering.value import Indices, Spec, Value, contiguous_strides
 
-ROWS = Rows()
+ROWS = Rows(only_indices=True)
 
 def replaced(items: Sequence[Dim], axis: int, by: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """`items` with the one at `axis` replaced by any number of others."""
@@ -79,7 +79,7 @@ def squeeze(emit: Emitter, out: Spec, self: Value, dim: Any = None) -> Value:
     return self.remapped(out.sizes, strides, source, self.offset)
 
 
-@ROWS("aten::expand", "aten::broadcast_to", "aten::expand_as")
+@ROWS("aten::expand", "aten::broadcast_to", "aten::expand_as", takes_sizes=True)
 def expand(emit: Emitter, out: Spec, self: Value, size: Any = None, implicit: bool = False) -> Value:
     new = len(out.sizes) - self.rank
     grown = [_grows(self, out, d, d + new) for d in range(self.rank)]
@@ -144,7 +144,7 @@ def reshaped_index(old_sizes: Sequence[Dim], new_sizes: Sequence[Dim], runs: lis
 
 
 @ROWS("aten::view", "aten::_unsafe_view", "aten::reshape", "aten::_reshape_alias", "aten::flatten",
-      "aten::unflatten", "aten::view_as", "aten::reshape_as", "aten::ravel")
+      "aten::unflatten", "aten::view_as", "aten::reshape_as", "aten::ravel", takes_sizes=True)
 def view(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) -> Any:
     """Row-major order of elements is kept; sizes come from `out`."""
     if out.dtype is not self.dtype:
@@ -164,7 +164,7 @@ def view(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) -> An
     )
 
 
-@ROWS("aten::view.dtype")
+@ROWS("aten::view.dtype", only_indices=False)
 def view_dtype(emit: Emitter, out: Spec, self: Value, *args: Any) -> Any:
     """The same bits as another dtype of the same width."""
     same_width = self.dtype.itemsize == out.dtype.itemsize
@@ -194,7 +194,7 @@ def clamped(position: int | None, size: Dim, default: Dim) -> Dim:
     return dims.minimum(dims.maximum(counted, 0), size)
 
 
-@ROWS("aten::slice")
+@ROWS("aten::slice", takes_sizes=True)
 def slice_(
     emit: Emitter, out: Spec, self: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Value:
@@ -213,7 +213,7 @@ def part(self: Value, axis: int, first: Dim, length: Dim, step: int = 1) -> Valu
     )
 
 
-@ROWS("aten::narrow")
+@ROWS("aten::narrow", takes_sizes=True)
 def narrow(emit: Emitter, out: Spec, self: Value, dim: int, start: int, length: int) -> Any:
     if isinstance(start, Value):
         return NotImplemented
@@ -221,7 +221,7 @@ def narrow(emit: Emitter, out: Spec, self: Value, dim: int, start: int, length: 
     return part(self, axis, start + self.sizes[axis] if start < 0 else start, length)
 
 
-@ROWS("aten::select")
+@ROWS("aten::select", takes_sizes=True)
 def select(emit: Emitter, out: Spec, self: Value, dim: int, index: int) -> Value:
     return taken(self, dim % self.rank, index)
 
@@ -240,8 +240,8 @@ def unbind(emit: Emitter, out: tuple[Spec, ...], self: Value, dim: int = 0) -> t
     return tuple(taken(self, dim % self.rank, k) for k in range(len(out)))
 
 
-@ROWS("aten::split", "aten::split_with_sizes", "aten::chunk",
-      "aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::unsafe_chunk", "aten::tensor_split")
+@ROWS("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unsafe_split", "aten::unsafe_split_with_sizes",
+      "aten::unsafe_chunk", "aten::tensor_split", takes_sizes=True)
 def split(emit: Emitter, out: tuple[Spec, ...], self: Value, sizes: Any, dim: int = 0) -> Any:
     """Consecutive parts; their lengths come from `out`."""
     axis = dim % self.rank
@@ -271,7 +271,7 @@ def diagonal(emit: Emitter, out: Spec, self: Value, offset: int = 0, dim1: int =
     return self.remapped(out.sizes, strides, source, start)
 
 
-@ROWS("aten::unfold")
+@ROWS("aten::unfold", takes_sizes=True)
 def unfold(emit: Emitter, out: Spec, self: Value, dimension: int, size: int, step: int) -> Value:
     """Windows of `size` every `step` along a dimension; the place inside a window comes last."""
     if not self.rank:
@@ -283,7 +283,7 @@ def unfold(emit: Emitter, out: Spec, self: Value, dimension: int, size: int, ste
     )
 
 
-@ROWS("aten::as_strided")
+@ROWS("aten::as_strided", takes_sizes=True, counts_from_storage=True)
 def as_strided(
     emit: Emitter, out: Spec, self: Value, size: Sequence[Dim], stride: Sequence[Dim], storage_offset: Dim | None = None
 ) -> Value:
@@ -317,7 +317,8 @@ def _copied(row: Any) -> Any:
 
 for _name in (
     "alias", "detach", "lift_fresh", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "view", "slice",
-    "narrow", "select", "unbind", "split", "split_with_sizes", "diagonal", "unfold", "as_strided",
+    "narrow", "select", "unbind", "split", "split_with_sizes", "diagonal", "unfold",
 ):
-    ROWS(f"aten::{_name}_copy")(_copied(ROWS[f"aten::{_name}"]))
+    ROWS(f"aten::{_name}_copy")(_copied(ROWS[f"aten::{_name}"].lowering))
 ROWS("aten::_reshape_copy")(_copied(view))
+ROWS("aten::as_strided_copy", counts_from_storage=True)(_copied(as_strided))

@@ -94,7 +94,7 @@ KINDS: dict[str, Kind] = {
 # ---------------------------------------------------------------- in kernels
 
 
-@ROWS("dovetail::draw")
+@ROWS("dovetail::draw", takes_sizes=True, cheap=True)
 def lowered(emit: Emitter, out: Spec, seeds: Value, place: int, size: Any, stride: Any, kind: str) -> Value:
     """Elements are counted row by row, whatever the layout."""
     chosen, steps = KINDS[kind], contiguous_strides(out.sizes)

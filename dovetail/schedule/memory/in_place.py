@@ -43,16 +43,11 @@ from dovetail.ir.loops import (
     map_exprs,
     rewrite,
 )
-from dovetail.ops.calls.effects import may_refuse
+from dovetail.ops.calls.effects import may_raise
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.rules.layout import share_places
 from dovetail.ops.lowering.indexing import written_at
-
-#: Operators of which another one, with an underscore, writes into its first argument at some places alone.
-WRITES_AT_INDICES = frozenset(
-    """index_copy index_put index_add index_fill index_reduce scatter scatter_add scatter_reduce masked_scatter
-    put""".split()
-)
+from dovetail.ops.table import row_of
 
 
 def write_in_place(program: Program) -> Program:
@@ -142,15 +137,15 @@ def _writes_into(item: Item, old: Buffer, roots: dict[str, str]) -> bool:
 
 def _twin(call: LibraryCall) -> Any:
     """The operator that does in place what this one does to a copy; None for those that write everywhere."""
-    space, _, name = call.operator._schema.name.partition("::")
-    if space != "aten" or name not in WRITES_AT_INDICES:
+    if not row_of(call.operator).writes_at_indices:
         return None
+    name = call.operator._schema.name.removeprefix("aten::")
     return getattr(getattr(torch.ops.aten, f"{name}_"), call.operator._overloadname)
 
 
 def _may_raise(item: Item) -> bool:
     if isinstance(item, LibraryCall):
-        return may_refuse(item.operator) and not _checked(item)
+        return may_raise(item.operator) and not _checked(item)
     return isinstance(item, Group) and any(isinstance(s, Check) for s in item.statements())
 
 

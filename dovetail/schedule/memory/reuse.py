@@ -8,7 +8,7 @@ earlier loop of the same outer index. Kernels load all that a loop's body reads 
 GPU several threads may hold the same element, if a loop has fewer than the kernel has threads; a late one would read
 the new value. So a loop counts only if it is as long as every other loop of its group.
 
-The memory must be the program's own: temporaries, and what operators are known to allocate (`ops.calls.FRESH`), as long
+The memory must be the program's own: temporaries, and what operators are known to allocate (`Row.fresh`), as long
 as no other operator has seen it.
 """
 
@@ -21,7 +21,7 @@ from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.liveness import last_uses, loads_of, output_buffers, reads, statement_roots, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, LibraryCall, Load, Loop, Program, Store, View
-from dovetail.ops.calls.library_calls import FRESH
+from dovetail.ops.table import row_of
 from dovetail.schedule.fusion.nest import count, extents, has_values, linear
 
 
@@ -49,13 +49,13 @@ class _Memory:
         self.own: dict[str, Buffer] = {}
         self.stores: Counter[str] = Counter()
         for item in program.items:
-            fresh = isinstance(item, LibraryCall) and item.operator in FRESH
+            fresh = isinstance(item, LibraryCall) and row_of(item.operator).fresh
             if fresh or isinstance(item, (Group, Batch)):
                 self.own |= {name: b for name, b in writes(item).items() if b.kind != "input"}
             for group in _groups(item):
                 self.stores.update(s.buffer.name for s in group.statements() if isinstance(s, Store))
         for item in program.items:
-            if isinstance(item, LibraryCall) and item.operator not in FRESH:
+            if isinstance(item, LibraryCall) and not row_of(item.operator).fresh:
                 for name in reads(item):
                     self.own.pop(self.root(name), None)
 
