@@ -36,8 +36,8 @@ from dovetail.guards.slots import Resolver
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.source import Arg, Bound, Source
-from dovetail.ops.fake.infer import takes_sizes
 from dovetail.ops.fake.symbolic.number import symbolic
+from dovetail.ops.fake.symbolic.size_questions import takes_sizes
 
 
 @dataclass(frozen=True)

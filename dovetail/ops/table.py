@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import torch
+
 from dovetail.ops.calls import library_rows
 from dovetail.ops.lowering import (
     activation,
@@ -49,6 +51,22 @@ def row_of(operator: Any) -> Row:
     if schema is None:
         return _NOTHING
     return ROWS.get(operator._name) or ROWS.get(schema.name) or _NOTHING
+
+
+@cache
+def functional_row(operator: Any) -> Row:
+    """The row of an operator as fakes need it. Nothing is known of one that is made of others, and of one that writes
+    to `out=` only what it refuses."""
+    if not isinstance(operator, torch._ops.OpOverload) or is_composite(operator):
+        return _NOTHING
+    row = row_of(operator)
+    return Row(refuses=row.refuses) if any(a.is_out for a in operator._schema.arguments) else row
+
+
+@cache
+def is_composite(operator: Any) -> bool:
+    """Is the operator made of others?"""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd")
 
 
 @cache

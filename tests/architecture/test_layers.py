@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "config": {"environment", "errors", "options"},
     "environment": {"errors"},
     "ir": {"errors"},
-    "ops": {"ir", "errors", "options"},
+    "ops": {"ir", "errors", "loading", "options"},
     **{phase: SHARED for phase in PHASES},
     # Assembling and rebuilding code objects is one craft: capture and guards emit code through the bytecode phase.
     "capture": SHARED | {"bytecode"},

@@ -8,8 +8,8 @@ from typing import Any
 import torch.fx
 
 from dovetail.ir.aten import Subprogram
+from dovetail.ops.calls.discoveries import finds_out
 from dovetail.ops.calls.schema import facts
-from dovetail.ops.fake.symbolic.unbacked import finds_out
 from dovetail.ops.table import row_of
 
 #: Operators of Dovetail's own that do nothing but compute.

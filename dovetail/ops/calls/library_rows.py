@@ -5,55 +5,129 @@ from __future__ import annotations
 import torch
 
 from dovetail.ops.calls import library_calls
+from dovetail.ops.fake.errors import eager_errors as errors
+from dovetail.ops.fake.errors import eager_trials as trials
+from dovetail.ops.fake.rules import elementwise, fourier, images, lapack, normalization, upsampling, view_rules
+from dovetail.ops.fake.rules.reductions import reduction
+from dovetail.ops.fake.symbolic import unbacked
 from dovetail.ops.lowering.registry import Rows
 
 ROWS = Rows()
+library = ROWS.library
 
-# ---------------------------------------------------------------- what is called in their place
+# ---------------------------------------------------------------- random numbers
 
 for _function in (torch.rand, torch.randn, torch.randint, torch.randperm):
     # A call through the dispatcher counts how these fill their results; PyTorch's functions do not.
-    ROWS.library(f"aten::{_function.__name__}", callee=_function)
-ROWS.library("aten::_scaled_dot_product_flash_attention_for_cpu", callee=library_calls.attention)
-ROWS.library("aten::_scaled_dot_product_flash_attention_for_cpu_backward", callee=library_calls.attention_backward)
-ROWS.library("mkldnn::_linear_pointwise", callee=library_calls.linear, fresh=True)
-ROWS.library("mkldnn::_linear_pointwise.binary")  # other arguments
-ROWS.library("aten::mkldnn_rnn_layer", callee=library_calls.lstm, opaque=frozenset((3,)))
-ROWS.library("aten::mkldnn_rnn_layer_backward", callee=library_calls.lstm_backward)
+    library(f"aten::{_function.__name__}", callee=_function)
+library("aten::rand_like", "aten::randn_like", symbolic_shape=view_rules.like)
+library("aten::uniform", shape=elementwise.uniform)
+library("aten::poisson", shape=elementwise.poisson, may_raise=True)
+library("aten::normal", may_raise=True)
+library("aten::normal.Tensor_Tensor", shape=elementwise.normal, may_raise=True)
+library("aten::multinomial", "aten::bernoulli", "aten::binomial", may_raise=True)
 
-# ---------------------------------------------------------------- memory
+# ---------------------------------------------------------------- products and matrices
 
-ROWS.library(
-    "aten::baddbmm", "aten::addmv", "aten::linear", "aten::convolution", "aten::convolution_backward",
-    "aten::cudnn_convolution_relu", "aten::cudnn_convolution_add_relu", "aten::max_pool2d_with_indices",
-    "aten::max_pool2d_with_indices_backward", "aten::avg_pool2d", "aten::avg_pool2d_backward", fresh=True,
-)  # fmt: skip
-ROWS.library(
-    "aten::_embedding_bag", "aten::_embedding_bag_forward_only", opaque=frozenset((1, 2, 3)), may_raise=True,
-)  # fmt: skip
+library("aten::linear", fresh=True)
+library("mkldnn::_linear_pointwise", callee=library_calls.linear, fresh=True)
+library("mkldnn::_linear_pointwise.binary")  # other arguments
+library("aten::dot", "aten::vdot", trial=trials.MIXED)
+library("aten::baddbmm", "aten::addmv", fresh=True, trial=trials.PRODUCT)
+library("aten::addbmm", trial=trials.PRODUCT)
+library("aten::_linalg_svd", shape=lapack.svd)
+library("aten::linalg_eig", shape=lapack.eig, may_raise=True)
+library("aten::_linalg_check_errors", "aten::_linalg_eigh", "aten::_linalg_eigvals", "aten::linalg_lstsq",
+        "aten::linalg_ldl_solve", "aten::geqrf", "aten::ormqr", may_raise=True)
+library("aten::_fft_c2c", shape=fourier.complex_to_complex)
+library("aten::_fft_r2c", shape=fourier.real_to_complex)
+library("aten::_fft_c2r", shape=fourier.complex_to_real)
+
+# ---------------------------------------------------------------- layers
+
+library("aten::convolution", shape=images.convolution, trial=trials.CONVOLVED, fresh=True)
+library("aten::convolution_backward", shape=images.convolution_backward, fresh=True)
+library("aten::cudnn_convolution_relu", "aten::cudnn_convolution_add_relu", fresh=True)
+library("aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward", fresh=True)
+library("aten::avg_pool2d", "aten::avg_pool2d_backward", fresh=True)
+library("aten::max_unpool2d", shape=images.max_unpool2d, may_raise=True)
+library("aten::max_unpool3d", may_raise=True)
+# The last result takes as many bytes as cuDNN wants.
+library("aten::_batch_norm_with_update", shape=images.batch_norm_updating, opaque=frozenset((3,)))
+library("aten::_batch_norm_with_update_functional", shape=images.batch_norm_update, opaque=frozenset((3,)))
+library("aten::mkldnn_rnn_layer", callee=library_calls.lstm, opaque=frozenset((3,)))
+library("aten::mkldnn_rnn_layer_backward", callee=library_calls.lstm_backward)
+library("aten::_embedding_bag", "aten::_embedding_bag_forward_only", opaque=frozenset((1, 2, 3)), may_raise=True)
+library("aten::_scaled_dot_product_flash_attention_for_cpu", callee=library_calls.attention)
+library("aten::_scaled_dot_product_flash_attention_for_cpu_backward", callee=library_calls.attention_backward)
 # Seed and offset lie on the CPU, and on the GPU while a CUDA graph is recorded.
-ROWS.library(
-    "aten::_scaled_dot_product_efficient_attention", "aten::_efficient_attention_forward", opaque=frozenset((2, 3)),
-)  # fmt: skip
-# As many bytes as cuDNN wants.
-ROWS.library("aten::_batch_norm_with_update", "aten::_batch_norm_with_update_functional", opaque=frozenset((3,)))
-ROWS.library("aten::as_strided_scatter", counts_from_storage=True, keeps_offset=True)
+library("aten::_scaled_dot_product_efficient_attention", "aten::_efficient_attention_forward",
+        opaque=frozenset((2, 3)))
+library("aten::_efficient_attention_backward", shape=normalization.attention_backward)
+library("aten::glu_backward", shape=elementwise.in_rows(1))
+library("aten::binary_cross_entropy", shape=view_rules.cross_entropy, symbolic_shape=view_rules.cross_entropy)
+library("aten::binary_cross_entropy_backward", shape=view_rules.cross_entropy_backward,
+        symbolic_shape=view_rules.cross_entropy_backward)
+library("aten::multilabel_margin_loss_forward", shape=elementwise.multilabel_margin_loss, may_raise=True)
+library("aten::multi_margin_loss", "aten::_ctc_loss", may_raise=True)
 
-# ---------------------------------------------------------------- values that are refused
+# ---------------------------------------------------------------- images
 
-ROWS.library(
-    "aten::_assert_async", "aten::_functional_assert_async", "aten::_assert_scalar", "aten::_assert_tensor_metadata",
-    "aten::sym_constrain_range", "aten::sym_constrain_range_for_size", "aten::_print", checks=True,
-)  # fmt: skip
-ROWS.library(
-    "aten::multi_margin_loss", "aten::multilabel_margin_loss_forward", "aten::_linalg_check_errors",
-    "aten::_linalg_eigh", "aten::_linalg_eigvals", "aten::linalg_eig", "aten::linalg_lstsq", "aten::linalg_ldl_solve",
-    "aten::geqrf", "aten::ormqr", "aten::_ctc_loss", "aten::multinomial", "aten::bernoulli", "aten::normal",
-    "aten::poisson", "aten::binomial", "aten::take", "aten::one_hot", "aten::repeat_interleave", "aten::max_unpool2d",
-    "aten::max_unpool3d", may_raise=True,
-)  # fmt: skip
-ROWS.library(
-    "aten::index_copy", "aten::index_fill", "aten::index_reduce", "aten::scatter", "aten::scatter_reduce", "aten::put",
-    may_raise=True, writes_at_indices=True,
-)  # fmt: skip
-ROWS.library("aten::masked_scatter", writes_at_indices=True)
+library("aten::grid_sampler_2d", "aten::grid_sampler_3d", shape=images.grid_sample)
+library("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward", shape=images.grid_sample_backward)
+library("aten::replication_pad2d_backward", "aten::reflection_pad2d_backward", shape=images.like_image)
+library("aten::replication_pad2d", shape=images.replication_pad2d)
+library("aten::reflection_pad2d", shape=images.reflection_pad2d)
+library("aten::pixel_shuffle", shape=images.pixel_shuffle)
+library("aten::pixel_unshuffle", shape=images.pixel_unshuffle)
+library("aten::channel_shuffle", shape=images.channel_shuffle)
+library("aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d",
+        symbolic_shape=upsampling.interpolated, trial=trials.EMPTY)
+library("aten::upsample_linear1d_backward", "aten::upsample_bilinear2d_backward", "aten::upsample_trilinear3d_backward",
+        symbolic_shape=upsampling.interpolated_backward)
+library("aten::upsample_bicubic2d", "aten::_upsample_bilinear2d_aa", "aten::_upsample_bicubic2d_aa", trial=trials.EMPTY)
+
+# ---------------------------------------------------------------- elements
+
+library("aten::angle", shape=elementwise.angle)
+library("aten::mvlgamma", shape=elementwise.mvlgamma)
+library("aten::isin", shape=elementwise.isin)
+library("aten::nansum", "aten::median.dim", shape=reduction)
+library("aten::sub_.Tensor", "aten::div_.Tensor", "aten::addcmul_", "aten::addcdiv_", "aten::lerp_", trial=trials.MIXED)
+library("aten::masked_fill_", trial=trials.MASKED_FILL)
+
+# ---------------------------------------------------------------- places
+
+library("aten::index_put_", "aten::_index_put_impl_", refuses=errors.put, trial=trials.PUT)
+library("aten::index_add_", refuses=errors.index_add)
+library("aten::index_copy", refuses=errors.index_copy, may_raise=True, writes_at_indices=True)
+library("aten::index_copy_", refuses=errors.index_copy)
+library("aten::index_fill", refuses=errors.index_fill, may_raise=True, writes_at_indices=True)
+library("aten::index_fill_", refuses=errors.index_fill)
+library("aten::index_reduce", "aten::scatter", "aten::scatter_reduce", "aten::put", may_raise=True,
+        writes_at_indices=True)
+library("aten::masked_scatter", writes_at_indices=True)
+library("aten::take", "aten::one_hot", "aten::repeat_interleave", may_raise=True)
+library("aten::topk", refuses=errors.topk)
+library("aten::as_strided_scatter", symbolic_shape=view_rules.scatter(view_rules.as_strided), counts_from_storage=True,
+        keeps_offset=True)
+
+# ---------------------------------------------------------------- what the program finds out
+
+library("aten::nonzero", discovers=unbacked.nonzero)
+library("aten::nonzero_static", shape=elementwise.nonzero_static)
+library("aten::masked_select", discovers=unbacked.masked_select)
+library("aten::_unique", discovers=unbacked.unique_pair)
+library("aten::_unique2", discovers=unbacked.unique)
+library("aten::unique_dim", discovers=unbacked.unique_rows)
+library("aten::unique_consecutive", discovers=unbacked.unique_consecutive)
+library("aten::unique_dim_consecutive", discovers=unbacked.unique_rows_consecutive)
+library("aten::repeat_interleave.Tensor", discovers=unbacked.repeat_interleave, may_raise=True)
+library("aten::bincount", discovers=unbacked.bincount)
+library("aten::_local_scalar_dense", discovers=unbacked.item)
+
+# ---------------------------------------------------------------- checks
+
+library("aten::_assert_async", "aten::_functional_assert_async", "aten::_assert_scalar",
+        "aten::_assert_tensor_metadata", "aten::sym_constrain_range", "aten::sym_constrain_range_for_size",
+        "aten::_print", checks=True)

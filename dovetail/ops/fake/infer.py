@@ -12,18 +12,20 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ir.devices import HOST, on_host
+from dovetail.ops.calls.discoveries import is_late
 from dovetail.ops.calls.foreach import apart, takes_list
 from dovetail.ops.calls.fused_optimizers import fused, is_fused
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake import meta_kernels, torch_fake_mode
 from dovetail.ops.fake.errors import eager_errors, eager_trials
-from dovetail.ops.fake.result_spec import Spec, marked
-from dovetail.ops.fake.rules import view_rules
+from dovetail.ops.fake.result_spec import ForOverload, Spec, marked
 from dovetail.ops.fake.rules.creation import placed
-from dovetail.ops.fake.rules.table import IN_PLACE, RULES, elementwise, in_place, is_elementwise
+from dovetail.ops.fake.rules.elementwise import IN_PLACE, elementwise, in_place, is_elementwise
 from dovetail.ops.fake.symbolic import unbacked
-from dovetail.ops.fake.symbolic.size_questions import all_same
+from dovetail.ops.fake.symbolic.size_questions import all_same, takes_sizes
 from dovetail.ops.fake.without_dynamo import without_dynamo
+from dovetail.ops.lowering.registry import Row
+from dovetail.ops.table import functional_row, is_composite
 
 _DATA_DEPENDENT = {
     torch.Tag.dynamic_output_shape: ("data-dependent-output", "the size of its result depends on values"),
@@ -40,8 +42,8 @@ def infer(
     from_meta: Callable[..., Any], refuse_unusual: Callable[..., None],
 ) -> Any:
     """Raises Unsupported for results that depend on values, and whatever eager raises for bad shapes."""
-    eager_errors.check(func, args, kwargs, func in _INDEXING)
-    eager_trials.attempt(func, args, kwargs)
+    row = functional_row(func)
+    _refuse(row, func, args, kwargs)
     rule = _rule(func)
     if rule is not None:
         found = rule(*args, **kwargs)
@@ -50,13 +52,13 @@ def infer(
     if is_composite(func) and torch.is_inference_mode_enabled():
         return func.decompose(*args, **kwargs)  # elsewhere PyTorch takes it apart before anybody sees it
     sized = takes_sizes(args, kwargs)
-    if sized and func in view_rules.RULES:
-        found = view_rules.RULES[func](*args, **kwargs)
+    if sized and row.symbolic_shape is not None:
+        found = row.symbolic_shape(*args, **kwargs)
         if found is not NotImplemented:
             return _seen(func, _wrap_spec(found, cls), args[0])
-    if unbacked.active() is not None and unbacked.is_late(func, args, kwargs):
-        if func is not _INDEX:
-            return _wrap_spec(unbacked.RULES[func](unbacked.active(), *args, **kwargs), cls)
+    if unbacked.active() is not None and is_late(func, args, kwargs):
+        if row.discovers is not None:
+            return _wrap_spec(row.discovers(unbacked.active(), *args, **kwargs), cls)
         args = unbacked.without_masks(args, cls)
         sized = True
     if args is NotImplemented or not _index_of_integers(func, args):
@@ -80,15 +82,21 @@ def infer(
     return _from_meta(result, device, from_meta)
 
 
-@cache
-def is_composite(func: Any) -> bool:
-    """Is the operator made of others?"""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+def _refuse(row: Row, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises what eager raises, and neither our own rules nor meta kernels do."""
+    if row.refuses is not None:
+        row.refuses(*args, **kwargs)
+    if func._schema.is_mutable:
+        eager_errors.check(func, args, kwargs)
+    if row.trial is not None:
+        eager_trials.attempt(row.trial, func, args, kwargs)
 
 
 @cache
 def _rule(func: Any) -> Callable[..., Any] | None:
-    found = RULES.get(func)
+    found = functional_row(func).shape
+    if isinstance(found, ForOverload):
+        found = found.make(func)
     if found is None and takes_list(func):
         return lambda *args, **kwargs: apart(func, args, kwargs)
     if found is None and is_fused(func):
@@ -98,19 +106,6 @@ def _rule(func: Any) -> Callable[..., Any] | None:
     if found is None and is_elementwise(func):
         return lambda *args, **kwargs: elementwise(func, args, kwargs)
     return found
-
-
-def takes_sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Does a symbolic size take part?"""
-    return any(map(_has_size, args)) or bool(kwargs) and any(map(_has_size, kwargs.values()))
-
-
-def _has_size(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value._has_symbolic_sizes_strides
-    if isinstance(value, (tuple, list)):
-        return any(map(_has_size, value))
-    return isinstance(value, torch.SymInt)
 
 
 def refuse_data_dependent(func: Any) -> None:
@@ -140,12 +135,6 @@ def keeps_size(func: Any, args: tuple[Any, ...]) -> bool:
 
 #: These change which memory a tensor has.
 _STORAGE = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_", "aten::set_data"))
-
-
-_INDEXING = frozenset((
-    torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default,
-    torch.ops.aten._index_put_impl_.default,
-))  # fmt: skip
 
 
 _INDEX = torch.ops.aten.index.Tensor

@@ -1,7 +1,7 @@
 """PyTorch's meta kernels on `meta` tensors with symbolic sizes.
 
 Kernels written in Python call views of their arguments on the way, and factories; those that want plain integers are
-answered by the rules of `rules/view_rules.py` here too.
+answered by our own rules here too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import torch
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dovetail.ops.fake.result_spec import Spec
-from dovetail.ops.fake.rules.view_rules import RULES
+from dovetail.ops.fake.result_spec import Spec, meta
 from dovetail.ops.fake.symbolic.number import PLAIN, needed
+from dovetail.ops.table import functional_row
 
 META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 
@@ -28,7 +28,7 @@ class _Metas(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        rule = RULES.get(func)
+        rule = functional_row(func).symbolic_shape
         if rule is not None:
             found = rule(*args, **kwargs)
             if found is not NotImplemented:
@@ -57,12 +57,3 @@ def _made(found: Any) -> Any:
     if isinstance(found, Spec):
         return meta(found.sizes, found.strides, found.dtype, found.offset)
     return type(found)(map(_made, found)) if isinstance(found, (list, tuple)) else found
-
-
-def meta(sizes: Any, strides: Any, dtype: torch.dtype, offset: Any = 0) -> torch.Tensor:
-    """A `meta` tensor in a storage that is large enough: PyTorch would compute the size of a symbolic one."""
-    with torch._C._DisableTorchDispatch():
-        return torch.empty(ENOUGH, dtype=dtype, device="meta").as_strided(sizes, strides, offset)
-
-
-ENOUGH = 1 << 48  # elements of a storage in which something of symbolic sizes lies

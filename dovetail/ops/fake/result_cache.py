@@ -13,7 +13,7 @@ import torch
 
 from dovetail.ir import stores
 from dovetail.ir.devices import traits
-from dovetail.ops.fake.rules.table import IN_PLACE, is_elementwise
+from dovetail.ops.fake.rules.elementwise import IN_PLACE, is_elementwise
 
 aten = torch.ops.aten
 MOST = 4096  # keys for one operator

@@ -1,7 +1,12 @@
-"""What a shape rule answers with, and what else a tensor has."""
+"""What a shape rule answers with, and what else a tensor has.
+
+A rule takes the operator's arguments and returns a Spec (or a tuple of them), or NotImplemented to
+let PyTorch's meta kernel answer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -21,6 +26,20 @@ def fresh(sizes: tuple[Any, ...], strides: tuple[Any, ...], like: torch.Tensor) 
     """Memory of its own with the dtype and on the device of `like`."""
     return Spec(sizes, strides, like.dtype, like.device)
 
+
+class ForOverload(NamedTuple):
+    """A rule that `make` gives for each overload of an operator."""
+
+    make: Callable[[Any], Callable[..., Any]]
+
+
+def meta(sizes: Any, strides: Any, dtype: torch.dtype, offset: Any = 0) -> torch.Tensor:
+    """A `meta` tensor in a storage that is large enough: PyTorch would compute the size of a symbolic one."""
+    with torch._C._DisableTorchDispatch():
+        return torch.empty(ENOUGH, dtype=dtype, device="meta").as_strided(sizes, strides, offset)
+
+
+ENOUGH = 1 << 48  # elements of a storage in which something of symbolic sizes lies
 
 T = TypeVar("T", bound=torch.Tensor)
 

@@ -2,7 +2,7 @@
 
 `FakeTensor` is a wrapper subclass: PyTorch's dispatcher sees a tensor of the real device, so composite
 operators decompose as they would there. Each operator that reaches us is answered by a shape
-rule (`rules/table.py`), by PyTorch's meta kernel on `meta` tensors of the same layout, or, failing both,
+rule (`ops/table.py`), by PyTorch's meta kernel on `meta` tensors of the same layout, or, failing both,
 by PyTorch's own FakeTensorMode, whose import alone takes 0.6 s.
 """
 
@@ -16,9 +16,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dovetail.errors import Unsupported
+from dovetail.loading import loaded
 from dovetail.ops.calls.schema import IDENTITY, facts
-from dovetail.ops.fake import infer, meta_kernels, result_cache
-from dovetail.ops.fake.result_spec import marked
+from dovetail.ops.fake import result_cache
+from dovetail.ops.fake.result_spec import ENOUGH, marked, meta
 from dovetail.ops.fake.symbolic.number import PLAIN, SYMBOLIC, needed
 from dovetail.ops.fake.symbolic.size_questions import symbolic
 from dovetail.ops.fake.symbolic.symint import SizeNode, concrete
@@ -42,7 +43,7 @@ class FakeTensor(torch.Tensor):
         plain = not symbolic((*sizes, *strides, offset))  # PyTorch would compute a symbolic storage's size
         made = torch.Tensor._make_wrapper_subclass(
             cls, sizes, strides=strides, storage_offset=offset, dtype=dtype, device=device, requires_grad=requires_grad,
-            storage_size=None if plain else meta_kernels.ENOUGH,
+            storage_size=None if plain else ENOUGH,
         )  # fmt: skip
         made._meta = None
         return made
@@ -124,7 +125,7 @@ def meta_like(tensor: torch.Tensor) -> torch.Tensor:
     """A `meta` tensor with the sizes, strides, offset and dtype of `tensor`."""
     offset = tensor.storage_offset()
     if tensor._has_symbolic_sizes_strides:
-        return marked(meta_kernels.meta(tensor.size(), tensor.stride(), tensor.dtype, offset), tensor)
+        return marked(meta(tensor.size(), tensor.stride(), tensor.dtype, offset), tensor)
     with torch._C._DisableTorchDispatch():
         made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
         if offset == 0:
@@ -201,7 +202,8 @@ def _found(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = tuple(map(concrete, args)), {k: concrete(v) for k, v in kwargs.items()}
     if func._schema.name in PLAIN:
         raise needed()
-    result = infer.infer(func, args, kwargs, FakeTensor, from_meta, refuse_unusual)
+    infer = loaded("dovetail.ops.fake.infer").infer  # with every operator's row, which a warm start does without
+    result = infer(func, args, kwargs, FakeTensor, from_meta, refuse_unusual)
     if args and type(args[0]) is FakeTensor and (facts(func).view or func._schema.name in SHARING):
         for made in result if isinstance(result, (tuple, list)) else (result,):
             if made is not args[0]:

@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.errors import eager_trials as trials
+from dovetail.ops.fake.rules import elementwise as shapes
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, scale_by, shift_by, where
 from dovetail.ops.lowering.emit import Emitter
@@ -60,7 +62,8 @@ def leaky_relu(x: Expr, negative_slope: float = 0.01) -> Expr:
     return where(build.gt(x, const(0, x.dtype)), x, scale_by(x, negative_slope))
 
 
-@pointwise("aten::prelu", "aten::_prelu_kernel", operands=2)
+@pointwise("aten::prelu", operands=2)
+@pointwise("aten::_prelu_kernel", operands=2, trial=trials.EACH)
 def prelu(x: Expr, weight: Expr) -> Expr:
     return where(build.gt(x, const(0, x.dtype)), x, build.mul(weight, x))
 
@@ -138,7 +141,7 @@ def _log_sigmoid(x: Expr) -> Expr:
 _log_sigmoid_row = elementwise(_log_sigmoid, 1, in_result_dtype)
 
 
-@ROWS("aten::log_sigmoid_forward", cheap=True)
+@ROWS("aten::log_sigmoid_forward", cheap=True, shape=shapes.log_sigmoid)
 def log_sigmoid_forward(emit: Emitter, out: tuple[Spec, Spec], x: Value) -> Any:
     """The second result is what PyTorch's CPU kernel keeps for the backward: exp(-|x|)."""
     result = _log_sigmoid_row(emit, out[0], x)
@@ -155,7 +158,7 @@ def _gate(x: Expr, gate: Expr) -> Expr:
     return build.mul(x, sigmoid_of(gate))
 
 
-@ROWS("aten::glu", cheap=True)
+@ROWS("aten::glu", cheap=True, trial=trials.GATED)
 def glu(emit: Emitter, out: Spec, x: Value, dim: int = -1) -> Any:
     """First half times the sigmoid of the second half along `dim`."""
     axis = dim % x.rank

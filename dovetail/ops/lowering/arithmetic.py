@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dovetail.ir.loops import Const, Expr
+from dovetail.ops.fake.rules import elementwise as shapes
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import abs_, compare, const, scale_by, where
 from dovetail.ops.lowering.emit import Emitter
@@ -33,6 +34,7 @@ def sub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
 
 
 @pointwise("aten::rsub", operands=2, takes_numbers=True)
+@pointwise("aten::rsub.Tensor", operands=2, takes_numbers=True, shape=shapes.rsub)
 def rsub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
     return build.sub(y, x if alpha == 1 else build.mul(x, const(alpha, x.dtype)))
 
@@ -143,7 +145,8 @@ _power = elementwise(power, 2, in_result_dtype)
 _general_power = elementwise(lambda x, y: build.pow_(x, y), 2, in_result_dtype)
 
 
-@ROWS("aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", "aten::pow.Scalar", takes_numbers=True, cheap=True)
+@ROWS("aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", takes_numbers=True, cheap=True)
+@ROWS("aten::pow.Scalar", takes_numbers=True, cheap=True, shape=shapes.power)
 def pow_(emit: Emitter, out: Spec, x: Any, y: Any) -> Any:
     """float16 takes no square root for 0.5: pow(-inf, 0.5) is inf where sqrt(-inf) is NaN."""
     roots = out.dtype is torch.float16 and y in (0.5, -0.5) if isinstance(y, float) else False

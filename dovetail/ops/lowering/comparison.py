@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.errors import eager_trials as trials
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows, common_dtype, in_common_dtype, operand, opmath
@@ -77,7 +78,7 @@ def where(emit: Emitter, out: Spec, condition: Value, self: Any, other: Any) -> 
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::masked_fill", takes_numbers=True, cheap=True)
+@ROWS("aten::masked_fill", takes_numbers=True, cheap=True, trial=trials.MASKED_FILL)
 def masked_fill(emit: Emitter, out: Spec, self: Value, mask: Value, value: Any) -> Any:
     return where(emit, out, mask, value, self)
 

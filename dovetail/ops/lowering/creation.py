@@ -8,6 +8,9 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.errors import eager_trials as trials
+from dovetail.ops.fake.rules import creation as shapes
+from dovetail.ops.fake.rules.view_rules import like
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, where
 from dovetail.ops.lowering.emit import Emitter, disjoint
@@ -17,7 +20,9 @@ from dovetail.ops.lowering.value import Indices, Spec, Value
 ROWS = Rows(cheap=True)
 
 
-@ROWS("aten::full", "aten::new_full", "aten::full_like", takes_numbers=True)
+@ROWS("aten::full_like", takes_numbers=True, symbolic_shape=like, trial=trials.FULL_LIKE)
+@ROWS("aten::new_full", takes_numbers=True, trial=trials.NEW_FULL)
+@ROWS("aten::full", takes_numbers=True, trial=trials.FULL)
 def full(emit: Emitter, out: Spec, like: Any, *args: Any, **kwargs: Any) -> Any:
     """(sizes, value), (like, value) or (like, sizes, value)."""
     number = kwargs["fill_value"] if "fill_value" in kwargs else args[-1]
@@ -26,18 +31,21 @@ def full(emit: Emitter, out: Spec, like: Any, *args: Any, **kwargs: Any) -> Any:
     return NotImplemented if isinstance(number, complex) else emit.constant(out, number)
 
 
-@ROWS("aten::zeros", "aten::zeros_like", "aten::new_zeros", "aten::_efficientzerotensor", takes_sizes=True)
+@ROWS("aten::zeros", "aten::new_zeros", "aten::_efficientzerotensor", takes_sizes=True)
+@ROWS("aten::zeros_like", takes_sizes=True, symbolic_shape=like)
 def zeros(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
     return emit.constant(out, 0)
 
 
-@ROWS("aten::ones", "aten::ones_like", "aten::new_ones", takes_sizes=True)
+@ROWS("aten::ones", "aten::new_ones", takes_sizes=True)
+@ROWS("aten::ones_like", takes_sizes=True, symbolic_shape=like)
 def ones(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
     return emit.constant(out, 1)
 
 
-@ROWS("aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided", "aten::new_empty_strided",
-      "aten::empty_permuted", takes_sizes=True)
+@ROWS("aten::empty", "aten::new_empty", "aten::empty_strided", "aten::new_empty_strided", "aten::empty_permuted",
+      takes_sizes=True)
+@ROWS("aten::empty_like", takes_sizes=True, symbolic_shape=like)
 def empty(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
     """Undefined contents: zeros cost nothing, as whoever reads them computes them in place."""
     return emit.constant(out, 0) if disjoint(out.sizes, out.strides) else NotImplemented
@@ -48,13 +56,14 @@ def scalar_tensor(emit: Emitter, out: Spec, s: Any, **kwargs: Any) -> Any:
     return NotImplemented if isinstance(s, complex) else emit.constant(out, s)
 
 
-@ROWS("aten::fill_")
-@ROWS("aten::fill", takes_numbers=True)
+@ROWS("aten::fill_", trial=trials.FULL_LIKE)
+@ROWS("aten::fill", takes_numbers=True, trial=trials.FULL_LIKE)
 def fill(emit: Emitter, out: Spec, self: Value, value: Any) -> Any:
     return full(emit, out, self, value)
 
 
-@ROWS("aten::arange", takes_sizes=True)
+@ROWS("aten::arange", takes_sizes=True, symbolic_shape=shapes.up_to)
+@ROWS("aten::arange.start", "aten::arange.start_step", takes_sizes=True, symbolic_shape=shapes.arange)
 def arange(emit: Emitter, out: Spec, start: Any, end: Any = None, step: Any = 1, **kwargs: Any) -> Any:
     """start + i*step: in integers exactly, in floats in float64."""
     if end is None:
@@ -120,12 +129,13 @@ ROWS("aten::tril", takes_sizes=True)(_triangle(False))
 
 
 @ROWS("aten::contiguous")
-@ROWS("aten::clone", fresh=True)
+@ROWS("aten::clone", fresh=True, symbolic_shape=like)
 def clone(emit: Emitter, out: Spec, self: Value, **kwargs: Any) -> Any:
     return emit.copy(self, out)
 
 
-@ROWS("aten::_to_copy", "aten::to", "aten::_autocast_to_reduced_precision")
+@ROWS("aten::to", "aten::_autocast_to_reduced_precision")
+@ROWS("aten::_to_copy", symbolic_shape=like)
 def to_copy(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) -> Any:
     """A copy in another dtype or memory format; to another device it stays a library call."""
     if self.device != out.device or self.dtype not in build.SUPPORTED or out.dtype not in build.SUPPORTED:

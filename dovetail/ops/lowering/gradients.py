@@ -12,6 +12,9 @@ import torch
 
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.errors import eager_trials as trials
+from dovetail.ops.fake.rules import elementwise
+from dovetail.ops.fake.rules.images import dropout_backward
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.activation import sigmoid_of
 from dovetail.ops.lowering.build import const, scale_by, shift_by, where
@@ -37,7 +40,7 @@ def one_minus(x: Expr) -> Expr:
 # ---------------------------------------------------------------- activations
 
 
-@pointwise("aten::threshold_backward", operands=2)
+@pointwise("aten::threshold_backward", operands=2, shape=elementwise.threshold_backward)
 def threshold_backward(grad: Expr, x: Expr, threshold: float) -> Expr:
     return where(build.le(x, const(threshold, x.dtype)), zero(grad), grad)
 
@@ -72,7 +75,7 @@ def tanh_backward(grad: Expr, y: Expr) -> Expr:
     return build.mul(grad, one_minus(build.mul(y, y)))
 
 
-@pointwise("aten::hardtanh_backward", operands=2)
+@pointwise("aten::hardtanh_backward", operands=2, shape=elementwise.hardtanh_backward)
 def hardtanh_backward(grad: Expr, x: Expr, min_val: float, max_val: float) -> Expr:
     outside = build.or_(build.le(x, const(min_val, x.dtype)), build.ge(x, const(max_val, x.dtype)))
     return where(outside, zero(grad), grad)
@@ -142,7 +145,7 @@ def log_sigmoid_backward(grad: Expr, x: Expr, buffer: Any = None) -> Expr:
     return build.mul(grad, where(build.lt(x, zero(x)), one_minus(share), share))
 
 
-@ROWS("aten::native_dropout_backward")
+@ROWS("aten::native_dropout_backward", shape=dropout_backward)
 def native_dropout_backward(emit: Emitter, out: Spec, grad_output: Value, mask: Value, scale: float) -> Value:
     wide = opmath(out.dtype)
 
@@ -169,7 +172,7 @@ def averaged(x: Expr, out: Spec, reduction: int) -> Expr:
 Formula = Callable[..., Expr]
 
 
-def _loss(*names: str) -> Callable[[Formula], Formula]:
+def _loss(*names: str, **known: Any) -> Callable[[Formula], Formula]:
     """`formula(grad, input, target, *rest)`; the incoming gradient is one number unless nothing was reduced."""
 
     def register(formula: Formula) -> Formula:
@@ -184,7 +187,7 @@ def _loss(*names: str) -> Callable[[Formula], Formula]:
 
             return emit.pointwise(out, at)
 
-        ROWS(*names)(lowering)
+        ROWS(*names, **known)(lowering)
         return formula
 
     return register
@@ -195,14 +198,14 @@ def mse_loss_backward(grad: Expr, x: Expr, target: Expr) -> Expr:
     return build.mul(scale_by(build.sub(x, target), 2), grad)
 
 
-@_loss("aten::smooth_l1_loss_backward")
+@_loss("aten::smooth_l1_loss_backward", shape=elementwise.in_rows(1))
 def smooth_l1_loss_backward(grad: Expr, x: Expr, target: Expr, beta: float) -> Expr:
     difference = build.sub(x, target)
     middle = grad if beta == 0 else build.div(build.mul(difference, grad), const(beta, x.dtype))
     return _clipped(grad, difference, beta, middle, 1)
 
 
-@_loss("aten::huber_loss_backward")
+@_loss("aten::huber_loss_backward", shape=elementwise.in_rows(1))
 def huber_loss_backward(grad: Expr, x: Expr, target: Expr, delta: float) -> Expr:
     difference = build.sub(x, target)
     return _clipped(grad, difference, delta, build.mul(difference, grad), delta)
@@ -242,7 +245,7 @@ def _row_sum(emit: Emitter, grad: Value, axes: list[int], wide: torch.dtype, at:
     return emit.reduce(kept_spec(grad, axes, wide), grad.spec, axes, "sum", at, wide, None, True)
 
 
-@ROWS("aten::_softmax_backward_data")
+@ROWS("aten::_softmax_backward_data", trial=trials.BACKWARD)
 def softmax_backward(emit: Emitter, out: Spec, grad: Value, output: Value, dim: int, input_dtype: torch.dtype) -> Any:
     if out.empty:
         return NotImplemented
@@ -260,7 +263,7 @@ def softmax_backward(emit: Emitter, out: Spec, grad: Value, output: Value, dim: 
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::_log_softmax_backward_data")
+@ROWS("aten::_log_softmax_backward_data", shape=elementwise.in_rows(0), trial=trials.BACKWARD)
 def log_softmax_backward(
     emit: Emitter, out: Spec, grad: Value, output: Value, dim: int, input_dtype: torch.dtype
 ) -> Any:

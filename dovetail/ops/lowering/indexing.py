@@ -14,6 +14,7 @@ import torch
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Const, Expr, Index
+from dovetail.ops.fake.errors import eager_errors as errors
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, where
 from dovetail.ops.lowering.emit import Emitter
@@ -123,7 +124,8 @@ def gather(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, sparse
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::index", "aten::_unsafe_index", may_raise=True)
+@ROWS("aten::_unsafe_index", may_raise=True)
+@ROWS("aten::index", may_raise=True, refuses=errors.indexed)
 def index(emit: Emitter, out: Spec, self: Value, indices: Sequence[Value | None]) -> Any:
     """NumPy's advanced indexing by integer tensors: they broadcast together; their dimensions come
     first in the result unless they index neighbouring dimensions."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.errors import eager_trials as trials
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, where
 from dovetail.ops.lowering.emit import Emitter
@@ -19,7 +20,7 @@ ROWS = Rows()
 NONE, MEAN = 0, 1  # of PyTorch's reductions; 2 is a sum
 
 
-@ROWS("aten::nll_loss_forward", "aten::nll_loss2d_forward", may_raise=True)
+@ROWS("aten::nll_loss_forward", "aten::nll_loss2d_forward", may_raise=True, trial=trials.EMPTY)
 def nll_loss(
     emit: Emitter, out: tuple[Spec, Spec], self: Value, target: Value, weight: Value | None, reduction: int,
     ignore_index: int,

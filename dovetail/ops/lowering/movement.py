@@ -9,6 +9,9 @@ import torch
 
 from dovetail.ir.dims import Dim, floordiv, known_less, known_nonnegative, mod
 from dovetail.ir.loops import Const, Expr
+from dovetail.ops.fake.errors import eager_errors as errors
+from dovetail.ops.fake.rules import images
+from dovetail.ops.fake.rules import view_rules as shapes
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, where
 from dovetail.ops.lowering.emit import Emitter
@@ -24,7 +27,8 @@ def _part(value: Value, out: Spec) -> Spec:
     return Spec(value.dtype, value.device, value.sizes, out.strides)
 
 
-@ROWS("aten::cat", "aten::concat", "aten::concatenate")
+@ROWS("aten::concat", "aten::concatenate")
+@ROWS("aten::cat", shape=images.cat)
 def cat(emit: Emitter, out: Spec, tensors: Sequence[Value], dim: int = 0) -> Any:
     """One group for each input, storing into its slice; 1-d tensors of no elements are skipped."""
     rank = len(out.sizes)
@@ -46,7 +50,7 @@ def _shifted(axis: int, first: Dim) -> Any:
     return lambda indices: replaced(indices, axis, (indices[axis] + first,))
 
 
-@ROWS("aten::stack")
+@ROWS("aten::stack", symbolic_shape=shapes.stack)
 def stack(emit: Emitter, out: Spec, tensors: Sequence[Value], dim: int = 0) -> Any:
     if out.empty:
         return emit.constant(out, 0)
@@ -63,7 +67,7 @@ def _inserted(axis: int, position: int) -> Any:
     return lambda indices: (*indices[:axis], position, *indices[axis:])
 
 
-@ROWS("aten::constant_pad_nd", takes_sizes=True)
+@ROWS("aten::constant_pad_nd", takes_sizes=True, symbolic_shape=shapes.pad)
 def constant_pad_nd(emit: Emitter, out: Spec, self: Value, pad: Sequence[int], value: Any = 0) -> Any:
     """`pad` has (before, after) for the last dimension first; negative numbers cut."""
     before = [0] * self.rank
@@ -100,7 +104,7 @@ def flip(emit: Emitter, out: Spec, self: Value, dims: Sequence[int]) -> Value:
     return self.remapped(out.sizes, out.strides, source, None)
 
 
-@ROWS("aten::roll")
+@ROWS("aten::roll", shape=images.roll, symbolic_shape=shapes.roll)
 def roll(emit: Emitter, out: Spec, self: Value, shifts: Any, dims: Any = ()) -> Any:
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [dims] if isinstance(dims, int) else list(dims)
@@ -144,7 +148,8 @@ def repeat_interleave(
 # ---------------------------------------------------------------- one tensor with a part replaced
 
 
-@ROWS("aten::slice_scatter", takes_sizes=True)
+@ROWS("aten::slice_scatter", takes_sizes=True, shape=shapes.expanded_scatter,
+      symbolic_shape=shapes.scatter(shapes.slice_), refuses=errors.part(torch.ops.aten.slice.Tensor))
 def slice_scatter(
     emit: Emitter, out: Spec, self: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
@@ -165,7 +170,8 @@ def slice_scatter(
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::select_scatter", takes_sizes=True)
+@ROWS("aten::select_scatter", takes_sizes=True, shape=shapes.expanded_scatter,
+      symbolic_shape=shapes.scatter(shapes.select), refuses=errors.part(torch.ops.aten.select.int))
 def select_scatter(emit: Emitter, out: Spec, self: Value, src: Value, dim: int, index: int) -> Any:
     axis = dim % self.rank
     position = index + self.sizes[axis] if known_less(index, 0) else index
@@ -178,7 +184,8 @@ def select_scatter(emit: Emitter, out: Spec, self: Value, src: Value, dim: int, 
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::diagonal_scatter")
+@ROWS("aten::diagonal_scatter", symbolic_shape=shapes.scatter(shapes.diagonal),
+      refuses=errors.part(torch.ops.aten.diagonal.default))
 def diagonal_scatter(
     emit: Emitter, out: Spec, self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Any:

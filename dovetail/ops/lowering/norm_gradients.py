@@ -13,6 +13,8 @@ import torch
 
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.rules import images
+from dovetail.ops.fake.rules import normalization as shapes
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.normalization import inverse_root, optional, statistic
@@ -32,7 +34,7 @@ def _mean(emit: Emitter, like: Value, axes: Sequence[int], wide: torch.dtype, at
     )
 
 
-@ROWS("aten::native_layer_norm_backward", takes_sizes=True)
+@ROWS("aten::native_layer_norm_backward", takes_sizes=True, shape=shapes.layer_norm_backward)
 def layer_norm_backward(
     emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, shape: Sequence[Dim], mean: Value, rstd: Value,
     weight: Value | None, bias: Value | None, mask: Sequence[bool],
@@ -40,7 +42,7 @@ def layer_norm_backward(
     return _over_last(emit, out, grad_out, input, len(shape), mean, rstd, weight, mask)
 
 
-@ROWS("aten::_fused_rms_norm_backward")
+@ROWS("aten::_fused_rms_norm_backward", shape=shapes.rms_norm_backward)
 def rms_norm_backward(
     emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, shape: Sequence[Dim], rstd: Value,
     weight: Value | None, mask: Sequence[bool],
@@ -102,7 +104,7 @@ def _of_input(
     return emit.pointwise(out, at)
 
 
-@ROWS("aten::native_batch_norm_backward")
+@ROWS("aten::native_batch_norm_backward", shape=images.batch_norm_backward)
 def batch_norm_backward(
     emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, weight: Value | None,
     running_mean: Value | None, running_var: Value | None, save_mean: Value | None, save_invstd: Value | None,

@@ -13,6 +13,9 @@ import torch
 
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.errors import eager_trials as trials
+from dovetail.ops.fake.rules import images
+from dovetail.ops.fake.rules import normalization as shapes
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import shift_by
 from dovetail.ops.lowering.emit import Emitter
@@ -54,7 +57,7 @@ def statistic(emit: Emitter, out: Spec, value: Value) -> Value:
     )
 
 
-@ROWS("aten::native_layer_norm", takes_sizes=True)
+@ROWS("aten::native_layer_norm", takes_sizes=True, shape=shapes.layer_norm, trial=trials.LAYER_NORM)
 def layer_norm(
     emit: Emitter, out: tuple[Spec, ...], self: Value, shape: Sequence[Dim], weight: Value | None, bias: Value | None,
     eps: float,
@@ -101,7 +104,7 @@ def rms_norm(
     return emit.pointwise(out[0], at), statistic(emit, out[1], rstd)
 
 
-@ROWS("aten::native_group_norm", takes_sizes=True)
+@ROWS("aten::native_group_norm", takes_sizes=True, shape=images.group_norm, trial=trials.GROUP_NORM)
 def group_norm(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, N: Dim, C: Dim,
     HxW: Dim, group: int, eps: float,
@@ -175,7 +178,7 @@ def unused_statistics(
     return emit.expression(specs[0], mean.at), emit.expression(specs[1], rstd)
 
 
-@ROWS("aten::_native_batch_norm_legit_no_training")
+@ROWS("aten::_native_batch_norm_legit_no_training", shape=images.batch_norm_eval)
 def batch_norm_eval(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, mean: Value,
     var: Value, momentum: float, eps: float,
@@ -184,7 +187,8 @@ def batch_norm_eval(
     return result, *unused_statistics(emit, out[1:], mean, var, eps)
 
 
-@ROWS("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::cudnn_batch_norm")
+@ROWS("aten::cudnn_batch_norm")
+@ROWS("aten::native_batch_norm", "aten::_native_batch_norm_legit", shape=images.batch_norm, trial=trials.BATCH_NORM)
 def batch_norm(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, mean: Value | None,
     var: Value | None, training: bool, momentum: float, eps: float,
@@ -218,7 +222,7 @@ def batch_statistics(
     return result, statistic(emit, out[1], mean), statistic(emit, out[2], rstd), total
 
 
-@ROWS("aten::_native_batch_norm_legit.no_stats")
+@ROWS("aten::_native_batch_norm_legit.no_stats", shape=images.batch_norm_alone, trial=trials.BATCH_NORM)
 def batch_norm_no_stats(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, training: bool,
     momentum: float, eps: float,
@@ -226,7 +230,7 @@ def batch_norm_no_stats(
     return batch_norm(emit, out, self, weight, bias, None, None, training, momentum, eps)
 
 
-@ROWS("aten::_native_batch_norm_legit_functional")
+@ROWS("aten::_native_batch_norm_legit_functional", shape=images.batch_norm_functional)
 def batch_norm_functional(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, mean: Value,
     var: Value, training: bool, momentum: float, eps: float,

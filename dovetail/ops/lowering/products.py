@@ -25,6 +25,8 @@ from dovetail.ir import dims, dimvalues
 from dovetail.ir.devices import on_host, traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.errors import eager_trials as trials
+from dovetail.ops.fake.rules import products as shapes
 from dovetail.ops.lowering import build, views
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows
@@ -46,19 +48,19 @@ SHORT = 64
 LONG_ROWS = 512
 
 
-@ROWS("aten::mm", fresh=True)
+@ROWS("aten::mm", fresh=True, shape=shapes.mm, trial=trials.MIXED)
 def mm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
     return _product(emit, out, self, mat2, None)
 
 
-@ROWS("aten::addmm", fresh=True)
+@ROWS("aten::addmm", fresh=True, shape=shapes.addmm, trial=trials.PRODUCT)
 def addmm(emit: Emitter, out: Spec, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     if self.rank != 1 or self.sizes != out.sizes[1:] or (beta, alpha) != (1, 1):
         return NotImplemented
     return _product(emit, out, mat1, mat2, self)
 
 
-@ROWS("aten::bmm", fresh=True)
+@ROWS("aten::bmm", fresh=True, shape=shapes.bmm, trial=trials.MIXED)
 def bmm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
     long = traits(out.device).long_sums and mat2.strides[-1] == 1 and dimvalues.typical(mat2.sizes[-1]) > LONG_ROWS
     if not _in_loops(out, self, mat2) or long and self.sizes[-1] != 1:
@@ -66,7 +68,7 @@ def bmm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
     return _by_loops(emit, out, self, mat2)
 
 
-@ROWS("aten::mv", fresh=True)
+@ROWS("aten::mv", fresh=True, trial=trials.MIXED)
 def mv(emit: Emitter, out: Spec, self: Value, vec: Value) -> Value:
     if not _sums_in_loops(out, self.sizes[1]):
         return NotImplemented

@@ -15,6 +15,8 @@ from dovetail.ir import dims
 from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.errors import eager_trials as trials
+from dovetail.ops.fake.rules.reductions import reduction
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const
 from dovetail.ops.lowering.emit import Emitter
@@ -56,14 +58,14 @@ def total(
 # ---------------------------------------------------------------- sums and products
 
 
-@ROWS("aten::sum")
+@ROWS("aten::sum", shape=reduction)
 def sum_(emit: Emitter, out: Spec, self: Value, dim: Axes = None, keepdim: bool = False, **kwargs: Any) -> Any:
     if out.dtype is torch.bool:
         return NotImplemented
     return total(emit, out, self, axes_of(self.rank, dim), "sum", keepdim)
 
 
-@ROWS("aten::mean")
+@ROWS("aten::mean", shape=reduction)
 def mean(emit: Emitter, out: Spec, self: Value, dim: Axes = None, keepdim: bool = False, **kwargs: Any) -> Value:
     axes = axes_of(self.rank, dim)
     number = count(self, axes)
@@ -75,7 +77,7 @@ def divided(x: Expr, number: Dim) -> Expr:
     return build.div(x, build.index(number, x.dtype))
 
 
-@ROWS("aten::prod")
+@ROWS("aten::prod", shape=reduction)
 def prod(emit: Emitter, out: Spec, self: Value, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
     if out.dtype is torch.bool:
         return NotImplemented
@@ -89,11 +91,12 @@ def _truth(kind: str) -> Any:
     return lowering
 
 
-ROWS("aten::any")(_truth("any"))
-ROWS("aten::all")(_truth("all"))
+for _kind in ("any", "all"):
+    ROWS(f"aten::{_kind}", f"aten::{_kind}.dim", shape=reduction)(_truth(_kind))
+    ROWS(f"aten::{_kind}.dims")(_truth(_kind))  # where no dimensions are none
 
 
-@ROWS("aten::count_nonzero")
+@ROWS("aten::count_nonzero", shape=reduction)
 def count_nonzero(emit: Emitter, out: Spec, self: Value, dim: Axes = None) -> Value:
     def at(indices: Indices) -> Expr:
         return build.cast(build.truth(self.at(indices)), torch.int64)
@@ -136,12 +139,12 @@ def _extremes(kind: str) -> tuple[Any, Any, Any]:
 
 for _kind in ("min", "max"):
     _over_dims, _with_place, _place_only = _extremes(_kind)
-    ROWS(f"aten::a{_kind}", f"aten::{_kind}")(_over_dims)
-    ROWS(f"aten::{_kind}.dim")(_with_place)
-    ROWS(f"aten::arg{_kind}")(_place_only)
+    ROWS(f"aten::a{_kind}", f"aten::{_kind}", shape=reduction)(_over_dims)
+    ROWS(f"aten::{_kind}.dim", shape=reduction)(_with_place)
+    ROWS(f"aten::arg{_kind}", shape=reduction)(_place_only)
 
 
-@ROWS("aten::aminmax")
+@ROWS("aten::aminmax", shape=reduction)
 def aminmax(emit: Emitter, out: tuple[Spec, Spec], self: Value, dim: int | None = None, keepdim: bool = False) -> Any:
     axes = axes_of(self.rank, dim)
     return tuple(extreme(emit, spec, self, axes, kind, keepdim) for spec, kind in zip(out, ("min", "max"), strict=True))
@@ -220,10 +223,10 @@ def reshaped_to(average: Value, axes: Sequence[int], out: Spec, keepdim: bool) -
     return at
 
 
-ROWS("aten::var")(_deviation(False, False))
-ROWS("aten::std")(_deviation(True, False))
-ROWS("aten::var_mean")(_deviation(False, True))
-ROWS("aten::std_mean")(_deviation(True, True))
+ROWS("aten::var", shape=reduction)(_deviation(False, False))
+ROWS("aten::std", shape=reduction)(_deviation(True, False))
+ROWS("aten::var_mean", shape=reduction)(_deviation(False, True))
+ROWS("aten::std_mean", shape=reduction)(_deviation(True, True))
 
 
 # ---------------------------------------------------------------- norms
@@ -247,7 +250,7 @@ def _power_terms(order: float) -> tuple[str, Callable[[Expr], Expr], Callable[[E
     return "sum", term, lambda x: build.pow_(x, const(1.0 / order, x.dtype))
 
 
-@ROWS("aten::linalg_vector_norm")
+@ROWS("aten::linalg_vector_norm", shape=reduction, trial=trials.EMPTY)
 def vector_norm(
     emit: Emitter, out: Spec, self: Value, ord: Any = 2, dim: Axes = None, keepdim: bool = False, **kwargs: Any
 ) -> Any:

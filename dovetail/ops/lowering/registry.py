@@ -19,11 +19,14 @@ from typing import Any, TypeVar
 import torch
 
 from dovetail.ir.loops import Expr, Param
+from dovetail.ops.fake.errors.eager_trials import Trial
+from dovetail.ops.fake.result_spec import ForOverload
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.value import Indices, Spec, Value
 
 Lowering = Callable[..., Any]
+Rule = Callable[..., Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -31,6 +34,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Row:
     """What is known about an operator. `docs/operators.md` lists all of it.
 
+    `shape`: what its results look like, instead of PyTorch's meta kernel, which is slow or imports much.
+    `symbolic_shape`: the same where a symbolic size takes part and the meta kernel would want plain integers.
+    `discovers`: its results where their sizes, or values, are known when the program runs; takes `Sizes` first.
+    `refuses`: raises what eager raises of its arguments, and meta kernels let pass.
+    `trial`: finds out by running the operator on a few elements what eager raises for types or a number.
     `takes_numbers`: its lowering takes numbers that are known only when the program runs, and so do sizes.
     `takes_sizes`: its lowering takes symbolic sizes among its arguments. Otherwise it is a library call then.
     `cheap`: it costs little next to reading its operands, so a backward pass may compute it again.
@@ -47,6 +55,11 @@ class Row:
     """
 
     lowering: Lowering | None = None
+    shape: Rule | ForOverload | None = None
+    symbolic_shape: Rule | None = None
+    discovers: Rule | None = None
+    refuses: Callable[..., None] | None = None
+    trial: Trial | None = None
     takes_numbers: bool = False
     takes_sizes: bool = False
     cheap: bool = False

@@ -13,6 +13,8 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.loops import Const, Expr
+from dovetail.ops.fake.errors import eager_errors as errors
+from dovetail.ops.fake.errors import eager_trials as trials
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, where
 from dovetail.ops.lowering.emit import Emitter, ranges
@@ -93,7 +95,7 @@ def embedding_dense_backward(
     return added(emit, out, elements) if suits(out, elements) else NotImplemented
 
 
-@ROWS("aten::index_add", may_raise=True, writes_at_indices=True)
+@ROWS("aten::index_add", may_raise=True, writes_at_indices=True, refuses=errors.index_add)
 def index_add(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Any:
     if not self.rank or not zeros(self) or index.rank != 1 or not _added(index, out):
         return NotImplemented
@@ -149,7 +151,7 @@ def scatter(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, src: 
 
 
 @ROWS("aten::_unsafe_index_put", may_raise=True)
-@ROWS("aten::index_put", may_raise=True, writes_at_indices=True)
+@ROWS("aten::index_put", may_raise=True, writes_at_indices=True, refuses=errors.put, trial=trials.PUT)
 def index_put(
     emit: Emitter, out: Spec, self: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Any:

@@ -13,6 +13,8 @@ import torch
 
 from dovetail.ir.devices import traits
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.rules import normalization as shapes
+from dovetail.ops.fake.rules.reductions import reduction
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, where
 from dovetail.ops.lowering.emit import Emitter
@@ -27,7 +29,8 @@ def _largest(emit: Emitter, self: Value, axes: list[int], dtype: torch.dtype) ->
     return extreme(emit, kept_spec(self, axes, dtype), self, axes, "max", True)
 
 
-@ROWS("aten::_softmax", "aten::softmax.int")
+@ROWS("aten::softmax.int")
+@ROWS("aten::_softmax", shape=shapes.softmax)
 def softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **kwargs: Any) -> Any:
     if self.dtype not in build.FLOATS:
         return NotImplemented
@@ -55,7 +58,8 @@ def _of_one(x: Expr) -> Expr:
     return build.exp(build.sub(x, x))
 
 
-@ROWS("aten::_log_softmax", "aten::log_softmax.int")
+@ROWS("aten::log_softmax.int")
+@ROWS("aten::_log_softmax", shape=shapes.softmax)
 def log_softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **kwargs: Any) -> Any:
     if self.dtype not in build.FLOATS:
         return NotImplemented
@@ -74,7 +78,8 @@ def log_softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **k
     return emit.pointwise(out, lambda i: build.sub(shifted(i), logs.broadcast(i)))
 
 
-@ROWS("aten::logsumexp", "aten::special_logsumexp")
+@ROWS("aten::special_logsumexp")
+@ROWS("aten::logsumexp", shape=reduction)
 def logsumexp(emit: Emitter, out: Spec, self: Value, dim: Axes, keepdim: bool = False) -> Any:
     """An infinite maximum is replaced by 0, so that inf - inf never arises."""
     if self.dtype not in build.FLOATS or self.spec.empty:

@@ -15,6 +15,8 @@ from typing import Any
 from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim, floordiv
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.errors import eager_trials as trials
+from dovetail.ops.fake.rules import images
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows, opmath
@@ -34,7 +36,8 @@ def _ratios(small: Sequence[Dim], large: Sequence[Dim], scales: Sequence[float |
     return tuple(found) if exact else None  # type: ignore[arg-type]
 
 
-@ROWS(*(f"aten::{name}{rank}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)))
+@ROWS(*(f"aten::{name}{rank}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)),
+      shape=images.nearest, trial=trials.EMPTY)
 def upsample_nearest(emit: Emitter, out: Spec, self: Value, output_size: Any, *scales: float | None) -> Any:
     ratios = _ratios(self.sizes, out.sizes, scales)
     if ratios is None or not traits(self.device).resizes:

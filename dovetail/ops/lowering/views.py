@@ -12,6 +12,7 @@ from typing import Any
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.reshape import Chunk, chunks
+from dovetail.ops.fake.rules import view_rules as shapes
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows
@@ -24,8 +25,8 @@ def replaced(items: Sequence[Dim], axis: int, by: tuple[Dim, ...]) -> tuple[Dim,
     return (*items[:axis], *by, *items[axis + 1 :])
 
 
-@ROWS("aten::alias", "aten::detach", "aten::lift_fresh", "aten::lift",
-      "aten::resolve_conj", "aten::resolve_neg")
+@ROWS("aten::lift_fresh", "aten::lift", "aten::resolve_conj", "aten::resolve_neg")
+@ROWS("aten::alias", "aten::detach", symbolic_shape=shapes.alias)
 def alias(emit: Emitter, out: Spec, self: Value) -> Value:
     return self
 
@@ -33,7 +34,7 @@ def alias(emit: Emitter, out: Spec, self: Value) -> Value:
 # ---------------------------------------------------------------- order and number of dimensions
 
 
-@ROWS("aten::permute")
+@ROWS("aten::permute", symbolic_shape=shapes.permute)
 def permute(emit: Emitter, out: Spec, self: Value, order: Sequence[int]) -> Value:
     order = [d % self.rank for d in order]
     where = [order.index(d) for d in range(self.rank)]
@@ -43,7 +44,8 @@ def permute(emit: Emitter, out: Spec, self: Value, order: Sequence[int]) -> Valu
     )
 
 
-@ROWS("aten::transpose", "aten::swapaxes")
+@ROWS("aten::swapaxes")
+@ROWS("aten::transpose", symbolic_shape=shapes.transpose)
 def transpose(emit: Emitter, out: Spec, self: Value, dim0: int, dim1: int) -> Value:
     if not self.rank:
         return self
@@ -53,12 +55,13 @@ def transpose(emit: Emitter, out: Spec, self: Value, dim0: int, dim1: int) -> Va
     return permute(emit, out, self, order)
 
 
-@ROWS("aten::t", "aten::numpy_T", "aten::mT", "aten::adjoint")
+@ROWS("aten::numpy_T", "aten::mT", "aten::adjoint")
+@ROWS("aten::t", symbolic_shape=shapes.t)
 def t(emit: Emitter, out: Spec, self: Value) -> Value:
     return self if self.rank < 2 else transpose(emit, out, self, -2, -1)
 
 
-@ROWS("aten::unsqueeze")
+@ROWS("aten::unsqueeze", symbolic_shape=shapes.unsqueeze)
 def unsqueeze(emit: Emitter, out: Spec, self: Value, dim: int) -> Value:
     axis = dim % (self.rank + 1)
     step = self.strides[axis] * self.sizes[axis] if axis < self.rank else 1
@@ -66,7 +69,7 @@ def unsqueeze(emit: Emitter, out: Spec, self: Value, dim: int) -> Value:
     return self.remapped(out.sizes, strides, lambda i: (*i[:axis], *i[axis + 1 :]), self.offset)
 
 
-@ROWS("aten::squeeze")
+@ROWS("aten::squeeze", symbolic_shape=shapes.squeeze)
 def squeeze(emit: Emitter, out: Spec, self: Value, dim: Any = None) -> Value:
     axes = range(self.rank) if dim is None else [dim] if isinstance(dim, int) else dim
     gone = {d % self.rank for d in axes if self.rank and self.sizes[d] == 1}
@@ -79,7 +82,8 @@ def squeeze(emit: Emitter, out: Spec, self: Value, dim: Any = None) -> Value:
     return self.remapped(out.sizes, strides, source, self.offset)
 
 
-@ROWS("aten::expand", "aten::broadcast_to", "aten::expand_as", takes_sizes=True)
+@ROWS("aten::broadcast_to", "aten::expand_as", takes_sizes=True)
+@ROWS("aten::expand", takes_sizes=True, symbolic_shape=shapes.expand)
 def expand(emit: Emitter, out: Spec, self: Value, size: Any = None, implicit: bool = False) -> Value:
     new = len(out.sizes) - self.rank
     grown = [_grows(self, out, d, d + new) for d in range(self.rank)]
@@ -143,8 +147,10 @@ def reshaped_index(old_sizes: Sequence[Dim], new_sizes: Sequence[Dim], runs: lis
     return tuple(result)
 
 
-@ROWS("aten::view", "aten::_unsafe_view", "aten::reshape", "aten::_reshape_alias", "aten::flatten",
-      "aten::unflatten", "aten::view_as", "aten::reshape_as", "aten::ravel", takes_sizes=True)
+@ROWS("aten::reshape", "aten::flatten", "aten::unflatten", "aten::view_as", "aten::reshape_as", "aten::ravel",
+      takes_sizes=True)
+@ROWS("aten::_reshape_alias", takes_sizes=True, symbolic_shape=shapes.alias_of_shape)
+@ROWS("aten::view", "aten::_unsafe_view", takes_sizes=True, symbolic_shape=shapes.view)
 def view(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) -> Any:
     """Row-major order of elements is kept; sizes come from `out`."""
     if out.dtype is not self.dtype:
@@ -194,7 +200,7 @@ def clamped(position: int | None, size: Dim, default: Dim) -> Dim:
     return dims.minimum(dims.maximum(counted, 0), size)
 
 
-@ROWS("aten::slice", takes_sizes=True)
+@ROWS("aten::slice", takes_sizes=True, symbolic_shape=shapes.slice_)
 def slice_(
     emit: Emitter, out: Spec, self: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Value:
@@ -221,7 +227,7 @@ def narrow(emit: Emitter, out: Spec, self: Value, dim: int, start: int, length: 
     return part(self, axis, start + self.sizes[axis] if start < 0 else start, length)
 
 
-@ROWS("aten::select", takes_sizes=True)
+@ROWS("aten::select", takes_sizes=True, symbolic_shape=shapes.select)
 def select(emit: Emitter, out: Spec, self: Value, dim: int, index: int) -> Value:
     return taken(self, dim % self.rank, index)
 
@@ -235,13 +241,15 @@ def taken(self: Value, axis: int, index: Dim) -> Value:
     )
 
 
-@ROWS("aten::unbind")
+@ROWS("aten::unbind", symbolic_shape=shapes.unbind)
 def unbind(emit: Emitter, out: tuple[Spec, ...], self: Value, dim: int = 0) -> tuple[Value, ...]:
     return tuple(taken(self, dim % self.rank, k) for k in range(len(out)))
 
 
-@ROWS("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unsafe_split", "aten::unsafe_split_with_sizes",
-      "aten::unsafe_chunk", "aten::tensor_split", takes_sizes=True)
+@ROWS("aten::chunk", "aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::unsafe_chunk", "aten::tensor_split",
+      takes_sizes=True)
+@ROWS("aten::split_with_sizes", takes_sizes=True, symbolic_shape=shapes.split_with_sizes)
+@ROWS("aten::split", takes_sizes=True, symbolic_shape=shapes.split)
 def split(emit: Emitter, out: tuple[Spec, ...], self: Value, sizes: Any, dim: int = 0) -> Any:
     """Consecutive parts; their lengths come from `out`."""
     axis = dim % self.rank
@@ -253,7 +261,7 @@ def split(emit: Emitter, out: tuple[Spec, ...], self: Value, sizes: Any, dim: in
     return tuple(found)
 
 
-@ROWS("aten::diagonal")
+@ROWS("aten::diagonal", symbolic_shape=shapes.diagonal)
 def diagonal(emit: Emitter, out: Spec, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     a, b = dim1 % self.rank, dim2 % self.rank
     row, column = max(-offset, 0), max(offset, 0)
@@ -271,7 +279,7 @@ def diagonal(emit: Emitter, out: Spec, self: Value, offset: int = 0, dim1: int =
     return self.remapped(out.sizes, strides, source, start)
 
 
-@ROWS("aten::unfold", takes_sizes=True)
+@ROWS("aten::unfold", takes_sizes=True, symbolic_shape=shapes.unfold)
 def unfold(emit: Emitter, out: Spec, self: Value, dimension: int, size: int, step: int) -> Value:
     """Windows of `size` every `step` along a dimension; the place inside a window comes last."""
     if not self.rank:
@@ -283,7 +291,7 @@ def unfold(emit: Emitter, out: Spec, self: Value, dimension: int, size: int, ste
     )
 
 
-@ROWS("aten::as_strided", takes_sizes=True, counts_from_storage=True)
+@ROWS("aten::as_strided", takes_sizes=True, counts_from_storage=True, symbolic_shape=shapes.as_strided)
 def as_strided(
     emit: Emitter, out: Spec, self: Value, size: Sequence[Dim], stride: Sequence[Dim], storage_offset: Dim | None = None
 ) -> Value:

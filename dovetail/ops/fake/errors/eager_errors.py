@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -34,13 +34,6 @@ _SHARED = {
     "masked_fill_": COMPLEX | REAL,
 }
 _REREADING = frozenset("bernoulli_ fill_ ldexp_ masked_scatter_ rrelu_with_noise_".split())
-#: Operators that exchange a part of a tensor, and what gives that part.
-_PARTS = {
-    aten.select_scatter.default: aten.select.int,
-    aten.slice_scatter.default: aten.slice.Tensor,
-    aten.diagonal_scatter.default: aten.diagonal.default,
-}
-_PUTTING = frozenset((aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default))
 #: In-place operators whose result is converted to the type of what they write to, if that can hold it.
 _ARITHMETIC = frozenset(
     f"aten::{name}_" for name in
@@ -53,25 +46,15 @@ _NAMES = {
 }  # fmt: skip
 
 
-def check(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], takes_indices: bool) -> None:
-    if takes_indices:
-        _check_indices(args[0], args[1])
-    if func in _PUTTING and len(args) > 2:
-        _check_values(args[0], args[1], args[2])
-    if func is aten.topk.default:
-        _check_most(*args[:3])
-    part = _PARTS.get(func)
-    if part is not None:
-        _check_part(part, *args, **kwargs)
-    chosen = _CHOSEN.get(func._schema.name)
-    if chosen is not None and len(args) > 3:
-        chosen(*args[:4])
-    if func._schema.is_mutable and _iterates(func):
-        _check_places(func, args, kwargs)
-        if _broadcasts(func):
-            _check_result(args[0], [t for t in (*args[1:], *kwargs.values()) if isinstance(t, torch.Tensor)])
-        if func._schema.name in _ARITHMETIC:
-            _check_conversion(args)
+def check(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """What operators refuse that write to an argument."""
+    if not _iterates(func):
+        return
+    _check_places(func, args, kwargs)
+    if _broadcasts(func):
+        _check_result(args[0], [t for t in (*args[1:], *kwargs.values()) if isinstance(t, torch.Tensor)])
+    if func._schema.name in _ARITHMETIC:
+        _check_conversion(args)
 
 
 @cache
@@ -87,6 +70,11 @@ def _broadcasts(func: Any) -> bool:
     name = _name(func)
     tagged = torch.Tag.pointwise in func.tags or name == "masked_fill_"
     return tagged and name.endswith("_") and not name.startswith("_")
+
+
+def part(view: Any) -> Callable[..., None]:
+    """Of operators that exchange what `view` gives of a tensor."""
+    return partial(_check_part, view)
 
 
 def _check_part(view: Any, own: torch.Tensor, source: torch.Tensor, *place: Any, **named: Any) -> None:
@@ -195,7 +183,12 @@ def _kind(operand: Any) -> torch.dtype | None:
     return None
 
 
-def _check_indices(tensor: torch.Tensor, indices: Any) -> None:
+def put(tensor: torch.Tensor, indices: Any, values: torch.Tensor, *_: Any, **__: Any) -> None:
+    indexed(tensor, indices)
+    _check_values(tensor, indices, values)
+
+
+def indexed(tensor: torch.Tensor, indices: Any, **_: Any) -> None:
     """Dtypes, and the sizes of masks."""
     place = 0
     for index in indices:
@@ -242,7 +235,7 @@ def _check_values(tensor: torch.Tensor, indices: Any, values: torch.Tensor) -> N
 # ---------------------------------------------------------------- index_add, index_copy, index_fill
 
 
-def _check_added(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> None:
+def index_add(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **_: Any) -> None:
     if index.dtype not in (torch.int32, torch.int64):
         raise RuntimeError(f"index_add_(): Expected dtype int32/int64 for index but got: {_NAMES.get(index.dtype)}")
     if own.dtype is not source.dtype:
@@ -258,7 +251,7 @@ def _check_added(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch
         )
 
 
-def _check_copied(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> None:
+def index_copy(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **_: Any) -> None:
     if own.dim() and source.dim() and own.dim() != source.dim():
         raise IndexError(
             "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source "
@@ -280,12 +273,12 @@ def _check_copied(own: torch.Tensor, dim: int, index: torch.Tensor, source: torc
         )
 
 
-def _check_filled(own: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> None:
+def index_fill(own: torch.Tensor, dim: int, index: torch.Tensor, value: Any, **_: Any) -> None:
     if index.dtype is not torch.int64:
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
 
 
-def _check_most(tensor: torch.Tensor, count: int, dim: int = -1) -> None:
+def topk(tensor: torch.Tensor, count: int, dim: int = -1, *_: Any, **__: Any) -> None:
     if -tensor.dim() <= dim < tensor.dim() and not 0 <= count <= tensor.shape[dim]:
         raise RuntimeError("selected index k out of range")
 
@@ -294,11 +287,3 @@ def _without(tensor: torch.Tensor, dim: int) -> list[Any]:
     """The sizes but for that of one dimension."""
     sizes = list(tensor.shape)
     return sizes if not sizes else sizes[:dim] + sizes[dim % len(sizes) + 1 :]
-
-
-#: Operators that write to the places that an index chooses along one dimension.
-_CHOSEN: dict[str, Callable[..., None]] = {
-    "aten::index_add": _check_added, "aten::index_add_": _check_added,
-    "aten::index_copy": _check_copied, "aten::index_copy_": _check_copied,
-    "aten::index_fill": _check_filled, "aten::index_fill_": _check_filled,
-}  # fmt: skip

@@ -1,13 +1,13 @@
 """What kernels refuse for types or a number alone, found by running them on a few elements.
 
 For operators whose results are known without asking PyTorch (the rules), or whose meta kernels take any type. Each
-row gives small arguments of the types that the real ones have; what is refused once raises the same error each time.
+trial gives small arguments of the types that the real ones have; what is refused once raises the same error each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -21,16 +21,20 @@ _passed = Store(5000)
 _outs = Store(5000)
 
 
-def attempt(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+class Trial(NamedTuple):
+    """`sample` gives small arguments like the real ones, or None for nothing to try; `run` is called with the operator
+    and these."""
+
+    sample: Callable[..., Any]
+    run: Callable[..., Any] = lambda operator, *given: operator(*given)
+
+
+def attempt(trial: Trial, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises what eager raises."""
-    row = SAMPLES.get(operator)
-    if row is None:
-        return
     with torch._C._DisableTorchDispatch(), torch.no_grad():
-        run, sample = row
-        given = sample(*args, **kwargs)
-        if given is not None and (key := (run, *map(_key, given))) not in _passed:
-            run(*given)
+        given = trial.sample(*args, **kwargs)
+        if given is not None and (key := (operator, *map(_key, given))) not in _passed:
+            trial.run(operator, *given)
             _passed.keep(key, True)
 
 
@@ -102,17 +106,9 @@ def _least(size: Any) -> int:
     return 0 if empty((size,)) else 1
 
 
-def _product(operator: Any) -> tuple[Any, Callable[..., Any]]:
-    """Without elements to sum, a factor of 0 decides whether what is added to is read."""
-
-    def run(beta: Any, *args: Any) -> None:
-        operator(*args, beta=beta)
-
-    def sample(*args: Any, beta: Any = 1, **_: Any) -> Any:
-        given = _mixed(*args)
-        return given and (beta if type(beta) in (int, float, complex) else 1, *given)
-
-    return run, sample
+def _product(*args: Any, beta: Any = 1, **_: Any) -> Any:
+    given = _mixed(*args)
+    return given and (beta if type(beta) in (int, float, complex) else 1, *given)
 
 
 def _convolved(
@@ -164,56 +160,16 @@ def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
     return _filled(x.dtype, value)
 
 
-#: Their kernels refuse some empty tensors: meta kernels refuse others, and so do our own rules.
-_REFUSING_EMPTY = (
-    *(getattr(aten, f"upsample_{name}").default for name in (
-        "nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d",
-    )),
-    *(getattr(aten, f"_upsample_{name}").default for name in (
-        "nearest_exact1d", "nearest_exact2d", "nearest_exact3d", "bilinear2d_aa", "bicubic2d_aa",
-    )),
-    aten.linalg_vector_norm.default, aten.nll_loss_forward.default, aten.nll_loss2d_forward.default,
-)  # fmt: skip
-#: Which operator to run, if another one, and with what: None for nothing.
-SAMPLES: dict[Any, tuple[Any, Callable[..., Any]]] = {
-    **{
-        operator: (operator, sample) for operator, sample in (
-            (aten.native_layer_norm.default, _layer_norm),
-            (aten.native_batch_norm.default, _batch_norm),
-            (aten._native_batch_norm_legit.default, _batch_norm),
-            (aten._native_batch_norm_legit.no_stats, _batch_norm),
-            (aten.native_group_norm.default, _group_norm),
-            (aten.glu.default, _gated),
-            (aten._prelu_kernel.default, _each),
-            (aten._softmax_backward_data.default, _backward),
-            (aten._log_softmax_backward_data.default, _backward),
-            (aten.convolution.default, _convolved),
-            (aten.index_put.default, _put),
-            (aten.index_put_.default, _put),
-        )
-    },
-    **{
-        operator: (operator, _mixed) for operator in (
-            aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default, aten.sub_.Tensor,
-            aten.div_.Tensor, aten.addcmul_.default, aten.addcdiv_.default, aten.lerp_.Scalar, aten.lerp_.Tensor,
-        )
-    },
-    **{
-        operator: _product(operator) for operator in (
-            aten.addmm.default, aten.baddbmm.default, aten.addbmm.default, aten.addmv.default,
-        )
-    },
-    **{operator: (operator, _without_elements) for operator in _REFUSING_EMPTY},
-    aten._index_put_impl_.default: (aten.index_put_.default, _put),
-    **{
-        operator: (aten.fill_.Scalar, sample) for operator, sample in (
-            (aten.full.default, _full),
-            (aten.full_like.default, _full_like),
-            (aten.new_full.default, _new_full),
-            (aten.fill.Scalar, _full_like),
-            (aten.fill_.Scalar, _full_like),
-            (aten.masked_fill.Scalar, _masked_fill),
-            (aten.masked_fill_.Scalar, _masked_fill),
-        )
-    },
-}  # fmt: skip
+def _fill(_: Any, *given: Any) -> None:
+    aten.fill_.Scalar(*given)
+
+
+LAYER_NORM, BATCH_NORM, GROUP_NORM = Trial(_layer_norm), Trial(_batch_norm), Trial(_group_norm)
+GATED, EACH, BACKWARD = Trial(_gated), Trial(_each), Trial(_backward)
+CONVOLVED, MIXED = Trial(_convolved), Trial(_mixed)
+PUT = Trial(_put, lambda _, *given: aten.index_put_.default(*given))
+FULL, FULL_LIKE, NEW_FULL, MASKED_FILL = (Trial(s, _fill) for s in (_full, _full_like, _new_full, _masked_fill))
+#: Without elements to sum, a factor of 0 decides whether what is added to is read.
+PRODUCT = Trial(_product, lambda operator, beta, *given: operator(*given, beta=beta))
+#: Kernels refuse some empty tensors: meta kernels refuse others, and so do our own rules.
+EMPTY = Trial(_without_elements)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import lcm
 from typing import Any
 
@@ -26,7 +25,7 @@ def placed(device: Any) -> torch.device:
     return device
 
 
-def _arange(
+def arange(
     start: Any, end: Any, step: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None,
     pin_memory: Any = None,
 ) -> Any:  # fmt: skip
@@ -50,12 +49,5 @@ def _arange(
 _LARGEST = 2.0**31
 
 
-def _up_to(end: Any, **kwargs: Any) -> Any:
-    return _arange(0, end, **kwargs)
-
-
-RULES: dict[Any, Callable[..., Any]] = {
-    aten.arange.default: _up_to,
-    aten.arange.start: _arange,
-    aten.arange.start_step: _arange,
-}
+def up_to(end: Any, **kwargs: Any) -> Any:
+    return arange(0, end, **kwargs)

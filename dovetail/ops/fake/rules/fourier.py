@@ -6,7 +6,7 @@ which they are transformed. (`aten/src/ATen/native/mkl/SpectralOps.cpp`; meta ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ def _positive(dims: Sequence[int], rank: int) -> list[int]:
     return [d % rank for d in dims]
 
 
-def _complex_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
+def complex_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
     """cuFFT takes three dimensions at once, and plans as MKL does."""
     at_once = on_gpu(x) and len(dim) <= 3 and _plain(x)
     if not (at_once or _known(x, _REAL)) or not dim:
@@ -56,7 +56,7 @@ def _complex_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int,
     return Spec(tuple(x.shape), strides, x.dtype, x.device)
 
 
-def _real_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
+def real_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
     """The last dimension is transformed first of all and stays last."""
     if not (_known(x, _COMPLEX) or _alone(x, dim)) or not dim:
         return NotImplemented
@@ -73,7 +73,7 @@ def _alone(x: torch.Tensor, dim: Sequence[int]) -> bool:
     return known and len(dim) == 1 and x.storage_offset() % 2 == 0
 
 
-def _complex_to_real(x: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
+def complex_to_real(x: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
     """All but the last dimension are transformed in a first pass."""
     if not _known(x, _REAL) or not dim or type(last_dim_size) is not int:
         return NotImplemented
@@ -82,10 +82,3 @@ def _complex_to_real(x: torch.Tensor, dim: Sequence[int], normalization: int, la
     sizes = list(x.shape)
     sizes[last] = last_dim_size
     return Spec(tuple(sizes), _planned(sizes, strides, [last]), _REAL[x.dtype], x.device)
-
-
-RULES: dict[Any, Callable[..., Any]] = {
-    aten._fft_c2c.default: _complex_to_complex,
-    aten._fft_r2c.default: _real_to_complex,
-    aten._fft_c2r.default: _complex_to_real,
-}

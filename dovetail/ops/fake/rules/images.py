@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ def image(sizes: tuple[Any, ...], like: torch.Tensor, last: bool | None = None) 
     return fresh(sizes, channels_last(sizes) if last and len(sizes) in (4, 5) else contiguous(sizes), like)
 
 
-def _batch_norm_eval(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *_: Any) -> Any:
+def batch_norm_eval(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *_: Any) -> Any:
     """Inference: the statistics come back empty."""
     if x.layout is not torch.strided or not on_host(x):
         return NotImplemented
@@ -34,9 +34,9 @@ def _batch_norm_eval(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: An
     return image(tuple(x.shape), x), nothing, nothing
 
 
-def _batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any) -> Any:
+def batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any) -> Any:
     if not training:
-        return _batch_norm_eval(x, weight, bias, mean, var)
+        return batch_norm_eval(x, weight, bias, mean, var)
     if x.layout is not torch.strided or not on_host(x) or not x.dtype.is_floating_point:
         return NotImplemented
     wide = any(t is not None and t.dtype is torch.float32 for t in (weight, bias, mean, var))
@@ -44,14 +44,14 @@ def _batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, tr
     return image(tuple(x.shape), x), statistic, statistic
 
 
-def _batch_norm_alone(x: torch.Tensor, weight: Any, bias: Any, training: bool, *rest: Any) -> Any:
+def batch_norm_alone(x: torch.Tensor, weight: Any, bias: Any, training: bool, *rest: Any) -> Any:
     """Without running statistics the batch's own serve, whether it trains or not."""
-    return _batch_norm(x, weight, bias, None, None, True, *rest)
+    return batch_norm(x, weight, bias, None, None, True, *rest)
 
 
-def _batch_norm_update(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> Any:
+def batch_norm_update(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> Any:
     """With a fourth result of no bytes on the CPU, kept for a backward pass on other devices."""
-    found = _batch_norm(x, weight, bias, mean, var, True, *rest)
+    found = batch_norm(x, weight, bias, mean, var, True, *rest)
     if on_gpu(x) and x.layout is torch.strided:
         wide = torch.float32 if x.dtype.itemsize < 4 else x.dtype
         statistic = Spec((x.shape[1],), (1,), wide, x.device)
@@ -61,22 +61,22 @@ def _batch_norm_update(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: 
     return *found, Spec((0,), (1,), torch.uint8, x.device), *(fresh(tuple(t.shape), (1,), t) for t in (mean, var))
 
 
-def _batch_norm_updating(*args: Any) -> Any:
+def batch_norm_updating(*args: Any) -> Any:
     """The running statistics are written to: no results."""
-    found = _batch_norm_update(*args)
+    found = batch_norm_update(*args)
     return found if found is NotImplemented else found[:4]
 
 
-def _batch_norm_functional(
+def batch_norm_functional(
     x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
 ) -> Any:
-    found = _batch_norm(x, weight, bias, mean, var, training, *rest)
+    found = batch_norm(x, weight, bias, mean, var, training, *rest)
     if found is NotImplemented:
         return found
     return *found, *(fresh(tuple(t.shape), (1,), t) for t in (mean, var))
 
 
-def _group_norm(
+def group_norm(
     x: torch.Tensor, weight: Any, bias: Any, batch: Any, channels: Any, pixels: Any, groups: int, eps: float
 ) -> Any:
     if not on_host(x) or x.dtype is not torch.float32 or (weight is not None and weight.dtype != x.dtype):
@@ -87,7 +87,7 @@ def _group_norm(
     return image(tuple(x.shape), x), statistic, statistic
 
 
-def _convolution(
+def convolution(
     x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int,
 ) -> Any:
@@ -157,7 +157,7 @@ def _computed_last(x: torch.Tensor, w: torch.Tensor, *rest: Any) -> bool:
     return bool(found is not torch.contiguous_format)
 
 
-def _convolution_backward(
+def convolution_backward(
     gradient: torch.Tensor, x: torch.Tensor, w: torch.Tensor, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, mask: Any,
 ) -> Any:
@@ -183,14 +183,14 @@ def typical(x: torch.Tensor) -> torch.Tensor:
     return type(x)(tuple(map(general, x.shape)), strides, x.dtype, x.device, 0, x.requires_grad)
 
 
-def _nearest(x: torch.Tensor, sizes: Any, *_: Any) -> Any:
+def nearest(x: torch.Tensor, sizes: Any, *_: Any) -> Any:
     """Of an empty batch, whose numbers of elements the meta kernels check as if they were truths."""
     if not empty(x.shape[:1]):
         return NotImplemented
     return image((*x.shape[:2], *sizes), x)
 
 
-def _replication_pad2d(x: torch.Tensor, padding: Any) -> Any:
+def replication_pad2d(x: torch.Tensor, padding: Any) -> Any:
     if x.dim() != 4 or empty(x.shape):
         return NotImplemented
     left, right, top, bottom = padding
@@ -199,14 +199,14 @@ def _replication_pad2d(x: torch.Tensor, padding: Any) -> Any:
     return NotImplemented if any(s < 1 for s in sizes) else image(sizes, x, last)
 
 
-def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
+def roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
     """Along one dimension the parts are concatenated, so the format that they suggest holds."""
     if len(shifts) != 1 or len(dims) != 1 or x.dim() != 4 or empty(x.shape):
         return NotImplemented
     return image(tuple(x.shape), x)
 
 
-def _cat(tensors: Any, dim: int = 0) -> Any:
+def cat(tensors: Any, dim: int = 0) -> Any:
     """The format that all parts suggest, else contiguous."""
     first = tensors[0]
     rank = first.dim()
@@ -226,21 +226,21 @@ def _cat(tensors: Any, dim: int = 0) -> Any:
     return image(tuple(sizes), first, all(map(suggests_channels_last, tensors)))
 
 
-def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
+def max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
     fits = x.dim() in (3, 4) and all_same(indices.shape, x.shape) and len(output_size) == 2 and not empty(x.shape[1:])
     if not fits or x.layout is not torch.strided or not on_host(x) or indices.dtype is not torch.int64:
         return NotImplemented
     return image((*x.shape[:-2], *output_size), x)
 
 
-def _like_image(gradient: torch.Tensor, x: torch.Tensor, *_: Any) -> Any:
+def like_image(gradient: torch.Tensor, x: torch.Tensor, *_: Any) -> Any:
     """The gradient of a padded image, in the image's memory format."""
     if x.dim() != 4 or x.layout is not torch.strided or not on_host(x):
         return NotImplemented
     return image(tuple(x.shape), x)
 
 
-def _reflection_pad2d(x: torch.Tensor, padding: Any) -> Any:
+def reflection_pad2d(x: torch.Tensor, padding: Any) -> Any:
     left, right, top, bottom = padding
     height, width = x.shape[-2:]
     fits = all(type(n) is int for n in (height, width, *padding)) and max(left, right) < width > 0
@@ -251,7 +251,7 @@ def _reflection_pad2d(x: torch.Tensor, padding: Any) -> Any:
     return image((*x.shape[:-2], height + top + bottom, width + left + right), x)
 
 
-def _pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
+def pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
     if x.dim() != 4 or x.layout is not torch.strided or not on_host(x) or factor < 1:
         return NotImplemented
     batch, channels, height, width = x.shape
@@ -260,7 +260,7 @@ def _pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
     return image((batch, channels // (factor * factor), height * factor, width * factor), x)
 
 
-def _pixel_unshuffle(x: torch.Tensor, factor: int) -> Any:
+def pixel_unshuffle(x: torch.Tensor, factor: int) -> Any:
     """Of views and a copy on a GPU."""
     if x.dim() != 4 or not on_gpu(x) or factor < 1:
         return NotImplemented
@@ -270,7 +270,7 @@ def _pixel_unshuffle(x: torch.Tensor, factor: int) -> Any:
     return image((x.shape[0], x.shape[1] * factor * factor, height // factor, width // factor), x, False)
 
 
-def _dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: Any) -> Any:
+def dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: Any) -> Any:
     """On a GPU in the memory format that the gradient suggests."""
     sizes = tuple(gradient.shape)
     if gradient.layout is not torch.strided or not all_same(mask.shape, sizes):
@@ -280,14 +280,14 @@ def _dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: Any) ->
     return fresh(sizes, elementwise_strides(sizes, (gradient, mask)), gradient)
 
 
-def _channel_shuffle(x: torch.Tensor, groups: int) -> Any:
+def channel_shuffle(x: torch.Tensor, groups: int) -> Any:
     fits = x.dim() == 4 and x.layout is torch.strided and on_host(x) and not empty(x.shape)
     if not fits or groups < 1 or x.shape[1] % groups:
         return NotImplemented
     return image(tuple(x.shape), x)
 
 
-def _batch_norm_backward(gradient: torch.Tensor, x: torch.Tensor, weight: Any, *rest: Any) -> Any:
+def batch_norm_backward(gradient: torch.Tensor, x: torch.Tensor, weight: Any, *rest: Any) -> Any:
     mask = rest[-1]
     plain = on_host(x) and gradient.dtype == x.dtype and x.layout is torch.strided
     if not plain or weight is None and any(mask[1:]):
@@ -296,48 +296,14 @@ def _batch_norm_backward(gradient: torch.Tensor, x: torch.Tensor, weight: Any, *
     return image(tuple(x.shape), x) if mask[0] else None, *(parts if wanted else None for wanted in mask[1:])
 
 
-def _grid_sample(x: torch.Tensor, grid: torch.Tensor, *_: Any) -> Any:
+def grid_sample(x: torch.Tensor, grid: torch.Tensor, *_: Any) -> Any:
     """Images of the grid's size."""
     sizes = (*x.shape[:2], *grid.shape[1:-1])
     return fresh(sizes, contiguous(sizes), x)
 
 
-def _grid_sample_backward(gradient: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, *rest: Any) -> Any:
+def grid_sample_backward(gradient: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, *rest: Any) -> Any:
     of_image, of_grid = rest[-1]
     if not (of_image and of_grid):
         return NotImplemented
     return tuple(fresh(tuple(t.shape), contiguous(t.shape), t) for t in (x, grid))
-
-
-RULES: dict[Any, Callable[..., Any]] = {
-    **{
-        getattr(aten, f"{name}{rank}d").default: _nearest
-        for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)
-    },
-    aten.grid_sampler_2d.default: _grid_sample,
-    aten.grid_sampler_3d.default: _grid_sample,
-    aten.grid_sampler_2d_backward.default: _grid_sample_backward,
-    aten.grid_sampler_3d_backward.default: _grid_sample_backward,
-    aten.native_batch_norm_backward.default: _batch_norm_backward,
-    aten.replication_pad2d_backward.default: _like_image,
-    aten.reflection_pad2d_backward.default: _like_image,
-    aten.reflection_pad2d.default: _reflection_pad2d,
-    aten.pixel_shuffle.default: _pixel_shuffle,
-    aten.pixel_unshuffle.default: _pixel_unshuffle,
-    aten.native_dropout_backward.default: _dropout_backward,
-    aten.channel_shuffle.default: _channel_shuffle,
-    aten.max_unpool2d.default: _max_unpool2d,
-    aten._native_batch_norm_legit_no_training.default: _batch_norm_eval,
-    aten.native_batch_norm.default: _batch_norm,
-    aten._native_batch_norm_legit.no_stats: _batch_norm_alone,
-    aten._native_batch_norm_legit_functional.default: _batch_norm_functional,
-    aten._batch_norm_with_update_functional.default: _batch_norm_update,
-    aten._batch_norm_with_update.default: _batch_norm_updating,
-    aten._native_batch_norm_legit.default: _batch_norm,
-    aten.native_group_norm.default: _group_norm,
-    aten.convolution.default: _convolution,
-    aten.convolution_backward.default: _convolution_backward,
-    aten.replication_pad2d.default: _replication_pad2d,
-    aten.roll.default: _roll,
-    aten.cat.default: _cat,
-}

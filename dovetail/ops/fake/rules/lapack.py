@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ def columns(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*outer, 1, rows if not isinstance(rows, int) else max(rows, 1))
 
 
-def _svd(
+def svd(
     x: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> Any:
     if not on_host(x) or x.dim() < 2 or not compute_uv:
@@ -38,7 +37,7 @@ def _svd(
     )  # fmt: skip
 
 
-def _eig(x: torch.Tensor) -> Any:
+def eig(x: torch.Tensor) -> Any:
     if not on_host(x) or x.dim() < 2 or x.shape[-1] != x.shape[-2]:
         return NotImplemented
     sizes = tuple(x.shape)
@@ -46,6 +45,3 @@ def _eig(x: torch.Tensor) -> Any:
     return (
         Spec(sizes[:-1], contiguous(sizes[:-1]), dtype, x.device), Spec(sizes, columns(sizes), dtype, x.device),
     )  # fmt: skip
-
-
-RULES: dict[Any, Callable[..., Any]] = {aten._linalg_svd.default: _svd, aten.linalg_eig.default: _eig}

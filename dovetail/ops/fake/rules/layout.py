@@ -228,3 +228,10 @@ def share_places(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
             return True
         reach += (size - 1) * stride
     return False
+
+
+def axis(dim: int, rank: int) -> int:
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        low, high = -max(rank, 1), max(rank, 1) - 1
+        raise IndexError(f"Dimension out of range (expected to be in range of [{low}, {high}], but got {dim})")
+    return dim % max(rank, 1)

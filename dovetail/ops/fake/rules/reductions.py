@@ -8,15 +8,8 @@ from typing import Any
 import torch
 
 from dovetail.ops.fake.dtype_probe import probe_reduction
-from dovetail.ops.fake.result_spec import Spec
+from dovetail.ops.fake.result_spec import ForOverload, Spec
 from dovetail.ops.fake.rules.layout import contiguous
-
-aten = torch.ops.aten
-
-_NAMES = """sum.default sum.dim_IntList mean.default mean.dim amax.default amin.default argmax.default argmin.default
-prod.default prod.dim_int any.default any.dim all.default all.dim var.correction std.correction
-var_mean.correction std_mean.correction max.default min.default max.dim min.dim logsumexp.default nansum.default
-linalg_vector_norm.default median.dim count_nonzero.dim_IntList aminmax.default"""
 
 _NO_IDENTITY = frozenset(("max", "min", "amax", "amin", "argmax", "argmin", "median", "aminmax"))
 
@@ -69,13 +62,4 @@ def reduced(sizes: tuple[Any, ...], dim: Any, keepdim: bool) -> tuple[Any, ...]:
     return tuple(size for d, size in enumerate(sizes) if d not in gone)
 
 
-def _operators() -> list[Any]:
-    found = []
-    for text in _NAMES.split():
-        packet, _, overload = text.partition(".")
-        if overload in getattr(aten, packet).overloads():
-            found.append(getattr(getattr(aten, packet), overload))
-    return found
-
-
-RULES: dict[Any, Callable[..., Any]] = {operator: _rule(operator) for operator in _operators()}
+reduction = ForOverload(_rule)

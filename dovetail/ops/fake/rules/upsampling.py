@@ -102,12 +102,12 @@ RESIZING[torch.nn.functional.interpolate] = _interpolate
 RESIZING[torch.nn.functional.max_pool1d] = _max_pool1d
 
 
-def _interpolated(image: torch.Tensor, sizes: Any, *_: Any) -> Any:
+def interpolated(image: torch.Tensor, sizes: Any, *_: Any) -> Any:
     """Of linear interpolation in any dimension: the decompositions compute with plain sizes."""
     return _laid_out(image, (*image.shape[:2], *sizes))
 
 
-def _interpolated_backward(gradient: torch.Tensor, sizes: Any, image: Any, *_: Any) -> Any:
+def interpolated_backward(gradient: torch.Tensor, sizes: Any, image: Any, *_: Any) -> Any:
     return _laid_out(gradient, tuple(image))
 
 
@@ -119,10 +119,3 @@ def _laid_out(like: torch.Tensor, sizes: tuple[Any, ...]) -> Any:
     else:
         return NotImplemented
     return Spec(sizes, strides, like.dtype, like.device)
-
-
-RULES: dict[Any, Callable[..., Any]] = {
-    getattr(aten, f"upsample_{name}{suffix}").default: rule
-    for name in ("linear1d", "bilinear2d", "trilinear3d")
-    for suffix, rule in (("", _interpolated), ("_backward", _interpolated_backward))
-}

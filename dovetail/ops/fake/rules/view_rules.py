@@ -13,13 +13,13 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.reshape import chunks
-from dovetail.ops.fake.result_spec import Spec
-from dovetail.ops.fake.rules import creation, upsampling
-from dovetail.ops.fake.rules.layout import contiguous, elementwise_strides, in_rows, is_one
+from dovetail.ops.fake.result_spec import ForOverload, Spec, fresh
+from dovetail.ops.fake.rules.layout import axis, contiguous, elementwise_strides, in_rows, is_one
 from dovetail.ops.fake.symbolic.number import needed
 from dovetail.ops.fake.symbolic.size_questions import (
     all_same,
     expected,
+    general,
     hint,
     is_late,
     plain,
@@ -37,13 +37,6 @@ def seen(x: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any], offset: 
     """A view of `x`."""
     start = x.storage_offset() if offset is None else offset
     return Spec(tuple(map(plain, sizes)), tuple(map(plain, strides)), x.dtype, x.device, plain(start))
-
-
-def axis(dim: int, rank: int) -> int:
-    if not -max(rank, 1) <= dim < max(rank, 1):
-        low, high = -max(rank, 1), max(rank, 1) - 1
-        raise IndexError(f"Dimension out of range (expected to be in range of [{low}, {high}], but got {dim})")
-    return dim % max(rank, 1)
 
 
 # ---------------------------------------------------------------- shape
@@ -112,7 +105,7 @@ def _contiguous(sizes: Sequence[dims.Dim]) -> tuple[dims.Dim, ...]:
     return tuple(reversed(strides))
 
 
-def _view(x: torch.Tensor, sizes: Sequence[Any]) -> Any:
+def view(x: torch.Tensor, sizes: Sequence[Any]) -> Any:
     shape = inferred(sizes, product(x.shape))
     if all_same(shape, x.shape):
         return seen(x, shape, x.stride())
@@ -138,14 +131,14 @@ def _value(size: Any) -> int:
     return size if isinstance(size, int) else int(size)
 
 
-def _alias_of_shape(x: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
+def alias_of_shape(x: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
     return seen(x, sizes, strides)
 
 
 # ---------------------------------------------------------------- order and number of dimensions
 
 
-def _permute(x: torch.Tensor, order: Sequence[int]) -> Any:
+def permute(x: torch.Tensor, order: Sequence[int]) -> Any:
     rank = x.dim()
     axes = [axis(d, rank) for d in order]
     if len(axes) != rank or len(set(axes)) != rank:
@@ -153,29 +146,29 @@ def _permute(x: torch.Tensor, order: Sequence[int]) -> Any:
     return seen(x, [x.shape[d] for d in axes], [x.stride(d) for d in axes])
 
 
-def _transpose(x: torch.Tensor, a: int, b: int) -> Any:
+def transpose(x: torch.Tensor, a: int, b: int) -> Any:
     rank = x.dim()
     order = list(range(rank))
     a, b = axis(a, rank), axis(b, rank)
     if rank:
         order[a], order[b] = order[b], order[a]
-    return _permute(x, order)
+    return permute(x, order)
 
 
-def _t(x: torch.Tensor) -> Any:
+def t(x: torch.Tensor) -> Any:
     if x.dim() > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {x.dim()}D")
-    return _permute(x, range(x.dim())[::-1])
+    return permute(x, range(x.dim())[::-1])
 
 
-def _unsqueeze(x: torch.Tensor, dim: int) -> Any:
+def unsqueeze(x: torch.Tensor, dim: int) -> Any:
     at = axis(dim, x.dim() + 1)
     sizes, strides = tuple(x.shape), x.stride()
     step = strides[at] * sizes[at] if at < x.dim() else 1
     return seen(x, (*sizes[:at], 1, *sizes[at:]), (*strides[:at], step, *strides[at:]))
 
 
-def _squeeze(x: torch.Tensor, dim: Any = None) -> Any:
+def squeeze(x: torch.Tensor, dim: Any = None) -> Any:
     """The result's rank depends on sizes: a symbolic one is relied on to be 1 or not."""
     rank = x.dim()
     given = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
@@ -250,7 +243,7 @@ def from_the_front(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(torch.sym_max(arg + size, 0) if k in negative else arg for k, arg in enumerate(args))
 
 
-def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+def slice_(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     if not x.dim():
         raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
     if step <= 0:
@@ -266,7 +259,7 @@ def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, st
     return seen(x, sizes, strides, offset)
 
 
-def _select(x: torch.Tensor, dim: int, index: Any) -> Any:
+def select(x: torch.Tensor, dim: int, index: Any) -> Any:
     if not x.dim():
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     d = axis(dim, x.dim())
@@ -285,7 +278,7 @@ def _part(x: torch.Tensor, d: int, first: Any, length: Any) -> Spec:
     return seen(x, sizes, x.stride(), x.storage_offset() + first * x.stride(d))
 
 
-def _split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
+def split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
     """Into how many parts depends on sizes: that they are so many is relied on, not the sizes."""
     d = axis(dim, x.dim())
     whole = x.shape[d]
@@ -301,7 +294,7 @@ def _split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
     return [_part(x, d, size * k, last if k == count - 1 else size) for k in range(count)]
 
 
-def _split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
+def split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
     d = axis(dim, x.dim())
     total = sum(sizes)
     if not same(total, x.shape[d]) and not expected(total == x.shape[d]):
@@ -318,14 +311,14 @@ def _split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> An
     return found
 
 
-def _unbind(x: torch.Tensor, dim: int = 0) -> Any:
+def unbind(x: torch.Tensor, dim: int = 0) -> Any:
     d = axis(dim, x.dim())
     sizes, strides, start = list(x.shape), list(x.stride()), x.storage_offset()
     left = sizes[:d] + sizes[d + 1 :], strides[:d] + strides[d + 1 :]
     return [seen(x, *left, start + k * strides[d]) for k in range(_value(x.shape[d]))]
 
 
-def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     a, b = axis(dim1, x.dim()), axis(dim2, x.dim())
     if a == b:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
@@ -340,7 +333,7 @@ def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
     return seen(x, [*(x.shape[d] for d in others), length], strides, start)
 
 
-def _unfold(x: torch.Tensor, dimension: int, size: Any, step: int) -> Any:
+def unfold(x: torch.Tensor, dimension: int, size: Any, step: int) -> Any:
     d = axis(dimension, x.dim())
     whole = x.shape[d] if x.dim() else 1
     if not expected(size <= whole):
@@ -354,18 +347,18 @@ def _unfold(x: torch.Tensor, dimension: int, size: Any, step: int) -> Any:
     return seen(x, [*sizes, size], [*strides, inner])
 
 
-def _as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Any:
+def as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Any:
     return seen(x, size, stride, storage_offset)
 
 
-def _alias(x: torch.Tensor) -> Any:
+def alias(x: torch.Tensor) -> Any:
     return seen(x, x.shape, x.stride())
 
 
 # ---------------------------------------------------------------- tensors made from others
 
 
-def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+def stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
     first = tensors[0]
     if any(t.dim() != first.dim() or t.dtype != first.dtype or t.device != first.device for t in tensors):
         return NotImplemented
@@ -382,7 +375,7 @@ def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
     return Spec(sizes, contiguous(sizes), first.dtype, first.device)
 
 
-def _pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
+def pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
     sizes = list(x.shape)
     for k in range(len(pad) // 2):
         d = x.dim() - 1 - k
@@ -395,7 +388,7 @@ def _pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
     return Spec(tuple(sizes), contiguous(sizes), x.dtype, x.device)
 
 
-def _scatter(view: Callable[..., Any]) -> Callable[..., Any]:
+def scatter(view: Callable[..., Any]) -> Callable[..., Any]:
     """A tensor with a part replaced: laid out as it is, in memory of its own."""
 
     def rule(x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -410,7 +403,7 @@ def _scatter(view: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
+def roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
     if not dims or len(shifts) != len(dims) or not in_rows(x):
         return NotImplemented
     for d in dims:
@@ -418,7 +411,7 @@ def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
     return Spec(tuple(x.shape), contiguous(x.shape), x.dtype, x.device)
 
 
-def _like(
+def like(
     x: torch.Tensor, *_: Any, memory_format: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
     **__: Any,
 ) -> Any:  # fmt: skip
@@ -430,52 +423,28 @@ def _like(
     return Spec(sizes, strides, dtype or x.dtype, torch.device(device) if device is not None else x.device)
 
 
-def _cross_entropy(x: torch.Tensor, target: torch.Tensor, weight: Any = None, reduction: int = 1) -> Any:
+def cross_entropy(x: torch.Tensor, target: torch.Tensor, weight: Any = None, reduction: int = 1) -> Any:
     """Of probabilities and targets of the same sizes: laid out as the probabilities."""
     if not all_same(x.shape, target.shape):
         return NotImplemented
-    return Spec((), (), x.dtype, x.device) if reduction else _like(x)
+    return Spec((), (), x.dtype, x.device) if reduction else like(x)
 
 
-def _cross_entropy_backward(gradient: Any, x: torch.Tensor, target: torch.Tensor, *_: Any) -> Any:
-    return _like(x)
+def cross_entropy_backward(gradient: Any, x: torch.Tensor, target: torch.Tensor, *_: Any) -> Any:
+    return like(x)
 
 
-RULES: dict[Any, Callable[..., Any]] = {
-    **creation.RULES,
-    **upsampling.RULES,
-    aten.binary_cross_entropy.default: _cross_entropy,
-    aten.binary_cross_entropy_backward.default: _cross_entropy_backward,
-    **dict.fromkeys(
-        (aten.clone.default, aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default,
-         aten.full_like.default, aten.rand_like.default, aten.randn_like.default, aten._to_copy.default), _like,
-    ),
-    aten.roll.default: _roll,
-    aten.slice_scatter.default: _scatter(_slice),
-    aten.select_scatter.default: _scatter(_select),
-    aten.diagonal_scatter.default: _scatter(_diagonal),
-    aten.as_strided_scatter.default: _scatter(_as_strided),
-    aten.view.default: _view,
-    aten._unsafe_view.default: _view,
-    aten._reshape_alias.default: _alias_of_shape,
-    aten.permute.default: _permute,
-    aten.transpose.int: _transpose,
-    aten.t.default: _t,
-    aten.unsqueeze.default: _unsqueeze,
-    aten.squeeze.default: _squeeze,
-    aten.squeeze.dim: _squeeze,
-    aten.squeeze.dims: _squeeze,
-    aten.expand.default: expand,
-    aten.slice.Tensor: _slice,
-    aten.select.int: _select,
-    aten.split.Tensor: _split,
-    aten.split_with_sizes.default: _split_with_sizes,
-    aten.unbind.int: _unbind,
-    aten.diagonal.default: _diagonal,
-    aten.unfold.default: _unfold,
-    aten.as_strided.default: _as_strided,
-    aten.detach.default: _alias,
-    aten.alias.default: _alias,
-    aten.stack.default: _stack,
-    aten.constant_pad_nd.default: _pad,
-}
+def _expanded_scatter(operator: Any) -> Callable[..., Any]:
+    """Of an expanded tensor the result is laid out as a clone; PyTorch 2.11's meta kernel lets its elements overlap."""
+
+    def rule(x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        sizes = tuple(x.shape)
+        if not any(general(stride) == 0 and not is_one(size) for size, stride in zip(sizes, x.stride(), strict=True)):
+            return NotImplemented
+        operator(*(torch.empty(t.shape, dtype=t.dtype, device="meta") for t in (x, source)), *args, **kwargs)
+        return fresh(sizes, elementwise_strides(sizes, (x,)), x)
+
+    return rule
+
+
+expanded_scatter = ForOverload(_expanded_scatter)

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.fake.rules.layout import broadcast
-from dovetail.ops.fake.rules.view_rules import axis
+from dovetail.ops.fake.rules.layout import axis, broadcast
 from dovetail.ops.fake.symbolic.number import needed
 from dovetail.ops.fake.symbolic.size_questions import hint
 

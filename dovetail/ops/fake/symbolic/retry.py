@@ -16,11 +16,11 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.utils import _pytree as pytree
 
-from dovetail.ops.fake.infer import takes_sizes
 from dovetail.ops.fake.rules.recurrent import recurrent
 from dovetail.ops.fake.rules.upsampling import RESIZING
 from dovetail.ops.fake.symbolic.number import NumberNeeded
 from dovetail.ops.fake.symbolic.python_forms import FUNCTIONS, METHODS
+from dovetail.ops.fake.symbolic.size_questions import takes_sizes
 from dovetail.ops.fake.symbolic.symbols_in_graph import sizes_in
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size
 from dovetail.ops.own.recurrent import KINDS

@@ -118,3 +118,16 @@ def dim_or_node(value: Any) -> Any:
 def rewrapped(sizes: Sizes | None, dim: Dim) -> Any:
     """The Dim as PyTorch's functions take it."""
     return dim if isinstance(dim, int) else symint(sizes, dim)  # type: ignore[arg-type]
+
+
+def takes_sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Does a symbolic size take part?"""
+    return any(map(_has_size, args)) or bool(kwargs) and any(map(_has_size, kwargs.values()))
+
+
+def _has_size(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value._has_symbolic_sizes_strides
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_size, value))
+    return isinstance(value, torch.SymInt)

@@ -2,12 +2,12 @@
 
     x[mask]         ->      u0 rows, where u0 is what `mask` selects: the same size for whatever it selects from
 
-Inside `discovering` each gets a late symbol (`symbolic/sizes.py`); elsewhere there is no rule for such operators.
+Inside `discovering` each gets a late symbol (`sizes.py`) by the rule that its row names; elsewhere there is no rule
+for such operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,14 +17,13 @@ from dovetail.ir import dims
 from dovetail.ir.devices import on_host
 from dovetail.ir.dims import Dim
 from dovetail.ops.fake.result_spec import Spec
-from dovetail.ops.fake.rules.layout import broadcast, contiguous
-from dovetail.ops.fake.rules.view_rules import axis
+from dovetail.ops.fake.rules.layout import axis, broadcast, contiguous
 from dovetail.ops.fake.symbolic.size_questions import all_same
 from dovetail.ops.fake.symbolic.sizes import LEAST, Sizes
 from dovetail.ops.fake.symbolic.symint import dim_of, symint
 
 aten = torch.ops.aten
-_MASKS = (torch.bool, torch.uint8)
+MASKS = (torch.bool, torch.uint8)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 _active: list[Sizes] = []  # one compilation runs at a time
@@ -45,17 +44,6 @@ class discovering:
 
 def active() -> Sizes | None:
     return _active[0] if _active else None
-
-
-def is_late(func: Any, args: Sequence[Any], kwargs: Any = None) -> bool:
-    """Does the operator find out something that no metadata tells? (`args` are tensors or their nodes' values.)"""
-    if func is aten.index.Tensor:
-        return any(i is not None and i.dtype in _MASKS for i in args[1])
-    if func is aten._local_scalar_dense.default:
-        return args[0].dtype in INTEGERS
-    if func is aten.repeat_interleave.Tensor:
-        return (kwargs or {}).get("output_size") is None
-    return func in RULES
 
 
 def keep_sizes(node: torch.fx.Node, found: Any) -> torch.fx.Node:
@@ -99,7 +87,7 @@ def without_masks(args: tuple[Any, ...], cls: type) -> tuple[Any, ...]:
     """The arguments of an indexing operator with a vector of places for each dimension of a mask."""
     sizes, given = _active[0], []
     for index in args[1]:
-        if index is None or index.dtype not in _MASKS:
+        if index is None or index.dtype not in MASKS:
             given.append(index)
             continue
         count = symint(sizes, _count(sizes, index, "a mask"))
@@ -109,7 +97,7 @@ def without_masks(args: tuple[Any, ...], cls: type) -> tuple[Any, ...]:
     return args[0], given, *args[2:]
 
 
-def _masked_select(sizes: Sizes, x: torch.Tensor, mask: torch.Tensor) -> Any:
+def masked_select(sizes: Sizes, x: torch.Tensor, mask: torch.Tensor) -> Any:
     if mask.dtype is not torch.bool:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     shape = broadcast([tuple(x.shape), tuple(mask.shape)])
@@ -118,7 +106,7 @@ def _masked_select(sizes: Sizes, x: torch.Tensor, mask: torch.Tensor) -> Any:
     return _vector(sizes, count, x.dtype, x.device)
 
 
-def _nonzero(sizes: Sizes, x: torch.Tensor) -> Any:
+def nonzero(sizes: Sizes, x: torch.Tensor) -> Any:
     count = symint(sizes, _count(sizes, x, "nonzero" if x.dtype is not torch.bool else "a mask"))
     return Spec((count, x.dim()), (1, count), torch.int64, x.device)
 
@@ -130,7 +118,7 @@ def _vector(sizes: Sizes, count: Dim, dtype: torch.dtype, device: torch.device) 
     return Spec((symint(sizes, count),), (1,), dtype, device)
 
 
-def _unique(sizes: Sizes, x: torch.Tensor, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Any:
+def unique(sizes: Sizes, x: torch.Tensor, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Any:
     count = sizes.late_symbol("unique")
     return (
         _vector(sizes, count, x.dtype, x.device), _places(x.shape, inverse, x),
@@ -143,11 +131,11 @@ def _places(shape: Any, wanted: bool, x: torch.Tensor) -> Spec:
     return Spec(shape, contiguous(shape), torch.int64, x.device)
 
 
-def _unique_pair(sizes: Sizes, x: torch.Tensor, sorted: bool = True, inverse: bool = False) -> Any:
-    return _unique(sizes, x, sorted, inverse)[:2]
+def unique_pair(sizes: Sizes, x: torch.Tensor, sorted: bool = True, inverse: bool = False) -> Any:
+    return unique(sizes, x, sorted, inverse)[:2]
 
 
-def _unique_rows(
+def unique_rows(
     sizes: Sizes, x: torch.Tensor, dim: int, sorted: bool = True, inverse: bool = False, counts: bool = False
 ) -> Any:
     """The whole is computed on a CPU, whatever is asked for."""
@@ -170,61 +158,30 @@ def _unique_rows(
     )  # fmt: skip
 
 
-def _unique_consecutive(
+def unique_consecutive(
     sizes: Sizes, x: torch.Tensor, inverse: bool = False, counts: bool = False, dim: int | None = None
 ) -> Any:
     if dim is not None:
-        return _unique_rows(sizes, x, dim, False, inverse, counts)
-    return _unique(sizes, x, False, inverse, counts)
+        return unique_rows(sizes, x, dim, False, inverse, counts)
+    return unique(sizes, x, False, inverse, counts)
 
 
-def _unique_rows_consecutive(
+def unique_rows_consecutive(
     sizes: Sizes, x: torch.Tensor, dim: int, inverse: bool = False, counts: bool = False
 ) -> Any:
-    return _unique_rows(sizes, x, dim, False, inverse, counts)
+    return unique_rows(sizes, x, dim, False, inverse, counts)
 
 
-def _repeat_interleave(sizes: Sizes, repeats: torch.Tensor, *, output_size: Any = None) -> Any:
+def repeat_interleave(sizes: Sizes, repeats: torch.Tensor, *, output_size: Any = None) -> Any:
     count = sizes.late_symbol("repeat_interleave")
     return _vector(sizes, count, repeats.dtype, repeats.device)
 
 
-def _bincount(sizes: Sizes, x: torch.Tensor, weights: Any = None, minlength: Any = 0) -> Any:
+def bincount(sizes: Sizes, x: torch.Tensor, weights: Any = None, minlength: Any = 0) -> Any:
     count = sizes.late_symbol("bincount", minlength if isinstance(minlength, int) else 0)
     dtype = torch.int64 if weights is None else weights.dtype if weights.dtype is torch.float32 else torch.float64
     return _vector(sizes, count, dtype, x.device)
 
 
-def _item(sizes: Sizes, x: torch.Tensor) -> Any:
+def item(sizes: Sizes, x: torch.Tensor) -> Any:
     return symint(sizes, _count(sizes, x, "item()", "value", 0 if x.dtype is torch.uint8 else LEAST))
-
-
-RULES: dict[Any, Callable[..., Any]] = {
-    aten.nonzero.default: _nonzero,
-    aten.masked_select.default: _masked_select,
-    aten._unique.default: _unique_pair,
-    aten._unique2.default: _unique,
-    aten.unique_dim.default: _unique_rows,
-    aten.unique_consecutive.default: _unique_consecutive,
-    aten.unique_dim_consecutive.default: _unique_rows_consecutive,
-    aten.repeat_interleave.Tensor: _repeat_interleave,
-    aten.bincount.default: _bincount,
-    aten._local_scalar_dense.default: _item,
-}
-
-
-def finds_out(node: Any) -> bool:
-    """Is this node of an ATen graph such an operator? (Everywhere else it would have no metadata.)"""
-    if node.op != "call_function" or node.target not in _OPERATORS:
-        return False
-    vals = [_val(a) for a in node.args]
-    return is_late(node.target, vals, node.kwargs)
-
-
-_OPERATORS = frozenset((*RULES, aten.index.Tensor))
-
-
-def _val(argument: Any) -> Any:
-    if isinstance(argument, (list, tuple)):
-        return [_val(a) for a in argument]
-    return argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument
