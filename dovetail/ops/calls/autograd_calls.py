@@ -41,6 +41,7 @@ class Hook:
 
 
 def remove_hook(relay: Relay) -> None:
+    """Takes a hook off its tensor again."""
     relay.handle.remove()
 
 
@@ -58,10 +59,12 @@ def needs_engine(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
 
 
 def steers_engine(graph: torch.fx.Graph) -> bool:
+    """Does any node of the graph?"""
     return any(map(steers, graph.nodes))
 
 
 def steers(node: torch.fx.Node) -> bool:
+    """Does the node change what the engine does, as `backward`, a new leaf or a hook?"""
     if node.op == "call_method":
         return node.target in METHODS
     if node.op != "call_function":

@@ -17,6 +17,7 @@ Tensor = torch.Tensor
 
 
 def is_fused(func: Any) -> bool:
+    """Is it one of PyTorch's fused steps?"""
     return func._schema.name in STEPS
 
 

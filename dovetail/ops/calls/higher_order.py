@@ -82,6 +82,7 @@ OPERATORS = torch.ops.higher_order
 
 
 def cond(pred: torch.Tensor, true: Any, false: Any, true_lifted: Tensors, false_lifted: Tensors) -> list[Any]:
+    """`torch.cond`, run in eager: the graph of the side that `pred` chooses."""
     return true.forward(*true_lifted) if pred else false.forward(*false_lifted)
 
 
@@ -138,10 +139,12 @@ OPERATOR_OF: dict[Any, Callable[..., Any]] = {cond: cond_operator, while_loop: w
 
 
 def fresh(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in rows: what a graph of its own gets, whatever the layout outside."""
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def stacked(column: Sequence[Any]) -> Any:
+    """The results of all steps as one tensor; what is no tensor is the same in each."""
     return torch.stack(list(column)) if isinstance(column[0], torch.Tensor) else column[0]
 
 
@@ -149,10 +152,12 @@ def stacked(column: Sequence[Any]) -> Any:
 
 
 def choose(callables: Any, pred: torch.Tensor, true_inputs: Any, false_inputs: Any) -> Any:
+    """A `Subprogram`'s branches, compiled: the one that `pred` chooses runs."""
     return callables[0](*true_inputs) if pred else callables[1](*false_inputs)
 
 
 def loop(callables: Any, carried: Any, test_lifted: Any, body_lifted: Any) -> list[Any]:
+    """A `Subprogram`'s loop, compiled: what it carries is copied first, since the body may write to it."""
     test, body = callables
     carried = [t.clone() for t in carried]
     while test(*carried, *test_lifted)[0]:
@@ -208,6 +213,7 @@ class Apply:
         return self.cls.apply(*self.given(args))  # type: ignore[attr-defined]
 
     def given(self, args: Sequence[Any]) -> list[Any]:
+        """All arguments in order, the fixed ones in their places."""
         rest = iter(args)
         return [self.fixed[k] if k in self.fixed else next(rest) for k in range(self.count)]
 

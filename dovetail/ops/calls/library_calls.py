@@ -23,6 +23,7 @@ def lstm(x: Any, *args: Any) -> Any:
 
 
 def lstm_backward(x: Any, w1: Any, w2: Any, b1: Any, b2: Any, h: Any, c: Any, *args: Any) -> Any:
+    """Of nothing, gradients are zeros."""
     given = x, w1, w2, b1, b2, h, c
     return aten.mkldnn_rnn_layer_backward.default(*given, *args) if x.numel() else tuple(map(torch.zeros_like, given))
 
@@ -40,6 +41,7 @@ def attention_backward(
     gradient: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any, dropout: float, causal: bool,
     **named: Any,
 ) -> Any:
+    """Of nothing, gradients are zeros."""
     operator = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
     if query.numel() and key.numel():
         return operator(gradient, query, key, value, out, logsumexp, dropout, causal, **named)

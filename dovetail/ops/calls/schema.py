@@ -32,6 +32,7 @@ IDENTITY = frozenset(
 
 
 def facts(operator: Any) -> Facts:
+    """What the operator's schema says; read once for each overload."""
     return _known(operator) if isinstance(operator, torch._ops.OpOverload) else _read(operator)
 
 

@@ -109,6 +109,7 @@ def _rule(func: Any) -> Callable[..., Any] | None:
 
 
 def refuse_data_dependent(func: Any) -> None:
+    """Raise Unsupported where the operator's tags say that its result depends on values."""
     for tag, (code, why) in _DATA_DEPENDENT.items():
         if tag in func.tags or _UNTAGGED.get(func) is tag:
             raise Unsupported(code, f"{func} cannot be part of a graph: {why}", _REMEDY)
@@ -233,6 +234,7 @@ def _refuse_resized(schema: Any, given: dict[str, Any], written: dict[str, Any])
 
 
 def resized(given: Any, result: Any) -> Unsupported:
+    """The error for `out=` of another size than the result's."""
     return Unsupported(
         "resized-output", f"a tensor of shape {tuple(given)} is given as out= for a result of shape {tuple(result)}",
         "give a tensor of the right shape",

@@ -62,6 +62,7 @@ def key_of(table: Table, args: tuple[Any, ...], kwargs: dict[str, Any], cls: typ
 
 
 def remember(table: Table, key: Any, args: tuple[Any, ...], result: Any, cls: Any) -> None:
+    """Keep what a result looks like; a table that has grown too long begins anew."""
     if len(table) >= MOST:
         table.clear()
     if args and result is args[0]:

@@ -61,6 +61,7 @@ class FakeTensor(torch.Tensor):
 
     @property
     def owner(self) -> FakeTensor:
+        """The fake that the memory was made for."""
         return self if self._owner is None else self._owner
 
     @property
@@ -118,6 +119,7 @@ def all_fake(types: tuple[type, ...]) -> bool:
 
 @cache
 def draws(func: Any) -> bool:
+    """Does the operator take random numbers?"""
     return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 

@@ -46,6 +46,7 @@ class _Marks:
         self.lock = threading.RLock()
 
     def put(self, user: object) -> None:
+        """The first user puts the marks on."""
         with self.lock:
             self.users.add(user)
             if len(self.users) == 1:
@@ -55,6 +56,7 @@ class _Marks:
                         setattr(function, _ATTRIBUTE, function)
 
     def take(self, user: object) -> None:
+        """The last user takes them off."""
         with self.lock:
             self.users.discard(user)
             if not self.users:

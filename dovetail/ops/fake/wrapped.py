@@ -61,6 +61,7 @@ def rebuilt(tensor: Any, make: Callable[[Any], Any]) -> Any:
 
 
 def assembled(cls: Any, parts: dict[str, Any], context: Any, like: Any) -> Any:
+    """A tensor of the class made of its parts; it must look as `like` does."""
     with torch.no_grad():
         found = cls.__tensor_unflatten__(parts, context, like.size(), like.stride())
     if type(found) is not cls or metadata(found) != metadata(like):
@@ -72,6 +73,7 @@ def assembled(cls: Any, parts: dict[str, Any], context: Any, like: Any) -> Any:
 
 
 def metadata(tensor: Any) -> tuple[Any, ...]:
+    """What a tensor looks like from outside, as one thing to compare."""
     lazy = tensor.is_conj(), tensor.is_neg()
     sizes = _nameless(tensor.size()), _nameless(tensor.stride()), tensor.storage_offset()
     return *sizes, tensor.dtype, tensor.device, tensor.layout, *lazy
@@ -125,6 +127,7 @@ def _incomparable(cls: type) -> Unsupported:
 
 
 def same_context(cls: Any, kept: Any, context: Any) -> bool:
+    """Does the class itself say that two contexts are alike? Otherwise equality does."""
     own = getattr(cls, "__metadata_guard__", None)
     return bool(own(kept, context)) if own is not None else type(kept) is type(context) and bool(kept == context)
 

@@ -19,20 +19,24 @@ pointwise = ROWS.pointwise
 
 
 def sigmoid_of(x: Expr) -> Expr:
+    """1 / (1 + exp(-x))."""
     return build.reciprocal(shift_by(build.exp(build.neg(x)), 1))
 
 
 def between(x: Expr, low: float, high: float) -> Expr:
+    """x kept within [low, high]; NaN stays."""
     return build.at_most(build.at_least(x, const(low, x.dtype)), const(high, x.dtype))
 
 
 @pointwise("aten::sigmoid", "aten::special_expit", operands=1)
 def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + exp(-x))."""
     return sigmoid_of(x)
 
 
 @pointwise("aten::silu", operands=1)
 def silu(x: Expr) -> Expr:
+    """x / (1 + exp(-x)) (Elfwing et al., arXiv:1702.03118)."""
     return build.div(x, shift_by(build.exp(build.neg(x)), 1))
 
 
@@ -49,33 +53,39 @@ def gelu(x: Expr, approximate: str = "none") -> Expr:
 
 @pointwise("aten::relu", operands=1)
 def relu(x: Expr) -> Expr:
+    """max(x, 0)."""
     return build.at_least(x, const(0, x.dtype))
 
 
 @pointwise("aten::relu6", operands=1)
 def relu6(x: Expr) -> Expr:
+    """x kept within [0, 6]."""
     return between(x, 0, 6)
 
 
 @pointwise("aten::leaky_relu", operands=1, takes_numbers=True)
 def leaky_relu(x: Expr, negative_slope: float = 0.01) -> Expr:
+    """x above 0, slope * x below."""
     return where(build.gt(x, const(0, x.dtype)), x, scale_by(x, negative_slope))
 
 
 @pointwise("aten::prelu", operands=2)
 @pointwise("aten::_prelu_kernel", operands=2, trial=trials.EACH)
 def prelu(x: Expr, weight: Expr) -> Expr:
+    """x above 0, weight * x below (He et al., arXiv:1502.01852)."""
     return where(build.gt(x, const(0, x.dtype)), x, build.mul(weight, x))
 
 
 @pointwise("aten::elu", operands=1)
 def elu(x: Expr, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Expr:
+    """scale * x above 0, alpha * scale * (exp(input_scale * x) - 1) below (Clevert et al., arXiv:1511.07289)."""
     negative = scale_by(build.expm1(scale_by(x, input_scale)), alpha * scale)
     return where(build.le(x, const(0, x.dtype)), negative, scale_by(x, scale))
 
 
 @pointwise("aten::celu", operands=1)
 def celu(x: Expr, alpha: float = 1.0) -> Expr:
+    """x above 0, alpha * (exp(x / alpha) - 1) below (Barron, arXiv:1704.07483)."""
     return elu(x, alpha, 1, 1.0 / alpha)
 
 
@@ -87,6 +97,7 @@ def selu(x: Expr) -> Expr:
 
 @pointwise("aten::softplus", operands=1)
 def softplus(x: Expr, beta: float = 1, threshold: float = 20) -> Expr:
+    """log(1 + exp(beta * x)) / beta; x where beta * x is above the threshold."""
     scaled = scale_by(x, beta)
     curve = build.div(build.log1p(build.exp(scaled)), const(beta, x.dtype))
     return where(build.gt(scaled, const(threshold, x.dtype)), x, curve)
@@ -94,11 +105,13 @@ def softplus(x: Expr, beta: float = 1, threshold: float = 20) -> Expr:
 
 @pointwise("aten::mish", operands=1)
 def mish(x: Expr) -> Expr:
+    """x * tanh(log(1 + exp(x))) (Misra, arXiv:1908.08681)."""
     return build.mul(x, build.tanh(build.log1p(build.exp(x))))
 
 
 @pointwise("aten::hardtanh", operands=1)
 def hardtanh(x: Expr, min_val: float = -1, max_val: float = 1) -> Expr:
+    """x kept within [min_val, max_val]."""
     return between(x, min_val, max_val)
 
 
@@ -108,28 +121,33 @@ def _three_to_nine(x: Expr) -> Expr:
 
 @pointwise("aten::hardsigmoid", operands=1)
 def hardsigmoid(x: Expr) -> Expr:
+    """(x + 3) kept within [0, 6], / 6."""
     return build.div(_three_to_nine(x), const(6, x.dtype))
 
 
 @pointwise("aten::hardswish", operands=1)
 def hardswish(x: Expr) -> Expr:
+    """x * hardsigmoid(x) (Howard et al., arXiv:1905.02244)."""
     return build.div(build.mul(x, _three_to_nine(x)), const(6, x.dtype))
 
 
 @pointwise("aten::hardshrink", operands=1, takes_numbers=True)
 def hardshrink(x: Expr, lambd: float = 0.5) -> Expr:
+    """0 within [-lambd, lambd], x outside."""
     low, high = const(-lambd, x.dtype), const(lambd, x.dtype)
     return where(build.and_(build.ge(x, low), build.le(x, high)), const(0, x.dtype), x)
 
 
 @pointwise("aten::softshrink", operands=1, takes_numbers=True)
 def softshrink(x: Expr, lambd: float = 0.5) -> Expr:
+    """x moved towards 0 by lambd; 0 within."""
     low = where(build.lt(x, const(-lambd, x.dtype)), shift_by(x, lambd), scale_by(x, 0))
     return where(build.gt(x, const(lambd, x.dtype)), shift_by(x, -lambd), low)
 
 
 @pointwise("aten::threshold", operands=1, takes_numbers=True)
 def threshold(x: Expr, threshold: float, value: float) -> Expr:
+    """`value` up to the threshold, x above."""
     return where(build.le(x, const(threshold, x.dtype)), const(value, x.dtype), x)
 
 

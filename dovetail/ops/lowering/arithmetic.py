@@ -20,27 +20,32 @@ pointwise = ROWS.pointwise
 
 
 def is_float(x: Expr) -> bool:
+    """Is it a floating-point expression?"""
     return x.dtype in build.FLOATS
 
 
 @pointwise("aten::add", operands=2, takes_numbers=True)
 def add(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
+    """x + alpha * y."""
     return build.add(x, y if alpha == 1 else build.mul(y, const(alpha, y.dtype)))
 
 
 @pointwise("aten::sub", operands=2, takes_numbers=True)
 def sub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
+    """x - alpha * y."""
     return build.sub(x, y if alpha == 1 else build.mul(y, const(alpha, y.dtype)))
 
 
 @pointwise("aten::rsub", operands=2, takes_numbers=True)
 @pointwise("aten::rsub.Tensor", operands=2, takes_numbers=True, shape=shapes.rsub)
 def rsub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
+    """y - alpha * x."""
     return build.sub(y, x if alpha == 1 else build.mul(x, const(alpha, x.dtype)))
 
 
 @pointwise("aten::mul", operands=2, takes_numbers=True)
 def mul(x: Expr, y: Expr) -> Expr:
+    """x * y."""
     return build.mul(x, y)
 
 
@@ -66,6 +71,7 @@ def floor_division(x: Expr, y: Expr) -> Any:
 
 
 def trunc_division(x: Expr, y: Expr) -> Any:
+    """x / y towards 0; of integers only by a constant that cannot fail."""
     if is_float(x):
         return build.trunc(build.div(x, y))
     return build.truncdiv(x, y) if nonzero_constant(y) else NotImplemented
@@ -73,6 +79,7 @@ def trunc_division(x: Expr, y: Expr) -> Any:
 
 @pointwise("aten::div.Tensor", "aten::div.Scalar", "aten::true_divide", operands=2, takes_numbers=True)
 def div(x: Expr, y: Expr) -> Expr:
+    """x / y, in floating point."""
     return build.div(x, y)
 
 
@@ -96,16 +103,19 @@ def div_mode(emit: Emitter, out: Spec, x: Any, y: Any, rounding_mode: str | None
 
 @pointwise("aten::floor_divide", operands=2, takes_numbers=True)
 def floor_divide(x: Expr, y: Expr) -> Any:
+    """x // y."""
     return floor_division(x, y)
 
 
 @pointwise("aten::remainder", operands=2, takes_numbers=True)
 def remainder(x: Expr, y: Expr) -> Any:
+    """x % y with the sign of y, as Python's."""
     return build.remainder(x, y) if is_float(x) or nonzero_constant(y) else NotImplemented
 
 
 @pointwise("aten::fmod", operands=2, takes_numbers=True)
 def fmod(x: Expr, y: Expr) -> Any:
+    """x % y with the sign of x, as C's."""
     return build.fmod(x, y) if is_float(x) or nonzero_constant(y) else NotImplemented
 
 
@@ -130,6 +140,7 @@ def integer_power(x: Expr, exponent: int) -> Expr:
 
 
 def power(x: Expr, y: Expr) -> Any:
+    """x ** y: by products, roots and reciprocals where the exponent is a constant that eager does so."""
     if not is_float(x):
         small = isinstance(y, Const) and x.dtype is not torch.bool and 0 <= y.value <= 64
         return integer_power(x, int(y.value)) if small else NotImplemented  # type: ignore[attr-defined]
@@ -158,16 +169,19 @@ def pow_(emit: Emitter, out: Spec, x: Any, y: Any) -> Any:
 
 @pointwise("aten::addcmul", operands=3, takes_numbers=True)
 def addcmul(x: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
+    """x + value * tensor1 * tensor2."""
     return build.add(x, build.mul(scale_by(tensor1, value), tensor2))
 
 
 @pointwise("aten::addcdiv", operands=3, takes_numbers=True)
 def addcdiv(x: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
+    """x + value * tensor1 / tensor2."""
     return build.add(x, build.div(scale_by(tensor1, value), tensor2))
 
 
 @pointwise("aten::lerp", operands=3, takes_numbers=True)
 def lerp(x: Expr, end: Expr, weight: Expr) -> Expr:
+    """x + weight * (end - x), from the nearer end."""
     difference = build.sub(end, x)
     near = build.add(x, build.mul(weight, difference))
     far = build.sub(end, build.mul(difference, build.sub(const(1, x.dtype), weight)))
@@ -182,11 +196,13 @@ ROWS.pointwise("aten::minimum", "aten::min.other", operands=2)(lambda x, y: buil
 
 @pointwise("aten::fmax", operands=2)
 def fmax(x: Expr, y: Expr) -> Expr:
+    """The larger one, or the one that is no NaN."""
     return where(build.isnan(x), y, where(build.isnan(y), x, build.at_least(x, y)))
 
 
 @pointwise("aten::fmin", operands=2)
 def fmin(x: Expr, y: Expr) -> Expr:
+    """The smaller one, or the one that is no NaN."""
     return where(build.isnan(x), y, where(build.isnan(y), x, build.at_most(x, y)))
 
 
@@ -199,11 +215,13 @@ def clamp(self: Expr, min: Expr | None = None, max: Expr | None = None) -> Expr:
 
 @pointwise("aten::clamp_min", operands=2, takes_numbers=True)
 def clamp_min(self: Expr, min: Expr) -> Expr:
+    """At least `min`; NaN stays."""
     return build.at_least(self, min)
 
 
 @pointwise("aten::clamp_max", operands=2, takes_numbers=True)
 def clamp_max(self: Expr, max: Expr) -> Expr:
+    """At most `max`; NaN stays."""
     return build.at_most(self, max)
 
 
@@ -226,12 +244,14 @@ def hypot(x: Expr, y: Expr) -> Expr:
 
 @pointwise("aten::logaddexp", operands=2)
 def logaddexp(x: Expr, y: Expr) -> Expr:
+    """log(exp(x) + exp(y)), from the larger one."""
     rest = build.log1p(build.exp(build.neg(abs_(build.sub(x, y)))))
     return where(build.and_(build.isinf(x), build.eq(x, y)), x, build.add(build.maximum(x, y), rest))
 
 
 @pointwise("aten::logaddexp2", operands=2)
 def logaddexp2(x: Expr, y: Expr) -> Expr:
+    """log2(2**x + 2**y), from the larger one."""
     rest = build.log1p(build.exp2(build.neg(abs_(build.sub(x, y)))))
     rest = scale_by(rest, 1.4426950408889634)
     return where(build.and_(build.isinf(x), build.eq(x, y)), x, build.add(build.maximum(x, y), rest))
@@ -239,12 +259,14 @@ def logaddexp2(x: Expr, y: Expr) -> Expr:
 
 @pointwise("aten::xlogy", operands=2, takes_numbers=True)
 def xlogy(x: Expr, y: Expr) -> Expr:
+    """x * log(y), 0 where x is 0; NaN where y is."""
     product = where(build.eq(x, const(0, x.dtype)), const(0, x.dtype), build.mul(x, build.log(y)))
     return where(build.isnan(y), y, product)
 
 
 @pointwise("aten::special_xlog1py", operands=2)
 def xlog1py(x: Expr, y: Expr) -> Expr:
+    """x * log(1 + y), 0 where x is 0; NaN where y is."""
     product = where(build.eq(x, const(0, x.dtype)), const(0, x.dtype), build.mul(x, build.log1p(y)))
     return where(build.isnan(y), y, product)
 
@@ -262,5 +284,6 @@ def nextafter(emit: Emitter, out: Spec, x: Any, y: Any) -> Any:
 
 @pointwise("aten::heaviside", operands=2, compute=in_first_dtype)
 def heaviside(x: Expr, values: Expr) -> Expr:
+    """0 below 0, 1 above, `values` at 0."""
     zero = const(0, x.dtype)
     return where(build.eq(x, zero), values, build.cast(compare("gt", x, zero), x.dtype))

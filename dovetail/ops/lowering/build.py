@@ -121,6 +121,7 @@ def _as_float32(value: float) -> float:
 
 
 def bitcast(x: Expr, dtype: torch.dtype) -> Expr:
+    """The same bits as another dtype of the same width."""
     return x if x.dtype is dtype else Op("bitcast", (x,), dtype)
 
 
@@ -139,6 +140,7 @@ def _whole(*xs: Expr) -> bool:
 
 
 def add(x: Expr, y: Expr) -> Expr:
+    """x + y; without a zero that changes no bit."""
     if x.dtype is torch.bool:
         return or_(x, y)
     if _whole(x, y):
@@ -150,12 +152,14 @@ def add(x: Expr, y: Expr) -> Expr:
 
 
 def sub(x: Expr, y: Expr) -> Expr:
+    """x - y; without a zero."""
     if _whole(x, y):
         return const(x.value - y.value, x.dtype)  # type: ignore[attr-defined]
     return x if _is(y, 0) else Op("sub", (x, y), x.dtype)
 
 
 def mul(x: Expr, y: Expr) -> Expr:
+    """x * y; without a one."""
     if x.dtype is torch.bool:
         return and_(x, y)
     if _whole(x, y):
@@ -177,12 +181,14 @@ def div(x: Expr, y: Expr) -> Expr:
 
 
 def neg(x: Expr) -> Expr:
+    """-x."""
     if isinstance(x, Op) and x.name == "neg":
         return x.args[0]
     return Op("neg", (x,), x.dtype)
 
 
 def abs_(x: Expr) -> Expr:
+    """The magnitude; x of what has no sign."""
     return x if x.dtype in (torch.bool, torch.uint8) else Op("abs", (x,), x.dtype)
 
 
@@ -192,6 +198,7 @@ def minimum(x: Expr, y: Expr) -> Expr:
 
 
 def maximum(x: Expr, y: Expr) -> Expr:
+    """The larger one; NaN if either is."""
     return or_(x, y) if x.dtype is torch.bool else x if x is y else Op("max", (x, y), x.dtype)
 
 
@@ -201,6 +208,7 @@ def at_least(x: Expr, low: Expr) -> Expr:
 
 
 def at_most(x: Expr, high: Expr) -> Expr:
+    """The smaller one of x and a bound; NaN in x stays."""
     return minimum(high, x)
 
 
@@ -224,10 +232,12 @@ shl, shr = same("shl"), same("shr")
 
 
 def reciprocal(x: Expr) -> Expr:
+    """1 / x."""
     return div(const(1, x.dtype), x)
 
 
 def square(x: Expr) -> Expr:
+    """x * x."""
     return mul(x, x)
 
 
@@ -271,38 +281,47 @@ def compare(name: str, x: Expr, y: Expr) -> Expr:
 
 
 def eq(x: Expr, y: Expr) -> Expr:
+    """x == y."""
     return compare("eq", x, y)
 
 
 def ne(x: Expr, y: Expr) -> Expr:
+    """x != y."""
     return compare("ne", x, y)
 
 
 def lt(x: Expr, y: Expr) -> Expr:
+    """x < y."""
     return compare("lt", x, y)
 
 
 def le(x: Expr, y: Expr) -> Expr:
+    """x <= y."""
     return compare("le", x, y)
 
 
 def gt(x: Expr, y: Expr) -> Expr:
+    """x > y."""
     return compare("gt", x, y)
 
 
 def ge(x: Expr, y: Expr) -> Expr:
+    """x >= y."""
     return compare("ge", x, y)
 
 
 def isnan(x: Expr) -> Expr:
+    """Is it NaN? False of integers."""
     return Op("isnan", (x,), torch.bool) if x.dtype in FLOATS else Const(False, torch.bool)
 
 
 def isinf(x: Expr) -> Expr:
+    """Is it infinite? False of integers."""
     return Op("isinf", (x,), torch.bool) if x.dtype in FLOATS else Const(False, torch.bool)
 
 
 def signbit(x: Expr) -> Expr:
+    """Is the sign negative, that of -0.0 included?"""
     return Const(False, torch.bool) if x.dtype in (torch.bool, torch.uint8) else Op("signbit", (x,), torch.bool)
 
 
@@ -312,6 +331,7 @@ def truth(x: Expr) -> Expr:
 
 
 def and_(x: Expr, y: Expr) -> Expr:
+    """Of bits, or of truths: those that decide are folded."""
     if x.dtype is torch.bool:
         for a, b in ((x, y), (y, x)):
             if isinstance(a, Const):
@@ -320,6 +340,7 @@ def and_(x: Expr, y: Expr) -> Expr:
 
 
 def or_(x: Expr, y: Expr) -> Expr:
+    """Of bits, or of truths: those that decide are folded."""
     if x.dtype is torch.bool:
         for a, b in ((x, y), (y, x)):
             if isinstance(a, Const):
@@ -328,16 +349,19 @@ def or_(x: Expr, y: Expr) -> Expr:
 
 
 def xor(x: Expr, y: Expr) -> Expr:
+    """Of bits, or of truths."""
     return Op("xor", (x, y), x.dtype)
 
 
 def not_(x: Expr) -> Expr:
+    """Of bits, or of truths."""
     if isinstance(x, Const) and x.dtype is torch.bool:
         return Const(not x.value, torch.bool)
     return x.args[0] if isinstance(x, Op) and x.name == "not" else Op("not", (x,), x.dtype)
 
 
 def where(condition: Expr, x: Expr, y: Expr) -> Expr:
+    """`x` where the condition holds, else `y`; one of them if that is known."""
     if isinstance(condition, Const):
         return x if condition.value else y
     return x if x is y else Op("where", (condition, x, y), x.dtype)

@@ -80,6 +80,7 @@ def where(emit: Emitter, out: Spec, condition: Value, self: Any, other: Any) -> 
 
 @ROWS("aten::masked_fill", takes_numbers=True, cheap=True, trial=trials.MASKED_FILL)
 def masked_fill(emit: Emitter, out: Spec, self: Value, mask: Value, value: Any) -> Any:
+    """`value` where the mask holds."""
     return where(emit, out, mask, value, self)
 
 

@@ -34,12 +34,14 @@ def full(emit: Emitter, out: Spec, like: Any, *args: Any, **kwargs: Any) -> Any:
 @ROWS("aten::zeros", "aten::new_zeros", "aten::_efficientzerotensor", takes_sizes=True)
 @ROWS("aten::zeros_like", takes_sizes=True, symbolic_shape=like)
 def zeros(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
+    """All zeros, in no memory until something needs it."""
     return emit.constant(out, 0)
 
 
 @ROWS("aten::ones", "aten::new_ones", takes_sizes=True)
 @ROWS("aten::ones_like", takes_sizes=True, symbolic_shape=like)
 def ones(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
+    """All ones, in no memory until something needs it."""
     return emit.constant(out, 1)
 
 
@@ -53,12 +55,14 @@ def empty(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
 
 @ROWS("aten::scalar_tensor", takes_numbers=True)
 def scalar_tensor(emit: Emitter, out: Spec, s: Any, **kwargs: Any) -> Any:
+    """A number as a tensor without dimensions."""
     return NotImplemented if isinstance(s, complex) else emit.constant(out, s)
 
 
 @ROWS("aten::fill_", trial=trials.FULL_LIKE)
 @ROWS("aten::fill", takes_numbers=True, trial=trials.FULL_LIKE)
 def fill(emit: Emitter, out: Spec, self: Value, value: Any) -> Any:
+    """One number everywhere, in the layout of `self`."""
     return full(emit, out, self, value)
 
 
@@ -106,6 +110,7 @@ def linspace(emit: Emitter, out: Spec, start: Any, end: Any, steps: int, **kwarg
 
 @ROWS("aten::eye", takes_sizes=True)
 def eye(emit: Emitter, out: Spec, *args: Any, **kwargs: Any) -> Any:
+    """1 where row and column are the same."""
     return emit.expression(out, lambda i: build.cast(build.eq(build.index(i[0]), build.index(i[1])), out.dtype))
 
 
@@ -131,6 +136,7 @@ ROWS("aten::tril", takes_sizes=True)(_triangle(False))
 @ROWS("aten::contiguous")
 @ROWS("aten::clone", fresh=True, symbolic_shape=like)
 def clone(emit: Emitter, out: Spec, self: Value, **kwargs: Any) -> Any:
+    """A copy in the layout that eager gives it."""
     return emit.copy(self, out)
 
 

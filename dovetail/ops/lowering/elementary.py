@@ -64,31 +64,37 @@ def round_(x: Expr, decimals: int = 0) -> Expr:
 
 @pointwise("aten::frac", operands=1)
 def frac(x: Expr) -> Expr:
+    """x without its whole part."""
     return build.sub(x, build.trunc(x))
 
 
 @pointwise("aten::reciprocal", operands=1)
 def reciprocal(x: Expr) -> Expr:
+    """1 / x."""
     return build.reciprocal(x)
 
 
 @pointwise("aten::square", operands=1)
 def square(x: Expr) -> Expr:
+    """x * x."""
     return build.square(x)
 
 
 @pointwise("aten::neg", operands=1)
 def neg(x: Expr) -> Expr:
+    """-x."""
     return build.neg(x)
 
 
 @pointwise("aten::abs", operands=1)
 def absolute(x: Expr) -> Expr:
+    """The magnitude."""
     return build.abs_(x)
 
 
 @pointwise("aten::positive", operands=1)
 def positive(x: Expr) -> Expr:
+    """x itself."""
     return x
 
 
@@ -104,22 +110,26 @@ def sign(x: Expr) -> Expr:
 
 @pointwise("aten::deg2rad", operands=1)
 def deg2rad(x: Expr) -> Expr:
+    """x * pi / 180."""
     return scale_by(x, math.pi / 180)
 
 
 @pointwise("aten::rad2deg", operands=1)
 def rad2deg(x: Expr) -> Expr:
+    """x * 180 / pi."""
     return scale_by(x, 180 / math.pi)
 
 
 @pointwise("aten::sinc", operands=1)
 def sinc(x: Expr) -> Expr:
+    """sin(pi * x) / (pi * x), 1 at 0."""
     angle = scale_by(x, math.pi)
     return where(build.eq(x, const(0, x.dtype)), const(1, x.dtype), build.div(build.same("sin")(angle), angle))
 
 
 @pointwise("aten::special_entr", operands=1)
 def entropy(x: Expr) -> Expr:
+    """-x * log(x): 0 at 0, -inf below."""
     zero = const(0, x.dtype)
     outside = where(build.eq(x, zero), zero, const(-math.inf, x.dtype))
     inside = where(build.gt(x, zero), build.mul(build.neg(x), build.log(x)), outside)
@@ -131,16 +141,19 @@ def entropy(x: Expr) -> Expr:
 
 @pointwise("aten::isnan", operands=1, compute=in_first_dtype)
 def isnan(x: Expr) -> Expr:
+    """Is it NaN?"""
     return build.isnan(x)
 
 
 @pointwise("aten::isinf", operands=1, compute=in_first_dtype)
 def isinf(x: Expr) -> Expr:
+    """Is it infinite?"""
     return build.isinf(x)
 
 
 @pointwise("aten::isfinite", operands=1, compute=in_first_dtype)
 def isfinite(x: Expr) -> Expr:
+    """Is it neither infinite nor NaN?"""
     return build.not_(build.or_(build.isnan(x), build.isinf(x)))
 
 
@@ -154,16 +167,19 @@ pointwise("aten::isneginf", operands=1, compute=in_first_dtype)(_equals(-math.in
 
 @pointwise("aten::signbit", operands=1, compute=in_first_dtype)
 def signbit(x: Expr) -> Expr:
+    """Is the sign negative, that of -0.0 included?"""
     return build.signbit(x)
 
 
 @pointwise("aten::logical_not", operands=1, compute=in_first_dtype)
 def logical_not(x: Expr) -> Expr:
+    """Is it zero?"""
     return build.not_(build.truth(x))
 
 
 @pointwise("aten::bitwise_not", operands=1)
 def bitwise_not(x: Expr) -> Expr:
+    """All bits turned; of truths, the other one."""
     return build.not_(x)
 
 
@@ -175,6 +191,7 @@ def nan_to_num(
     emit: Emitter, out: Spec, x: Value, nan: float | None = None, posinf: float | None = None,
     neginf: float | None = None,
 ) -> Any:
+    """NaN and infinities replaced: by 0 and by the largest numbers of the type, unless others are given."""
     if out.dtype not in build.FLOATS:
         return emit.pointwise(out, x.at)
     limits = torch.finfo(out.dtype)

@@ -120,6 +120,7 @@ class Emitter:
     # ------------------------------------------------------------ names
 
     def buffer(self, spec: Spec) -> Buffer:
+        """A new buffer for a value that looks so: an output if it leaves the program, else a temporary."""
         name = f"b{self._buffers}"
         self._buffers += 1
         kind = "output" if self.outlives(spec) else "temporary"
@@ -128,6 +129,7 @@ class Emitter:
         return Buffer(name, spec.dtype, spec.device, spec.sizes, spec.strides, 0, kind)
 
     def group(self, outer: Indices, loops: tuple[Loop, ...]) -> None:
+        """Append a group of loops."""
         self.items.append(Group(f"{self.label}_{self.groups}", outer, loops))
         self.groups += 1
 
@@ -340,5 +342,6 @@ class Emitter:
     def library(
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: tuple[Buffer | None, ...]
     ) -> None:
+        """Append a call of an operator of PyTorch's."""
         self.items.append(LibraryCall(f"{self.label}_{self.groups}", operator, args, dict(kwargs), results))
         self.groups += 1

@@ -30,10 +30,12 @@ pointwise = partial(ROWS.pointwise, cheap=False)
 
 
 def zero(x: Expr) -> Expr:
+    """0 of the type of `x`."""
     return const(0, x.dtype)
 
 
 def one_minus(x: Expr) -> Expr:
+    """1 - x."""
     return build.sub(const(1, x.dtype), x)
 
 
@@ -42,11 +44,13 @@ def one_minus(x: Expr) -> Expr:
 
 @pointwise("aten::threshold_backward", operands=2, shape=elementwise.threshold_backward)
 def threshold_backward(grad: Expr, x: Expr, threshold: float) -> Expr:
+    """The gradient above the threshold, 0 up to it."""
     return where(build.le(x, const(threshold, x.dtype)), zero(grad), grad)
 
 
 @pointwise("aten::gelu_backward", operands=2)
 def gelu_backward(grad: Expr, x: Expr, approximate: str = "none") -> Expr:
+    """grad * (Phi(x) + x * phi(x)), or the derivative of the form by tanh."""
     square = build.mul(x, x)
     if approximate == "none":
         normal = scale_by(shift_by(build.erf(scale_by(x, math.sqrt(0.5))), 1), 0.5)
@@ -61,28 +65,33 @@ def gelu_backward(grad: Expr, x: Expr, approximate: str = "none") -> Expr:
 
 @pointwise("aten::silu_backward", operands=2)
 def silu_backward(grad: Expr, x: Expr) -> Expr:
+    """grad * s * (1 + x * (1 - s)), with s the sigmoid of x."""
     s = sigmoid_of(x)
     return build.mul(build.mul(grad, s), shift_by(build.mul(x, one_minus(s)), 1))
 
 
 @pointwise("aten::sigmoid_backward", operands=2)
 def sigmoid_backward(grad: Expr, y: Expr) -> Expr:
+    """grad * (1 - y) * y, by the result."""
     return build.mul(build.mul(grad, one_minus(y)), y)
 
 
 @pointwise("aten::tanh_backward", operands=2)
 def tanh_backward(grad: Expr, y: Expr) -> Expr:
+    """grad * (1 - y * y), by the result."""
     return build.mul(grad, one_minus(build.mul(y, y)))
 
 
 @pointwise("aten::hardtanh_backward", operands=2, shape=elementwise.hardtanh_backward)
 def hardtanh_backward(grad: Expr, x: Expr, min_val: float, max_val: float) -> Expr:
+    """The gradient between the bounds, 0 at them and outside."""
     outside = build.or_(build.le(x, const(min_val, x.dtype)), build.ge(x, const(max_val, x.dtype)))
     return where(outside, zero(grad), grad)
 
 
 @pointwise("aten::leaky_relu_backward", operands=2)
 def leaky_relu_backward(grad: Expr, x: Expr, negative_slope: float, self_is_result: bool) -> Expr:
+    """The gradient above 0, slope * gradient below; by the argument or the result, which have one sign."""
     return where(build.gt(x, zero(x)), grad, scale_by(grad, negative_slope))
 
 
@@ -91,6 +100,7 @@ def elu_backward(
     emit: Emitter, out: Spec, grad_output: Value, alpha: float, scale: float, input_scale: float, is_result: bool,
     self_or_result: Value,
 ) -> Value:
+    """By the argument, or by the result where `is_result`."""
     wide = opmath(out.dtype)
 
     def at(indices: Indices) -> Expr:
@@ -106,6 +116,7 @@ def elu_backward(
 
 @pointwise("aten::softplus_backward", operands=2)
 def softplus_backward(grad: Expr, x: Expr, beta: float, threshold: float) -> Expr:
+    """grad * z / (1 + z) with z = exp(beta * x); the gradient above the threshold."""
     scaled = scale_by(x, beta)
     z = build.exp(scaled)
     curve = build.div(build.mul(grad, z), shift_by(z, 1))
@@ -114,6 +125,7 @@ def softplus_backward(grad: Expr, x: Expr, beta: float, threshold: float) -> Exp
 
 @pointwise("aten::mish_backward", operands=2)
 def mish_backward(grad: Expr, x: Expr) -> Expr:
+    """grad * (t + x * s * (1 - t * t)), with t = tanh(softplus(x)) and s the sigmoid of x."""
     tanh = build.tanh(build.log1p(build.exp(x)))
     slope = build.mul(build.mul(x, sigmoid_of(x)), one_minus(build.mul(tanh, tanh)))
     return build.mul(grad, build.add(tanh, slope))
@@ -121,12 +133,14 @@ def mish_backward(grad: Expr, x: Expr) -> Expr:
 
 @pointwise("aten::hardsigmoid_backward", operands=2)
 def hardsigmoid_backward(grad: Expr, x: Expr) -> Expr:
+    """grad / 6 between -3 and 3, else 0."""
     inside = build.and_(build.gt(x, const(-3, x.dtype)), build.lt(x, const(3, x.dtype)))
     return where(inside, build.div(grad, const(6, x.dtype)), zero(grad))
 
 
 @pointwise("aten::hardswish_backward", operands=2)
 def hardswish_backward(grad: Expr, x: Expr) -> Expr:
+    """0 below -3, the gradient above 3, grad * (x / 3 + 1/2) between."""
     middle = build.mul(grad, shift_by(build.div(x, const(3, x.dtype)), 0.5))
     right = where(build.lt(x, const(3, x.dtype)), middle, grad)
     return where(build.le(x, const(-3, x.dtype)), zero(grad), right)
@@ -134,12 +148,14 @@ def hardswish_backward(grad: Expr, x: Expr) -> Expr:
 
 @pointwise("aten::hardshrink_backward", "aten::softshrink_backward", operands=2)
 def shrink_backward(grad: Expr, x: Expr, lambd: float) -> Expr:
+    """0 within [-lambd, lambd], the gradient outside."""
     low, high = const(-lambd, x.dtype), const(lambd, x.dtype)
     return where(build.and_(build.ge(x, low), build.le(x, high)), zero(grad), grad)
 
 
 @pointwise("aten::log_sigmoid_backward", operands=2)
 def log_sigmoid_backward(grad: Expr, x: Expr, buffer: Any = None) -> Expr:
+    """grad * sigmoid(-x), from exp(-|x|)."""
     z = build.exp(build.neg(build.abs_(x)))
     share = build.div(z, shift_by(z, 1))
     return build.mul(grad, where(build.lt(x, zero(x)), one_minus(share), share))
@@ -147,6 +163,7 @@ def log_sigmoid_backward(grad: Expr, x: Expr, buffer: Any = None) -> Expr:
 
 @ROWS("aten::native_dropout_backward", shape=dropout_backward)
 def native_dropout_backward(emit: Emitter, out: Spec, grad_output: Value, mask: Value, scale: float) -> Value:
+    """grad * mask * scale."""
     wide = opmath(out.dtype)
 
     def at(indices: Indices) -> Expr:
@@ -195,11 +212,13 @@ def _loss(*names: str, **known: Any) -> Callable[[Formula], Formula]:
 
 @_loss("aten::mse_loss_backward")
 def mse_loss_backward(grad: Expr, x: Expr, target: Expr) -> Expr:
+    """2 * grad * (x - target)."""
     return build.mul(scale_by(build.sub(x, target), 2), grad)
 
 
 @_loss("aten::smooth_l1_loss_backward", shape=elementwise.in_rows(1))
 def smooth_l1_loss_backward(grad: Expr, x: Expr, target: Expr, beta: float) -> Expr:
+    """grad * (x - target) / beta, within [-grad, grad]."""
     difference = build.sub(x, target)
     middle = grad if beta == 0 else build.div(build.mul(difference, grad), const(beta, x.dtype))
     return _clipped(grad, difference, beta, middle, 1)
@@ -207,6 +226,7 @@ def smooth_l1_loss_backward(grad: Expr, x: Expr, target: Expr, beta: float) -> E
 
 @_loss("aten::huber_loss_backward", shape=elementwise.in_rows(1))
 def huber_loss_backward(grad: Expr, x: Expr, target: Expr, delta: float) -> Expr:
+    """grad * (x - target), within [-delta * grad, delta * grad]."""
     difference = build.sub(x, target)
     return _clipped(grad, difference, delta, build.mul(difference, grad), delta)
 
@@ -247,6 +267,7 @@ def _row_sum(emit: Emitter, grad: Value, axes: list[int], wide: torch.dtype, at:
 
 @ROWS("aten::_softmax_backward_data", trial=trials.BACKWARD)
 def softmax_backward(emit: Emitter, out: Spec, grad: Value, output: Value, dim: int, input_dtype: torch.dtype) -> Any:
+    """y * (grad - sum(grad * y)), by the result."""
     if out.empty:
         return NotImplemented
     wide = opmath(torch.promote_types(grad.dtype, out.dtype))
@@ -267,6 +288,7 @@ def softmax_backward(emit: Emitter, out: Spec, grad: Value, output: Value, dim: 
 def log_softmax_backward(
     emit: Emitter, out: Spec, grad: Value, output: Value, dim: int, input_dtype: torch.dtype
 ) -> Any:
+    """grad - exp(y) * sum(grad), by the result."""
     if out.empty:
         return NotImplemented
     wide = opmath(torch.promote_types(grad.dtype, out.dtype))
@@ -301,6 +323,7 @@ def slice_backward(
 
 @ROWS("aten::select_backward", takes_sizes=True)
 def select_backward(emit: Emitter, out: Spec, grad: Value, sizes: Any, dim: int, index: int) -> Value:
+    """The gradient at one position of a dimension, zeros elsewhere."""
     return select_scatter(emit, out, emit.constant(out, 0), grad, dim, index)
 
 
@@ -308,4 +331,5 @@ def select_backward(emit: Emitter, out: Spec, grad: Value, sizes: Any, dim: int,
 def diagonal_backward(
     emit: Emitter, out: Spec, grad: Value, sizes: Any, offset: int, dim1: int, dim2: int
 ) -> Value:
+    """The gradient on a diagonal, zeros elsewhere."""
     return diagonal_scatter(emit, out, emit.constant(out, 0), grad, offset, dim1, dim2)

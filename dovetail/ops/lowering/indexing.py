@@ -74,11 +74,13 @@ _ALONG = frozenset(f"aten::{name}" for name in "index_copy index_add index_fill 
 
 
 def out_of_bounds(axis: int, size: Dim) -> str:
+    """What the error says."""
     return f"index is out of bounds for dimension {axis} with size {size}"
 
 
 @ROWS("dovetail::classes")
 def classes(emit: Emitter, out: Spec, index: Value, count: Dim) -> Any:
+    """`dovetail::classes`: check the classes that `one_hot` is given."""
     check(emit, index, count, False, "Class values must be smaller than num_classes.")
 
 
@@ -99,6 +101,7 @@ def embedding(emit: Emitter, out: Spec, weight: Value, indices: Value, *args: An
 
 @ROWS("aten::index_select", may_raise=True)
 def index_select(emit: Emitter, out: Spec, self: Value, dim: int, index: Value) -> Any:
+    """Positions of one dimension, by a vector of indices."""
     if not self.rank or index.dtype not in INTEGER_INDICES:
         return NotImplemented
     axis = dim % self.rank
@@ -113,6 +116,7 @@ def index_select(emit: Emitter, out: Spec, self: Value, dim: int, index: Value) 
 
 @ROWS("aten::gather", may_raise=True)
 def gather(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Any:
+    """Along one dimension each element is at an index of its own."""
     if not self.rank or index.rank != self.rank or out.empty or index.dtype not in INTEGER_INDICES:
         return NotImplemented
     axis = dim % self.rank

@@ -52,6 +52,7 @@ def _shifted(axis: int, first: Dim) -> Any:
 
 @ROWS("aten::stack", symbolic_shape=shapes.stack)
 def stack(emit: Emitter, out: Spec, tensors: Sequence[Value], dim: int = 0) -> Any:
+    """One group for each input, as `cat` along a new dimension."""
     if out.empty:
         return emit.constant(out, 0)
     axis = dim % len(out.sizes)
@@ -96,6 +97,7 @@ def constant_pad_nd(emit: Emitter, out: Spec, self: Value, pad: Sequence[int], v
 
 @ROWS("aten::flip")
 def flip(emit: Emitter, out: Spec, self: Value, dims: Sequence[int]) -> Value:
+    """Some dimensions read backwards."""
     axes = {d % self.rank for d in dims} if self.rank else set()
 
     def source(indices: Indices) -> Indices:
@@ -106,6 +108,7 @@ def flip(emit: Emitter, out: Spec, self: Value, dims: Sequence[int]) -> Value:
 
 @ROWS("aten::roll", shape=images.roll, symbolic_shape=shapes.roll)
 def roll(emit: Emitter, out: Spec, self: Value, shifts: Any, dims: Any = ()) -> Any:
+    """Positions moved, those that leave an end coming in at the other."""
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [dims] if isinstance(dims, int) else list(dims)
     if not axes or not all(isinstance(shift, int) for shift in shifts):
@@ -125,6 +128,7 @@ def roll(emit: Emitter, out: Spec, self: Value, shifts: Any, dims: Any = ()) -> 
 
 @ROWS("aten::repeat", "aten::tile", takes_sizes=True)
 def repeat(emit: Emitter, out: Spec, self: Value, repeats: Sequence[int]) -> Value:
+    """The whole, again and again: indices modulo sizes."""
     new = len(out.sizes) - self.rank
 
     def source(indices: Indices) -> Indices:
@@ -137,6 +141,7 @@ def repeat(emit: Emitter, out: Spec, self: Value, repeats: Sequence[int]) -> Val
 def repeat_interleave(
     emit: Emitter, out: Spec, self: Value, repeats: int, dim: int | None = None, **kwargs: Any
 ) -> Any:
+    """Each element so many times."""
     if dim is None and self.rank != 1:
         return NotImplemented
     axis = (dim or 0) % self.rank
@@ -153,6 +158,7 @@ def repeat_interleave(
 def slice_scatter(
     emit: Emitter, out: Spec, self: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
+    """A slice replaced."""
     axis = dim % self.rank
     first = clamped(start, self.sizes[axis], 0)
     length = src.sizes[axis]
@@ -173,6 +179,7 @@ def slice_scatter(
 @ROWS("aten::select_scatter", takes_sizes=True, shape=shapes.expanded_scatter,
       symbolic_shape=shapes.scatter(shapes.select), refuses=errors.part(torch.ops.aten.select.int))
 def select_scatter(emit: Emitter, out: Spec, self: Value, src: Value, dim: int, index: int) -> Any:
+    """One position of a dimension replaced."""
     axis = dim % self.rank
     position = index + self.sizes[axis] if known_less(index, 0) else index
 
@@ -189,6 +196,7 @@ def select_scatter(emit: Emitter, out: Spec, self: Value, src: Value, dim: int, 
 def diagonal_scatter(
     emit: Emitter, out: Spec, self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Any:
+    """A diagonal replaced."""
     a, b = dim1 % self.rank, dim2 % self.rank
     row = max(-offset, 0)
     if 0 in src.sizes:

@@ -39,6 +39,7 @@ def layer_norm_backward(
     emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, shape: Sequence[Dim], mean: Value, rstd: Value,
     weight: Value | None, bias: Value | None, mask: Sequence[bool],
 ) -> Any:
+    """Over the last dimensions; weight and bias add up over the rows."""
     return _over_last(emit, out, grad_out, input, len(shape), mean, rstd, weight, mask)
 
 

@@ -42,11 +42,13 @@ def rstd_of(emit: Emitter, value: Value, average: Value, axes: Sequence[int], ep
 
 
 def scaled(x: Expr, weight: Expr | None, bias: Expr | None) -> Expr:
+    """x * weight + bias, as far as they are given."""
     x = x if weight is None else build.mul(x, weight)
     return x if bias is None else build.add(x, bias)
 
 
 def optional(value: Value | None, indices: Indices, dtype: torch.dtype) -> Expr | None:
+    """The element in `dtype`; None of nothing."""
     return None if value is None else build.cast(value.at(indices), dtype)
 
 
@@ -163,6 +165,7 @@ def by_channel(
 def with_running(
     emit: Emitter, out: Spec, self: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, eps: float
 ) -> Value:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with given statistics."""
     wide = opmath(self.dtype)
     rstd = var.with_load(wide, lambda c, mask: inverse_root(build.cast(var.at(c), wide), eps))
     return by_channel(emit, out, self, weight, bias, mean, rstd)
@@ -183,6 +186,7 @@ def batch_norm_eval(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, mean: Value,
     var: Value, momentum: float, eps: float,
 ) -> Any:
+    """With running statistics, which stay."""
     result = with_running(emit, out[0], self, weight, bias, mean, var, eps)
     return result, *unused_statistics(emit, out[1:], mean, var, eps)
 
@@ -227,6 +231,7 @@ def batch_norm_no_stats(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, training: bool,
     momentum: float, eps: float,
 ) -> Any:
+    """With the batch's own statistics."""
     return batch_norm(emit, out, self, weight, bias, None, None, training, momentum, eps)
 
 

@@ -50,11 +50,13 @@ LONG_ROWS = 512
 
 @ROWS("aten::mm", fresh=True, shape=shapes.mm, trial=trials.MIXED)
 def mm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
+    """A matrix by a matrix."""
     return _product(emit, out, self, mat2, None)
 
 
 @ROWS("aten::addmm", fresh=True, shape=shapes.addmm, trial=trials.PRODUCT)
 def addmm(emit: Emitter, out: Spec, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """beta * self + alpha * (a matrix by a matrix)."""
     if self.rank != 1 or self.sizes != out.sizes[1:] or (beta, alpha) != (1, 1):
         return NotImplemented
     return _product(emit, out, mat1, mat2, self)
@@ -62,6 +64,7 @@ def addmm(emit: Emitter, out: Spec, self: Value, mat1: Value, mat2: Value, beta:
 
 @ROWS("aten::bmm", fresh=True, shape=shapes.bmm, trial=trials.MIXED)
 def bmm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
+    """A batch of matrices by another."""
     long = traits(out.device).long_sums and mat2.strides[-1] == 1 and dimvalues.typical(mat2.sizes[-1]) > LONG_ROWS
     if not _in_loops(out, self, mat2) or long and self.sizes[-1] != 1:
         return NotImplemented
@@ -70,6 +73,7 @@ def bmm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
 
 @ROWS("aten::mv", fresh=True, trial=trials.MIXED)
 def mv(emit: Emitter, out: Spec, self: Value, vec: Value) -> Value:
+    """A matrix by a vector."""
     if not _sums_in_loops(out, self.sizes[1]):
         return NotImplemented
     return emit.reduce(out, self.spec, [1], "sum", lambda i: _times(self.at(i), vec.at(i[1:])), _exact(out.dtype))

@@ -37,6 +37,7 @@ def axes_of(rank: int, dim: Axes) -> list[int]:
 
 
 def count(value: Value, axes: Sequence[int]) -> Dim:
+    """How many elements of these dimensions there are."""
     return dims.product(value.sizes[d] for d in axes)
 
 
@@ -60,6 +61,7 @@ def total(
 
 @ROWS("aten::sum", shape=reduction)
 def sum_(emit: Emitter, out: Spec, self: Value, dim: Axes = None, keepdim: bool = False, **kwargs: Any) -> Any:
+    """The sum over `dim`, or over all."""
     if out.dtype is torch.bool:
         return NotImplemented
     return total(emit, out, self, axes_of(self.rank, dim), "sum", keepdim)
@@ -67,6 +69,7 @@ def sum_(emit: Emitter, out: Spec, self: Value, dim: Axes = None, keepdim: bool 
 
 @ROWS("aten::mean", shape=reduction)
 def mean(emit: Emitter, out: Spec, self: Value, dim: Axes = None, keepdim: bool = False, **kwargs: Any) -> Value:
+    """The sum divided by how many there are."""
     axes = axes_of(self.rank, dim)
     number = count(self, axes)
     return total(emit, out, self, axes, "sum", keepdim, finish=lambda x: divided(x, number))
@@ -79,6 +82,7 @@ def divided(x: Expr, number: Dim) -> Expr:
 
 @ROWS("aten::prod", shape=reduction)
 def prod(emit: Emitter, out: Spec, self: Value, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
+    """The product over `dim`, or over all."""
     if out.dtype is torch.bool:
         return NotImplemented
     return total(emit, out, self, axes_of(self.rank, dim), "prod", keepdim)
@@ -98,6 +102,7 @@ for _kind in ("any", "all"):
 
 @ROWS("aten::count_nonzero", shape=reduction)
 def count_nonzero(emit: Emitter, out: Spec, self: Value, dim: Axes = None) -> Value:
+    """How many elements are not zero."""
     def at(indices: Indices) -> Expr:
         return build.cast(build.truth(self.at(indices)), torch.int64)
 
@@ -146,6 +151,7 @@ for _kind in ("min", "max"):
 
 @ROWS("aten::aminmax", shape=reduction)
 def aminmax(emit: Emitter, out: tuple[Spec, Spec], self: Value, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The smallest and the largest."""
     axes = axes_of(self.rank, dim)
     return tuple(extreme(emit, spec, self, axes, kind, keepdim) for spec, kind in zip(out, ("min", "max"), strict=True))
 
@@ -166,6 +172,7 @@ def mean_of(emit: Emitter, value: Value, axes: Sequence[int], dtype: torch.dtype
 
 
 def kept_spec(value: Value, axes: Sequence[int], dtype: torch.dtype) -> Spec:
+    """A reduction's result with its dimensions kept, in rows."""
     sizes = tuple(1 if d in axes else size for d, size in enumerate(value.sizes))
     return Spec(dtype, value.device, sizes, contiguous_strides(sizes))
 
@@ -254,6 +261,7 @@ def _power_terms(order: float) -> tuple[str, Callable[[Expr], Expr], Callable[[E
 def vector_norm(
     emit: Emitter, out: Spec, self: Value, ord: Any = 2, dim: Axes = None, keepdim: bool = False, **kwargs: Any
 ) -> Any:
+    """(sum(|x| ** ord)) ** (1 / ord) for any order, infinite ones included."""
     if self.dtype not in build.FLOATS or not isinstance(ord, (int, float)):
         return NotImplemented
     axes = axes_of(self.rank, dim)
@@ -266,4 +274,5 @@ def vector_norm(
 def norm(
     emit: Emitter, out: Spec, self: Value, p: Any = 2, dim: Axes = None, keepdim: bool = False, **kwargs: Any
 ) -> Any:
+    """`vector_norm` of the order `p`; of 2 if that is None."""
     return vector_norm(emit, out, self, 2 if p is None else p, dim, keepdim)

@@ -140,6 +140,7 @@ def in_common_dtype(operands: list[Any], out: Spec) -> tuple[torch.dtype, torch.
 
 
 def in_first_dtype(operands: list[Any], out: Spec) -> tuple[torch.dtype, torch.dtype]:
+    """Operands are converted to the first one's dtype."""
     dtype = next(v.dtype for v in operands if isinstance(v, Value))
     return dtype, opmath(dtype)
 

@@ -37,6 +37,7 @@ def zeros(self: Value) -> bool:
 
 
 def few(count: Any) -> bool:
+    """Are there so few indices that each element may ask about each?"""
     return isinstance(count, int) and count <= FEW
 
 
@@ -59,6 +60,7 @@ def among(
 
 
 def suits(out: Spec, elements: Elements) -> bool:
+    """Is adding up in loops faster than the library?"""
     return few(elements.count) or pays(out, elements)
 
 
@@ -79,6 +81,7 @@ def embedding_dense_backward(
     emit: Emitter, out: Spec, grad_output: Value, indices: Value, num_weights: Any, padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> Any:  # fmt: skip
+    """Rows of the gradient added up where the indices put them."""
     if scale_grad_by_freq or indices.dtype not in INTEGER_INDICES:
         return NotImplemented
 
@@ -97,6 +100,7 @@ def embedding_dense_backward(
 
 @ROWS("aten::index_add", may_raise=True, writes_at_indices=True, refuses=errors.index_add)
 def index_add(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Any:
+    """Slices added at indices of one dimension."""
     if not self.rank or not zeros(self) or index.rank != 1 or not _added(index, out):
         return NotImplemented
     axis = dim % self.rank
@@ -114,6 +118,7 @@ def index_add(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, sou
 
 @ROWS("aten::scatter_add", may_raise=True, writes_at_indices=True)
 def scatter_add(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, src: Value) -> Any:
+    """Elements added at indices of their own along one dimension."""
     axis = dim % self.rank if self.rank else 0
     if not _over(self, axis, index) or not _added(index, out):
         return NotImplemented
@@ -139,6 +144,7 @@ def scatter_add(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, s
 
 @ROWS("aten::scatter.src", "aten::scatter.value", may_raise=True, writes_at_indices=True)
 def scatter(emit: Emitter, out: Spec, self: Value, dim: int, index: Value, src: Any) -> Any:
+    """Elements put at indices of their own along one dimension."""
     axis = dim % self.rank if self.rank else 0
     if not _over(self, axis, index) or not few(index.sizes[axis]) or isinstance(src, complex):
         return NotImplemented

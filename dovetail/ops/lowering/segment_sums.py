@@ -137,17 +137,21 @@ class _Runs:
         return found, order, first
 
     def vector(self, dtype: torch.dtype, size: Dim) -> Spec:
+        """Of `size` elements on the result's device."""
         return Spec(dtype, self.out.device, (size,), (1,))
 
     # ------------------------------------------------------------ sums
 
     def count(self, level: int) -> Dim:
+        """Blocks of a level that are full."""
         return dims.floordiv(self.elements.count, BLOCK**level)
 
     def few(self, level: int) -> bool:
+        """Are they so few that a row need not be summed block by block?"""
         return dimvalues.typical(self.count(level)) <= FEW
 
     def element(self, number: Expr, place: Indices, mask: Expr) -> Expr:
+        """The element at a place of the sorted order."""
         count = self.elements.count
         at = dims.value(Load(self.order, (dims.value(number, count),), mask), count)
         return self.elements.value(at, place, mask)
@@ -184,6 +188,7 @@ class _Runs:
         return Loop((k,), (Reduce(name, "sum", summed, self.dtype),)), Local(name, self.dtype)
 
     def store(self, spec: Spec, place: Indices, loops: list[Loop], total: Expr) -> Value:
+        """A value of its own for what the loops add up."""
         made = self.emit.new(spec)
         store = Store(made, place, build.cast(total, spec.dtype))
         self.emit.group(nested(place, spec.strides), (*loops, Loop((), (store,))))

@@ -32,6 +32,7 @@ def _largest(emit: Emitter, self: Value, axes: list[int], dtype: torch.dtype) ->
 @ROWS("aten::softmax.int")
 @ROWS("aten::_softmax", shape=shapes.softmax)
 def softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **kwargs: Any) -> Any:
+    """exp(x - max) / sum of it, along one dimension."""
     if self.dtype not in build.FLOATS:
         return NotImplemented
     wide = opmath(torch.promote_types(self.dtype, out.dtype))
@@ -61,6 +62,7 @@ def _of_one(x: Expr) -> Expr:
 @ROWS("aten::log_softmax.int")
 @ROWS("aten::_log_softmax", shape=shapes.softmax)
 def log_softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **kwargs: Any) -> Any:
+    """x - max - log(sum(exp(x - max))), along one dimension."""
     if self.dtype not in build.FLOATS:
         return NotImplemented
     wide = opmath(torch.promote_types(self.dtype, out.dtype))

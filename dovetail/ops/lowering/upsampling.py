@@ -39,6 +39,7 @@ def _ratios(small: Sequence[Dim], large: Sequence[Dim], scales: Sequence[float |
 @ROWS(*(f"aten::{name}{rank}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)),
       shape=images.nearest, trial=trials.EMPTY)
 def upsample_nearest(emit: Emitter, out: Spec, self: Value, output_size: Any, *scales: float | None) -> Any:
+    """Each place reads the one it comes from, where sizes are whole multiples."""
     ratios = _ratios(self.sizes, out.sizes, scales)
     if ratios is None or not traits(self.device).resizes:
         return NotImplemented
@@ -55,6 +56,7 @@ def upsample_nearest(emit: Emitter, out: Spec, self: Value, output_size: Any, *s
 def upsample_nearest_backward(
     emit: Emitter, out: Spec, grad_output: Value, output_size: Any, input_size: Any, *scales: float | None
 ) -> Any:
+    """Each place adds up the window that came from it."""
     ratios = _ratios(out.sizes, grad_output.sizes, scales)
     if ratios is None or not traits(grad_output.device).resizes or math.prod(ratios) > _WINDOW:
         return NotImplemented

@@ -29,6 +29,7 @@ class Spec:
 
     @property
     def empty(self) -> bool:
+        """Has it no elements?"""
         return 0 in self.sizes
 
 
@@ -52,17 +53,21 @@ class Value:
 
     @property
     def rank(self) -> int:
+        """The number of dimensions."""
         return len(self.sizes)
 
     @property
     def numel(self) -> Dim:
+        """The number of elements."""
         return dims.product(self.sizes)
 
     @property
     def spec(self) -> Spec:
+        """What it looks like."""
         return Spec(self.dtype, self.device, self.sizes, self.strides)
 
     def at(self, indices: Indices) -> Expr:
+        """The element at `indices`."""
         return self.load(indices, None)
 
     def broadcast(self, indices: Indices, mask: Expr | None = None) -> Expr:

@@ -28,6 +28,7 @@ def replaced(items: Sequence[Dim], axis: int, by: tuple[Dim, ...]) -> tuple[Dim,
 @ROWS("aten::lift_fresh", "aten::lift", "aten::resolve_conj", "aten::resolve_neg")
 @ROWS("aten::alias", "aten::detach", symbolic_shape=shapes.alias)
 def alias(emit: Emitter, out: Spec, self: Value) -> Value:
+    """The same value."""
     return self
 
 
@@ -36,6 +37,7 @@ def alias(emit: Emitter, out: Spec, self: Value) -> Value:
 
 @ROWS("aten::permute", symbolic_shape=shapes.permute)
 def permute(emit: Emitter, out: Spec, self: Value, order: Sequence[int]) -> Value:
+    """Dimensions in another order."""
     order = [d % self.rank for d in order]
     where = [order.index(d) for d in range(self.rank)]
     strides = tuple(self.strides[d] for d in order)
@@ -47,6 +49,7 @@ def permute(emit: Emitter, out: Spec, self: Value, order: Sequence[int]) -> Valu
 @ROWS("aten::swapaxes")
 @ROWS("aten::transpose", symbolic_shape=shapes.transpose)
 def transpose(emit: Emitter, out: Spec, self: Value, dim0: int, dim1: int) -> Value:
+    """Two dimensions exchanged."""
     if not self.rank:
         return self
     order = list(range(self.rank))
@@ -58,11 +61,13 @@ def transpose(emit: Emitter, out: Spec, self: Value, dim0: int, dim1: int) -> Va
 @ROWS("aten::numpy_T", "aten::mT", "aten::adjoint")
 @ROWS("aten::t", symbolic_shape=shapes.t)
 def t(emit: Emitter, out: Spec, self: Value) -> Value:
+    """A matrix's transpose."""
     return self if self.rank < 2 else transpose(emit, out, self, -2, -1)
 
 
 @ROWS("aten::unsqueeze", symbolic_shape=shapes.unsqueeze)
 def unsqueeze(emit: Emitter, out: Spec, self: Value, dim: int) -> Value:
+    """A dimension of size 1 more."""
     axis = dim % (self.rank + 1)
     step = self.strides[axis] * self.sizes[axis] if axis < self.rank else 1
     strides = (*self.strides[:axis], step, *self.strides[axis:])
@@ -71,6 +76,7 @@ def unsqueeze(emit: Emitter, out: Spec, self: Value, dim: int) -> Value:
 
 @ROWS("aten::squeeze", symbolic_shape=shapes.squeeze)
 def squeeze(emit: Emitter, out: Spec, self: Value, dim: Any = None) -> Value:
+    """Dimensions of size 1 gone."""
     axes = range(self.rank) if dim is None else [dim] if isinstance(dim, int) else dim
     gone = {d % self.rank for d in axes if self.rank and self.sizes[d] == 1}
     strides = tuple(s for d, s in enumerate(self.strides) if d not in gone)
@@ -85,6 +91,7 @@ def squeeze(emit: Emitter, out: Spec, self: Value, dim: Any = None) -> Value:
 @ROWS("aten::broadcast_to", "aten::expand_as", takes_sizes=True)
 @ROWS("aten::expand", takes_sizes=True, symbolic_shape=shapes.expand)
 def expand(emit: Emitter, out: Spec, self: Value, size: Any = None, implicit: bool = False) -> Value:
+    """Dimensions of size 1 repeated: their stride is 0."""
     new = len(out.sizes) - self.rank
     grown = [_grows(self, out, d, d + new) for d in range(self.rank)]
     own = tuple(0 if g else s for g, s in zip(grown, self.strides, strict=True))
@@ -204,6 +211,7 @@ def clamped(position: int | None, size: Dim, default: Dim) -> Dim:
 def slice_(
     emit: Emitter, out: Spec, self: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Value:
+    """Every `step`-th position of a dimension."""
     axis = dim % self.rank
     first = clamped(start, self.sizes[axis], 0)
     return part(self, axis, first, out.sizes[axis], step)
@@ -221,6 +229,7 @@ def part(self: Value, axis: int, first: Dim, length: Dim, step: int = 1) -> Valu
 
 @ROWS("aten::narrow", takes_sizes=True)
 def narrow(emit: Emitter, out: Spec, self: Value, dim: int, start: int, length: int) -> Any:
+    """`length` positions of a dimension, from `start` on."""
     if isinstance(start, Value):
         return NotImplemented
     axis = dim % self.rank
@@ -229,6 +238,7 @@ def narrow(emit: Emitter, out: Spec, self: Value, dim: int, start: int, length: 
 
 @ROWS("aten::select", takes_sizes=True, symbolic_shape=shapes.select)
 def select(emit: Emitter, out: Spec, self: Value, dim: int, index: int) -> Value:
+    """One position of a dimension, which goes."""
     return taken(self, dim % self.rank, index)
 
 
@@ -243,6 +253,7 @@ def taken(self: Value, axis: int, index: Dim) -> Value:
 
 @ROWS("aten::unbind", symbolic_shape=shapes.unbind)
 def unbind(emit: Emitter, out: tuple[Spec, ...], self: Value, dim: int = 0) -> tuple[Value, ...]:
+    """All positions of a dimension."""
     return tuple(taken(self, dim % self.rank, k) for k in range(len(out)))
 
 
@@ -263,6 +274,7 @@ def split(emit: Emitter, out: tuple[Spec, ...], self: Value, sizes: Any, dim: in
 
 @ROWS("aten::diagonal", symbolic_shape=shapes.diagonal)
 def diagonal(emit: Emitter, out: Spec, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """The places where two dimensions have the same index, as a last dimension."""
     a, b = dim1 % self.rank, dim2 % self.rank
     row, column = max(-offset, 0), max(offset, 0)
     others = [d for d in range(self.rank) if d not in (a, b)]

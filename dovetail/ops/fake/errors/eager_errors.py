@@ -184,6 +184,7 @@ def _kind(operand: Any) -> torch.dtype | None:
 
 
 def put(tensor: torch.Tensor, indices: Any, values: torch.Tensor, *_: Any, **__: Any) -> None:
+    """Of `index_put` and its likes: indices, then whether the values fit what they choose."""
     indexed(tensor, indices)
     _check_values(tensor, indices, values)
 
@@ -236,6 +237,7 @@ def _check_values(tensor: torch.Tensor, indices: Any, values: torch.Tensor) -> N
 
 
 def index_add(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **_: Any) -> None:
+    """The index's type, the source's type, and sizes but for that of `dim`."""
     if index.dtype not in (torch.int32, torch.int64):
         raise RuntimeError(f"index_add_(): Expected dtype int32/int64 for index but got: {_NAMES.get(index.dtype)}")
     if own.dtype is not source.dtype:
@@ -252,6 +254,7 @@ def index_add(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Te
 
 
 def index_copy(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **_: Any) -> None:
+    """Ranks, the index's type, the source's type, sizes, and that there is an index for each slice."""
     if own.dim() and source.dim() and own.dim() != source.dim():
         raise IndexError(
             "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source "
@@ -274,11 +277,13 @@ def index_copy(own: torch.Tensor, dim: int, index: torch.Tensor, source: torch.T
 
 
 def index_fill(own: torch.Tensor, dim: int, index: torch.Tensor, value: Any, **_: Any) -> None:
+    """The index's type."""
     if index.dtype is not torch.int64:
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
 
 
 def topk(tensor: torch.Tensor, count: int, dim: int = -1, *_: Any, **__: Any) -> None:
+    """That a dimension has `count` elements."""
     if -tensor.dim() <= dim < tensor.dim() and not 0 <= count <= tensor.shape[dim]:
         raise RuntimeError("selected index k out of range")
 

@@ -50,4 +50,5 @@ _LARGEST = 2.0**31
 
 
 def up_to(end: Any, **kwargs: Any) -> Any:
+    """`arange` from 0."""
     return arange(0, end, **kwargs)

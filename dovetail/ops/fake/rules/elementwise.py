@@ -17,6 +17,7 @@ aten = torch.ops.aten
 
 
 def common_device(tensors: list[torch.Tensor]) -> torch.device:
+    """The one device that all are on, apart from scalars on the CPU. Raises eager's error where there is none."""
     chosen = tensors[0].device
     for t in tensors:
         if t.device == chosen:
@@ -105,6 +106,7 @@ def rsub(x: torch.Tensor, other: torch.Tensor, **named: Any) -> Any:
 
 
 def power(base: Any, exponent: torch.Tensor) -> Any:
+    """Of a number to a tensor: in rows."""
     found = elementwise(aten.pow.Scalar, (base, exponent), {})
     return found if found is NotImplemented else found._replace(strides=contiguous(found.sizes))
 
@@ -116,6 +118,7 @@ def mvlgamma(x: torch.Tensor, order: int) -> Any:
 
 
 def normal(mean: torch.Tensor, std: torch.Tensor, **_: Any) -> Any:
+    """In rows, of the mean's type."""
     sizes = broadcast([tuple(mean.shape), tuple(std.shape)])
     return fresh(sizes, contiguous(sizes), mean)
 
@@ -148,6 +151,7 @@ def log_sigmoid(x: torch.Tensor) -> Any:
 
 
 def isin(elements: Any, tests: Any, **_: Any) -> Any:
+    """One truth for each element, in rows."""
     if not isinstance(elements, torch.Tensor):
         return NotImplemented
     sizes = tuple(elements.shape)
@@ -174,5 +178,6 @@ def angle(x: torch.Tensor) -> Any:
 
 
 def poisson(x: torch.Tensor, *_: Any, **__: Any) -> Any:
+    """In rows, whatever the rates' layout."""
     sizes = tuple(x.shape)
     return fresh(sizes, contiguous(sizes), x)

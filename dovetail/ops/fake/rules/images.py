@@ -35,6 +35,7 @@ def batch_norm_eval(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any
 
 
 def batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any) -> Any:
+    """The image in its memory format; in training, with two statistics a channel."""
     if not training:
         return batch_norm_eval(x, weight, bias, mean, var)
     if x.layout is not torch.strided or not on_host(x) or not x.dtype.is_floating_point:
@@ -70,6 +71,7 @@ def batch_norm_updating(*args: Any) -> Any:
 def batch_norm_functional(
     x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
 ) -> Any:
+    """As `batch_norm`, and new running statistics."""
     found = batch_norm(x, weight, bias, mean, var, training, *rest)
     if found is NotImplemented:
         return found
@@ -79,6 +81,7 @@ def batch_norm_functional(
 def group_norm(
     x: torch.Tensor, weight: Any, bias: Any, batch: Any, channels: Any, pixels: Any, groups: int, eps: float
 ) -> Any:
+    """The image, and two statistics for each group of each sample."""
     if not on_host(x) or x.dtype is not torch.float32 or (weight is not None and weight.dtype != x.dtype):
         return NotImplemented
     if x.layout is not torch.strided or x.dim() < 2 or channels % groups:
@@ -191,6 +194,7 @@ def nearest(x: torch.Tensor, sizes: Any, *_: Any) -> Any:
 
 
 def replication_pad2d(x: torch.Tensor, padding: Any) -> Any:
+    """In the image's memory format."""
     if x.dim() != 4 or empty(x.shape):
         return NotImplemented
     left, right, top, bottom = padding
@@ -227,6 +231,7 @@ def cat(tensors: Any, dim: int = 0) -> Any:
 
 
 def max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
+    """In the memory format that the image suggests."""
     fits = x.dim() in (3, 4) and all_same(indices.shape, x.shape) and len(output_size) == 2 and not empty(x.shape[1:])
     if not fits or x.layout is not torch.strided or not on_host(x) or indices.dtype is not torch.int64:
         return NotImplemented
@@ -241,6 +246,7 @@ def like_image(gradient: torch.Tensor, x: torch.Tensor, *_: Any) -> Any:
 
 
 def reflection_pad2d(x: torch.Tensor, padding: Any) -> Any:
+    """In the image's memory format."""
     left, right, top, bottom = padding
     height, width = x.shape[-2:]
     fits = all(type(n) is int for n in (height, width, *padding)) and max(left, right) < width > 0
@@ -252,6 +258,7 @@ def reflection_pad2d(x: torch.Tensor, padding: Any) -> Any:
 
 
 def pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
+    """Channels become pixels, in the image's memory format."""
     if x.dim() != 4 or x.layout is not torch.strided or not on_host(x) or factor < 1:
         return NotImplemented
     batch, channels, height, width = x.shape
@@ -281,6 +288,7 @@ def dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: Any) -> 
 
 
 def channel_shuffle(x: torch.Tensor, groups: int) -> Any:
+    """In the image's memory format."""
     fits = x.dim() == 4 and x.layout is torch.strided and on_host(x) and not empty(x.shape)
     if not fits or groups < 1 or x.shape[1] % groups:
         return NotImplemented
@@ -288,6 +296,7 @@ def channel_shuffle(x: torch.Tensor, groups: int) -> Any:
 
 
 def batch_norm_backward(gradient: torch.Tensor, x: torch.Tensor, weight: Any, *rest: Any) -> Any:
+    """The image's gradient, and those of weight and bias, in one piece each."""
     mask = rest[-1]
     plain = on_host(x) and gradient.dtype == x.dtype and x.layout is torch.strided
     if not plain or weight is None and any(mask[1:]):
@@ -303,6 +312,7 @@ def grid_sample(x: torch.Tensor, grid: torch.Tensor, *_: Any) -> Any:
 
 
 def grid_sample_backward(gradient: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, *rest: Any) -> Any:
+    """Gradients of image and grid, in rows."""
     of_image, of_grid = rest[-1]
     if not (of_image and of_grid):
         return NotImplemented

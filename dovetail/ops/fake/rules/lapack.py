@@ -23,6 +23,7 @@ def columns(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 def svd(
     x: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> Any:
+    """Matrices column by column, as LAPACK writes them."""
     if not on_host(x) or x.dim() < 2 or not compute_uv:
         return NotImplemented
     *batch, rows, width = x.shape
@@ -38,6 +39,7 @@ def svd(
 
 
 def eig(x: torch.Tensor) -> Any:
+    """Complex values, and vectors column by column."""
     if not on_host(x) or x.dim() < 2 or x.shape[-1] != x.shape[-2]:
         return NotImplemented
     sizes = tuple(x.shape)

@@ -231,6 +231,7 @@ def share_places(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
 
 
 def axis(dim: int, rank: int) -> int:
+    """A dimension counted from the front. Raises eager's IndexError for one that there is not."""
     if not -max(rank, 1) <= dim < max(rank, 1):
         low, high = -max(rank, 1), max(rank, 1) - 1
         raise IndexError(f"Dimension out of range (expected to be in range of [{low}, {high}], but got {dim})")

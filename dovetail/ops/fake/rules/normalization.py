@@ -15,6 +15,7 @@ from dovetail.ops.fake.symbolic.size_questions import all_same, empty
 
 
 def layer_norm(x: torch.Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """The result in rows, and a mean and a deviation for each row."""
     sizes = tuple(x.shape)
     lead = sizes[: len(sizes) - len(shape)] + (1,) * len(shape)
     if not shape or not all_same(sizes[len(sizes) - len(shape):], shape):

@@ -27,6 +27,7 @@ def _matrix(a: torch.Tensor, b: torch.Tensor, sizes: tuple[Any, ...]) -> Any:
 
 
 def mm(a: torch.Tensor, b: torch.Tensor, dtype: Any = None) -> Any:
+    """Two matrices of one type. Raises eager's error for sizes that do not fit."""
     if dtype is not None or a.dim() != 2 or b.dim() != 2:
         return NotImplemented
     if not same(a.shape[1], b.shape[0]) and a.shape[1] != b.shape[0]:  # meta kernels say it in other words
@@ -38,6 +39,7 @@ def mm(a: torch.Tensor, b: torch.Tensor, dtype: Any = None) -> Any:
 def addmm(
     c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dtype: Any = None, *, beta: Any = 1, alpha: Any = 1
 ) -> Any:
+    """As `mm`, where what is added can be expanded."""
     if dtype is not None or c.dtype != a.dtype or a.dim() != 2 or b.dim() != 2:
         return NotImplemented
     made = mm(a, b)
@@ -49,6 +51,7 @@ def addmm(
 
 
 def bmm(a: torch.Tensor, b: torch.Tensor, dtype: Any = None) -> Any:
+    """Batches of matrices."""
     if dtype is not None or a.dim() != 3 or b.dim() != 3 or not all_same((a.shape[0], a.shape[2]), b.shape[:2]):
         return NotImplemented
     sizes = a.shape[0], a.shape[1], b.shape[2]

@@ -108,6 +108,7 @@ def interpolated(image: torch.Tensor, sizes: Any, *_: Any) -> Any:
 
 
 def interpolated_backward(gradient: torch.Tensor, sizes: Any, image: Any, *_: Any) -> Any:
+    """The gradient of an image of these sizes."""
     return _laid_out(gradient, tuple(image))
 
 

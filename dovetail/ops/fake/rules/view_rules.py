@@ -43,6 +43,7 @@ def seen(x: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any], offset: 
 
 
 def product(values: Sequence[Any]) -> Any:
+    """Of sizes, symbolic ones among them."""
     sizes = sizes_behind(values)
     if sizes is not None:
         return rewrapped(sizes, dims.product(map(dim_of, values)))
@@ -106,6 +107,7 @@ def _contiguous(sizes: Sequence[dims.Dim]) -> tuple[dims.Dim, ...]:
 
 
 def view(x: torch.Tensor, sizes: Sequence[Any]) -> Any:
+    """The same elements, row by row, in another shape. Raises where that takes a copy."""
     shape = inferred(sizes, product(x.shape))
     if all_same(shape, x.shape):
         return seen(x, shape, x.stride())
@@ -132,6 +134,7 @@ def _value(size: Any) -> int:
 
 
 def alias_of_shape(x: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """A reshape whose strides are given."""
     return seen(x, sizes, strides)
 
 
@@ -139,6 +142,7 @@ def alias_of_shape(x: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]
 
 
 def permute(x: torch.Tensor, order: Sequence[int]) -> Any:
+    """Dimensions in another order."""
     rank = x.dim()
     axes = [axis(d, rank) for d in order]
     if len(axes) != rank or len(set(axes)) != rank:
@@ -147,6 +151,7 @@ def permute(x: torch.Tensor, order: Sequence[int]) -> Any:
 
 
 def transpose(x: torch.Tensor, a: int, b: int) -> Any:
+    """Two dimensions exchanged."""
     rank = x.dim()
     order = list(range(rank))
     a, b = axis(a, rank), axis(b, rank)
@@ -156,12 +161,14 @@ def transpose(x: torch.Tensor, a: int, b: int) -> Any:
 
 
 def t(x: torch.Tensor) -> Any:
+    """A matrix's transpose; a vector stays."""
     if x.dim() > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {x.dim()}D")
     return permute(x, range(x.dim())[::-1])
 
 
 def unsqueeze(x: torch.Tensor, dim: int) -> Any:
+    """A dimension of size 1 more."""
     at = axis(dim, x.dim() + 1)
     sizes, strides = tuple(x.shape), x.stride()
     step = strides[at] * sizes[at] if at < x.dim() else 1
@@ -178,6 +185,7 @@ def squeeze(x: torch.Tensor, dim: Any = None) -> Any:
 
 
 def expand(x: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) -> Any:
+    """Dimensions of size 1 repeated: their stride is 0. -1 keeps a size."""
     new = len(sizes) - x.dim()
     if new < 0:
         raise RuntimeError(
@@ -244,6 +252,7 @@ def from_the_front(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def slice_(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    """Every `step`-th position of a dimension; bounds are cut as Python cuts them."""
     if not x.dim():
         raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
     if step <= 0:
@@ -260,6 +269,7 @@ def slice_(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, st
 
 
 def select(x: torch.Tensor, dim: int, index: Any) -> Any:
+    """One position of a dimension, which goes."""
     if not x.dim():
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     d = axis(dim, x.dim())
@@ -295,6 +305,7 @@ def split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
 
 
 def split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
+    """Parts of given sizes, which must fill the dimension."""
     d = axis(dim, x.dim())
     total = sum(sizes)
     if not same(total, x.shape[d]) and not expected(total == x.shape[d]):
@@ -312,6 +323,7 @@ def split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> Any
 
 
 def unbind(x: torch.Tensor, dim: int = 0) -> Any:
+    """All positions of a dimension; how many is relied on."""
     d = axis(dim, x.dim())
     sizes, strides, start = list(x.shape), list(x.stride()), x.storage_offset()
     left = sizes[:d] + sizes[d + 1 :], strides[:d] + strides[d + 1 :]
@@ -319,6 +331,7 @@ def unbind(x: torch.Tensor, dim: int = 0) -> Any:
 
 
 def diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """The places where two dimensions have the same index, as a last dimension."""
     a, b = axis(dim1, x.dim()), axis(dim2, x.dim())
     if a == b:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
@@ -334,6 +347,7 @@ def diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> 
 
 
 def unfold(x: torch.Tensor, dimension: int, size: Any, step: int) -> Any:
+    """Windows along a dimension; the place inside a window comes last."""
     d = axis(dimension, x.dim())
     whole = x.shape[d] if x.dim() else 1
     if not expected(size <= whole):
@@ -348,10 +362,12 @@ def unfold(x: torch.Tensor, dimension: int, size: Any, step: int) -> Any:
 
 
 def as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Any:
+    """Sizes, strides and offset as they are given."""
     return seen(x, size, stride, storage_offset)
 
 
 def alias(x: torch.Tensor) -> Any:
+    """The same tensor, as a view."""
     return seen(x, x.shape, x.stride())
 
 
@@ -359,6 +375,7 @@ def alias(x: torch.Tensor) -> Any:
 
 
 def stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+    """Tensors of one shape along a new dimension, in rows where all are."""
     first = tensors[0]
     if any(t.dim() != first.dim() or t.dtype != first.dtype or t.device != first.device for t in tensors):
         return NotImplemented
@@ -376,6 +393,7 @@ def stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
 
 
 def pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
+    """Sizes grow by what is put before and after; in rows where the tensor is."""
     sizes = list(x.shape)
     for k in range(len(pad) // 2):
         d = x.dim() - 1 - k
@@ -404,6 +422,7 @@ def scatter(view: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
+    """In rows where the tensor is."""
     if not dims or len(shifts) != len(dims) or not in_rows(x):
         return NotImplemented
     for d in dims:
@@ -431,6 +450,7 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor, weight: Any = None, red
 
 
 def cross_entropy_backward(gradient: Any, x: torch.Tensor, target: torch.Tensor, *_: Any) -> Any:
+    """Laid out as the probabilities."""
     return like(x)
 
 

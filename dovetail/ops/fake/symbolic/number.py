@@ -61,6 +61,7 @@ class NumberNode:
 
 
 def needed() -> NumberNeeded:
+    """The error of code that asks a symbolic number for its value."""
     return NumberNeeded("number-needed", "an operation depends on the value of a number that changes between calls")
 
 

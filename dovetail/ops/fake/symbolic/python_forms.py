@@ -60,6 +60,7 @@ def take_along_dim(x: Any, indices: Any, dim: Any = None) -> Any:
 
 
 def fill_diagonal_(x: Any, fill_value: Any, wrap: bool = False) -> Any:
+    """Of a matrix, without going round."""
     if x.dim() != 2 or wrap:
         raise needed()
     x.diagonal().fill_(fill_value)

@@ -61,6 +61,7 @@ def symbolically(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 
 def methodcaller(name: str, receiver: Any, *args: Any, **kwargs: Any) -> Any:
+    """As `operator.methodcaller`, with the receiver among the arguments."""
     return getattr(receiver, name)(*args, **kwargs)
 
 
@@ -101,6 +102,7 @@ def called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 
 def wants_plain(error: Exception) -> bool:
+    """Does the error say that plain integers are wanted?"""
     return isinstance(error, NumberNeeded) or any(text in str(error) for text in _WANTS_PLAIN)
 
 

@@ -49,6 +49,7 @@ def different(a: Any, b: Any) -> bool:
 
 
 def all_same(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Are they as many, and each the same as its counterpart?"""
     return len(a) == len(b) and all(map(same, a, b))
 
 

@@ -349,6 +349,7 @@ class Sizes:
 
 
 def undecided(sizes: Sizes, dim: Dim) -> Undecided:
+    """The error of code that asks for what only the program finds out."""
     names = sorted({sizes.late[s] for s in dims.symbols(dim) if s in sizes.late})
     return Undecided(
         "data-dependent-size", f"what comes next depends on a size that {' and '.join(names)} finds out when the graph "

@@ -43,6 +43,7 @@ class discovering:
 
 
 def active() -> Sizes | None:
+    """The sizes of the compilation that may have late ones; None outside of `discovering`."""
     return _active[0] if _active else None
 
 
@@ -98,6 +99,7 @@ def without_masks(args: tuple[Any, ...], cls: type) -> tuple[Any, ...]:
 
 
 def masked_select(sizes: Sizes, x: torch.Tensor, mask: torch.Tensor) -> Any:
+    """As many elements as the mask has, if it is as large as the result."""
     if mask.dtype is not torch.bool:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     shape = broadcast([tuple(x.shape), tuple(mask.shape)])
@@ -107,6 +109,7 @@ def masked_select(sizes: Sizes, x: torch.Tensor, mask: torch.Tensor) -> Any:
 
 
 def nonzero(sizes: Sizes, x: torch.Tensor) -> Any:
+    """A row of places for each element, laid out column by column."""
     count = symint(sizes, _count(sizes, x, "nonzero" if x.dtype is not torch.bool else "a mask"))
     return Spec((count, x.dim()), (1, count), torch.int64, x.device)
 
@@ -119,6 +122,7 @@ def _vector(sizes: Sizes, count: Dim, dtype: torch.dtype, device: torch.device) 
 
 
 def unique(sizes: Sizes, x: torch.Tensor, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Any:
+    """Values, the place of each element among them, and counts."""
     count = sizes.late_symbol("unique")
     return (
         _vector(sizes, count, x.dtype, x.device), _places(x.shape, inverse, x),
@@ -132,6 +136,7 @@ def _places(shape: Any, wanted: bool, x: torch.Tensor) -> Spec:
 
 
 def unique_pair(sizes: Sizes, x: torch.Tensor, sorted: bool = True, inverse: bool = False) -> Any:
+    """As `unique`, without counts."""
     return unique(sizes, x, sorted, inverse)[:2]
 
 
@@ -161,6 +166,7 @@ def unique_rows(
 def unique_consecutive(
     sizes: Sizes, x: torch.Tensor, inverse: bool = False, counts: bool = False, dim: int | None = None
 ) -> Any:
+    """As `unique`, of neighbours; of whole rows where a dimension is given."""
     if dim is not None:
         return unique_rows(sizes, x, dim, False, inverse, counts)
     return unique(sizes, x, False, inverse, counts)
@@ -169,19 +175,23 @@ def unique_consecutive(
 def unique_rows_consecutive(
     sizes: Sizes, x: torch.Tensor, dim: int, inverse: bool = False, counts: bool = False
 ) -> Any:
+    """As `unique_rows`, of neighbours."""
     return unique_rows(sizes, x, dim, False, inverse, counts)
 
 
 def repeat_interleave(sizes: Sizes, repeats: torch.Tensor, *, output_size: Any = None) -> Any:
+    """As many places as the repeats add up to."""
     count = sizes.late_symbol("repeat_interleave")
     return _vector(sizes, count, repeats.dtype, repeats.device)
 
 
 def bincount(sizes: Sizes, x: torch.Tensor, weights: Any = None, minlength: Any = 0) -> Any:
+    """At least `minlength` counts."""
     count = sizes.late_symbol("bincount", minlength if isinstance(minlength, int) else 0)
     dtype = torch.int64 if weights is None else weights.dtype if weights.dtype is torch.float32 else torch.float64
     return _vector(sizes, count, dtype, x.device)
 
 
 def item(sizes: Sizes, x: torch.Tensor) -> Any:
+    """A number that the program finds out: the same one for a tensor that nothing has written to."""
     return symint(sizes, _count(sizes, x, "item()", "value", 0 if x.dtype is torch.uint8 else LEAST))
