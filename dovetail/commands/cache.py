@@ -7,7 +7,7 @@ import time
 
 import click
 
-from dovetail.runtime.cpu.store import Store, default_folder
+from dovetail.runtime.store import Store, default_folder
 
 
 @click.group

@@ -27,7 +27,7 @@ from dovetail.kept import shelf
 from dovetail.kept.keeping import partial_key
 from dovetail.kept.objects import by_name, named
 from dovetail.kept.packing import unpack
-from dovetail.runtime.cpu.store import USED, Store, default_folder
+from dovetail.runtime.store import USED, Store, default_folder
 
 FORMAT = 1
 HEAD, MODEL = "compiled.json", "model.pt"

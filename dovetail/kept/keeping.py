@@ -28,7 +28,7 @@ from dovetail.kept.objects import Unkept
 from dovetail.kept.packing import pack, unpack
 from dovetail.loading import loaded
 from dovetail.options import Options
-from dovetail.runtime.cpu.store import Store, default_folder
+from dovetail.runtime.store import Store, default_folder
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import torch
 from dovetail import guards
 from dovetail.kept.objects import PLAIN, Unkept, continuation_of, making
 from dovetail.options import Options
-from dovetail.runtime.cpu.store import Store, default_folder
+from dovetail.runtime.store import Store, default_folder
 
 MOST = 64  # compilations on one shelf
 FORMAT = "entry 4"

@@ -14,7 +14,7 @@ from dovetail.ir.ranges import extent, new_range
 from dovetail.ir.scalar import SCALAR_OPS
 from dovetail.options import Options
 from dovetail.runtime.cpu import load
-from dovetail.runtime.cpu.store import Store as Disk
+from dovetail.runtime.store import Store as Disk
 
 CPU = torch.device("cpu")
 

@@ -21,9 +21,9 @@ from dovetail import compilation
 from dovetail.codegen.gpu import generate
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import GpuLaunch, Kernel
-from dovetail.runtime.cpu.store import Store
 from dovetail.runtime.gpu import assembler, compiling, loading, workers
 from dovetail.runtime.gpu.workers import Workers
+from dovetail.runtime.store import Store
 from tests.codegen.test_random_groups import Maker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these processes exist on Linux")

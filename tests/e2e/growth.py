@@ -96,7 +96,7 @@ class Case:
     bound: float  # KiB that each of the second half may leave
 
 
-#: Of functions stay the keys of their files in the cache (`runtime/cpu/store.py`), half a KiB each, and gaps.
+#: Of functions stay the keys of their files in the cache (`runtime/store.py`), half a KiB each, and gaps.
 CASES = {
     "functions, with resets": Case(functions_and_resets, 2000, 6),
     "functions that are dropped": Case(functions_that_are_dropped, 1000, 4),

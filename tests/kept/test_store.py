@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dovetail.runtime.cpu.store import Store
+from dovetail.runtime.store import Store
 
 
 def test_what_was_used_least_recently_goes_first(tmp_path):

@@ -19,7 +19,7 @@ from dovetail.ir.kernel import Kernel
 from dovetail.ir.loops import Const
 from dovetail.runtime.cpu import load, loading, machine, openmp
 from dovetail.runtime.cpu.loading import Loader
-from dovetail.runtime.cpu.store import Store, default_folder
+from dovetail.runtime.store import Store, default_folder
 from tests.codegen.harness import op, pointwise
 
 
@@ -238,7 +238,7 @@ from pathlib import Path
 from dovetail.codegen.cpu import generate
 from dovetail.ir.loops import Const
 from dovetail.runtime.cpu.loading import Loader
-from dovetail.runtime.cpu.store import Store
+from dovetail.runtime.store import Store
 from tests.codegen.harness import op, pointwise
 
 def kernel(extra, many):

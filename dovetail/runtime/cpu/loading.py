@@ -22,8 +22,8 @@ from dovetail.ir.launch import LAUNCH, LAUNCH_MANY
 from dovetail.ir.room import room_to_compile
 from dovetail.ir.stores import Store
 from dovetail.runtime.cpu import calls, machine, openmp, symbols, team
-from dovetail.runtime.cpu.store import Store as Disk
-from dovetail.runtime.cpu.store import default_folder
+from dovetail.runtime.store import Store as Disk
+from dovetail.runtime.store import default_folder
 
 #: Engines of launchers and callers: kernels and LLVM's own symbol table point there, so none is ever freed.
 _helping: list[llvm.ExecutionEngine] = []

@@ -17,10 +17,10 @@ import torch
 
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import NARROW
-from dovetail.runtime.cpu.store import Store, default_folder
 from dovetail.runtime.gpu import device_scalars, driver, workers
 from dovetail.runtime.gpu.assembler import Binary
 from dovetail.runtime.gpu.compiling import identity, to_binary
+from dovetail.runtime.store import Store, default_folder
 
 _loaded: dict[tuple[str, bool, int], Callable[..., None]] = {}  # by symbol, whether there is a wide one, and device
 _lock = threading.RLock()
