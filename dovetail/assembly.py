@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from dovetail.ir.host import HostProgram
 from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import GraphFacts
+from dovetail.ir.records import dataclass
 from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.runtime.call import program as program_runtime
 from dovetail.runtime.call import staged as staged_runtime

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from dovetail.interop.backends import BACKENDS, BUILT_IN
 from dovetail.ir.captured import Continuation, varying_names
 from dovetail.ir.outside import outside_reason
 from dovetail.ir.profiled import titled
+from dovetail.ir.records import dataclass
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.loading import loaded
 from dovetail.options import Options

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import importlib
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
+from dovetail.ir.records import dataclass
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.size_questions import hint
 from dovetail.ops.table import row_of

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from opcode import opname
 from types import CodeType
 from typing import Any, NamedTuple
@@ -34,6 +33,7 @@ from dovetail.bytecode.instructions import (
     known,
 )
 from dovetail.bytecode.pythons import HERE, Python
+from dovetail.ir.records import dataclass
 from dovetail.ir.stores import Store, remembered
 
 Position = tuple[int | None, int | None, int | None, int | None]  # line, end line, column, end column

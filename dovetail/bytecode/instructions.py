@@ -16,11 +16,11 @@ when it begins and when it ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
 from dovetail.bytecode.pythons import MINOR, NEWEST, Python
+from dovetail.ir.records import dataclass
 
 
 class Arg(Enum):

@@ -9,7 +9,8 @@ each version makes of its standard library (`tests/bytecode`).
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

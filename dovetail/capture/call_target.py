@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Cell
 
 if TYPE_CHECKING:

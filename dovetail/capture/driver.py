@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from dovetail.bytecode.decode import flags
@@ -32,6 +32,7 @@ from dovetail.errors import InternalError, Unsupported
 from dovetail.ir import marks
 from dovetail.ir.captured import Break, Captured
 from dovetail.ir.literals import in_words
+from dovetail.ir.records import dataclass
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake import FakeMode
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from dovetail.commands.overview import Cause
 from dovetail.commands.recorded import RESUMED, Compilation, Process
+from dovetail.ir.records import dataclass
 
 SIZE = (
     "This compilation serves every size from now on; dovetail.mark_dynamic({what}, {more}) before the first call "

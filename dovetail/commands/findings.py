@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from dovetail.commands.ladder import DECOMPOSED, LADDER, WRITTEN, Noted, Run
 from dovetail.diagnostics.values import TOLERANCE, differs, off
 from dovetail.ir.devices import HOST
+from dovetail.ir.records import dataclass
 
 #: How far all parameters together may be off in the end. One alone may be far: Adam makes whole steps of gradients that
 #: are nothing but rounding.

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,7 @@ import torch
 
 from dovetail.commands import recorded, rung
 from dovetail.diagnostics import trace
+from dovetail.ir.records import dataclass
 
 STARTUP = Path(__file__).parent / "startup"
 GRACE = 10.0  # seconds for what is asked to end

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dovetail.commands.recorded import Compilation, Event, Process
 from dovetail.diagnostics.times import by_stage
 from dovetail.errors import marked
+from dovetail.ir.records import dataclass
 
 WHOLE = "the whole function is not compiled: it runs eagerly, or raises under fullgraph"
 ONCE = "Nothing to do: the next call is compiled for good."

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dovetail.diagnostics.events import Stage
 from dovetail.diagnostics.trace import VERSION
+from dovetail.ir.records import dataclass
 
 Event = dict[str, Any]
 RESUMED = " (resumed)"

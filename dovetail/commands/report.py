@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import webbrowser
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from dovetail.commands.chrome import chrome_trace
 from dovetail.commands.paths import Paths, named
 from dovetail.commands.recorded import Compilation, Process, read
 from dovetail.diagnostics.trace import VARIABLE
+from dovetail.ir.records import dataclass
 
 #: Characters of one line, of one text, and of all texts together, that a page shows.
 WIDEST, LONGEST, MOST = 500, 24_000, 1_200_000

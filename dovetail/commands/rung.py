@@ -20,7 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -34,6 +34,7 @@ from dovetail import api
 from dovetail.diagnostics.values import doubled, tensors
 from dovetail.ir.callers import users_line
 from dovetail.ir.devices import HOST
+from dovetail.ir.records import dataclass
 
 VARIABLE = "_DOVETAIL_RUNG"
 MOST_CALLS = 64  # of which results are kept, for each function

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 from dovetail.diagnostics import logs
 from dovetail.errors import Location
 from dovetail.ir.callers import users_place
+from dovetail.ir.records import dataclass
 
 
 @dataclass

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Any, Protocol
 
 from dovetail.ir import profiled
+from dovetail.ir.records import dataclass
 
 #: The kinds of texts that stages make.
 STAGES = (

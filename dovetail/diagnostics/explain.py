@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch.fx
@@ -19,6 +19,7 @@ from dovetail.diagnostics.times import by_stage, stage_lines
 from dovetail.errors import Location
 from dovetail.ir.captured import Break
 from dovetail.ir.literals import in_words
+from dovetail.ir.records import dataclass
 
 #: So many of each are printed before the rest is counted.
 MOST_CAUSES, MOST_GRAPHS, MOST_SIZES, MOST_STAGES, MOST_NAMES, FEW = 5, 6, 6, 5, 6, 12

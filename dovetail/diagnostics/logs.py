@@ -15,13 +15,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dovetail.diagnostics.events import CompileRecord
 from dovetail.environment import tolerated
 from dovetail.errors import InvalidArgument
 from dovetail.ir.callers import users_line
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ import torch.utils._pytree as pytree
 
 from dovetail.errors import InvalidArgument
 from dovetail.exporting.paths import argument_path, flattened
+from dovetail.ir.records import dataclass
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 CONSTANTS = (

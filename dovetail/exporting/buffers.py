@@ -7,7 +7,6 @@ the tensor that a buffer was before stays what it is for whoever has it, and a r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from dovetail.errors import Unsupported
 from dovetail.exporting.state import State
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Attr, Member
 
 CODE = "not-exportable"

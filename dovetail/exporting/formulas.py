@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from dovetail import guards
@@ -21,6 +21,7 @@ from dovetail.ir import dims
 from dovetail.ir.captured import Captured
 from dovetail.ir.dims import Symbol
 from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Bound, Computed, Source
 
 NAMES = {id(function): name for name, function in expressions.OPERATIONS.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from dovetail.exporting.state import GRAPHS, State
 from dovetail.ir.captured import Captured, GraphInput
 from dovetail.ir.checks import assumed
 from dovetail.ir.dims import Dim
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg
 from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import METHODS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from dovetail.exporting.arguments import Arguments
 from dovetail.exporting.buffers import CODE, Exchange, Tables
 from dovetail.exporting.paths import flattened
 from dovetail.ir.captured import DRAWS, HOOKS, MODES_LEFT, Captured, Change
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Source
 from dovetail.ops.fake.symbolic.number import NumberNeeded
 

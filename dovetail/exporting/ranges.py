@@ -7,7 +7,7 @@ one follow from others, are in how sizes are written; what bounds a size is its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dovetail import guards
@@ -20,6 +20,7 @@ from dovetail.ir import dims
 from dovetail.ir.captured import Captured
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, DECLARED, EQUAL, LEAST, MARKED, UNEQUAL, Fact, Sizes
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch.utils._pytree as pytree
 
 from dovetail.exporting.values import ValueDecoder, ValueEncoder
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ PyTorch's `Dim`s are known by what they have: nothing of `torch.export` is loade
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ import torch.utils._pytree as pytree
 
 from dovetail.errors import InvalidArgument
 from dovetail.exporting.arguments import VALUE, Arguments
+from dovetail.ir.records import dataclass
 from dovetail.ir.varying import marks_of
 
 HINTS = ("AUTO", "DYNAMIC", "STATIC")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from dovetail.errors import InvalidArgument
 from dovetail.exporting import expressions, paths
 from dovetail.exporting.expressions import Expression
 from dovetail.exporting.values import Member
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True)

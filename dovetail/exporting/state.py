@@ -6,12 +6,14 @@ import copy
 import keyword
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any, TypeVar
 
 import torch
 import torch.fx
+
+from dovetail.ir.records import dataclass
 
 Module = TypeVar("Module", bound=torch.fx.GraphModule)
 

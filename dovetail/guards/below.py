@@ -7,13 +7,14 @@ and guarded in its own right; those of others (arguments) are kept apart from th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import torch
 
 from dovetail.guards.slots import NotSlotted, Resolver, anchored
 from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Source
 
 _IDENTITIES = (GuardKind.ALIAS, GuardKind.DISTINCT)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -35,6 +35,7 @@ from dovetail.guards.sizes import with_size_guards
 from dovetail.guards.slots import Resolver
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS, Guard, GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Bound, Source
 from dovetail.ops.fake.symbolic.number import symbolic
 from dovetail.ops.fake.symbolic.size_questions import takes_sizes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -15,6 +15,7 @@ from dovetail.guards.signature import Residual
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.literals import error_in_words, in_words
 from dovetail.ir.outside import outside_reason
+from dovetail.ir.records import dataclass
 from dovetail.ir.settings import SETTINGS
 from dovetail.ir.sizesource import shown
 from dovetail.ir.source import Source

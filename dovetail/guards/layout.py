@@ -14,13 +14,13 @@ import ctypes
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import torch
 
 from dovetail.ir.devices import HOST
+from dovetail.ir.records import dataclass
 
 _WORD = 8
 _DICT_WORDS = 6

@@ -7,10 +7,10 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import InternalError
+from dovetail.ir.records import dataclass
 from dovetail.ir.stores import remembered
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import (
     HOOKLESS,
     IS_VIEW,

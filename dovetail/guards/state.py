@@ -9,7 +9,6 @@ value the original function runs, uncompiled.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 from dovetail.ir.outside import OUTSIDE, first
+from dovetail.ir.records import dataclass
 from dovetail.ir.settings import AUTOCAST, AUTOCAST_DEVICES
 
 _C = torch._C

@@ -13,11 +13,11 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from dovetail.ir import marks
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import torch
 import torch.fx
+
+from dovetail.ir.records import dataclass
 
 #: `x.data` as a view operator: a tensor of the same memory that knows nothing of `x`.
 DATA = operator.attrgetter("data")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from dovetail.errors import Location, explained
 from dovetail.ir.asked import Asked
 from dovetail.ir.dims import Dim
 from dovetail.ir.guard import Guard
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Source
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from dovetail.errors import Location
 from dovetail.ir.kernel import Access
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True)

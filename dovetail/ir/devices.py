@@ -6,10 +6,11 @@ The one table of them, and the one place where their names are spelled. What mak
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from dovetail.ir.records import dataclass
 
 #: Where Python runs: numbers that it holds, and tensors that hold such.
 HOST = torch.device("cpu")

@@ -13,13 +13,13 @@ variance" (1983), the second in Milakov and Gimelshein, "Online normalizer calcu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Const, Expr, Index, Loop, Op, Reduce, Store
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True)

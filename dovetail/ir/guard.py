@@ -7,10 +7,10 @@ generated function and can say, for a miss, which one failed. `user_line` is the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Source
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 from typing import Any
 
 from dovetail.ir.dims import Dim
 from dovetail.ir.kernel import Kernel
+from dovetail.ir.records import dataclass
 
 ALIGNMENT = 64  # bytes: one cache line, one AVX-512 vector
 

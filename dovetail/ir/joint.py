@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.ir.records import dataclass
 
 
 class NotDifferentiable(Exception):

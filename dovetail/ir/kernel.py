@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from dovetail.ir.devices import HOST
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, Param
+from dovetail.ir.records import dataclass
 
 #: The name and the kind of the buffer that a checked kernel reports to.
 REPORT = "report"

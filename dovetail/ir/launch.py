@@ -17,8 +17,9 @@ one from a record of `width` words: rows, span, lanes and work in the slots `GIV
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from dovetail.ir.records import dataclass
 
 LAUNCH = "dovetail_launch"
 LAUNCH_MANY = "dovetail_launch_many"

@@ -34,7 +34,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -42,6 +42,7 @@ import torch
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.intern import InternTable
+from dovetail.ir.records import dataclass
 
 _table = InternTable()
 _NO_SYMBOLS: frozenset[Symbol] = frozenset()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from dovetail.errors import InternalError
 from dovetail.ir.loops import Buffer
+from dovetail.ir.records import dataclass
 
 
 @dataclass(slots=True)

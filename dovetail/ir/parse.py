@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ from dovetail.ir.loops import (
     View,
 )
 from dovetail.ir.ranges import new_range
+from dovetail.ir.records import dataclass
 from dovetail.ir.text import INFIX, LITERALS, contiguous, derived_dtype
 
 _DECLARATION = re.compile(

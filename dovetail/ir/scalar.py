@@ -10,10 +10,11 @@ no half arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

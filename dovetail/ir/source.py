@@ -16,23 +16,12 @@ and everything else is a path from a root. `name()` is what the user reads in me
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from dovetail.ir.literals import literal
-
-
-def _remembered(compute: Callable[[Any], int]) -> Callable[[Any], int]:
-    def hashed(self: Any) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            object.__setattr__(self, "_hash", compute(self))
-            return self._hash
-
-    return hashed
+from dovetail.ir.records import dataclass
 
 
 class Source:
@@ -41,9 +30,15 @@ class Source:
     __slots__ = ("_hash",)
 
     def __init_subclass__(cls) -> None:
-        own = cls.__dict__.get("__hash__")  # the dataclass's, when it makes the class anew with slots
-        if own is not None:
-            cls.__hash__ = _remembered(own)  # type: ignore[assignment]
+        cls.__hash__ = Source.__hash__  # type: ignore[method-assign]
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash  # type: ignore[attr-defined]
+        except AttributeError:
+            found = hash(tuple([getattr(self, name) for name in self.__match_args__]))  # type: ignore[attr-defined]
+            object.__setattr__(self, "_hash", found)
+            return found
 
     def expr(self) -> str:
         raise NotImplementedError

@@ -7,7 +7,7 @@ VerificationError naming the place and the rule. What cannot be decided for symb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from dovetail.ir.loops import (
     View,
     value_exprs,
 )
+from dovetail.ir.records import dataclass
 from dovetail.ir.scalar import REDUCTIONS, SCALAR_OPS, SCANS
 
 KINDS = frozenset({"input", "output", "temporary", "local"})

@@ -13,11 +13,12 @@ Values have the names of the graph's nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True)

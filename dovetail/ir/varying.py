@@ -6,10 +6,11 @@ Numbers and sizes are named by the path to them: `n`, `self.step`, `x.shape[0]`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from dovetail.ir.guard import Guard, GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Computed
 
 ATTRIBUTE = "_dovetail_marks"

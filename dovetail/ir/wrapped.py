@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.joint import JointGraph
+from dovetail.ir.records import dataclass
 
 
 class KeptWhole(Exception):

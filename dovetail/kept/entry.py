@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property, partial
 from types import CodeType, FunctionType
 from typing import Any
@@ -28,6 +28,7 @@ from dovetail.exporting.encoding import function_name
 from dovetail.ir.asked import Asked, files_of
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured, Continuation
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Bound, Computed, Source
 from dovetail.kept import operators
 from dovetail.kept.finder import Finder

@@ -12,7 +12,6 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -23,6 +22,7 @@ from dovetail.assembly import Built, Inference, Parts, Single, Training
 from dovetail.errors import InvalidArgument
 from dovetail.ir.devices import traits
 from dovetail.ir.kernel import Kernel
+from dovetail.ir.records import dataclass
 from dovetail.kept import shelf
 from dovetail.kept.keeping import partial_key
 from dovetail.kept.objects import by_name, named

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from dovetail.config import config
 from dovetail.diagnostics.events import Events
 from dovetail.ir.captured import Captured
 from dovetail.ir.literals import error_in_words
+from dovetail.ir.records import dataclass
 from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.kept import shelf
 from dovetail.kept.entry import Kept, Mismatch, pack_entry, read, restore

@@ -24,7 +24,6 @@ import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -38,6 +37,7 @@ from dovetail.ir.asked import Asked
 from dovetail.ir.captured import Continuation, Point
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.library import LIBRARY
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import (
     Source,
     TypeOf,

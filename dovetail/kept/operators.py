@@ -8,7 +8,6 @@ given fakes: another process asks its own the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ import torch.fx
 import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from dovetail.ir.records import dataclass
 from dovetail.kept.objects import Unkept
 from dovetail.ops.fake.tensor import FakeTensor
 

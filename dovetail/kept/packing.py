@@ -12,7 +12,7 @@ import marshal
 import pickle
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -30,6 +30,7 @@ from dovetail.ir.guard import ABSENT
 from dovetail.ir.host import HostProgram
 from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ir.lazy_module import LazyGraphModule
+from dovetail.ir.records import dataclass
 from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, by_name, trusted
 from dovetail.kept.operators import OPERATORS, is_own, signature
 from dovetail.ops.calls.higher_order import Apply

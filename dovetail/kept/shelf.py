@@ -14,7 +14,6 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import numpy
 import torch
 
 from dovetail import guards
+from dovetail.ir.records import dataclass
 from dovetail.kept.objects import PLAIN, Unkept, continuation_of, making
 from dovetail.options import Options
 from dovetail.runtime.store import Store, default_folder

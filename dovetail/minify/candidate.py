@@ -7,7 +7,6 @@ which are gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +16,7 @@ import torch.fx
 
 from dovetail.diagnostics.dataless import metadata, tensor
 from dovetail.ir.copies import copied, copies
+from dovetail.ir.records import dataclass
 
 Nodes = dict[torch.fx.Node, torch.fx.Node]  # those of a graph, and what stands for each in another
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from dovetail.ir.records import dataclass
 from dovetail.minify.candidate import (
     Candidate,
     bypassed,

@@ -8,12 +8,12 @@ import multiprocessing.connection
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from dovetail.errors import BackendError, InternalError
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
+from dovetail.ir.records import dataclass
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.rules.layout import is_one
 from dovetail.ops.fake.symbolic.size_questions import same

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -25,6 +25,7 @@ from dovetail.capture.breaks.messages import as_called, shown
 from dovetail.capture.polyfills.protocols import HIDDEN
 from dovetail.errors import Location
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
+from dovetail.ir.records import dataclass
 from dovetail.ir.stores import remembered
 
 VARARGS = 4 | 8

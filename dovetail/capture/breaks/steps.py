@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.breaks.call_sites import LOOKING, called_at, sites
@@ -21,6 +21,7 @@ from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir import marks
 from dovetail.ir.captured import ENTERED, PLAIN
 from dovetail.ir.guard import ABSENT
+from dovetail.ir.records import dataclass
 
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction

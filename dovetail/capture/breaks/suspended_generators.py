@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from types import CoroutineType, GeneratorType
 from typing import Any
 
 from dovetail.capture.breaks.resume import Waiting, finish, native_generator, waiting_frames
 from dovetail.ir.captured import Continuation
+from dovetail.ir.records import dataclass
 
 NEW, WAITING, INSIDE = "new", "waiting", "inside"
 

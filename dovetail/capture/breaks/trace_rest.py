@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import BuiltinMethodType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.objects import Handling, Lazy, real_dict
 from dovetail.ir.captured import EMPTY, HANDLED, Continuation, Point
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Attr, Item, Source
 
 if TYPE_CHECKING:

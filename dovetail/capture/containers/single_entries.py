@@ -8,7 +8,6 @@ the tensor: `state.get(group["params"][3])`.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +16,7 @@ from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.objects import Lazy
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Keyed, Source
 
 if TYPE_CHECKING:

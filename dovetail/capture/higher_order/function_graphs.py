@@ -10,7 +10,6 @@ depends on whether its own gradient is wanted, or that steers the engine runs as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +23,7 @@ from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
+from dovetail.ir.records import dataclass
 from dovetail.ops.calls.autograd_calls import steers
 from dovetail.ops.calls.higher_order import Graphs
 

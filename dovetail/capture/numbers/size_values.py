@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +26,7 @@ from dovetail.ir.captured import GraphInput, Origin
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.guard import Follows, Guard, GuardKind, TensorFacts
 from dovetail.ir.literals import literal
+from dovetail.ir.records import dataclass
 from dovetail.ir.sizesource import NAMES, size_of, source_of, too_long
 from dovetail.ir.source import Attr, Computed, Item, Source
 from dovetail.ir.varying import Varying, marks_of

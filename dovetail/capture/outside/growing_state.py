@@ -9,13 +9,14 @@ the class, instead of after a compilation that fits one call: capture starts aga
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dovetail.capture.values.base import MISSING, RestartCapture, Value
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.records import dataclass
 from dovetail.ir.sizesource import size_of
 from dovetail.ir.source import Source
 

@@ -16,7 +16,6 @@ import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -39,6 +38,7 @@ from dovetail.capture.values.objects import ModuleValue, ObjectValue, OpaqueValu
 from dovetail.capture.values.sets import SetEntries, SetValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Attr, Bound, ComputedItem, Item, Source, path
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ Else the graph ends before the next operator. What is left changed where it ends
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.process import guarded_state
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.records import dataclass
 from dovetail.ir.settings import HOOKS_DISABLED
 
 if TYPE_CHECKING:

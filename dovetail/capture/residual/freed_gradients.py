@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Attr, Source
 
 if TYPE_CHECKING:

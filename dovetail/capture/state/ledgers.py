@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -14,6 +14,7 @@ from dovetail.capture.values.base import Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import Guard
 from dovetail.ir.marks import STRICT
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Member, Source
 
 if TYPE_CHECKING:

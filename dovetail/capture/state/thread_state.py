@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +18,7 @@ from dovetail.capture.process.settings import leave, put_back
 from dovetail.capture.values.base import FALSE, Const, Value, boolean
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.marks import STRICT
+from dovetail.ir.records import dataclass
 
 if TYPE_CHECKING:
     from dovetail.capture.residual.rebuild import Rebuilder

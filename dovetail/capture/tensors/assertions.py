@@ -13,7 +13,6 @@ cannot be run again for what comes after it, capture starts again and leaves suc
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +25,7 @@ from dovetail.capture.values.base import NONE, Const, RestartCapture, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.scalar import Claim
 from dovetail.capture.values.tensor import TensorValue, as_tensor
+from dovetail.ir.records import dataclass
 from dovetail.ops.own.check import ERRORS, check
 
 if TYPE_CHECKING:

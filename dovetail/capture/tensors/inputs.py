@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,7 @@ from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.tensor import DISABLED, PLAIN, LazyTensor, TensorValue
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Member, Source
 from dovetail.ops.fake.tensor import refuse_unusual
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -27,6 +26,7 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Location
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.devices import HOST
+from dovetail.ir.records import dataclass
 from dovetail.ir.source import Drawn, FromArray
 from dovetail.ops.fake import to_fake
 

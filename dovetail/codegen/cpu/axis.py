@@ -8,7 +8,6 @@ whose accesses cost least wins; adjacent addresses are cheap, scattered ones are
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from dovetail.codegen.cpu import vecmath
 from dovetail.codegen.cpu.target import Processor
@@ -18,6 +17,7 @@ from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Expr, Group, Load, Loop, Op, Reduce, Statement, Store
 from dovetail.ir.ranges import extent
+from dovetail.ir.records import dataclass
 
 _SCATTERED = {"load": 12.0, "store": 24.0}
 #: Folding the lanes of an accumulator into half of them, in vector instructions. Comparisons look for NaN too.

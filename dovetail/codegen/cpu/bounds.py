@@ -11,13 +11,13 @@ What bounds a pointer's memory are arguments of the kernel, which the host finds
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.indices import Indices
 from dovetail.codegen.cpu.types import splat, suffix, type_of
 from dovetail.ir.kernel import REPORT, Limit
 from dovetail.ir.loops import Buffer
+from dovetail.ir.records import dataclass
 
 FAILED = -1
 

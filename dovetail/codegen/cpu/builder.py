@@ -10,8 +10,10 @@ their operands exist, so invariants are hoisted and common work is shared while 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from dovetail.ir.records import dataclass
 
 
 def hole(number: int) -> str:

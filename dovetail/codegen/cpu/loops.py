@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 
@@ -15,6 +15,7 @@ from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.loops import Check, Loop, Reduce, Store
 from dovetail.ir.ranges import extent
+from dovetail.ir.records import dataclass
 
 States = list[list[Val]]  # one list of parts for each accumulator
 Step = Callable[[Val, States], States]

@@ -6,8 +6,6 @@ float64, so the error does not grow with the length (pairwise summation's bound,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from dovetail.codegen.cpu import casts, types
@@ -16,6 +14,7 @@ from dovetail.codegen.cpu.lanes import Lanes
 from dovetail.codegen.cpu.types import type_of
 from dovetail.errors import InternalError
 from dovetail.ir.loops import Reduce
+from dovetail.ir.records import dataclass
 from dovetail.ir.scalar import identity
 
 #: Terms of one lane's float32 partial sum, at most.

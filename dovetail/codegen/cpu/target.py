@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
+
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

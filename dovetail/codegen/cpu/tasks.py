@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.loops import LoopEmitter, States
 from dovetail.ir.dims import Symbol
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True)

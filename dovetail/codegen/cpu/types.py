@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 
 import torch
 
 from dovetail.errors import Unsupported
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

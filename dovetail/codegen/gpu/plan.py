@@ -11,8 +11,6 @@ Which of x and r is contiguous in memory decides the tile's proportions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.ends import end
@@ -28,6 +26,7 @@ from dovetail.ir.launch import (
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Group, Load, Loop, Store
 from dovetail.ir.ranges import extent
+from dovetail.ir.records import dataclass
 
 #: Elements of a tile: pointwise code; rows.
 FLAT, TILE = 1024, 4096

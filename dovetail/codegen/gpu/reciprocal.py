@@ -8,9 +8,8 @@ invariant integers using multiplication" (1994). The device's own division takes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dovetail.codegen.common.signature import KernelSignature
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True)

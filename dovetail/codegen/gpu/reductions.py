@@ -9,8 +9,6 @@ elements (`ir/followers.py`) is found in the loop of that one, each lane being a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from dovetail.codegen.gpu import types
@@ -18,6 +16,7 @@ from dovetail.codegen.gpu.expressions import ACCUMULATED, Expressions
 from dovetail.codegen.gpu.plan import Axis, TilePlan
 from dovetail.ir.followers import Exponentials, Squares, follower_of
 from dovetail.ir.loops import Group, Loop, Reduce
+from dovetail.ir.records import dataclass
 from dovetail.ir.scalar import identity
 
 

@@ -13,12 +13,13 @@ terms are. So `terms` counts what a piece is the sum of, and one that misses som
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Union
 
 import torch
 import torch.fx
 
+from dovetail.ir.records import dataclass
 from dovetail.normalize.passes.writer import Writer
 from dovetail.ops.fake.symbolic.size_questions import dim_or_node, hint, never_more, same, surely_less
 

@@ -11,12 +11,13 @@ made again from the base's when the base has been written to since.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 import torch.fx
 
+from dovetail.ir.records import dataclass
 from dovetail.ops.fake.rules.layout import is_one
 from dovetail.ops.fake.symbolic.size_questions import all_same, same
 

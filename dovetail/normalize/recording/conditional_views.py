@@ -11,11 +11,12 @@ import functools
 import itertools
 import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from dovetail.ir.records import dataclass
 from dovetail.ir.reshape import chunks
 from dovetail.normalize.recording.aliases import Base
 from dovetail.ops.fake.symbolic.number import needed

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ir.aten import Subprogram
+from dovetail.ir.records import dataclass
 from dovetail.ops.calls.schema import bound, facts
 
 aten = torch.ops.aten

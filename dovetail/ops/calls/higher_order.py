@@ -7,13 +7,14 @@ are `lifted`: tensors that the captured function closed over.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.func
 import torch.utils._pytree as pytree
 import torch.utils.checkpoint
+
+from dovetail.ir.records import dataclass
 
 # ---------------------------------------------------------------- transforms
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
+
+from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from dovetail.errors import Unsupported
+from dovetail.ir.records import dataclass
 
 NO_DISPATCH = torch.Tensor.__dict__["__torch_dispatch__"]
 CODE = "tensor-subclass"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -24,6 +23,7 @@ from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, BufferRef, Expr, Load, Local, Loop, Reduce, Store
 from dovetail.ir.ranges import new_range
+from dovetail.ir.records import dataclass
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, where
 from dovetail.ops.lowering.emit import Emitter, nested, ranges

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, Expr
+from dovetail.ir.records import dataclass
 from dovetail.ops.fake.symbolic.symint import final_of
 
 Indices = tuple[Dim, ...]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from dovetail.ir.loops import Const, Expr, Local, Op
+from dovetail.ir.records import dataclass
 from dovetail.ir.scalar import SCALAR_OPS
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const

@@ -11,7 +11,6 @@ import functools
 import operator
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ import torch
 from dovetail.errors import KernelFault
 from dovetail.ir.devices import HOST, traits
 from dovetail.ir.joint import JointGraph, Pair
+from dovetail.ir.records import dataclass
 from dovetail.ops.fake.rules.layout import contiguous
 from dovetail.ops.fake.symbolic.size_questions import all_same
 from dovetail.ops.fake.wrapped import handles_operators

@@ -12,11 +12,12 @@ import bisect
 import operator
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from dovetail.ir.records import dataclass
 from dovetail.ops.fake.rules.layout import overlaps_itself
 
 _address = torch.Tensor.data_ptr

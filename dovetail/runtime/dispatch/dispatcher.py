@@ -12,7 +12,6 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch.autograd import profiler
@@ -23,6 +22,7 @@ from dovetail.ir.collection import paused_collection
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
 from dovetail.ir.profiled import region
+from dovetail.ir.records import dataclass
 from dovetail.ir.recursion import NEAR, ROOM, Room, is_near
 from dovetail.ir.source import Computed, Item, path
 from dovetail.ir.varying import Varying

@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ from dovetail.ir.callers import users_line
 from dovetail.ir.checks import OtherSizes
 from dovetail.ir.copies import copies
 from dovetail.ir.literals import error_in_words
+from dovetail.ir.records import dataclass
 from dovetail.ir.recursion import NEAR, Room
 from dovetail.runtime.dispatch.restore_modes import mode_state, restore
 

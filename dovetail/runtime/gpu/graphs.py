@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from operator import itemgetter
 from typing import Any
@@ -31,6 +31,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.profiled import region
+from dovetail.ir.records import dataclass
 from dovetail.runtime.call.overlap import unmoved
 from dovetail.runtime.gpu import device_scalars
 

@@ -10,13 +10,14 @@ coefficient upwards; where one is larger than its partner it is split in two.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import Any
 
 from dovetail.ir import dims, dimvalues
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.ranges import new_range
+from dovetail.ir.records import dataclass
 
 
 class Names:

@@ -11,7 +11,7 @@ or computed again where that is cheaper, and not stored at all if nothing reads 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
@@ -31,6 +31,7 @@ from dovetail.ir.loops import (
     map_exprs,
     rewrite,
 )
+from dovetail.ir.records import dataclass
 from dovetail.schedule.fusion.cost import CHEAP, big_loads, cost, weight
 from dovetail.schedule.fusion.inline import under_mask
 from dovetail.schedule.fusion.nest import Nest, Placed, count, extents

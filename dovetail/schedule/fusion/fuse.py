@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dovetail.ir import dims, dimvalues
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.launch import LONGEST_ROW
 from dovetail.ir.liveness import loads_of, reads, statement_roots, writes
 from dovetail.ir.loops import DEEPEST, Buffer, Expr, Group, Item, Load, Local, Program, Store
+from dovetail.ir.records import dataclass
 from dovetail.schedule.fusion.align import Alignment, Names, align
 from dovetail.schedule.fusion.nest import Nest, Placed, count, extents, linear, map_statement
 from dovetail.schedule.memory.lifetimes import SlotLifetimes

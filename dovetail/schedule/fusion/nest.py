@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import loads_of, nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Expr, Group, Load, Local, Reduce, Statement, Store, rewrite, value_exprs
 from dovetail.ir.ranges import extent
+from dovetail.ir.records import dataclass
 from dovetail.schedule.fusion.align import Names
 
 

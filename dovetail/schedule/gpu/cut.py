@@ -7,12 +7,11 @@ before:  h < 50257                   fifty parts:   h.p < 49       h.q < 1024   
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.launch import power_of_two
 from dovetail.ir.ranges import extent
+from dovetail.ir.records import dataclass
 from dovetail.schedule.fusion.nest import count
 
 #: Elements that a range whose size is not known is taken for; that one program reduces alone in any case.

@@ -10,12 +10,13 @@ it: all they read is there until the end anyway.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dovetail.ir import dimvalues
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, Program
+from dovetail.ir.records import dataclass
 
 SMALL = 64  # bytes of a temporary that may as well live longer
 

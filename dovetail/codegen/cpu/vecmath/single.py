@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 from dovetail.codegen.cpu.builder import Builder, Val, hole
 from dovetail.codegen.cpu.vecmath import coefficients as table
 from dovetail.codegen.cpu.vecmath.formulas import Formulas
+from dovetail.ir.records import dataclass
 
 #: Above the first, sin and cos reduce their argument in double; above the second, sin, cos and tan need
 #: the C library's long reduction.

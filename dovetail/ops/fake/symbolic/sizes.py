@@ -15,12 +15,12 @@ value can be asked for by nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import Unsupported
 from dovetail.ir import dimforms, dims, dimvalues
 from dovetail.ir.dims import Dim, Poly, Symbol
+from dovetail.ir.records import dataclass
 
 EQUAL, UNEQUAL, AT_LEAST = "==", "!=", ">="
 DECLARED, MARKED = "dynamic_shapes", "mark_dynamic"  # where facts come from that the user states
