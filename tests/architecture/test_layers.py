@@ -80,6 +80,18 @@ def test_own_modules_are_imported_at_the_top() -> None:
     report(bad, "An import inside a function hides a cycle or a cost; move it to the top of the file.")
 
 
+def test_records_are_written_when_they_are_used() -> None:
+    """All but those of files that import hardly anything."""
+    bad = [
+        f"{module.where}:{item.line}: imports {item.target}"
+        for module in MODULES
+        for item in module.imports
+        if item.target == "dataclasses.dataclass" and not item.typing_only
+        and module.part not in ("config", "environment", "errors", "options", "supported")
+    ]  # fmt: skip
+    report(bad, "`from dovetail.ir.records import dataclass`: the standard library's takes 0.4 ms a class.")
+
+
 def test_no_cycles() -> None:
     edges = {m.name: set() for m in MODULES}
     for module in MODULES:

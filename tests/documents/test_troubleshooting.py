@@ -550,7 +550,7 @@ def test_logging_what_is_traced(capsys) -> None:
     lines = [head.sub("", line) for line in capsys.readouterr().err.splitlines()]
     traced = [line for line in lines if line.startswith("TRACE")]
     assert re.fullmatch(rf"TRACE starts_line {re.escape(__file__)}:\d+ in f", traced[0])
-    assert "TRACE LOAD_GLOBAL torch []" in traced
+    assert any(line.startswith("TRACE LOAD_GLOBAL torch [") for line in traced)
     inlined = next(k for k, line in enumerate(traced) if line.endswith("in g (inline depth: 1)"))
     called = r"TRACE CALL 2 \[(NULL, FunctionValue\(g\)|FunctionValue\(g\), NULL), TensorValue"
     assert re.match(called, traced[inlined - 1])
