@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
 
-    def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True, slots=False):
+    def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True, slots=False, kw_only=False):
         """As `dataclasses.dataclass`, of which it has the options that are used here."""
         if cls is None:
-            return lambda cls: dataclass(cls, frozen=frozen, eq=eq, repr=repr, slots=slots)
-        return _with_stand_ins(cls, slots, {"frozen": frozen, "eq": eq, "repr": repr})
+            return lambda cls: dataclass(cls, frozen=frozen, eq=eq, repr=repr, slots=slots, kw_only=kw_only)
+        return _with_stand_ins(cls, slots, {"frozen": frozen, "eq": eq, "repr": repr, "kw_only": kw_only})
 
 
 __all__ = ["dataclass"]
@@ -107,11 +107,11 @@ def _write(cls: type, options: dict[str, bool], defaults: dict[str, Any], stand_
 
 
 def _init(cls: type, frozen: bool) -> Callable[..., None]:
-    """`__init__`, which takes the fields in their order."""
+    """`__init__`, which takes the fields in their order, those by name last."""
     space: dict[str, Any] = {"put": object.__setattr__, "unset": object()}
-    parameters, lines = ["self"], []
+    by_position, by_name, lines = ["self"], ["*"], []
     for field in dataclasses.fields(cls):
-        name, value = field.name, field.name
+        name, value, parameters = field.name, field.name, by_name if field.kw_only else by_position
         if field.default_factory is not dataclasses.MISSING:
             space[f"new_{name}"], value = field.default_factory, f"new_{name}()"
             if field.init:
@@ -127,6 +127,7 @@ def _init(cls: type, frozen: bool) -> Callable[..., None]:
             continue
         lines.append(f" put(self, {name!r}, {value})" if frozen else f" self.{name} = {value}")
     lines += [" self.__post_init__()"] if hasattr(cls, "__post_init__") else []
+    parameters = by_position + (by_name if len(by_name) > 1 else [])
     exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or [" pass"]), space)
     made: Callable[..., None] = space["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"

@@ -35,6 +35,7 @@ def classes(dataclass: Any, options: dict[str, bool]) -> tuple[type, type]:
         names: list[str] = field(default_factory=list)
         hidden: int = field(default=0, compare=False, repr=False)
         made: int = field(default=5, init=False)
+        last: int = field(default=6, kw_only=True)
 
     @dataclass(**options)
     class Named(Point):

@@ -13,12 +13,13 @@ NotImplemented: then the operator stays a library call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 
 from dovetail.ir.loops import Expr, Param
+from dovetail.ir.records import dataclass
 from dovetail.ops.fake.errors.eager_trials import Trial
 from dovetail.ops.fake.result_spec import ForOverload
 from dovetail.ops.lowering import build
