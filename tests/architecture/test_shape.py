@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterator
 
 from .limits import (
@@ -118,6 +119,7 @@ def ladder(function: ast.AST) -> int:
     return longest
 
 
+@functools.cache
 def measured(number: Callable[[ast.AST], int]) -> dict[str, int]:
     """`path:function` → the largest number of the functions of that name."""
     found: dict[str, int] = {}

@@ -1,0 +1,21 @@
+"""Files that the documents name are there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.architecture.project import ROOT
+
+PATH = re.compile(r"`((?:\w+/)+(?:\w+\.py)?)`")
+#: Documents may leave out the folder that they are about.
+BEFORE = ("", "dovetail", "dovetail/normalize", "dovetail/codegen/cpu", "dovetail/codegen/gpu")
+DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_lead_to_files(document) -> None:
+    named = set(PATH.findall(document.read_text()))
+    before = BEFORE[:2] if document.name == "architecture.md" else BEFORE
+    assert [path for path in sorted(named) if not any((ROOT / each / path).exists() for each in before)] == []
