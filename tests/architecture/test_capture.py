@@ -75,10 +75,7 @@ ROOMS = (
     "call_target", "driver",
 )  # fmt: skip
 #: Imports that go the other way. Remove a row; add none.
-UPWARDS = {
-    ("numbers.size_ranges", "containers.iteration"),
-    ("tensors.tensor_attributes", "protocols.attribute_stores"),
-}
+UPWARDS: set[tuple[str, str]] = set()
 
 
 def test_rooms_stand_on_those_before_them() -> None:

@@ -12,6 +12,7 @@ from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue, ViewValue
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.iterators import (
+    WALKS,
     ConstIterator,
     DictIterator,
     Indexing,
@@ -49,25 +50,8 @@ def iterate(s: Session, value: Value) -> Value:
 
 
 def _native_iterator(s: Session, value: Value) -> Value | None:
-    if isinstance(value, SequenceValue):
-        return walk(value)
-    if isinstance(value, DictValue):
-        return DictIterator(value, value, "keys", _key, False)
-    if isinstance(value, SetValue):
-        return SetIterator(value, value.ordered(s))
-    if isinstance(value, ViewValue):
-        return DictIterator(value, value.base, value.kind, PICK[value.kind], False)
-    if isinstance(value, NamespaceValue):
-        return NativeIterator(iter([k for k, _ in value.pairs(s)]), type(iter({})))
-    if isinstance(value, TensorValue):
-        return walk(TupleValue(_rows(s, value)))
-    if isinstance(value, (Const, ClassValue, KnownValue)):
-        return _walk_native(s, value)
-    return None
-
-
-#: Kinds of values that know how to be walked without their native form; None: not this one.
-WALKS: dict[type[Value], Callable[[Session, Any], Value | None]] = {}
+    kind = next((kind for kind in type(value).__mro__ if kind in ITERATORS), None)
+    return ITERATORS[kind](s, value) if kind is not None else None
 
 
 def _walk_native(s: Session, value: Value) -> Value:
@@ -108,6 +92,17 @@ def _rows(s: Session, value: TensorValue) -> list[Value]:
     rows = s.torch_method("unbind", [value, Const(0)], {})
     assert isinstance(rows, SequenceValue)
     return rows.all(s)
+
+
+ITERATORS: dict[type, Callable[[Session, Any], Value]] = {
+    SequenceValue: lambda s, value: walk(value),
+    DictValue: lambda s, value: DictIterator(value, value, "keys", _key, False),
+    SetValue: lambda s, value: SetIterator(value, value.ordered(s)),
+    ViewValue: lambda s, value: DictIterator(value, value.base, value.kind, PICK[value.kind], False),
+    NamespaceValue: lambda s, value: NativeIterator(iter([k for k, _ in value.pairs(s)]), type(iter({}))),
+    TensorValue: lambda s, value: walk(TupleValue(_rows(s, value))),
+    **dict.fromkeys((Const, ClassValue, KnownValue), _walk_native),
+}
 
 
 def step(s: Session, iterator: Value) -> Value | None:

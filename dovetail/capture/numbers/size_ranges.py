@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.containers.iteration import WALKS
 from dovetail.capture.numbers import input_numbers, size_values
 from dovetail.capture.values.base import Const, LazyConst, Value
-from dovetail.capture.values.iterators import ConstIterator, _from
+from dovetail.capture.values.iterators import WALKS, ConstIterator, _from
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL
 
 if TYPE_CHECKING:

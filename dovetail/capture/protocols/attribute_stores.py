@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +12,7 @@ from dovetail.capture.outside import growing_state
 from dovetail.capture.protocols.attributes import FUNCTION, MODULE_TABLES, is_data_descriptor, no_attribute
 from dovetail.capture.protocols.class_attributes import HEAP_TYPE, class_set_attr
 from dovetail.capture.protocols.module_attributes import pymodule_set_attr
+from dovetail.capture.tensors.tensor_attributes import TENSOR_STORES
 from dovetail.capture.values.base import MISSING, Const, Value
 from dovetail.capture.values.callables import ClassValue, PyModuleValue, is_renamed
 from dovetail.capture.values.containers import DictValue
@@ -74,10 +74,6 @@ def object_set_attr(s: Session, value: Value, name: str, new: Value) -> None:
         s.gradients.set_to_none(s, value)
     growing_state.note(s, value, name, new)
     value.set_instance_attr(s, name, new)
-
-
-#: Attributes of tensors that native code stores, from `tensors/tensor_attributes.py`; False: not this way.
-TENSOR_STORES: dict[str, Callable[[Session, TensorValue, Value], bool]] = {}
 
 
 def _set_module_attr(s: Session, value: ModuleValue, name: str, new: Value) -> None:

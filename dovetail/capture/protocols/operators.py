@@ -241,36 +241,70 @@ def same(s: Session, left: Value, right: Value) -> bool:
     """`left is right`."""
     if left is right:
         return True
-    if isinstance(left, Const) and isinstance(right, Const):
-        if left.cls is not right.cls:
-            return False
-        if isinstance(left.value, REMADE):
-            return same_number(s, left, right)
-        return left.value is right.value or (
-            type(left.value) is type(right.value) and isinstance(left.value, INTERNED) and left.value == right.value
-        )
-    if isinstance(left, Answer) or isinstance(right, Answer):
-        return left.cls is right.cls and truth(s, left) is truth(s, right)
-    if isinstance(left, KnownValue) and isinstance(right, KnownValue):
-        return left.real is right.real
-    if isinstance(left, NumberValue) and isinstance(right, (NumberValue, Const)) and left.type is right.type:
-        return same_varying(s, left, right)
-    if isinstance(right, NumberValue) and isinstance(left, Const):
-        return same(s, right, left)
-    if isinstance(left, FunctionValue) and isinstance(right, FunctionValue):
-        if left.real is not MISSING and left.real is right.real:
-            return True
-    if isinstance(left, NamespaceValue) and isinstance(right, NamespaceValue):
-        return same(s, left.base, right.base)
-    from_outside = isinstance(left, (SequenceValue, SliceValue)) and left.real is not MISSING
-    if from_outside and left.real is getattr(right, "real", MISSING):  # type: ignore[attr-defined]
-        if left.source is not None and right.source is not None:  # a tuple or slice is a value for each path
-            s.guard(left.source, GuardKind.ALIAS, right.source)
-            return True
+    for rule in SAME:
+        known = rule(s, left, right)
+        if known is not None:
+            return known
     if ChosenTensor in (type(left), type(right)) and isinstance(left, TensorValue) and isinstance(right, TensorValue):
         refuse_choice(s, "asks which tensor it is")
     rely_on_difference(s, left, right)
     return False
+
+
+def _same_constants(s: Session, left: Value, right: Value) -> bool | None:
+    if not isinstance(left, Const) or not isinstance(right, Const):
+        return None
+    if left.cls is not right.cls:
+        return False
+    if isinstance(left.value, REMADE):
+        return same_number(s, left, right)
+    interned = type(left.value) is type(right.value) and isinstance(left.value, INTERNED)
+    return left.value is right.value or interned and left.value == right.value
+
+
+def _same_answers(s: Session, left: Value, right: Value) -> bool | None:
+    if not isinstance(left, Answer) and not isinstance(right, Answer):
+        return None
+    return left.cls is right.cls and truth(s, left) is truth(s, right)
+
+
+def _same_numbers(s: Session, left: Value, right: Value) -> bool | None:
+    if isinstance(left, NumberValue) and isinstance(right, (NumberValue, Const)) and left.type is right.type:
+        return same_varying(s, left, right)
+    if isinstance(right, NumberValue) and isinstance(left, Const):
+        return same(s, right, left)
+    return None
+
+
+def _same_objects(s: Session, left: Value, right: Value) -> bool | None:
+    """Functions, classes and other objects known by identity; namespaces are those of what they belong to."""
+    if isinstance(left, KnownValue) and isinstance(right, KnownValue):
+        return left.real is right.real
+    if isinstance(left, FunctionValue) and isinstance(right, FunctionValue):
+        return True if left.real is not MISSING and left.real is right.real else None
+    if isinstance(left, NamespaceValue) and isinstance(right, NamespaceValue):
+        return same(s, left.base, right.base)
+    return None
+
+
+def _same_sequences(s: Session, left: Value, right: Value) -> bool | None:
+    """A tuple or slice from outside is a value for each path to it."""
+    if not isinstance(left, (SequenceValue, SliceValue)) or left.real is MISSING:
+        return None
+    if left.real is not getattr(right, "real", MISSING) or left.source is None or right.source is None:
+        return None
+    s.guard(left.source, GuardKind.ALIAS, right.source)
+    return True
+
+
+#: None: another rule decides.
+SAME: tuple[Callable[[Session, Value, Value], bool | None], ...] = (
+    _same_constants,
+    _same_answers,
+    _same_numbers,
+    _same_objects,
+    _same_sequences,
+)
 
 
 INTERNED, FLOATS = (int, str, bytes), (float, complex)

@@ -353,38 +353,60 @@ def _number_to_graph(s: Session, value: Any, numbers: bool) -> tuple[Any, Any]:
 
 def to_graph(s: Session, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     """(graph argument, fake argument). `numbers`: may the operation take a number that varies here?"""
-    if isinstance(value, TensorValue):
-        if value.cls not in PLAIN and is_wrapper(value.fake):
-            wrapper_tensors.refuse_inside(s, value)
-        return reachable(s, value).node, value.fake
-    if isinstance(value, Const):
-        return _number_to_graph(s, plain_number(value), numbers)
-    if isinstance(value, GraphNumber) and (numbers or value.dim is not None) and s.graph is s.root:
-        return value.node, value.kind(1) if numbers else value.node.meta["fake"]
-    if isinstance(value, SequenceValue) and not issubclass(value.cls, deque):  # of which PyTorch takes none
-        pairs = [to_graph(s, v, numbers) for v in value.all(s)]
-        kind = tuple if isinstance(value, TupleValue) else list
-        return kind(p[0] for p in pairs), kind(p[1] for p in pairs)
-    if isinstance(value, SliceValue):
-        parts = [to_graph(s, v) for v in (value.start, value.stop, value.step)]
-        return slice(*(p[0] for p in parts)), slice(*(p[1] for p in parts))
-    if isinstance(value, DictValue):
-        entries = {k.native(): to_graph(s, v) for k, v in value.pairs(s)}
-        return {k: p[0] for k, p in entries.items()}, {k: p[1] for k, p in entries.items()}
-    if isinstance(value, ClassValue):
-        named = ELEMENT_TYPES.get(value.real, value.real)
-        return named, named
-    if isinstance(value, KnownValue):
-        if isinstance(value.real, torch.Generator):
-            s.unsupported(
-                "generator", f"{value.describe()} is a random generator, whose state the graph would have to keep",
-                "Draw from it outside the compiled function, or use the default generator.",
-            )
-        return value.real, value.real
+    for kind in type(value).__mro__:
+        found = TO_GRAPH[kind](s, value, numbers) if kind in TO_GRAPH else None
+        if found is not None:
+            return found
     if hasattr(value, "all") and not isinstance(value, SequenceValue):
         return to_graph(s, ListValue(value.all(s)))
-    if (made := dataclass_arguments.in_graph(s, value, to_graph)) is not None:
-        return made
+    return dataclass_arguments.in_graph(s, value, to_graph) or _native_to_graph(s, value)
+
+
+def _tensor_to_graph(s: Session, value: TensorValue, numbers: bool) -> tuple[Any, Any]:
+    if value.cls not in PLAIN and is_wrapper(value.fake):
+        wrapper_tensors.refuse_inside(s, value)
+    return reachable(s, value).node, value.fake
+
+
+def _graph_number_to_graph(s: Session, value: GraphNumber, numbers: bool) -> tuple[Any, Any] | None:
+    if s.graph is not s.root or not numbers and value.dim is None:
+        return None
+    return value.node, value.kind(1) if numbers else value.node.meta["fake"]
+
+
+def _sequence_to_graph(s: Session, value: SequenceValue, numbers: bool) -> tuple[Any, Any] | None:
+    if issubclass(value.cls, deque):  # of which PyTorch takes none
+        return None
+    pairs = [to_graph(s, v, numbers) for v in value.all(s)]
+    kind = tuple if isinstance(value, TupleValue) else list
+    return kind(p[0] for p in pairs), kind(p[1] for p in pairs)
+
+
+def _slice_to_graph(s: Session, value: SliceValue, numbers: bool) -> tuple[Any, Any]:
+    parts = [to_graph(s, v) for v in (value.start, value.stop, value.step)]
+    return slice(*(p[0] for p in parts)), slice(*(p[1] for p in parts))
+
+
+def _dict_to_graph(s: Session, value: DictValue, numbers: bool) -> tuple[Any, Any]:
+    entries = {k.native(): to_graph(s, v) for k, v in value.pairs(s)}
+    return {k: p[0] for k, p in entries.items()}, {k: p[1] for k, p in entries.items()}
+
+
+def _class_to_graph(s: Session, value: ClassValue, numbers: bool) -> tuple[Any, Any]:
+    named = ELEMENT_TYPES.get(value.real, value.real)
+    return named, named
+
+
+def _known_to_graph(s: Session, value: KnownValue, numbers: bool) -> tuple[Any, Any]:
+    if isinstance(value.real, torch.Generator):
+        s.unsupported(
+            "generator", f"{value.describe()} is a random generator, whose state the graph would have to keep",
+            "Draw from it outside the compiled function, or use the default generator.",
+        )
+    return value.real, value.real
+
+
+def _native_to_graph(s: Session, value: Value) -> tuple[Any, Any]:
     try:
         native = value.native()
     except NotNative:
@@ -394,6 +416,18 @@ def to_graph(s: Session, value: Value, numbers: bool = False) -> tuple[Any, Any]
         s.unsupported("graph-argument", f"{value.describe()} cannot be an argument of a torch operation")
     return native, native
 
+
+#: None: it becomes what its native form becomes.
+TO_GRAPH: dict[type, Callable[[Session, Any, bool], tuple[Any, Any] | None]] = {
+    TensorValue: _tensor_to_graph,
+    Const: lambda s, value, numbers: _number_to_graph(s, plain_number(value), numbers),
+    GraphNumber: _graph_number_to_graph,
+    SequenceValue: _sequence_to_graph,
+    SliceValue: _slice_to_graph,
+    DictValue: _dict_to_graph,
+    ClassValue: _class_to_graph,
+    KnownValue: _known_to_graph,
+}
 
 #: The number or text that an object of a class below these holds, as the members of enumerations do: the graph is text.
 HELD: dict[type, Callable[[Any], Any]] = {

@@ -12,7 +12,6 @@ import torch
 from dovetail.capture.numbers import graph_numbers, optimizer_counters, size_values, tensor_numbers, unbacked_sizes
 from dovetail.capture.outside.wrap import Called
 from dovetail.capture.process.trusted_code import intact
-from dovetail.capture.protocols.attribute_stores import TENSOR_STORES
 from dovetail.capture.tables.graph_functions import tensor_methods
 from dovetail.capture.tensors import autograd_engine, gradient_hooks, literals, torch_function, wrapper_tensors
 from dovetail.capture.tensors.data_assignment import store_data
@@ -259,5 +258,8 @@ def _store_requires_grad(s: Session, value: TensorValue, new: Value) -> bool:
     return True
 
 
-TENSOR_STORES["requires_grad"] = _store_requires_grad
-TENSOR_STORES["data"] = store_data
+#: Attributes that native code stores; False: not this way.
+TENSOR_STORES: dict[str, Callable[[Session, TensorValue, Value], bool]] = {
+    "requires_grad": _store_requires_grad,
+    "data": store_data,
+}

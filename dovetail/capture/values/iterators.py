@@ -402,3 +402,7 @@ class Calling(IteratorValue):
 
     def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         return (_ended_calling, []) if self.ended else (iter, [self.function, self.sentinel])
+
+
+#: Kinds of values that know how to be walked without their native form; None: not this one.
+WALKS: dict[type[Value], Callable[[Session, Any], Value | None]] = {}
