@@ -12,7 +12,7 @@ has what it needs. Views are taken again in each part that reads them.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -72,17 +72,7 @@ class Stages:
         self.read_later = {self.root(n) for n in ends if self.is_between(n)}
         for node in self.finders:
             self.demand(_nodes_in([node.args, node.kwargs]))
-        contents = {}
-        for level in range(last, -1, -1):
-            contents[level] = self.contents(level)
-        left = dict(self.aten.mutated)  # what is written to at the end, by no part
-        for level in range(last + 1):
-            own = {k: n for k, n in left.items() if n in contents[level] and self.writes_itself(k, level, last)}
-            left = {k: n for k, n in left.items() if k not in own}
-            self.part(level, contents[level], results, own)
-            for node in self.nodes:
-                if node in self.finders and self.level[node] == level + 1:
-                    self.find(node)
+        left = self.parts(results, last)
         viewed = {n: k in (self.aten.viewed or ()) for k, n in enumerate(results) if isinstance(n, Node)}
         outputs = tuple(
             self.output(n, viewed[n]) if isinstance(n, Node) else dim_of(n) if is_size(n) else n for n in results
@@ -93,6 +83,19 @@ class Stages:
             tuple(n.name for n in inputs if n.name not in self.aten.constants), self.aten.constants, self.told(inputs),
             tuple(self.steps), outputs, written, any(map(_draws, self.nodes)), waits,
         )  # fmt: skip
+
+    def parts(self, results: list[Any], last: int) -> dict[int, Node]:
+        """Every part and what is called between them; inputs that no part writes to, with their new values."""
+        contents = {level: self.contents(level) for level in range(last, -1, -1)}
+        left = dict(self.aten.mutated)
+        for level in range(last + 1):
+            own = {k: n for k, n in left.items() if n in contents[level] and self.writes_itself(k, level, last)}
+            left = {k: n for k, n in left.items() if k not in own}
+            self.part(level, contents[level], results, own)
+            for node in self.nodes:
+                if node in self.finders and self.level[node] == level + 1:
+                    self.find(node)
+        return left
 
     # ------------------------------------------------------------ inputs that are written to
 
@@ -177,10 +180,10 @@ class Stages:
         written = {self.placeholders[k]: new for k, new in own.items()}
         mine = set(contents)
         outside = [n for n in self.nodes if n not in mine and (n in written or any(u in mine for u in n.users))]
-        varying = [n for n in outside if n.name not in self.aten.constants]
-        for node in varying:
-            env[node] = _placeholder(graph, node)
-            given.append(self.value(node))
+        for node in outside:
+            if node.name not in self.aten.constants:
+                env[node] = _placeholder(graph, node)
+                given.append(self.value(node))
         after = graph.placeholder("sizes")
         constants = [n for n in outside if n.name in self.aten.constants]
         for node in constants:
@@ -188,24 +191,34 @@ class Stages:
         for node in contents:
             made = env[node] = graph.node_copy(node, env.__getitem__)
             made.meta = dict(node.meta)
-        read = {n for n in mine if n in results or any(u not in mine and u.op != "output" for u in n.users)}
-        news = {*written.values()} - read
-        wanted = [n for n in self.wanted.get(level, ()) if n in env and n not in news]
+        wanted = self.wanted_of(level, env, mine, results, set(written.values()))
         graph.output(tuple(env[n] for n in wanted))
         for size in unknown_sizes(graph):
             with graph.inserting_before(after):
                 graph.placeholder(f"size_{size}").meta["val"] = concrete(size)
             given.append(size.dim)
         graph.erase_node(after)
-        viewed = self.aten.viewed
-        known = None if viewed is None else {n for k, n in enumerate(results) if isinstance(n, Node) and k in viewed}
-        places = None if known is None else frozenset(k for k, n in enumerate(wanted) if n in known)
         used = {n.name: self.aten.constants[n.name] for n in constants}
         inputs = [n for n in graph.nodes if n.op == "placeholder"]
         mutated = tuple((inputs.index(env[old]), env[new]) for old, new in written.items())
-        part = AtenGraph(graph, mutated, used, viewed=places)
+        part = AtenGraph(graph, mutated, used, viewed=self.viewed_among(wanted, results))
         self.steps.append(Part(part, tuple(given), tuple(n.name for n in wanted)))
         self.made.update(wanted)
+
+    def wanted_of(
+        self, level: int, env: Mapping[Node, Node], mine: set[Node], results: list[Any], news: set[Node]
+    ) -> list[Node]:
+        """What the part gives; not the new values of inputs that it writes itself, if nobody else reads them."""
+        read = {n for n in mine if n in results or any(u not in mine and u.op != "output" for u in n.users)}
+        return [n for n in self.wanted.get(level, ()) if n in env and n not in news - read]
+
+    def viewed_among(self, wanted: list[Node], results: list[Any]) -> frozenset[int] | None:
+        """Which of them are results that are views in PyTorch's sense."""
+        viewed = self.aten.viewed
+        if viewed is None:
+            return None
+        known = {n for k, n in enumerate(results) if isinstance(n, Node) and k in viewed}
+        return frozenset(k for k, n in enumerate(wanted) if n in known)
 
     def value(self, node: Node) -> Ref:
         """The value between parts, made of what is there if need be."""

@@ -27,15 +27,12 @@ LONG_FUNCTIONS: dict[str, tuple[int, str]] = {
 COMPLEX_FUNCTIONS: dict[str, int] = {
     "dovetail/autograd/cut.py:choose": 26,
     "dovetail/autograd/partition.py:partition": 23,
-    "dovetail/capture/breaks/points.py:point": 26,
-    "dovetail/capture/higher_order/function_graphs.py:trace_backward": 30,
+    "dovetail/capture/breaks/points.py:point": 25,
     "dovetail/capture/interpreter/exception_groups.py:to_raise": 22,
     "dovetail/capture/library/python/stdlib.py:_copy_tensor": 26,
     "dovetail/capture/protocols/attribute_stores.py:object_set_attr": 22,
     "dovetail/capture/protocols/class_lookup.py:class_get_attr": 25,
-    "dovetail/capture/protocols/operators.py:same": 33,
     "dovetail/capture/tensors/membership.py:held": 21,
-    "dovetail/capture/tensors/operations.py:to_graph": 32,
     "dovetail/capture/tensors/tensor_attributes.py:_plain_attribute": 21,
     "dovetail/codegen/cpu/axis.py:_multiple": 23,
     "dovetail/codegen/gpu/plan.py:_rows": 21,
@@ -45,8 +42,7 @@ COMPLEX_FUNCTIONS: dict[str, int] = {
     "dovetail/ir/dims.py:_cases": 21,
     "dovetail/kept/entry.py:_known": 32,
     "dovetail/kept/entry.py:pack_entry": 33,
-    "dovetail/lower/stages.py:part": 37,
-    "dovetail/lower/stages.py:run": 27,
+    "dovetail/lower/stages.py:part": 21,
     "dovetail/normalize/wrapper_tensors.py:apart": 25,
     "dovetail/normalize/wrapper_tensors.py:check_outputs": 22,
     "dovetail/ops/fake/errors/eager_errors.py:_check_places": 22,
@@ -61,9 +57,6 @@ COMPLEX_FUNCTIONS: dict[str, int] = {
 
 # "path:function": its number. Lower it, or remove the row; add none.
 LONG_LADDERS: dict[str, int] = {
-    "dovetail/capture/containers/iteration.py:_native_iterator": 7,
-    "dovetail/capture/protocols/operators.py:same": 6,
-    "dovetail/capture/tensors/operations.py:to_graph": 10,
     "dovetail/codegen/gpu/operators.py:operator": 12,
     "dovetail/codegen/host/program.py:argument": 6,
     "dovetail/diagnostics/dataless.py:reducer_override": 6,

@@ -59,12 +59,7 @@ def trace_backward(
     results = [r for r in given if isinstance(r, TensorValue)]
     if len(results) < len(given) or cls.native() in s.gradients.opaque or len(s.open_graphs) > 2:
         return None
-    if "materialize_grads" in context.attrs or not _computes(forward, random=True):
-        return None
-    makers = makers_of(forward.nodes)
-    if not all(made_inside(r.node, makers) for r in results):  # a view of an input has the function's own history
-        return None
-    if len({_computed_from(r.node, inputs) for r in results}) > 1:  # a backward gives zeros where a graph gives None
+    if "materialize_grads" in context.attrs or not _separable(forward, inputs, results):
         return None
     backward = Region(s, "backward")
     try:
@@ -73,6 +68,14 @@ def trace_backward(
         raise BackwardOpaque(cls.native()) from error
     if not _computes(backward, random=False):
         raise BackwardOpaque(cls.native())
+    return _joined(s, forward, backward, gradients, results, context, isinstance(result, TupleValue), constant)
+
+
+def _joined(
+    s: Session, forward: Region, backward: Region, gradients: list[Value], results: list[TensorValue],
+    context: ObjectValue, several: bool, constant: list[Value],
+) -> FunctionGraphs:  # fmt: skip
+    """Both regions closed: what backward reads of forward is kept, and the rest comes from around both."""
     saved = {v.node for v in _saved(s, context) if isinstance(v, TensorValue)}
     ending, read = backward.close([g.node if isinstance(g, TensorValue) else None for g in gradients])
     kept = [n for n in read if n.graph is forward.nodes]
@@ -81,9 +84,20 @@ def trace_backward(
     places = [("kept", kept.index(n)) if n in kept else ("around", around.index(n)) for n in read]
     made = Graphs(
         beginning, ending, tuple(map(around.index, taken)), tuple(places), tuple(n in saved for n in read),
-        len(results), isinstance(result, TupleValue), tuple(k for k, r in enumerate(results) if r in constant),
+        len(results), several, tuple(k for k, r in enumerate(results) if r in constant),
     )  # fmt: skip
     return FunctionGraphs(made, around, [n.meta.get("fake") for n in read])
+
+
+def _separable(forward: Region, inputs: list[Value], results: list[TensorValue]) -> bool:
+    """Do the results have no history but the function's, and all the same inputs?"""
+    makers = makers_of(forward.nodes)
+    if not _computes(forward, random=True):
+        return False
+    if not all(made_inside(r.node, makers) for r in results):  # a view of an input has the function's own history
+        return False
+    same_inputs = len({_computed_from(r.node, inputs) for r in results}) <= 1
+    return same_inputs  # a backward gives zeros where a graph gives None
 
 
 def _computed_from(result: Any, inputs: list[Value]) -> frozenset[Any]:
