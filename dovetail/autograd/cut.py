@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -59,11 +60,7 @@ def choose(
         network.add_edge((node, "in"), (node, "out"), **({} if cost is None else {"capacity": cost}))
         if not depth[node] and not isinstance(node.meta.get("val"), (tuple, list, *NUMBERS)):
             network.add_edge(SOURCE, (node, "in"))
-        for user in node.users:
-            if user in backward_nodes and user in needed:
-                network.add_edge((node, "out"), SINK)
-            elif user in needed and user.op != "output":
-                network.add_edge((node, "out"), (user, "in"))
+        network.add_edges_from(((node, "out"), user) for user in _readers(node, needed, backward_nodes))
         if node in gradients:
             network.add_edge((node, "out"), SINK)
     _, (reached, _) = networkx.minimum_cut(network, SOURCE, SINK, flow_func=networkx.algorithms.flow.boykov_kolmogorov)
@@ -73,6 +70,15 @@ def choose(
         tuple(n for n in cut if n.op != "placeholder"),
         tuple(n for n in cut if n in written),
     )
+
+
+def _readers(node: Node, needed: set[Node], backward_nodes: set[Node]) -> Iterator[Any]:
+    """Where the value flows to in the network: all that the backward half reads is one place."""
+    for user in node.users:
+        if user in backward_nodes and user in needed:
+            yield SINK
+        elif user in needed and user.op != "output":
+            yield user, "in"
 
 
 def _continued(candidates: list[Node]) -> set[Node]:

@@ -65,21 +65,23 @@ class ValueEncoder:
             return value
         if type(value) in (float, complex):
             return {type(value).__name__: repr(value)}
-        if isinstance(value, bytes):
-            return {"bytes": value.hex()}
-        if isinstance(value, (list, tuple)):
-            items = [self.value(item) for item in value]
-            return items if isinstance(value, list) else {"tuple": items}
-        if isinstance(value, slice):
-            return {"slice": [self.value(part) for part in (value.start, value.stop, value.step)]}
-        if isinstance(value, dict):
-            return {"dict": [[self.value(k), self.value(v)] for k, v in value.items()]}
-        if value is Ellipsis:
-            return {"ellipsis": None}
+        write = next((_WRITERS[kind] for kind in type(value).__mro__ if kind in _WRITERS), None)
+        if write is not None:
+            return write(self, value)
         for key, (kind, _) in NAMED.items():
             if isinstance(value, kind):
                 return {key: str(value).removeprefix("torch.")}
         raise InvalidArgument(f"save: files cannot hold {value!r}, a {type(value).__qualname__} in the program")
+
+
+_WRITERS: dict[type, Callable[[ValueEncoder, Any], Any]] = {
+    bytes: lambda encoder, value: {"bytes": value.hex()},
+    list: lambda encoder, items: [encoder.value(item) for item in items],
+    tuple: lambda encoder, items: {"tuple": [encoder.value(item) for item in items]},
+    slice: lambda encoder, value: {"slice": [encoder.value(p) for p in (value.start, value.stop, value.step)]},
+    dict: lambda encoder, value: {"dict": [[encoder.value(k), encoder.value(v)] for k, v in value.items()]},
+    type(...): lambda encoder, value: {"ellipsis": None},
+}
 
 
 class ValueDecoder:

@@ -9,51 +9,38 @@ compare.
 
 from __future__ import annotations
 
-import contextlib
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from types import CodeType, FunctionType
 from typing import Any
 
-import numpy
 import torch
 import torch.fx
 
 from dovetail import guards
 from dovetail.assembly import Plan, Training
 from dovetail.errors import Location
-from dovetail.exporting.encoding import function_name
 from dovetail.ir.asked import Asked, files_of
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured, Continuation
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.records import dataclass
-from dovetail.ir.source import Bound, Computed, Source
 from dovetail.kept import operators
 from dovetail.kept.finder import Finder
 from dovetail.kept.holds import failing
 from dovetail.kept.objects import (
     HOLDERS,
-    NATIVE,
-    PRINTED,
-    Known,
-    Route,
     Unkept,
-    by_name,
     code_digest,
     continuation_of,
     followed,
     making,
-    names_in,
     namespace_of,
-    on_object,
-    parts,
     routes,
     trusted,
 )
-from dovetail.kept.objects import PLAIN as PLAIN_VALUES
 from dovetail.kept.packing import pack, pack_graph, unpack, unpack_graph
+from dovetail.kept.routes import RouteFinder, described, objects_in
 from dovetail.runtime.dispatch.restore_modes import changes
 
 #: In a residual's names: what each process makes for itself, and what it finds with the function.
@@ -128,18 +115,15 @@ def pack_entry(
         raise Unkept("it is not compiled as a function of a module")
     apart = {*OWN, *FOUND, *captured.continuations}
     names = {name: v for name, v in captured.names.items() if name not in apart and DEFAULT not in name}
-    objects = [*captured.bound, *(g.payload for g in captured.guards if g.kind in BY_OBJECT), function]
-    objects += [g.payload for g in captured.guards if g.kind is GuardKind.EQUAL and _objects_in(g.payload)]
     calls = operators.calls(captured.graph) if not isinstance(plan, Training) else []
     own = [operator for call in calls for operator in (call.operator, *operators.overloads(call.operator))]
     graph, inside = pack_graph(captured.graph, own)
-    objects += [obj for obj in inside if _objects_in(obj)]
-    objects += [scope for rest in captured.continuations.values() for scope in rest.scopes]
-    for value in (*names.values(), *(arg for each in captured.asked for arg in each.args)):
-        objects += _objects_in(value)
-    distinct = list({id(obj): obj for obj in objects}.values())
+    distinct = _objects_of(captured, function, inside, names)
     numbers = {id(obj): k for k, obj in enumerate(distinct)}
-    known = _known(distinct, captured, fn, function, args, kwargs, numbers)
+    finder = Finder(fn, function, _parameters(captured, fn, args, kwargs), [numbers[id(obj)] for obj in captured.bound])
+    finder.asked = [partial(getattr, each, "answer") for each in captured.asked]
+    possible = routes(captured.guards, captured.asked, fn, function)
+    known = RouteFinder(distinct, captured, finder, possible, numbers).run()
     asked = [*captured.asked, *_of_files(captured, distinct)]
     return pack({
         "guards": [_without_objects(guard, numbers) for guard in captured.guards],
@@ -157,6 +141,17 @@ def pack_entry(
         "state": state,
         "calls": calls,
     }, own)  # fmt: skip
+
+
+def _objects_of(captured: Captured, function: Any, inside: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:
+    """What an entry relies on that each process has of its own, each once. `inside`: what the graph refers to."""
+    objects = [*captured.bound, *(g.payload for g in captured.guards if g.kind in BY_OBJECT), function]
+    objects += [g.payload for g in captured.guards if g.kind is GuardKind.EQUAL and objects_in(g.payload)]
+    objects += [obj for obj in inside if objects_in(obj)]
+    objects += [scope for rest in captured.continuations.values() for scope in rest.scopes]
+    for value in (*names.values(), *(arg for each in captured.asked for arg in each.args)):
+        objects += objects_in(value)
+    return list({id(obj): obj for obj in objects}.values())
 
 
 def read(data: bytes) -> dict[str, Any]:
@@ -228,112 +223,6 @@ def _defaults(function: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- what it relies on
 
 
-def _known(
-    objects: Sequence[Any], captured: Captured, fn: Any, function: Any, args: tuple[Any, ...],
-    kwargs: Mapping[str, Any], numbers: Mapping[int, int],
-) -> list[Known]:  # fmt: skip
-    """A way to each that leads there here and now, by objects that are found before it."""
-    possible = routes(captured.guards, captured.asked, fn, function)
-    bound = [numbers[id(obj)] for obj in captured.bound]
-    finder = Finder(fn, function, _parameters(captured, fn, args, kwargs), bound)
-    finder.asked = [partial(getattr, each, "answer") for each in captured.asked]
-    needed = [{numbers[id(obj)] for obj in _objects_in(each.args)} for each in captured.asked]
-    chosen: dict[int, Route] = {}
-
-    def choose(k: int, way: Route) -> None:
-        """And ways from there."""
-        chosen[k], finder.found[k] = way, objects[k]
-        for steps, part in parts(objects[k]):
-            if id(part) in numbers:
-                possible.setdefault(id(part), []).append(Route("part", of=k, steps=steps))
-
-    for k, obj in enumerate(objects):
-        sure = next((w for w in possible.get(id(obj), ()) if w.kind in SURE), None) or by_name(obj)
-        if sure is not None:
-            choose(k, sure)
-    left = [k for k in range(len(objects)) if k not in chosen]
-    looked = False  # for what only has a name in a module, or lies on a path of which nothing was asked
-    while left:
-        for k in left:
-            found = (w for w in possible.get(id(objects[k]), ()) if w.kind != "answer" or needed[w.of] <= chosen.keys())
-            way = next((w for w in found if _leads(w, objects[k], finder, chosen)), None)
-            if way is not None:
-                choose(k, way)
-        rest = [k for k in left if k not in chosen]
-        if len(rest) == len(left):
-            if looked:
-                raise Unkept(f"no way leads to {_described(objects[rest[0]])}")
-            wanted = {id(objects[k]) for k in rest}
-            _look_in_modules(objects, chosen, wanted, possible)
-            _look_along_paths([g.source for g in captured.guards if g.source is not None], finder, wanted, possible)
-            for k in rest:  # what capture has made, for the residual or of the program's annotations
-                if type(objects[k]).__module__ == "typing" or type(objects[k]) is tuple and not _objects_in(objects[k]):
-                    possible.setdefault(id(objects[k]), []).append(Route("value", steps=(objects[k],)))
-            looked = True
-        left = rest
-    return [Known(chosen[k], making(obj), _parts_known(obj, numbers)) for k, obj in enumerate(objects)]
-
-
-def _parts_known(obj: Any, numbers: Mapping[int, int]) -> tuple[tuple[tuple[Any, ...], int], ...]:
-    """Where it has others, for good."""
-    return tuple((steps, numbers[id(part)]) for steps, part in parts(obj) if id(part) in numbers)
-
-
-def _look_in_modules(
-    objects: Sequence[Any], chosen: Mapping[int, Route], wanted: set[int], possible: dict[int, list[Route]]
-) -> None:
-    """Ways by the names that what is wanted has in modules which are known."""
-    for k in chosen:
-        for name, found in names_in(objects[k]).items():
-            if id(found) in wanted:
-                possible.setdefault(id(found), []).append(Route("part", of=k, steps=("in", name)))
-
-
-def _look_along_paths(
-    sources: Sequence[Source], finder: Finder, wanted: set[int], possible: dict[int, list[Route]]
-) -> None:
-    """Ways that guards take, whatever they compare."""
-    for source in sources:
-        with contextlib.suppress(Exception):  # of the program's own
-            found = finder.value(source)
-            if id(found) in wanted:
-                possible.setdefault(id(found), []).append(Route("path", source))
-
-
-def _described(obj: Any) -> str:
-    if isinstance(obj, dict):
-        return f"a dictionary with the keys {', '.join(map(str, list(obj)[:5]))}"
-    return f"a {type(obj).__qualname__} ({getattr(obj, '__qualname__', '')})".replace(" ()", "")
-
-
-SURE = ("root", "self", "function", "globals")
-
-
-def _leads(way: Route, obj: Any, finder: Finder, chosen: Mapping[int, Route]) -> bool:
-    if any(finder.bound[root.index] not in chosen for root in _roots(way.source)):
-        return False
-    try:
-        return finder.follow(way) is obj
-    except Exception:  # of the program's own
-        return False
-
-
-def _roots(source: Any) -> list[Bound]:
-    """The bound objects that a path begins with."""
-    found: list[Bound] = []
-    stack = [source]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, Bound):
-            found.append(each)
-        stack += each.operands if isinstance(each, Computed) else ()
-        stack += [part for part in (getattr(each, name, None) for name in _BASES) if isinstance(part, Source)]
-    return found
-
-
-_BASES = ("base", "key", "array")
-
-
 def _found(finder: Finder, number: int) -> Any:
     """The object, if it is of the same making as the one that the entry was made for."""
     obj, known = finder.obj(number), finder.known[number]
@@ -345,7 +234,7 @@ def _found(finder: Finder, number: int) -> Any:
     except Unkept:
         same = False
     if not same or any(followed(obj, steps) is not _found(finder, part) for steps, part in known.parts):
-        raise Mismatch(f"{_described(obj)} is not what it was")
+        raise Mismatch(f"{described(obj)} is not what it was")
     return obj
 
 
@@ -357,7 +246,7 @@ def _keep_apart(finder: Finder) -> None:
 
 
 def _without_objects(guard: Guard, numbers: Mapping[int, int]) -> Guard:
-    if guard.kind in BY_OBJECT or guard.kind is GuardKind.EQUAL and _objects_in(guard.payload):
+    if guard.kind in BY_OBJECT or guard.kind is GuardKind.EQUAL and objects_in(guard.payload):
         return replace(guard, payload=Ref(numbers[id(guard.payload)]))
     if guard.kind is GuardKind.DEFINITION:
         code, defaults, keywords = guard.payload
@@ -467,25 +356,6 @@ def _ask_again(questions: Sequence[Question], finder: Finder) -> None:
             same = making(found, whole=True) == expected.made
         if not same:
             raise Mismatch(f"{each.question.__name__} gives something else for {_resolved(each.args, finder)}")
-
-
-def _objects_in(value: Any) -> list[Any]:
-    """What a value has in it that each process has of its own."""
-    if type(value) in (tuple, frozenset, set):
-        return [obj for part in value for obj in _objects_in(part)]
-    return [] if _everywhere(value) else [value]
-
-
-def _everywhere(value: Any) -> bool:
-    """Is it the same in every process, or does an entry have one of its own?"""
-    if isinstance(value, (type, FunctionType)):
-        return trusted(value.__module__) and (by_name(value) is not None or function_name(value) is not None)
-    kind = type(value)
-    if isinstance(value, NATIVE) and on_object(value):
-        return False
-    if isinstance(value, (*PLAIN_VALUES, *PRINTED, *NATIVE, enum.Enum, numpy.generic, torch._ops.OpOverload)):
-        return kind in PLAIN_VALUES or trusted(kind.__module__)
-    return kind.__module__.startswith("dovetail.")
 
 
 def _referred(value: Any, numbers: Mapping[int, int]) -> Any:

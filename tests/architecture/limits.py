@@ -25,13 +25,12 @@ LONG_FUNCTIONS: dict[str, tuple[int, str]] = {
 
 # "path:function": its number. Lower it, or remove the row; add none.
 COMPLEX_FUNCTIONS: dict[str, int] = {
-    "dovetail/autograd/cut.py:choose": 26,
+    "dovetail/autograd/cut.py:choose": 22,
     "dovetail/autograd/partition.py:partition": 23,
     "dovetail/capture/breaks/points.py:point": 25,
     "dovetail/capture/interpreter/exception_groups.py:to_raise": 22,
     "dovetail/capture/library/python/stdlib.py:_copy_tensor": 26,
     "dovetail/capture/protocols/attribute_stores.py:object_set_attr": 22,
-    "dovetail/capture/protocols/class_lookup.py:class_get_attr": 25,
     "dovetail/capture/tensors/membership.py:held": 21,
     "dovetail/capture/tensors/tensor_attributes.py:_plain_attribute": 21,
     "dovetail/codegen/cpu/axis.py:_multiple": 23,
@@ -40,8 +39,7 @@ COMPLEX_FUNCTIONS: dict[str, int] = {
     "dovetail/compilation.py:_compile_entry": 26,
     "dovetail/exporting/ranges.py:settle": 24,
     "dovetail/ir/dims.py:_cases": 21,
-    "dovetail/kept/entry.py:_known": 32,
-    "dovetail/kept/entry.py:pack_entry": 33,
+    "dovetail/kept/entry.py:pack_entry": 22,
     "dovetail/lower/stages.py:part": 21,
     "dovetail/normalize/wrapper_tensors.py:apart": 25,
     "dovetail/normalize/wrapper_tensors.py:check_outputs": 22,
@@ -57,10 +55,8 @@ COMPLEX_FUNCTIONS: dict[str, int] = {
 
 # "path:function": its number. Lower it, or remove the row; add none.
 LONG_LADDERS: dict[str, int] = {
-    "dovetail/codegen/gpu/operators.py:operator": 12,
     "dovetail/codegen/host/program.py:argument": 6,
     "dovetail/diagnostics/dataless.py:reducer_override": 6,
-    "dovetail/exporting/values.py:value": 8,
     "dovetail/ir/graphtext.py:argument": 6,
     "dovetail/ir/literals.py:_words": 7,
     "dovetail/kept/finder.py:follow": 6,
@@ -72,7 +68,7 @@ LONG_LADDERS: dict[str, int] = {
 BROAD_HANDLERS: dict[str, str] = {
     "dovetail/minify/search.py:fails": "what is left of a program may fail in PyTorch in any way: it is no candidate",
     "dovetail/commands/rung.py:in_float64": "whatever a program cannot do in float64, it is compared without",
-    "dovetail/kept/entry.py:_leads": "properties of the program's own may raise anything: the path leads nowhere",
+    "dovetail/kept/routes.py:_leads": "properties of the program's own may raise anything: the path leads nowhere",
     "dovetail/kept/holds.py:_shown": "reading a path may raise anything: the entry's own text decides",
     "dovetail/exporting/trees.py:_parts": "a program's class may refuse placeholders: its parts have numbers",
     "dovetail/capture/calling/lazy_modules.py:initialize": "the user's hook may raise anything: eager raises it again",

@@ -42,15 +42,26 @@ def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
             return s.call(s.wrap(meta.fget, None), value)
         return s.from_native(getattr(cls, name))
     if static is MISSING:
-        if meta is not MISSING:
-            return bind_descriptor(s, value, meta, name)
-        fallback = s.static(type(cls), "__getattr__")
-        if type(fallback) is FUNCTION and not (name[:2] == "__" and hasattr(type, name)):
-            return s.call(s.wrap(fallback, None), value, Const(name))
-        if cls not in s.classes.stores and hasattr(cls, name):
-            return s.wrap(getattr(cls, name), None)
-        return s.throw(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
-    kind = type(static)
+        return _of_metaclass(s, value, meta, name)
+    return _of_class(s, value, static, name)
+
+
+def _of_metaclass(s: Session, value: ClassValue, meta: Any, name: str) -> Value:
+    """What the class itself lacks."""
+    cls = value.real
+    if meta is not MISSING:
+        return bind_descriptor(s, value, meta, name)
+    fallback = s.static(type(cls), "__getattr__")
+    if type(fallback) is FUNCTION and not (name[:2] == "__" and hasattr(type, name)):
+        return s.call(s.wrap(fallback, None), value, Const(name))
+    if cls not in s.classes.stores and hasattr(cls, name):
+        return s.wrap(getattr(cls, name), None)
+    return s.throw(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
+
+
+def _of_class(s: Session, value: ClassValue, static: Any, name: str) -> Value:
+    """What `static`, found in the class or a base, gives for the class."""
+    cls, kind = value.real, type(static)
     if kind is classmethod:
         return MethodValue(s.wrap(static.__func__, None), value)
     if kind is staticmethod:

@@ -7,6 +7,7 @@ CUDA's device library is used: results are as accurate as eager's.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import torch
 
@@ -182,30 +183,30 @@ def operator(name: str, dtype: torch.dtype, operand: torch.dtype, args: list[str
     """The operator on arguments of type `operand` (`where`: of its branches), giving `dtype`."""
     if name in _INFIX:
         return f"({args[0]} {_INFIX[name]} {args[1]})"
-    if name in ("cast", "rounded"):
-        return cast(args[0], operand, dtype)
-    if name == "bitcast":
-        return f"{args[0]}.to({types.name(dtype)}, bitcast=True)"
-    if name == "not":
-        return f"({args[0]} == 0)" if dtype is torch.bool else f"~{args[0]}"
-    if name == "remainder":
-        return f"{'_remainder' if operand in types.FLOATS else '_modulo'}({args[0]}, {args[1]})"
-    if name == "fmod" and operand not in types.FLOATS:
-        return f"({args[0]} % {args[1]})"
-    if name == "isinf":
-        return f"(tl.abs({args[0]}) == float('inf'))"
-    if name in ("shl", "shr"):
-        return _shift(name, operand, args)
-    if name == "signbit":
-        return _signbit(operand, args[0])
-    if name == "isnan":
-        return f"({args[0]} != {args[0]})"
-    if name == "erf" and operand is torch.float32:
-        return f"_erf({args[0]})"  # CUDA's constants, in its polynomials; which of the two comes last, not at each step
+    text = _FORMS[name](dtype, operand, args) if name in _FORMS else None
+    if text is not None:
+        return text
     if name in _DEVICE:
         return f"libdevice.{name}({', '.join(args)})"
     form = _DOUBLE.get(name) if operand is torch.float64 else None
     return (form or _CALLS[name]).format(*args)
+
+
+def _not(dtype: torch.dtype, operand: torch.dtype, args: list[str]) -> str:
+    return f"({args[0]} == 0)" if dtype is torch.bool else f"~{args[0]}"
+
+
+def _remainder(dtype: torch.dtype, operand: torch.dtype, args: list[str]) -> str:
+    return f"{'_remainder' if operand in types.FLOATS else '_modulo'}({args[0]}, {args[1]})"
+
+
+def _fmod(dtype: torch.dtype, operand: torch.dtype, args: list[str]) -> str | None:
+    return None if operand in types.FLOATS else f"({args[0]} % {args[1]})"
+
+
+def _erf(dtype: torch.dtype, operand: torch.dtype, args: list[str]) -> str | None:
+    """CUDA's constants, in its polynomials; which of the two comes last, not at each step."""
+    return f"_erf({args[0]})" if operand is torch.float32 else None
 
 
 def _shift(name: str, dtype: torch.dtype, args: list[str]) -> str:
@@ -231,3 +232,20 @@ def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
     if target is torch.bool:
         return f"({value} != 0)"
     return f"{value}.to({types.name(target)})"
+
+
+#: Operators whose text depends on the types: (result's, operand's, arguments) → text; None: as a call.
+_FORMS: dict[str, Callable[[torch.dtype, torch.dtype, list[str]], str | None]] = {
+    "cast": lambda dtype, operand, args: cast(args[0], operand, dtype),
+    "rounded": lambda dtype, operand, args: cast(args[0], operand, dtype),
+    "bitcast": lambda dtype, operand, args: f"{args[0]}.to({types.name(dtype)}, bitcast=True)",
+    "not": _not,
+    "remainder": _remainder,
+    "fmod": _fmod,
+    "isinf": lambda dtype, operand, args: f"(tl.abs({args[0]}) == float('inf'))",
+    "isnan": lambda dtype, operand, args: f"({args[0]} != {args[0]})",
+    "shl": lambda dtype, operand, args: _shift("shl", operand, args),
+    "shr": lambda dtype, operand, args: _shift("shr", operand, args),
+    "signbit": lambda dtype, operand, args: _signbit(operand, args[0]),
+    "erf": _erf,
+}

@@ -1,0 +1,172 @@
+"""A route to each object that an entry relies on, by which another process finds its own."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy
+import torch
+import torch.fx
+
+from dovetail.exporting.encoding import function_name
+from dovetail.ir.captured import Captured
+from dovetail.ir.source import Bound, Computed, Source
+from dovetail.kept.finder import Finder
+from dovetail.kept.objects import (
+    NATIVE,
+    PRINTED,
+    Known,
+    Route,
+    Unkept,
+    by_name,
+    making,
+    names_in,
+    on_object,
+    parts,
+    trusted,
+)
+from dovetail.kept.objects import PLAIN as PLAIN_VALUES
+
+
+class RouteFinder:
+    """Finds a route to each of `objects` that leads there here and now, by objects that are found before it."""
+
+    def __init__(
+        self, objects: Sequence[Any], captured: Captured, finder: Finder, possible: dict[int, list[Route]],
+        numbers: Mapping[int, int],
+    ) -> None:  # fmt: skip
+        self.objects, self.captured, self.finder, self.possible = objects, captured, finder, possible
+        self.numbers = numbers
+        self.needed = [{numbers[id(obj)] for obj in objects_in(each.args)} for each in captured.asked]
+        self.chosen: dict[int, Route] = {}
+
+    def run(self) -> list[Known]:
+        for k, obj in enumerate(self.objects):
+            sure = next((w for w in self.possible.get(id(obj), ()) if w.kind in SURE), None) or by_name(obj)
+            if sure is not None:
+                self.choose(k, sure)
+        left = [k for k in range(len(self.objects)) if k not in self.chosen]
+        looked = False
+        while left:
+            for k in left:
+                self.try_all(k)
+            rest = [k for k in left if k not in self.chosen]
+            if len(rest) == len(left):
+                if looked:
+                    raise Unkept(f"no way leads to {described(self.objects[rest[0]])}")
+                self.look_around(rest)
+                looked = True
+            left = rest
+        return [
+            Known(self.chosen[k], making(obj), _parts_known(obj, self.numbers)) for k, obj in enumerate(self.objects)
+        ]
+
+    def choose(self, k: int, route: Route) -> None:
+        """And routes from there."""
+        self.chosen[k], self.finder.found[k] = route, self.objects[k]
+        for steps, part in parts(self.objects[k]):
+            if id(part) in self.numbers:
+                self.possible.setdefault(id(part), []).append(Route("part", of=k, steps=steps))
+
+    def try_all(self, k: int) -> None:
+        obj = self.objects[k]
+        for route in self.possible.get(id(obj), ()):
+            if route.kind == "answer" and not self.needed[route.of] <= self.chosen.keys():
+                continue
+            if _leads(route, obj, self.finder, self.chosen):
+                self.choose(k, route)
+                return
+
+    def look_around(self, left: list[int]) -> None:
+        """For what only has a name in a module, or lies on a path of which nothing was asked."""
+        wanted = {id(self.objects[k]) for k in left}
+        _look_in_modules(self.objects, self.chosen, wanted, self.possible)
+        sources = [g.source for g in self.captured.guards if g.source is not None]
+        _look_along_paths(sources, self.finder, wanted, self.possible)
+        for k in left:  # what capture has made, for the residual or of the program's annotations
+            obj = self.objects[k]
+            if type(obj).__module__ == "typing" or type(obj) is tuple and not objects_in(obj):
+                self.possible.setdefault(id(obj), []).append(Route("value", steps=(obj,)))
+
+
+def _parts_known(obj: Any, numbers: Mapping[int, int]) -> tuple[tuple[tuple[Any, ...], int], ...]:
+    """Where it has others, for good."""
+    return tuple((steps, numbers[id(part)]) for steps, part in parts(obj) if id(part) in numbers)
+
+
+def _look_in_modules(
+    objects: Sequence[Any], chosen: Mapping[int, Route], wanted: set[int], possible: dict[int, list[Route]]
+) -> None:
+    """Ways by the names that what is wanted has in modules which are known."""
+    for k in chosen:
+        for name, found in names_in(objects[k]).items():
+            if id(found) in wanted:
+                possible.setdefault(id(found), []).append(Route("part", of=k, steps=("in", name)))
+
+
+def _look_along_paths(
+    sources: Sequence[Source], finder: Finder, wanted: set[int], possible: dict[int, list[Route]]
+) -> None:
+    """Ways that guards take, whatever they compare."""
+    for source in sources:
+        with contextlib.suppress(Exception):  # of the program's own
+            found = finder.value(source)
+            if id(found) in wanted:
+                possible.setdefault(id(found), []).append(Route("path", source))
+
+
+def described(obj: Any) -> str:
+    if isinstance(obj, dict):
+        return f"a dictionary with the keys {', '.join(map(str, list(obj)[:5]))}"
+    return f"a {type(obj).__qualname__} ({getattr(obj, '__qualname__', '')})".replace(" ()", "")
+
+
+SURE = ("root", "self", "function", "globals")
+
+
+def _leads(way: Route, obj: Any, finder: Finder, chosen: Mapping[int, Route]) -> bool:
+    if any(finder.bound[root.index] not in chosen for root in _roots(way.source)):
+        return False
+    try:
+        return finder.follow(way) is obj
+    except Exception:  # of the program's own
+        return False
+
+
+def _roots(source: Any) -> list[Bound]:
+    """The bound objects that a path begins with."""
+    found: list[Bound] = []
+    stack = [source]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, Bound):
+            found.append(each)
+        stack += each.operands if isinstance(each, Computed) else ()
+        stack += [part for part in (getattr(each, name, None) for name in _BASES) if isinstance(part, Source)]
+    return found
+
+
+_BASES = ("base", "key", "array")
+
+
+def objects_in(value: Any) -> list[Any]:
+    """What a value has in it that each process has of its own."""
+    if type(value) in (tuple, frozenset, set):
+        return [obj for part in value for obj in objects_in(part)]
+    return [] if _everywhere(value) else [value]
+
+
+def _everywhere(value: Any) -> bool:
+    """Is it the same in every process, or does an entry have one of its own?"""
+    if isinstance(value, (type, FunctionType)):
+        return trusted(value.__module__) and (by_name(value) is not None or function_name(value) is not None)
+    kind = type(value)
+    if isinstance(value, NATIVE) and on_object(value):
+        return False
+    if isinstance(value, (*PLAIN_VALUES, *PRINTED, *NATIVE, enum.Enum, numpy.generic, torch._ops.OpOverload)):
+        return kind in PLAIN_VALUES or trusted(kind.__module__)
+    return kind.__module__.startswith("dovetail.")
