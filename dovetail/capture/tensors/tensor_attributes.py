@@ -19,7 +19,7 @@ from dovetail.capture.tensors.operations import METHODS, reachable, record, run_
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, Value, boolean
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import SequenceValue, TupleValue
-from dovetail.capture.values.tensor import PLAIN, TensorValue
+from dovetail.capture.values.tensor import PLAIN, TENSOR_STORES, TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ops.fake.wrapped import is_wrapper
 
@@ -258,8 +258,4 @@ def _store_requires_grad(s: Session, value: TensorValue, new: Value) -> bool:
     return True
 
 
-#: Attributes that native code stores; False: not this way.
-TENSOR_STORES: dict[str, Callable[[Session, TensorValue, Value], bool]] = {
-    "requires_grad": _store_requires_grad,
-    "data": store_data,
-}
+TENSOR_STORES |= {"requires_grad": _store_requires_grad, "data": store_data}

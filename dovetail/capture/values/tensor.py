@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -128,6 +129,10 @@ class LazyTensor(TensorValue):
         self.node, self.fake, self.origin = made.node, made.fake, made.origin
         s.objects.by_identity[id(real)] = s.objects.by_fake[id(made.fake)] = self
         return getattr(self, name)
+
+
+#: Attributes that native code stores, from `tensors/tensor_attributes.py`; False: not this way.
+TENSOR_STORES: dict[str, Callable[[Session, TensorValue, Value], bool]] = {}
 
 
 def refuse_change(s: Session, value: Value) -> None:
