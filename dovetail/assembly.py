@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,8 +20,7 @@ import torch
 from dovetail import targets
 from dovetail.diagnostics.events import Events
 from dovetail.ir.aten import AtenGraph, results_of
-from dovetail.ir.captured import FAILED, REPEATED
-from dovetail.ir.checks import OtherSizes
+from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED
 from dovetail.ir.host import HostProgram
 from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ir.kernel import Kernel
@@ -29,12 +29,11 @@ from dovetail.ir.records import dataclass
 from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.runtime.call import program as program_runtime
 from dovetail.runtime.call import staged as staged_runtime
-from dovetail.runtime.call.autograd import CompiledPair, differentiable, unheard, unless_hooked
+from dovetail.runtime.call.autograd import CompiledPair, differentiable, partly_of, unheard, without_gradient
 from dovetail.runtime.call.double_backward import Replay
-from dovetail.runtime.call.freed_history import freed_history
-from dovetail.runtime.call.hook_watch import watcher
-from dovetail.runtime.call.outputs import as_they_are, build_outputs, sync_version_counters
-from dovetail.runtime.call.overlap import fallback_on_overlap
+from dovetail.runtime.call.plan import CallPlan
+from dovetail.runtime.call.plan import load as load_call
+from dovetail.runtime.dispatch.restore_modes import mode_changes
 from dovetail.runtime.gpu.graphs import Recorder, aside
 from dovetail.runtime.gpu.warm_up import warm_up
 
@@ -64,16 +63,25 @@ class Single:
 
     known = True  # are the version counters of its results 0?
 
-    def load(self, eager: Compiled | None, events: Events) -> Compiled:
-        """`eager` does the same."""
+    @property
+    def checks(self) -> bool:
+        """May it find out that an index is out of bounds, or that a size is another one? Then it raises CheckFailed."""
+        return any(kernel.messages for kernel in self.host.kernels)
+
+    @property
+    def recorded(self) -> bool:
+        """Does it become CUDA graphs?"""
+        return self.gpu is not None and not self.gpu.why
+
+    def load(self, events: Events) -> Compiled:
         title, host = events.title(self.prefix), self.host
         with events.stage(f"{self.prefix}load"):
             if self.gpu is None:
-                return program_runtime.load(host, load_kernels(host.kernels), eager, title)
+                return program_runtime.load(host, load_kernels(host.kernels), title)
             facts, why = self.gpu.facts, self.gpu.why
             place = functools.partial(aside, facts.device, facts.products) if not why else nullcontext
-            call = program_runtime.load(host, load_kernels(host.kernels, self.gpu.loops, place), eager, title)
-        return recorded(call, facts, why, events, self.consumes, self.prefix)
+            call = program_runtime.load(host, load_kernels(host.kernels, self.gpu.loops, place), title)
+        return through_graphs(call, facts, why, events, self.consumes, self.prefix)
 
 
 @dataclass(frozen=True)
@@ -83,10 +91,14 @@ class Parts:
     host: HostProgram
     parts: tuple[Single, ...]
 
-    known = True
+    known = checks = True
 
-    def load(self, eager: Compiled | None, events: Events) -> Compiled:
-        return staged_runtime.load(self.host, [p.load(program_runtime.LEFT, events) for p in self.parts], eager)
+    @property
+    def recorded(self) -> bool:
+        return any(part.recorded for part in self.parts)
+
+    def load(self, events: Events) -> Compiled:
+        return staged_runtime.load(self.host, [part.load(events) for part in self.parts])
 
 
 @dataclass(frozen=True)
@@ -96,9 +108,9 @@ class Operators:
     call: Compiled
     consumes: bool
 
-    known = False
+    known = checks = recorded = False
 
-    def load(self, eager: Compiled | None, events: Events) -> Compiled:
+    def load(self, events: Events) -> Compiled:
         return (lambda box: self.call(*box)) if self.consumes else self.call
 
 
@@ -113,7 +125,9 @@ def load_kernels(
     return targets.load(kernels, lambda device: None if loops is None else warm_up(loops, device, place))
 
 
-def recorded(call: Compiled, facts: GraphFacts, why: str, events: Events, consumes: bool, prefix: str = "") -> Compiled:
+def through_graphs(
+    call: Compiled, facts: GraphFacts, why: str, events: Events, consumes: bool, prefix: str = ""
+) -> Compiled:
     """`call` through CUDA graphs, unless there is a reason `why` not."""
 
     def report(why: str) -> None:
@@ -127,46 +141,22 @@ def recorded(call: Compiled, facts: GraphFacts, why: str, events: Events, consum
     return recorder if not consumes else lambda box: recorder(*box)
 
 
-def without_history(call: Compiled) -> Compiled:
-    """Nothing that the program computes is differentiated, though inputs require gradients."""
-
-    def plain(*inputs: Any) -> Sequence[Any]:
-        with torch.no_grad():
-            return call(*inputs)
-
-    return plain
-
-
-def without_autocast(call: Compiled) -> Compiled:
-    """The graph's casts are its own: what PyTorch would cast now, it may have computed in a block without autocast."""
-    if not any(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES):
-        return call
-
-    def plain(*inputs: Any) -> Sequence[Any]:
-        with torch._C._DisableAutocast():
-            return call(*inputs)
-
-    return plain
-
-
 # ---------------------------------------------------------------- a captured graph
 
 
 @dataclass(frozen=True)
 class Inference:
-    """Of `aten`, placeholders and results are needed. `used`: see `ops.engine.without_gradients`; `grads`: do inputs
-    require gradients? `late`: may it find out too late that sizes are not what it was made for?"""
+    """Of `aten`, placeholders and results are needed."""
 
     program: Built
     aten: AtenGraph
-    used: tuple[int, ...]
-    grads: bool
-    late: bool
+    call: CallPlan
 
 
 @dataclass(frozen=True)
 class Training:
-    """Of the graphs, placeholders and results are needed. `random`, `once`: see `CompiledPair`; `late` as above."""
+    """Of the graphs, placeholders and results are needed. `random`, `once`: see `CompiledPair`. `inner` is the call of
+    the forward program, `call` that of both as one node of PyTorch's graph."""
 
     forward: Built
     backward: Built
@@ -174,16 +164,82 @@ class Training:
     pair: Pair
     random: frozenset[torch.device]
     once: str
-    late: bool
+    inner: CallPlan
+    call: CallPlan
 
 
 @dataclass(frozen=True)
 class AsCaptured:
     """PyTorch runs the graph."""
 
+    call: CallPlan
+
 
 Plan = Inference | Training | AsCaptured
 Partial = Callable[[int], tuple[Built, bool]]
+
+
+# ---------------------------------------------------------------- what calls need
+
+
+def plain_call(graph: torch.fx.GraphModule) -> CallPlan:
+    """Whatever runs the captured graph."""
+    return CallPlan(restores=mode_changes(graph.graph), no_torch_function=graph.meta.get(NO_OVERRIDES, False))
+
+
+def program_call(program: Built, aten: AtenGraph) -> CallPlan:
+    """What computes the functional graph. Its casts are its own: what PyTorch would cast now, the captured graph may
+    have computed in a block without autocast."""
+    on = any(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES)
+    counted = tuple(c for c in aten.counted if c[1] or not program.known)
+    return CallPlan(no_autocast=on, counted=counted, recounted=aten.recounted)
+
+
+def graph_call(
+    graph: torch.fx.GraphModule, program: Built, aten: AtenGraph, written: Sequence[int], late: bool
+) -> CallPlan:
+    """What takes the captured graph's inputs and gives its outputs. `late`: may the graph find out too late that sizes
+    are not what it was made for?"""
+    repeated = graph.meta.get(REPEATED, False)
+    return replace(
+        plain_call(graph), written=tuple(written), elsewhere=late and repeated, checks=program.checks and not repeated,
+        recorded=program.recorded, returned=aten.returned, grad=torch.is_grad_enabled(),
+    )  # fmt: skip
+
+
+def inference(
+    program: Built, aten: AtenGraph, graph: torch.fx.GraphModule, grads: bool, used: Sequence[int], late: bool
+) -> Inference:
+    """`grads`: do inputs require gradients? `used`: see `ops.engine.without_gradients`."""
+    inner = program_call(program, aten)
+    call = replace(
+        graph_call(graph, program, aten, [k for k, _ in aten.mutated], late), no_grad=grads,
+        no_autocast=inner.no_autocast, counted=inner.counted, recounted=inner.recounted,
+        results=len(results_of(aten)), freed=tuple(used),
+    )  # fmt: skip
+    return Inference(program, aten, call)
+
+
+def training(
+    halves: tuple[Built, Built], joint: JointGraph, pair: Pair, graph: torch.fx.GraphModule,
+    random: frozenset[torch.device], once: str, late: bool,
+) -> Training:  # fmt: skip
+    forward = halves[0]
+    call = replace(
+        graph_call(graph, forward, joint.aten, written_by(joint), late), hooked=partly_of(pair.depends),
+        becoming=tuple(each.position for each in joint.passed if each.kind == "input"),
+        detached=without_gradient(joint, pair), rewritten=joint.rewritten, results=joint.results,
+        passed=joint.passed, watched=joint.tangents[0][1],
+    )  # fmt: skip
+    return Training(*halves, joint, pair, random, once, program_call(forward, pair.forward), call)
+
+
+def written_by(joint: JointGraph) -> list[int]:
+    """The inputs that it writes to."""
+    return [k for k, _ in (*joint.aten.mutated, *joint.rewritten)]
+
+
+# ---------------------------------------------------------------- callables
 
 
 def assemble(plan: Plan, graph: Any, fakes: Sequence[Any], events: Events, partial: Partial | None = None) -> Compiled:
@@ -192,66 +248,29 @@ def assemble(plan: Plan, graph: Any, fakes: Sequence[Any], events: Events, parti
     `graph` has `forward`, which computes the same, and `meta`. `partial` makes backward programs for some tangents.
     """
     if isinstance(plan, AsCaptured):
-        captured: Compiled = graph.forward
-        return captured
+        return called(plan.call, graph.forward, graph, events)
     if isinstance(plan, Inference):
-        return _inference(plan, graph, fakes, events)
-    assert partial is not None
-    return _training(plan, graph, fakes, events, partial)
-
-
-def _inference(plan: Inference, graph: Any, fakes: Sequence[Any], events: Events) -> Compiled:
-    aten = plan.aten
-    plain, again = as_they_are(aten.returned), _again(graph)
-    call = plan.program.load(again if plain else program_runtime.LEFT, events)
-    call = without_autocast(without_history(call) if plan.grads else call)
-    call = sync_version_counters(call, aten, plan.program.known)
-    call = call if plain else build_outputs(call, again, aten.returned, (), fakes, results_of(aten))
-    call = freed_history(call, plan.used) if plan.used else call
-    written = [k for k, _ in aten.mutated]
-    return fallback_on_overlap(call, _uncompiled(graph, plan.late), written, fakes, list(aten.constants.values()))
-
-
-def _training(plan: Training, graph: Any, fakes: Sequence[Any], events: Events, partial: Partial) -> Compiled:
-    """Forward and backward as two programs behind one differentiable callable."""
+        return called(plan.call, plan.program.load(events), graph, events, fakes, plan.aten)
     joint, pair = plan.joint, plan.pair
-    forward = plan.forward.load(program_runtime.LEFT, events)
-    backward = plan.backward.load(None, events)
+    forward = called(plan.inner, plan.forward.load(events), graph, events, fakes, pair.forward)
+    backward = plan.backward.load(events)
     replay = None if plan.once else Replay(graph.forward, joint)
-    forward = sync_version_counters(without_autocast(forward), pair.forward, plan.forward.known)
-    failed = graph.meta.get(FAILED, unheard)
 
     def some(there: int) -> tuple[Compiled, bool]:
+        assert partial is not None
         program, takes_all = partial(there)
-        return program.load(None, events), takes_all
+        return program.load(events), takes_all
 
-    compiled = CompiledPair(forward, backward, some, replay, plan.random, plan.once, failed)
-    call = differentiable(joint, pair, compiled)
-    returned, like = joint.aten.returned, results_of(joint.aten)
-    call = build_outputs(call, _again(graph), returned, joint.rewritten, fakes, like, watcher(joint))
-    uncompiled = _uncompiled(graph, plan.late)
-    becoming = [each.position for each in joint.passed if each.kind == "input"]
-    call = unless_hooked(call, uncompiled, pair.depends, becoming)
-    return fallback_on_overlap(call, uncompiled, written_by(joint), fakes, list(joint.aten.constants.values()))
+    compiled = CompiledPair(forward, backward, some, replay, plan.random, plan.once, graph.meta.get(FAILED, unheard))
+    return called(plan.call, differentiable(joint, pair, compiled), graph, events, fakes, joint.aten)
 
 
-def written_by(joint: JointGraph) -> list[int]:
-    """The inputs that it writes to."""
-    return [k for k, _ in (*joint.aten.mutated, *joint.rewritten)]
-
-
-def _uncompiled(graph: Any, late: bool) -> Compiled:
-    """The graph, where the program must not run; what runs its code in plain Python, if it may find out too late that
-    sizes are not what it was made for."""
-    forward: Compiled = graph.forward
-    return _elsewhere if late and graph.meta.get(REPEATED) else forward
-
-
-def _elsewhere(*inputs: Any) -> Any:
-    raise OtherSizes("tensors that do not overlap, without hooks", undone=True)
-
-
-def _again(graph: Any) -> Compiled:
-    """What raises PyTorch's own error for an index that is out of bounds: the graph, or the program that it is of."""
-    forward: Compiled = graph.forward
-    return program_runtime.LEFT if graph.meta.get(REPEATED) else forward
+def called(
+    plan: CallPlan, run: Compiled, graph: Any, events: Events, fakes: Sequence[Any] = (), aten: AtenGraph | None = None
+) -> Compiled:
+    """`run`, which computes `aten`, with what its calls need around it."""
+    like, constants = ((), ()) if aten is None else (results_of(aten), tuple(aten.constants.values()))
+    call, text = load_call(plan, run, graph.forward, fakes, like, constants)
+    if text:
+        events.artifact("call_code", lambda: text)
+    return call

@@ -18,7 +18,7 @@ import torch
 import torch.fx
 
 from dovetail import guards
-from dovetail.assembly import AsCaptured, assemble
+from dovetail.assembly import AsCaptured, assemble, called, plain_call
 from dovetail.config import config
 from dovetail.diagnostics import logs
 from dovetail.diagnostics.breaks import BREAKS
@@ -50,7 +50,6 @@ from dovetail.runtime.call.program import undone
 from dovetail.runtime.dispatch.dispatcher import Dispatcher, to_the_end, words_of
 from dovetail.runtime.dispatch.failure_policy import REPORT, EagerlyAfter, warn_user
 from dovetail.runtime.dispatch.reentrancy import allowed
-from dovetail.runtime.dispatch.restore_modes import changes, restoring_modes, without_torch_function
 from dovetail.runtime.gpu.workers import WORKERS
 
 if TYPE_CHECKING:
@@ -174,8 +173,8 @@ def _compile_entry(
     after = callables[AGAIN]
     if options.backend in BUILT_IN:
         callables = {**callables, UNDONE: undone}
-        captured.graph.meta[REPEATED] = AGAIN in captured.names
-        captured.graph.meta[FAILED] = after.failed
+        names = captured.names
+        captured.graph.meta |= {REPEATED: AGAIN in names, NO_OVERRIDES: NO_OVERRIDES in names, FAILED: after.failed}
     rests |= {name: made for name, made in callables.items() if name in captured.names}
     rests[AGAIN] = after  # the entry is used as long as it says so
     captured = replace(captured, names={**captured.names, **rests})
@@ -187,8 +186,7 @@ def _compile_entry(
             with discovering(captured.sizes if captured.sizes is not None and captured.sizes.late else None):
                 graph = backend(captured.graph, fakes, options, events)
             del captured.graph.meta[FAILED]
-            events.plan = AsCaptured() if graph is captured.graph else events.plan
-            if graph is captured.graph and not captured.repeatable:
+            if isinstance(events.plan, AsCaptured) and not captured.repeatable:
                 raise Unsupported("data-dependent-size", "a graph that is not compiled would find out too late")
         except Exception as error:
             options = _with_fewer_sizes(fn, captured, options, events, error)
@@ -197,10 +195,11 @@ def _compile_entry(
         try:
             with events.stage("backend"), allowed():
                 graph = call_backend(options.backend, captured.graph, guards.inputs_shown(captured, fn, args, kwargs))
+                captured.graph.meta[NO_OVERRIDES] = NO_OVERRIDES in captured.names
+                graph = _as_called(graph, captured.graph, events)
         except (BackendError, Unsupported) as error:
             options = _with_constants(captured, options, events, error)
             return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs, given)
-    graph = _as_called(graph, captured)
     if config.repro_level >= 4 and not once:
         graph = compared(graph, _reference(captured, options, events), after.wrong)
     guards.refuse_specialized(captured)
@@ -217,12 +216,11 @@ def _compile_entry(
     return replace(built, once=once, needs=(*built.needs, weakref.ref(after.needed)), **kept)
 
 
-def _as_called(graph: Any, captured: Captured) -> Callable[..., Any]:
+def _as_called(made: Any, graph: torch.fx.GraphModule, events: Events) -> Callable[..., Any]:
     """What the entry calls: a graph is no module of the program's, so hooks on every module are not for it."""
-    if graph is captured.graph and not any(vars(graph)[name] for name in HOOKS):
-        graph = graph.forward
-    graph = restoring_modes(graph, changes(captured.graph.graph))
-    return without_torch_function(graph) if NO_OVERRIDES in captured.names else graph
+    if made is graph and not any(vars(graph)[name] for name in HOOKS):
+        made = graph.forward
+    return called(plain_call(graph), made, graph, events)
 
 
 def _keeping(
@@ -251,13 +249,11 @@ def _kept_entry(
         with events.stage("restore"):
             for name, kept in keeping.candidates({**callables, UNDONE: undone}):
                 captured = kept.captured
-                captured.graph.meta |= {REPEATED: AGAIN in captured.names, FAILED: after.failed}
+                captured.graph.meta[FAILED] = after.failed
                 rests = {name: rest(each) for name, each in captured.continuations.items()}
                 captured = replace(captured, names={**captured.names, **rests, AGAIN: after})
                 fakes = [given.fake for given in captured.inputs]
                 graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))
-                graph = restoring_modes(graph, kept.changes)
-                graph = without_torch_function(graph) if NO_OVERRIDES in captured.names else graph
                 with events.stage("guards"):
                     entry = guards.build(captured, fn, graph, taken)
                 events.captured = captured
@@ -316,7 +312,7 @@ def _place(error: Exception) -> str:
 
 #: How each built-in backend compiles a captured graph: `(graph, fakes, options, events) -> callable`.
 _STAGES: dict[str, Callable[[Any], Callable[..., Callable[..., Any]]]] = {
-    "eager": lambda pipeline: lambda graph, fakes, options, events: graph,
+    "eager": lambda pipeline: pipeline.as_captured,
     "aot_eager": lambda pipeline: pipeline.compile_aten,
     "aot_eager_decomp_partition": lambda pipeline: pipeline.compile_aten,
     "dovetail": lambda pipeline: pipeline.compile_graph,

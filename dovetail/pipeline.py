@@ -20,19 +20,21 @@ import torch.fx
 
 from dovetail import targets
 from dovetail.assembly import (
+    AsCaptured,
     Built,
     Compiled,
-    Inference,
     OnGpu,
     Operators,
     Partial,
     Parts,
     Plan,
     Single,
-    Training,
     assemble,
-    without_autocast,
-    without_history,
+    called,
+    inference,
+    plain_call,
+    program_call,
+    training,
     written_by,
 )
 from dovetail.autograd import draws, partition, unrepeatable
@@ -69,14 +71,14 @@ from dovetail.ops.calls.autograd_calls import needs_autograd, needs_engine, with
 from dovetail.ops.fake.symbolic.number import NumberNeeded
 from dovetail.ops.fake.wrapped import is_wrapper
 from dovetail.options import Options
-from dovetail.runtime.call import program as program_runtime
-from dovetail.runtime.call.autograd import CompiledPair, unless_hooked
-from dovetail.runtime.call.outputs import sync_version_counters
-from dovetail.runtime.call.overlap import fallback_on_overlap, several_in_one_place
+from dovetail.runtime.call.autograd import CompiledPair, partly_of
+from dovetail.runtime.call.overlap import Overlap, several_in_one_place
+from dovetail.runtime.call.plan import CallPlan
+from dovetail.runtime.call.plan import load as load_call
 from dovetail.runtime.call.view_replay import compile_output_builder
-from dovetail.runtime.call.wrapped import Again, depends, inference, put_together
+from dovetail.runtime.call.wrapped import Again, depends, put_together
 from dovetail.runtime.call.wrapped import differentiable as differentiable_whole
-from dovetail.runtime.dispatch.restore_modes import without_torch_function
+from dovetail.runtime.call.wrapped import inference as inference_whole
 from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule, unrecordable
 
 
@@ -115,35 +117,39 @@ MOST_PARTIAL = 8  # backward programs of a function for some of its results; fur
 Builder = Callable[[AtenGraph, bool, Options, Events, str], Built | None]
 
 
+def as_captured(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
+    """The `eager` backend: PyTorch runs the graph."""
+    events.plan = AsCaptured(plain_call(graph))
+    return assemble(events.plan, graph, fakes, events)
+
+
 def _compile(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
 ) -> Compiled:
-    if has_wrappers(graph.graph) and not _as_it_is(graph, fakes):
-        used = without_gradients(graph.graph)
-        return graph if used or used is None else _compile_apart(graph, fakes, options, events, builder)
-    found = plan(graph, fakes, options, events, builder)
+    used = None if _as_it_is(graph, fakes) else without_gradients(graph.graph)
+    if has_wrappers(graph.graph):
+        whole = None if used is None or used else _compile_apart(graph, fakes, options, events, builder)
+        return whole or as_captured(graph, fakes, options, events)
+    found = None if used is None else plan(graph, fakes, used, options, events, builder)
     if found is None:
-        return graph
-    made, partial = found
-    events.plan = made
-    return assemble(made, graph, fakes, events, partial)
+        return as_captured(graph, fakes, options, events)
+    events.plan, partial = found
+    return assemble(events.plan, graph, fakes, events, partial)
 
 
 def plan(
-    graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
-) -> tuple[Plan, Partial | None] | None:
+    graph: torch.fx.GraphModule, fakes: Sequence[Any], used: Sequence[int], options: Options, events: Events,
+    builder: Builder,
+) -> tuple[Plan, Partial | None] | None:  # fmt: skip
     """What the captured graph becomes, and what makes backward programs for some of its results; None if PyTorch is to
-    run it."""
-    used = None if _as_it_is(graph, fakes) else without_gradients(graph.graph)
-    if used is None:
-        return None
+    run it. `used`: see `without_gradients`."""
     late = any(n.target is assumed and not n.args[1] for n in graph.graph.nodes)
     try:
         if needs_autograd(fakes) and not used:
             with events.stage("normalize"):
                 found = normalize_joint(graph, fakes, options)
             if isinstance(found, JointGraph):
-                return _train(fakes, found, late, options, events, builder)
+                return _train(graph, fakes, found, late, options, events, builder)
         else:
             with events.stage("normalize"):
                 found = normalize(graph, fakes, options)
@@ -157,7 +163,7 @@ def plan(
     if several_in_one_place(fakes, [k for k, _ in found.mutated]):
         return None
     program = builder(found, False, options, events, "")
-    return None if program is None else (Inference(program, found, tuple(used), needs_autograd(fakes), late), None)
+    return None if program is None else (inference(program, found, graph, needs_autograd(fakes), used, late), None)
 
 
 def _as_it_is(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> bool:
@@ -167,8 +173,8 @@ def _as_it_is(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> bool:
 
 def _compile_apart(
     graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
-) -> Compiled:
-    """Of tensors that are made of others, what they are made of is computed."""
+) -> Compiled | None:
+    """Of tensors that are made of others, what they are made of is computed; None if PyTorch is to run the graph."""
     try:
         with events.stage("normalize"):
             apart = take_apart(graph, fakes, options)
@@ -177,14 +183,15 @@ def _compile_apart(
     except (KeptWhole, NotDifferentiable, Unsupported, RuntimeError) as error:  # of PyTorch's, for its own reasons
         why = f"runs operator by operator, with the tensors whole: {error}"
         events.artifact("perf_hints", lambda: why)
-        return graph
+        return None
     aten = apart.aten
     written, parts = [k for k, _ in aten.mutated], inputs_of(apart)
     if found is None or several_in_one_place(parts, written):
-        return graph
+        return None
     call, reach = found
-    separate = fallback_on_overlap(lambda *_: True, lambda *_: False, written, parts, list(aten.constants.values()))
-    return unless_hooked(put_together(call, graph.forward, apart, separate), graph.forward, reach)
+    overlap = Overlap.of(written, parts, list(aten.constants.values()))
+    around = replace(plain_call(graph), hooked=partly_of(reach))
+    return called(around, put_together(call, graph.forward, apart, overlap), graph, events)
 
 
 def inputs_of(apart: Apart) -> list[Any]:
@@ -203,9 +210,9 @@ def _apart(
     program = builder(aten, False, options, events, "")
     if program is None:
         return None
-    call = program.load(program_runtime.LEFT, events)
-    call = without_autocast(without_history(call) if needs_autograd(fakes) else call)
-    return inference(sync_version_counters(call, aten, program.known), outputs, apart), ()
+    around = replace(program_call(program, aten), no_grad=needs_autograd(fakes))
+    call = called(around, program.load(events), graph, events, inputs_of(apart), aten)
+    return inference_whole(call, outputs, apart), ()
 
 
 def _train_apart(
@@ -223,10 +230,12 @@ def _train_apart(
     halves = _halves(pair, options, events, builder)
     if halves is None:
         return None
-    loaded, backward = halves[0].load(program_runtime.LEFT, events), halves[1].load(None, events)
-    forward = sync_version_counters(without_autocast(loaded), pair.forward, halves[0].known)
+    around = program_call(halves[0], pair.forward)
+    forward = called(around, halves[0].load(events), graph, events, inputs_of(apart), pair.forward)
+    backward = halves[1].load(events)
     once = "writes to its inputs" if joint.aten.mutated else unrepeatable(joint)
-    replay = None if once else Again(without_torch_function(graph.forward), joint, apart)
+    again = called(CallPlan(no_torch_function=True), graph.forward, graph, events)
+    replay = None if once else Again(again, joint, apart)
     if once and len(apart.tangents) > 1:
         raise KeptWhole(f"it {once}, and a backward pass from some of the results would have to run it again")
     compiled = CompiledPair(forward, backward, _no_partial, replay, draws(pair.forward), once)
@@ -238,8 +247,9 @@ def _no_partial(there: int) -> Any:
 
 
 def _train(
-    fakes: Sequence[Any], joint: JointGraph, late: bool, options: Options, events: Events, builder: Builder
-) -> tuple[Plan, Partial] | None:
+    graph: torch.fx.GraphModule, fakes: Sequence[Any], joint: JointGraph, late: bool, options: Options, events: Events,
+    builder: Builder,
+) -> tuple[Plan, Partial] | None:  # fmt: skip
     events.artifact("aot_joint_graphs", lambda: aten_text(joint.aten))
     with events.stage("autograd"):
         pair = partition(joint)
@@ -247,7 +257,7 @@ def _train(
     halves = None if several_in_one_place(fakes, written_by(joint)) else _halves(pair, options, events, builder)
     if halves is None:
         return None
-    made = Training(*halves, joint, pair, draws(pair.forward), unrepeatable(joint), late)
+    made = training(halves, joint, pair, graph, draws(pair.forward), unrepeatable(joint), late)
     return made, _partial(joint, pair, options, events, builder)
 
 
@@ -367,7 +377,7 @@ def _build(
 def _callable(graph: AtenGraph, built: Built | None, events: Events) -> Compiled:
     """A graph that an operator runs, and what it has become."""
     plain = interpreter(graph)
-    return plain if built is None else built.load(plain, events)
+    return plain if built is None else load_call(CallPlan(checks=built.checks), built.load(events), plain)[0]
 
 
 def unrecorded(program: Program, options: Options, waits: str) -> str:

@@ -31,7 +31,7 @@ ROWS, BOXES = 150, 2_500
 
 TITLES = {
     "graph_code": "Captured graph", "aot_graphs": "Graph of PyTorch's operators", "output_code": "Host program",
-    "guards": "Guards", "dynamic": "Sizes that vary", "perf_hints": "Hints",
+    "call_code": "Call of the host program", "guards": "Guards", "dynamic": "Sizes that vary", "perf_hints": "Hints",
 }  # fmt: skip
 
 

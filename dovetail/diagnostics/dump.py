@@ -9,7 +9,8 @@ from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.times import stage_lines
 
 _SUFFIX = {
-    "graph_code": "py", "guards": "py", "bytecode": "py", "output_code": "py", "kernel_code": "ll", "kernels": "json",
+    "graph_code": "py", "guards": "py", "bytecode": "py", "output_code": "py", "call_code": "py", "kernel_code": "ll",
+    "kernels": "json",
 }  # fmt: skip
 
 

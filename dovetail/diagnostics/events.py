@@ -18,7 +18,7 @@ from dovetail.ir.records import dataclass
 #: The kinds of texts that stages make.
 STAGES = (
     "graph", "graph_code", "graph_sizes", "trace_source", "trace_bytecode", "bytecode", "guards", "dynamic",
-    "aot_graphs", "aot_joint_graphs", "lowered", "schedule", "fusion", "output_code", "kernel_code",
+    "aot_graphs", "aot_joint_graphs", "lowered", "schedule", "fusion", "output_code", "kernel_code", "call_code",
 )  # fmt: skip
 
 

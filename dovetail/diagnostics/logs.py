@@ -55,7 +55,7 @@ NAMES: dict[str, Log] = {
     "lowered": Log("the loop program before fusion", "inductor", long=True),
     "schedule": Log("the loop program after fusion", "inductor", long=True),
     "fusion": Log("what was fused, what was not, and why", "inductor", long=True),
-    "output_code": Log("the generated host program", "inductor"),
+    "output_code": Log("the generated host program, and the call around it", "inductor"),
     "kernel_code": Log("the generated kernels", "inductor", long=True),
     "perf_hints": Log("what keeps a program from being faster", "inductor"),
 }
@@ -210,11 +210,16 @@ def _put(name: str, level: int, message: str, place: str) -> None:
         logger.log(level, "%s", message, extra={"place": place or "{}:{}".format(*users_line())})
 
 
+#: Texts that are shown where others are.
+_WITH = {"call_code": "output_code"}
+
+
 class LogSink:
     """Shows artifacts whose log is on."""
 
     def wants(self, kind: str) -> bool:
-        return kind in NAMES and is_on(kind)
+        name = _WITH.get(kind, kind)
+        return name in NAMES and is_on(name)
 
     def stream(self, kind: str) -> Callable[[str], None] | None:
         """Where lines of this kind go as they come; None if nobody wants them."""
@@ -222,4 +227,4 @@ class LogSink:
 
     def write(self, record: CompileRecord, kind: str, text: str) -> None:
         if text.strip():
-            log(kind, f"[{record.function} #{record.index}]\n{text.rstrip()}\n", record.place)
+            log(_WITH.get(kind, kind), f"[{record.function} #{record.index}]\n{text.rstrip()}\n", record.place)

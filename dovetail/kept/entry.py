@@ -41,7 +41,6 @@ from dovetail.kept.objects import (
 )
 from dovetail.kept.packing import pack, pack_graph, unpack, unpack_graph
 from dovetail.kept.routes import RouteFinder, described, objects_in
-from dovetail.runtime.dispatch.restore_modes import changes
 
 #: In a residual's names: what each process makes for itself, and what it finds with the function.
 OWN = (AGAIN, ENTERED, PLAIN, UNDONE)
@@ -70,11 +69,8 @@ class Made:
 
 @dataclass(frozen=True)
 class Kept:
-    """`changes`: of modes and settings, in the graph."""
-
     captured: Captured
     plan: Plan
-    changes: tuple[Any, ...]
 
 
 class LaterGraph:
@@ -136,7 +132,6 @@ def pack_entry(
         "parts": {name: getattr(captured, name) for name in PARTS},
         "graph": graph,
         "inside": _referred(tuple(inside), numbers),
-        "changes": changes(captured.graph.graph),
         "plan": plan,
         "state": state,
         "calls": calls,
@@ -203,7 +198,7 @@ def restore(
     failed = failing(captured, fn, finder, args, kwargs)
     if failed:
         raise Mismatch(str(failed[0]))
-    return Kept(captured, found["plan"], found["changes"])
+    return Kept(captured, found["plan"])
 
 
 def _parameters(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -427,7 +427,7 @@ def _subprogram(call: Subprogram) -> Any:
 
 def _made_subprogram(name: str, run: Any, built: Sequence[Single]) -> Subprogram:
     made = Subprogram(name, (), run)
-    made.callables = tuple(each.load(None, Events()) for each in built)
+    made.callables = tuple(each.load(Events()) for each in built)
     return made
 
 

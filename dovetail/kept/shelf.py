@@ -28,7 +28,7 @@ from dovetail.options import Options
 from dovetail.runtime.store import Store, default_folder
 
 MOST = 64  # compilations on one shelf
-FORMAT = "entry 4"
+FORMAT = "entry 5"
 TRIED = 8  # compilations for one call
 MANY = 100  # modules of which the attributes are looked at
 LIST = b"shelf 2\n"

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 import dovetail
-from dovetail import pipeline, targets
+from dovetail import assembly, pipeline, targets
 from dovetail.codegen import cpu, gpu
 from dovetail.codegen.host import checked as checked_host
 from dovetail.codegen.host.program import Host
@@ -250,13 +250,13 @@ def turn_views(patch: pytest.MonkeyPatch) -> None:
 
 def turn_inputs(patch: pytest.MonkeyPatch) -> None:
     """An input has other strides than the guards promise."""
-    load = pipeline.program_runtime.load
+    load = assembly.program_runtime.load
 
     def turned(*args: Any) -> Callable[..., Any]:
         call = load(*args)
         return lambda x, *rest: call(x.t().contiguous().t(), *rest)
 
-    patch.setattr(pipeline.program_runtime, "load", turned)
+    patch.setattr(assembly.program_runtime, "load", turned)
 
 
 def other_results(patch: pytest.MonkeyPatch) -> None:

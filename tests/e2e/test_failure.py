@@ -18,7 +18,7 @@ from torch import nn
 from torch.overrides import BaseTorchFunctionMode
 
 import dovetail
-from dovetail import guards, pipeline
+from dovetail import assembly, guards, pipeline
 from dovetail.capture import driver as capture_entry
 from dovetail.ops.fake import FakeMode
 from dovetail.runtime.dispatch import dispatcher as runtime_entry
@@ -86,7 +86,7 @@ STAGES = {
     "partition": (pipeline, "partition"),
     "lower": (pipeline, "lower"),
     "schedule": (pipeline, "schedule"),
-    "loading": (pipeline.program_runtime, "load"),
+    "loading": (assembly.program_runtime, "load"),
     "guards": (guards, "build"),
     "publishing": (runtime_entry.Dispatcher, "publish"),
 }

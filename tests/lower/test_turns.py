@@ -85,7 +85,7 @@ def test_meaning(name):
         for node in step.graph.graph.nodes if isinstance(step, Part) else ():
             if "device" in node.kwargs:
                 node.kwargs = {**node.kwargs, "device": torch.device("cpu")}
-    call = staged_runtime.load(staged.generate(stages), [interpreter(p.graph) for p in parts_of(stages)], None)
+    call = staged_runtime.load(staged.generate(stages), [interpreter(p.graph) for p in parts_of(stages)])
     ours, eager = ([W.clone(), W * 2, STEP.clone(), W + 1] for _ in range(2))
     results, expected = call(*ours), PROGRAMS[name](*eager)
     torch.testing.assert_close(ours, eager)
@@ -109,7 +109,7 @@ def test_what_an_error_of_the_gpu_leaves_behind(fn, written):
     def fails(*inputs):
         raise RuntimeError("out of memory")
 
-    call = staged_runtime.load(staged.generate(stages), [interpreter(first.graph), fails], None)
+    call = staged_runtime.load(staged.generate(stages), [interpreter(first.graph), fails])
     step = STEP.clone()
     with pytest.raises(RuntimeError) as caught:
         call(W, W, step, W)

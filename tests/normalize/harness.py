@@ -9,13 +9,14 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import AtenGraph, results_of
 from dovetail.normalize import normalize
 from dovetail.normalize.interpret import interpreter
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake import to_fake
 from dovetail.options import Options
-from dovetail.runtime.call.outputs import build_outputs
+from dovetail.runtime.call.plan import CallPlan
+from dovetail.runtime.call.plan import load as load_call
 
 
 def graph_of(fn: Callable[..., Any], count: int) -> torch.fx.GraphModule:
@@ -39,7 +40,8 @@ def flat(result: Any) -> list[Any]:
 
 def outputs(aten: AtenGraph) -> Callable[..., Any]:
     """The graph, run operator by operator, with what is made of its results."""
-    return build_outputs(interpreter(aten), interpreter(aten), aten.returned, ())
+    plan = CallPlan(returned=aten.returned, results=len(results_of(aten)), checks=True, grad=torch.is_grad_enabled())
+    return load_call(plan, interpreter(aten), interpreter(aten))[0]
 
 
 def clones(args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:

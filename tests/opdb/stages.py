@@ -23,7 +23,8 @@ from dovetail.normalize.interpret import interpreter
 from dovetail.ops.fake import to_fake
 from dovetail.options import Options
 from dovetail.pipeline import compile_graph
-from dovetail.runtime.call.outputs import build_outputs
+from dovetail.runtime.call.plan import CallPlan
+from dovetail.runtime.call.plan import load as load_call
 from dovetail.schedule import schedule
 from tests.limits import time_limit
 from tests.opdb.compare import Mismatch, compare, widened
@@ -175,7 +176,11 @@ def _stages(case: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
     aten = _Failing("normalize", lambda: normalize(graph, fakes, options))
 
     def whole(call: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *inputs: build_outputs(call, graph.forward, aten().returned, ())(*inputs)
+        def run(*inputs: Any) -> Any:
+            plan = CallPlan(returned=aten().returned, checks=True, grad=torch.is_grad_enabled())
+            return load_call(plan, call, graph.forward)[0](*inputs)
+
+        return run
 
     yield "normalize", whole(lambda *inputs: interpreter(aten())(*inputs))
     program = _Failing("lower", lambda: lower(aten(), options))

@@ -10,7 +10,9 @@ import torch
 import dovetail
 from dovetail.ir.launch import GraphFacts
 from dovetail.ops.fake.rules.layout import overlaps_itself
-from dovetail.runtime.call.overlap import collide, fallback_on_overlap, span, unmoved
+from dovetail.runtime.call.overlap import collide, span, unmoved
+from dovetail.runtime.call.plan import CallPlan
+from dovetail.runtime.call.plan import load as load_call
 from dovetail.runtime.gpu.graphs import Recorder
 
 
@@ -105,9 +107,14 @@ def test_span_counts_to_the_end_of_the_last_element():
     assert [span(torch.zeros(3, 4)), span(torch.zeros(8)[::2]), span(torch.zeros(0, 4)), span(3)] == [48, 28, 0, 0]
 
 
+def protected(call, eager, written, inputs):
+    """`call`, or `eager` where inputs overlap."""
+    return load_call(CallPlan(written=tuple(written), recorded=True), call, eager, inputs)[0]
+
+
 def test_a_program_that_writes_nothing_pays_nothing():
     call = lambda x: x
-    assert fallback_on_overlap(call, lambda x: None, [], [torch.zeros(2)], []) is call
+    assert protected(call, lambda x: None, [], [torch.zeros(2)]) is call
 
 
 def test_only_what_moved_is_looked_at_again():
@@ -115,7 +122,7 @@ def test_only_what_moved_is_looked_at_again():
     block = torch.zeros(64)
     written = [block[8:16], block[32:40]]
     inputs = [*written, torch.zeros(8)]
-    call = fallback_on_overlap(lambda *_: "compiled", lambda *_: "eager", [0, 1], inputs, [])
+    call = protected(lambda *_: "compiled", lambda *_: "eager", [0, 1], inputs)
     assert call(*written, torch.zeros(8)) == "compiled"
     where = {0: "compiled", 1: "eager", 15: "eager", 16: "compiled", 24: "compiled", 25: "eager", 40: "compiled"}
     assert {first: call(*written, block[first : first + 8]) for first in where} == where
@@ -126,7 +133,7 @@ def test_only_what_moved_is_looked_at_again():
 def test_what_stands_for_inputs_that_have_not_moved():
     """One object for calls in a row with inputs in one place; another one as soon as something has moved."""
     seen, x, y = [], torch.zeros(4), torch.zeros(4)
-    call = fallback_on_overlap(lambda *_: seen.append(unmoved()), lambda *_: seen.append("eager"), [0], [x, y], [])
+    call = protected(lambda *_: seen.append(unmoved()), lambda *_: seen.append("eager"), [0], [x, y])
     for given in ((x, y), (x, y), (x, y.clone()), (x, y), (x, x), (x, y), (x, y)):
         call(*given)
     assert unmoved() is None and seen[4] == "eager" and all(s is not None for s in seen)
@@ -138,7 +145,7 @@ def test_what_stands_for_inputs_that_have_not_moved():
 
 def test_a_call_within_a_call():
     seen, x, y = [], torch.zeros(4), torch.zeros(4)
-    inner = fallback_on_overlap(lambda *inputs: seen.append(unmoved()), None, [0], [y], [])
+    inner = protected(lambda *inputs: seen.append(unmoved()), None, [0], [y])
 
     def outer(*inputs):
         seen.append(unmoved())
@@ -147,7 +154,7 @@ def test_a_call_within_a_call():
         raise ValueError
 
     with pytest.raises(ValueError):
-        fallback_on_overlap(outer, None, [0], [x], [])(x)
+        protected(outer, None, [0], [x])(x)
     assert seen[0] is seen[2] is not seen[1] and unmoved() is None
 
 
@@ -169,7 +176,7 @@ def test_a_recorder_asks_once(own, asked, monkeypatch):
     recorder, recorded = Recorder(None, GraphFacts(torch.device("cpu"), own=own), None), _Recorded()
     recorder.recordings[()] = recorded
     x, y, counts = torch.zeros(4), torch.zeros(4), []
-    call = fallback_on_overlap(lambda *inputs: recorder.run(inputs), None, [0], [x, y], [])
+    call = protected(lambda *inputs: recorder.run(inputs), None, [0], [x, y])
     for moving in (y, y, y.clone()):
         call(x, moving)
         counts.append(recorded.asked)

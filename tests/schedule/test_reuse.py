@@ -155,7 +155,7 @@ def compiled(program: Program):
     kernels = {g.name: cpu.generate(g) for g in groups}
     kernels |= {i.name: cpu.generate(i.groups[0], many=True) for i in program.items if isinstance(i, Batch)}
     text = host.generate(program, kernels, plan_memory(program, HAS_OUT))
-    return program_runtime.load(text, cpu_runtime.load(list(text.kernels)), None)
+    return program_runtime.load(text, cpu_runtime.load(list(text.kernels)))
 
 
 def check(before: Program, after: Program, args: list[torch.Tensor]) -> None:

@@ -58,49 +58,28 @@ class CompiledPair:
         return _random_states(self.random) if self.replay is not None else {}
 
 
-def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Call:
-    """A callable of the captured graph's inputs that gives its results."""
-    apply = _function(joint, pair, compiled).apply
+def without_gradient(joint: JointGraph, pair: Pair) -> tuple[int, ...]:
+    """The inputs that require a gradient, of which there is none."""
     inputs = [n.meta["val"] for n in pair.forward.graph.nodes if n.op == "placeholder"][: joint.inputs]
-    aside = [k for k, v in enumerate(inputs) if getattr(v, "requires_grad", False) and not pair.depends[k]]
-    if not aside:
-        return apply
-
-    def call(*inputs: Any) -> Any:
-        """The engine must not go on to where an input without a gradient came from."""
-        given = list(inputs)
-        for k in aside:
-            given[k] = given[k].detach()
-        return apply(*given)
-
-    return call
+    return tuple(k for k, v in enumerate(inputs) if getattr(v, "requires_grad", False) and not pair.depends[k])
 
 
-def unless_hooked(call: Call, eager: Call, depends: Sequence[int], becoming: Sequence[int] = ()) -> Call:
-    """`call`, or `eager` where an input has hooks, or a history, that a backward pass from some of the results must not
-    run; or keeps its gradient, though the gradient of what it becomes stays inside.
+def minds(given: Sequence[torch.Tensor], becoming: Sequence[torch.Tensor]) -> bool:
+    """Has an input hooks, or a history, that a backward pass from some of the results must not run; or keeps one its
+    gradient, though the gradient of what it becomes stays inside?
 
     The pair is one node of PyTorch's graph: the engine goes from any result to every input, without a gradient to some.
     """
-    places = partly_of(depends)
-    if not places and not becoming:
-        return call
-
-    def checked(*inputs: Any) -> Any:
-        given = [inputs[k] for k in places]
-        minds = any(t._backward_hooks for t in given) or _minds(given) or any(inputs[k].retains_grad for k in becoming)
-        return eager(*inputs) if minds else call(*inputs)
-
-    return checked
+    return any(t._backward_hooks for t in given) or _history_minds(given) or any(t.retains_grad for t in becoming)
 
 
-def partly_of(depends: Sequence[int]) -> list[int]:
+def partly_of(depends: Sequence[int]) -> tuple[int, ...]:
     """The inputs that some results were computed from, and others were not."""
     every = functools.reduce(operator.or_, depends, 0)
-    return [k for k, bits in enumerate(depends) if bits not in (0, every)]
+    return tuple(k for k, bits in enumerate(depends) if bits not in (0, every))
 
 
-def _minds(tensors: Sequence[torch.Tensor]) -> bool:
+def _history_minds(tensors: Sequence[torch.Tensor]) -> bool:
     """Is there a node behind one of these that notices a visit without a gradient? PyTorch's own do nothing then.
 
     A user's Function gets zeros; what has no derivative raises.
@@ -129,7 +108,8 @@ class Passing(torch.autograd.Function):
 # ---------------------------------------------------------------- the function
 
 
-def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
+def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Call:
+    """A callable of the captured graph's inputs that gives its results, one node of PyTorch's graph."""
     count, kept, numbers = joint.results, pair.kept, pair.numbers
     layouts = Layouts(joint, pair)
     places = layouts.places
@@ -179,7 +159,8 @@ def _function(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Any:
                 found = _first(lambda: run(ctx, box, given, there), kept, compiled.failed, proven, there)
             return found if there == every else _reached(found, there, pair.depends)
 
-    return CompiledFunction
+    apply: Call = CompiledFunction.apply
+    return apply
 
 
 def _is_plain(gradient: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,15 +27,15 @@ class _FreedHistory(torch.autograd.Function):
         )
 
 
-def freed_history(call: Callable[..., Sequence[Any]], places: Sequence[int]) -> Callable[..., Sequence[Any]]:
-    """`call` with the outputs at `places` marked as such."""
-    anchor = torch.empty(0, requires_grad=True, device=HOST)
+def anchor() -> torch.Tensor:
+    """What gives such results a history."""
+    return torch.empty(0, requires_grad=True, device=HOST)
 
-    def marked(*inputs: Any) -> Sequence[Any]:
-        outputs = list(call(*inputs))
-        with torch.enable_grad():
-            for place in places:
-                outputs[place] = _FreedHistory.apply(anchor, outputs[place])
-        return tuple(outputs)
 
-    return marked
+def mark_freed(anchor: torch.Tensor, outputs: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
+    """The outputs, those at `places` as such."""
+    marked = list(outputs)
+    with torch.enable_grad():
+        for place in places:
+            marked[place] = _FreedHistory.apply(anchor, marked[place])
+    return tuple(marked)

@@ -15,17 +15,15 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from dovetail.ir.joint import JointGraph
+from dovetail.ir.joint import Passed
 
 #: Results whose gradients pass by a tensor, that tensor, and the number of the next hook then.
 Watched = list[tuple[tuple[int, ...], "weakref.ref[torch.Tensor]", int]]
 
 
-def watcher(joint: JointGraph) -> Callable[[Any, Any, Any], None] | None:
-    """What tells the backward pass, after each call, about those of the caller's tensors that results pass by."""
-    passed, some = joint.passed, joint.tangents[0][1]
-    if not passed:
-        return None
+def watcher(passed: Sequence[Passed], some: int) -> Callable[[Any, Any, Any], None]:
+    """What tells the backward pass, after each call, about those of the caller's tensors that results pass by; the
+    result `some` has a history."""
 
     def watch(inputs: Sequence[Any], results: Sequence[Any], outputs: Sequence[Any]) -> None:
         watched = getattr(results[some].grad_fn, "watched", None)

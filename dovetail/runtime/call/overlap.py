@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,42 +22,19 @@ from dovetail.ops.fake.rules.layout import overlaps_itself
 
 _address = torch.Tensor.data_ptr
 
-Call = Callable[..., Any]
-
-
-_now = threading.local()
+#: `good` is what `unmoved` gives.
+NOW = threading.local()
 
 
 def unmoved() -> Any:
     """Stands for where the inputs of the protected call under way lie: the same object in another call of the same
     function means that none has moved. None outside such calls."""
-    return getattr(_now, "good", None)
+    return getattr(NOW, "good", None)
 
 
 def several_in_one_place(inputs: Sequence[Any], written: Sequence[int]) -> bool:
     """Is it known that elements of a written input share a place? Then no kernel can write them."""
     return any(k < len(inputs) and _static(inputs[k]) and overlaps_itself(inputs[k]) for k in written)
-
-
-def fallback_on_overlap(
-    call: Call, eager: Call, written: Sequence[int], inputs: Sequence[Any], constants: Sequence[Any]
-) -> Call:
-    """`call`, or `eager` for calls whose inputs overlap; both take the graph's inputs and compute the same.
-
-    `written` are positions in `inputs`, whose members have the metadata of the real ones (`constants` are real and
-    follow them).
-    """
-    written = [k for k in written if k < len(inputs)]
-    if not written:
-        return call
-    known = [_static(t) for t in inputs]
-    if several_in_one_place(inputs, written):
-        return eager
-    fixed = [(t.data_ptr(), span(t)) for t in constants]
-    spans = [span(t) if fits else None for t, fits in zip(inputs, known, strict=True)]
-    if all(spans[k] == 0 for k in written):
-        return call
-    return _by_address(call, eager, frozenset(written), spans, fixed)
 
 
 @dataclass(frozen=True)
@@ -75,44 +52,56 @@ class _Good:
         return size > 0 and before > 0 and self.ends[before - 1] > address
 
 
-def _by_address(call: Call, eager: Call, written: frozenset[int], spans: list[Any], fixed: list[Any]) -> Call:
-    """The addresses decide, with the layouts of inputs whose own change (None in `spans`); those of the last good call
-    need no second look, and where what is written stayed in its place, only what moved does (new gradients)."""
-    tensors = [k for k, n in enumerate(spans) if n != 0]
-    chosen = None if len(tensors) == len(spans) else operator.itemgetter(*tensors, 0)  # never one alone: a tuple
-    changing = [k for k, n in enumerate(spans) if n is None]
-    last = _Good([], [], [], [])
+class Overlap:
+    """Finds calls in which memory of an input that is written to belongs to another one too.
 
-    def overlap(addresses: list[int], layouts: list[Any], inputs: Sequence[Any]) -> bool:
-        nonlocal last
-        good = last
-        if good.addresses and not changing:
+    The addresses decide, with the layouts of inputs whose own change (None in `spans`); those of the last good call
+    need no second look, and where what is written stayed in its place, only what moved does (new gradients).
+    """
+
+    def __init__(self, written: frozenset[int], spans: list[Any], fixed: list[tuple[int, int]]) -> None:
+        self.written, self.spans, self.fixed = written, spans, fixed
+        self.tensors = [k for k, n in enumerate(spans) if n != 0]
+        self.changing = [k for k, n in enumerate(spans) if n is None]
+        self.all = len(self.tensors) == len(spans)
+        self.chosen: Any = operator.itemgetter(*self.tensors, slice(0))  # never one alone: a tuple
+        self.last = _Good([], [], [], [])
+
+    @classmethod
+    def of(cls, written: Sequence[int], inputs: Sequence[Any], constants: Sequence[Any]) -> Overlap | None:
+        """None where nothing can overlap. `inputs` have the metadata of the real ones, which `written` are positions
+        of; `constants` are real, and positions after those of inputs are theirs."""
+        places = frozenset(k for k in written if k < len(inputs))
+        spans = [span(t) if _static(t) else None for t in inputs]
+        if all(spans[k] == 0 for k in places):
+            return None
+        return cls(places, spans, [(t.data_ptr(), span(t)) for t in constants])
+
+    def found(self, inputs: Sequence[Any]) -> bool:
+        """Does a call overlap?"""
+        addresses = list(map(_address, inputs if self.all else self.chosen(inputs)[:-1]))
+        layouts = [(inputs[k].shape, inputs[k].stride()) for k in self.changing]
+        last = self.last
+        return (addresses != last.addresses or layouts != last.layouts) and self._moved(addresses, layouts, inputs)
+
+    def _moved(self, addresses: list[int], layouts: list[Any], inputs: Sequence[Any]) -> bool:
+        good, tensors, written = self.last, self.tensors, self.written
+        if good.addresses and not self.changing:
             moved = [k for k, (now, then) in enumerate(zip(addresses, good.addresses, strict=True)) if now != then]
             if not any(tensors[k] in written for k in moved):
-                if any(good.shares(addresses[k], spans[tensors[k]]) for k in moved):
+                if any(good.shares(addresses[k], self.spans[tensors[k]]) for k in moved):
                     return True
-                last = replace(good, addresses=addresses)
+                self.last = replace(good, addresses=addresses)
                 return False
-        sizes = [span(inputs[k]) if spans[k] is None else spans[k] for k in tensors]
+        sizes = [span(inputs[k]) if self.spans[k] is None else self.spans[k] for k in tensors]
         places = list(zip(tensors, addresses, sizes, strict=True))
-        if any(k in written and overlaps_itself(inputs[k]) for k in changing) or collide(places, written, fixed):
+        if any(k in written and overlaps_itself(inputs[k]) for k in self.changing):
+            return True
+        if collide(places, written, self.fixed):
             return True
         own = sorted((a, a + n) for k, a, n in places if n and k in written)
-        last = _Good(addresses, layouts, [start for start, _ in own], [end for _, end in own])
+        self.last = _Good(addresses, layouts, [start for start, _ in own], [end for _, end in own])
         return False
-
-    def protected(*inputs: Any) -> Any:
-        addresses = list(map(_address, inputs if chosen is None else chosen(inputs)[:-1]))
-        layouts = [(inputs[k].shape, inputs[k].stride()) for k in changing]
-        if (addresses != last.addresses or layouts != last.layouts) and overlap(addresses, layouts, inputs):
-            return eager(*inputs)
-        around, _now.good = unmoved(), last
-        try:
-            return call(*inputs)
-        finally:
-            _now.good = around
-
-    return protected
 
 
 def collide(places: list[tuple[int, int, int]], written: frozenset[int], fixed: list[tuple[int, int]]) -> bool:

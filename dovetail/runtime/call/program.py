@@ -25,11 +25,6 @@ _numbers = count()
 LASTING = "_lasting"  # in the namespace of a loaded program: see HostProgram
 
 
-def LEFT(*inputs: Any) -> Any:
-    """In the place of what computes the same: that is left to whoever runs the program."""
-    raise NotImplementedError
-
-
 def undone(error: BaseException) -> bool:
     """Is everything as it was before the graph that raised this? Random numbers that it drew are put back for that.
 
@@ -56,11 +51,14 @@ def native(value: Any) -> Any:
     return value._op if isinstance(value, torch._ops.OpOverload) else value
 
 
-def execute(text: str, filename: str, namespace: dict[str, Any], code: CodeType | None = None) -> None:
-    """Run text that defines `run`, or its `code`. Tracebacks show its lines for as long as that lives."""
+def execute(
+    text: str, filename: str, namespace: dict[str, Any], code: CodeType | None = None, name: str = "run"
+) -> Any:
+    """Run text that defines a function, or its `code`. Tracebacks show its lines for as long as the function lives."""
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     exec(compile(text, filename, "exec") if code is None else named(code, filename), namespace)
-    weakref.finalize(namespace["run"], linecache.cache.pop, filename, None).atexit = False
+    weakref.finalize(namespace[name], linecache.cache.pop, filename, None).atexit = False
+    return namespace[name]
 
 
 def named(code: CodeType, filename: str) -> CodeType:
@@ -70,14 +68,13 @@ def named(code: CodeType, filename: str) -> CodeType:
 
 
 def load(
-    host: HostProgram, kernels: Mapping[str, Callable[..., int]], eager: Callable[..., Any] | None, title: str = ""
+    host: HostProgram, kernels: Mapping[str, Callable[..., int]], title: str = ""
 ) -> Callable[..., tuple[Any, ...]]:
     """`kernels` maps symbols to loaded functions. The text shows up in tracebacks, `title` in profiles.
 
     The first call checks all that library operators return with `expect_layout`, the others what has other strides
-    than predicted. `eager` computes the same from the same inputs: where an index turns out to be out of bounds it
-    runs in the program's place, and raises PyTorch's own error. Nothing of the caller's has been written by then.
-    Where it is None or LEFT, CheckFailed is raised.
+    than predicted. Where an index turns out to be out of bounds CheckFailed is raised, before anything of the caller's
+    is written.
     """
     filename = f"<dovetail host program {next(_numbers)}>"
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
@@ -86,12 +83,10 @@ def load(
                  "on_device": on_device, "cut": cut, **checked.NAMES}
     namespace |= {LASTING: host.lasting, "profiler": profiler}
     namespace["shown"] = ProfiledCall(title, namespace, functions, host.launches)
-    execute(host.text, filename, namespace, host.code)
+    run = execute(host.text, filename, namespace, host.code)
     if host.symbolic:
-        return _symbolic(namespace, host, eager)
-    run = namespace["run"]
+        return _symbolic(namespace, host)
     first = [namespace["run_first"]] if "run_first" in namespace else []
-    refuses = any(k.messages for k in host.kernels)
     size = host.arena_bytes
 
     def call(*inputs: Any) -> tuple[Any, ...]:
@@ -100,17 +95,13 @@ def load(
             results = (first[0] if first else run)(block, *inputs)
             first.clear()
             return results
-        except CheckFailed:
-            if eager is None or eager is LEFT:
-                raise
         finally:
             arena.give(block)
-        return eager(*inputs)
 
-    return call if size or first or refuses else functools.partial(run, arena.take(0))
+    return call if size or first else functools.partial(run, arena.take(0))
 
 
-def _symbolic(namespace: dict[str, Any], host: HostProgram, eager: Callable[..., Any] | None) -> Callable[..., Any]:
+def _symbolic(namespace: dict[str, Any], host: HostProgram) -> Callable[..., Any]:
     """The same for a program that finds out about sizes in each call."""
     run, sizes, measure = namespace["run"], namespace["sizes"], namespace["measure"]
     first = namespace.get("run_first", run)
@@ -128,12 +119,8 @@ def _symbolic(namespace: dict[str, Any], host: HostProgram, eager: Callable[...,
             results = chosen(block, given, *inputs)
             known[values] = given
             return results
-        except CheckFailed:
-            if eager is None or eager is LEFT:
-                raise
         finally:
             arena.give(block)
-        return eager(*inputs)
 
     return call
 

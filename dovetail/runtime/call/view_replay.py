@@ -1,13 +1,13 @@
 """A graph's outputs, made of its results and inputs: straight-line code that PyTorch's view operators are replayed by.
 
     def outputs(inputs, results):
-        before = get_grad()
+        grad = get_grad()
         try:
             o0 = results[0]
             set_grad(False)
-            o1 = f0(results[1], [8, ])
+            o1 = view0(results[1], [8])
         finally:
-            set_grad(before)
+            set_grad(grad)
         return (o0, o1, )
 
 A view is made in the grad mode that the program made it in; modes are entered where they change.
@@ -32,31 +32,36 @@ _DIRECT = {aten.t.default: torch.t, aten.view.default: torch.Tensor.view, aten.d
 
 def compile_output_builder(returned: Sequence[Returned], fakes: Sequence[Any], like: Sequence[Any]) -> Any:
     """A function of the inputs, which look like `fakes`, and the results, which look like `like`."""
-    return _OutputBuilder(fakes, like).made(returned)
+    names: dict[str, Any] = {}
+    builder = OutputBuilder(fakes, like, torch.is_grad_enabled(), names)
+    lines = builder.made(returned)
+    text = "\n    ".join(["def outputs(inputs, results):", *lines, f"return {builder.given}"])
+    exec(compile(text, "<dovetail outputs>", "exec"), names)
+    return names.pop("outputs")
 
 
-class _OutputBuilder:
-    def __init__(self, fakes: Sequence[Any], like: Sequence[Any]) -> None:
-        self.fakes, self.like = fakes, like
-        self.names: dict[str, Any] = {
+class OutputBuilder:
+    """Prints the lines that make outputs, and `given`, the tuple of them. `mode`: is grad mode on in a call?"""
+
+    def __init__(self, fakes: Sequence[Any], like: Sequence[Any], mode: bool, names: dict[str, Any]) -> None:
+        self.fakes, self.like, self.mode, self.names = fakes, like, mode, names
+        names |= {
             "get_grad": torch.is_grad_enabled, "set_grad": torch._C._set_grad_enabled, "set_version": _SET,
             "older": _older, "renew": _renew,
         }  # fmt: skip
         self.known: dict[int, str] = {}
         self.lines: list[str] = []
-        self.mode = torch.is_grad_enabled()
         self.switched = False
+        self.given = ""
 
-    def made(self, returned: Sequence[Returned]) -> Any:
+    def made(self, returned: Sequence[Returned]) -> list[str]:
         for k in _order(returned):
             self.output(k, returned[k])
-        given = "".join(f"o{k}, " for k in range(sum(each.given for each in returned)))
-        body = self.lines
-        if self.switched:
-            body = ["before = get_grad()", "try:", *(f"    {x}" for x in body), "finally:", "    set_grad(before)"]
-        text = "\n    ".join(["def outputs(inputs, results):", *body, f"return ({given})"])
-        exec(compile(text, "<dovetail outputs>", "exec"), self.names)
-        return self.names["outputs"]
+        outputs = "".join(f"o{k}, " for k in range(sum(each.given for each in returned)))
+        self.given = f"({outputs})"
+        if not self.switched:
+            return self.lines
+        return ["grad = get_grad()", "try:", *(f"    {line}" for line in self.lines), "finally:", "    set_grad(grad)"]
 
     def output(self, k: int, each: Returned) -> None:
         self.lines.append(f"o{k} = {self.origin(each)}")
@@ -86,7 +91,8 @@ class _OutputBuilder:
             self.lines.append(f"n{k} = {self.name(now)}(inputs, results)")
         for number, step in enumerate(steps):
             self.enter(step.grad)
-            function = self.name(_DIRECT.get(step.operator) or getattr(step.operator, "_op", step.operator))
+            called = _DIRECT.get(step.operator) or getattr(step.operator, "_op", step.operator)
+            function = self.name(called, getattr(step.operator, "__name__", "c").partition(".")[0])
             if now is not None:
                 arguments = f"*n{k}[{number}][0], **n{k}[{number}][1]"
             else:
@@ -107,10 +113,10 @@ class _OutputBuilder:
             return repr(value)  # made anew for each call
         return self.name(value)
 
-    def name(self, value: Any) -> str:
+    def name(self, value: Any, hint: str = "c") -> str:
         found = self.known.get(id(value))
         if found is None:
-            found = self.known[id(value)] = f"c{len(self.known)}"
+            found = self.known[id(value)] = f"{hint}{len(self.known)}"
             self.names[found] = value
         return found
 

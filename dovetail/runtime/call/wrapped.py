@@ -21,20 +21,21 @@ from dovetail.ir.wrapped import Apart, Tangent, Template, WrapperPart, parts_of
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper, rebuilt, same_context
 from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
 from dovetail.runtime.call.double_backward import Replay
+from dovetail.runtime.call.overlap import Overlap
 
 Call = Callable[..., Any]
 _ADVANCE = torch._C._increment_version
 _SET = torch._C._autograd._unsafe_set_version_counter
 
 
-def put_together(call: Call, eager: Call, apart: Apart, separate: Call) -> Call:
-    """A callable of the captured graph's inputs. `eager` runs the graph: where the inputs' parts, which `separate` is
-    told, share memory that is written to, or an index turns out to be out of bounds."""
+def put_together(call: Call, eager: Call, apart: Apart, overlap: Overlap | None) -> Call:
+    """A callable of the captured graph's inputs. `eager` runs the graph: where the inputs' parts share memory that is
+    written to, or an index turns out to be out of bounds."""
     inputs, rounds = apart.inputs, [[k for k, n in apart.advanced if n > r] for r in range(_most(apart.advanced))]
 
     def calling(*given: Any) -> Any:
         parts = taken_apart(inputs, given)
-        if not separate(*parts):
+        if overlap is not None and overlap.found(parts):
             return eager(*given)
         try:
             found = call(given, parts)

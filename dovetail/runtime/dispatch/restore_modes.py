@@ -6,14 +6,13 @@ A graph enters and leaves modes by nodes; but an operator between them may raise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.fx
 from torch.amp import autocast_mode
 
-from dovetail.ir.settings import AUTOCAST_DEVICES, SETTERS, SETTINGS
+from dovetail.ir.settings import AUTOCAST_DEVICES, SETTERS
 
 _C = torch._C
 _ENTERING = (_C._set_grad_enabled, autocast_mode._enter_autocast)
@@ -64,35 +63,6 @@ def _restore(before: ModeState) -> None:
     _C._set_grad_enabled(before.grad)
 
 
-def changes(graph: torch.fx.Graph) -> tuple[Any, ...]:
+def mode_changes(graph: torch.fx.Graph) -> tuple[Any, ...]:
     """The functions by which the graph enters modes, or changes settings."""
     return tuple({n.target: None for n in graph.nodes if n.target in SETTERS or n.target in _ENTERING})
-
-
-def restoring_modes(call: Callable[..., Any], changes: Sequence[Any]) -> Callable[..., Any]:
-    """`call`, which runs a graph with these changes; where that raises halfway, the modes are again as they were."""
-    setters = {write: SETTINGS[SETTERS[write]] for write in changes if write in SETTERS}
-    if not changes:
-        return call
-
-    def calling(*inputs: Any) -> Any:
-        before, settings = mode_state(), [(write, read()) for write, read in setters.items()]
-        try:
-            return call(*inputs)
-        except BaseException:
-            restore(before)
-            for write, setting in settings:
-                write(setting)
-            raise
-
-    return calling
-
-
-def without_torch_function(call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call`, in which no class's `__torch_function__` is asked: what it adds is in the graph already."""
-
-    def calling(*inputs: Any) -> Any:
-        with _C.DisableTorchFunctionSubclass():
-            return call(*inputs)
-
-    return calling
