@@ -1,4 +1,4 @@
-"""A compilation: what an earlier process has left of it, or a run of the pipeline, and the guards of its entry.
+"""A compilation: what an earlier process has left of it, or a run of the pipeline; and what is said of it.
 
 Loaded with the first one. Failures are noted with the stage that they come from, and can say how to see them again.
 """
@@ -10,23 +10,21 @@ import dis
 import importlib
 import traceback
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
 from dovetail import guards
-from dovetail.assembly import AsCaptured, assemble, called, plain_call
+from dovetail.assembly import assemble
 from dovetail.config import config
 from dovetail.diagnostics import logs
 from dovetail.diagnostics.breaks import BREAKS
-from dovetail.diagnostics.comparing import compared
 from dovetail.diagnostics.events import CompileRecord, Events
-from dovetail.entered import HOOKS
 from dovetail.errors import BackendError, Unsupported
-from dovetail.interop.backends import BUILT_IN, call_backend
+from dovetail.interop.backends import BUILT_IN
 from dovetail.ir.callers import PACKAGE
 from dovetail.ir.captured import (
     AGAIN,
@@ -38,24 +36,122 @@ from dovetail.ir.captured import (
     UNDONE,
     Break,
     Captured,
-    Continuation,
 )
 from dovetail.ir.literals import error_in_words, in_words, steady
 from dovetail.ir.varying import Varying
 from dovetail.kept.keeping import Keeping
-from dovetail.ops.fake.symbolic.unbacked import discovering
 from dovetail.options import Options
 from dovetail.request import describe, imported, underlying
 from dovetail.runtime.call.program import undone
-from dovetail.runtime.dispatch.dispatcher import Dispatcher, to_the_end, words_of
+from dovetail.runtime.dispatch.dispatcher import to_the_end, words_of
 from dovetail.runtime.dispatch.failure_policy import REPORT, EagerlyAfter, warn_user
-from dovetail.runtime.dispatch.reentrancy import allowed
 from dovetail.runtime.gpu.workers import WORKERS
 
 if TYPE_CHECKING:
     from dovetail.request import Request
 
 ONCE = "runs operator by operator, once: it changes what it relies on, as an optimizer's first step does"
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Of one call, for which an entry is wanted: `request` asks for it. `varying`, `recurs`: see `Request.compile`.
+
+    `taken` is the state that it begins in, `keeping` what leaves it to other processes, or takes theirs; None where
+    somebody watches the stages. `after` goes on where the graph raises.
+    """
+
+    request: Request
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    options: Options
+    events: Events
+    varying: Varying
+    recurs: bool
+    after: EagerlyAfter
+    taken: guards.Snapshot
+    keeping: Keeping | None = None
+
+    @property
+    def call(self) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+        return self.fn, self.args, self.kwargs
+
+    def entry(self) -> guards.Entry:
+        """Kept or new."""
+        keeping = self._keeping()
+        kept = None if keeping is None else self._kept_entry(keeping)
+        if kept is not None:
+            return kept
+        if self.options.backend == "dovetail" and torch.cuda.is_initialized():
+            WORKERS.start()  # they import Triton meanwhile
+        pipeline = imported("dovetail.pipeline", self.events)
+        made: guards.Entry = pipeline.compile_entry(replace(self, keeping=keeping))
+        return made
+
+    def _keeping(self) -> Keeping | None:
+        if self.options.backend != "dovetail" or self.events.watched or config.repro_level >= 4:
+            return None
+        given = self.request.given
+        if not config.warm_start and not given:
+            return None
+        with self.events.stage("key"):
+            return Keeping.of(*self.call, self.options, self.events, self.taken, given)
+
+    def after_failure(self, captured: Captured, error: Exception) -> guards.Entry:
+        """An entry with other options where they may help; raises the error where they would not."""
+        choose = _with_fewer_sizes if self.options.backend in BUILT_IN else _with_constants
+        return replace(self, options=choose(self, captured, error), taken=guards.snapshot()).entry()
+
+    def linked(self, captured: Captured) -> Captured:
+        """With what its residual calls: the rests of graph breaks, and what each process makes for itself."""
+        names: dict[str, Any] = {name: self.request.rest(found) for name, found in captured.continuations.items()}
+        names |= {name: made for name, made in self.own().items() if name in captured.names}
+        names[AGAIN] = self.after  # the entry is used as long as it says so
+        has = captured.names
+        if self.options.backend in BUILT_IN:
+            meta = {REPEATED: AGAIN in has, NO_OVERRIDES: NO_OVERRIDES in has, FAILED: self.after.failed}
+            captured.graph.meta |= meta
+        return replace(captured, names={**has, **names})
+
+    def own(self) -> dict[str, Any]:
+        """What each process makes for itself, by the names that a residual has for it."""
+        callables = {PLAIN: self.request.plain, ENTERED: self.request.entered, AGAIN: self.after}
+        return {**callables, UNDONE: undone} if self.options.backend in BUILT_IN else callables
+
+    def _kept_entry(self, keeping: Keeping) -> guards.Entry | None:
+        """What an earlier process has left for this call."""
+        events = self.events
+        if events.record.index == 0 and keeping.is_once():
+            events.artifact("perf_hints", lambda: ONCE)
+            return guards.Entry(self.fn, "runs as it is, once", EMPTY_CAPTURE, lambda a, k: [], once=True)
+        try:
+            with events.stage("restore"):
+                for name, kept in keeping.candidates(self.own()):
+                    captured = self.linked(kept.captured)
+                    fakes = [given.fake for given in captured.inputs]
+                    graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))
+                    with events.stage("guards"):
+                        entry = guards.build(captured, self.fn, graph, self.taken)
+                    events.captured = captured
+                    return self.lasting(replace(entry, kept=name))
+        except Exception as error:
+            if self.options.strict:
+                raise
+            events.open.clear()
+            why = error_in_words(error)
+            events.artifact("perf_hints", lambda: f"an earlier compilation is not used: {why}")
+        return None
+
+    def keep(self, captured: Captured, once: bool) -> dict[str, Any]:
+        """Leave it to other processes: fields of the entry."""
+        if self.keeping is None:
+            return {}
+        return self.keeping.keep_once() if once else self.keeping.keep(captured, self.events.plan)
+
+    def lasting(self, entry: guards.Entry) -> guards.Entry:
+        """The entry as one that is used while `after` says so."""
+        return replace(entry, needs=(*entry.needs, weakref.ref(self.after.needed)))
 
 
 def entry_of(
@@ -65,13 +161,11 @@ def entry_of(
     """See `Request.compile`."""
     record = events.record
     _log_recompile(record)
+    after = EagerlyAfter(fn, request.where(fn), options, logs.log, _giving_up(request, fn), request.quiet)
+    wanted = Compilation(request, fn, args, kwargs, options, events, varying, recurs, after, guards.snapshot())
     try:
-        after = _after(request, fn, options)
-        callables = {PLAIN: request.plain, ENTERED: request.entered, AGAIN: after}
-        entry = _plain_entry(request, fn) or _compile_entry(
-            fn, args, kwargs, options, events, request.rest, callables, varying, recurs, request.given,
-        )  # fmt: skip
-        _tell_breaks(request, entry.captured.breaks, (fn, args, kwargs), options, events)
+        entry = _plain_entry(request, fn) or wanted.entry()
+        _tell_breaks(wanted, entry.captured.breaks)
         if entry.captured.breaks and not hasattr(fn, "_dovetail_continuation"):
             entry = replace(entry, call=to_the_end(entry.call))
         entry = guards.for_one_call(entry) if entry.once else entry
@@ -84,20 +178,24 @@ def entry_of(
         record.outcome = f"failed in {events.current}: {error_in_words(error)}"
         _note_failure(error, events)
         if not isinstance(error, Unsupported):
-            _attach_report(error, events, fn, args, kwargs, options, varying)
+            _attach_report(error, wanted)
         raise
 
 
-def _tell_breaks(
-    request: Request, breaks: Sequence[Break], call: tuple[Any, ...], options: Options, events: Events
-) -> None:
+def _giving_up(request: Request, fn: Any) -> Any:
+    """Has later compilations of `fn` made with other options."""
+    return lambda changes: request.unlike.setdefault(id(fn), {}).update(changes)
+
+
+def _tell_breaks(wanted: Compilation, breaks: Sequence[Break]) -> None:
+    events, request = wanted.events, wanted.request
     for found in breaks:
         message = f"graph break in {events.record.function}, {events.record.place}:\n{found.text()}"
         events.tell("broke", found)
         new = BREAKS.meet(found.code, found.reason, found.stack, message)
         if new and found.code == "internal-error" and not request.quiet:
-            what = f"dovetail leaves an instruction of {request.where(call[0])} to Python: {found.text()}"
-            warn_user(_repro().told(what, call, options, None, ()))
+            what = f"dovetail leaves an instruction of {request.where(wanted.fn)} to Python: {found.text()}"
+            warn_user(_repro().told(what, wanted.call, wanted.options, None, ()))
 
 
 def _plain_entry(request: Request, fn: Any) -> guards.Entry | None:
@@ -109,13 +207,6 @@ def _plain_entry(request: Request, fn: Any) -> guards.Entry | None:
     frameless = importlib.import_module("dovetail.frameless")
     runs = frameless.Frameless(request.compiled, lambda found: found == name).plain(fn)
     return guards.Entry(runs, f"runs as it is: config.debug_function is {name!r}", EMPTY_CAPTURE, lambda a, k: [])
-
-
-def _after(request: Request, fn: Any, options: Options) -> EagerlyAfter:
-    def give_up(changes: dict[str, Any]) -> None:
-        request.unlike.setdefault(id(fn), {}).update(changes)
-
-    return EagerlyAfter(fn, request.where(fn), options, logs.log, give_up, request.quiet)
 
 
 def _told_to(after: EagerlyAfter, captured: Captured, fn: Any, options: Options) -> None:
@@ -132,18 +223,15 @@ def _told_to(after: EagerlyAfter, captured: Captured, fn: Any, options: Options)
     after.inputs, after.graph, after.report = inputs, graph.forward, report
 
 
-def _attach_report(
-    error: BaseException, events: Events, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options,
-    varying: Varying,
-) -> None:  # fmt: skip
+def _attach_report(error: BaseException, wanted: Compilation) -> None:
     """Let it say where it happened and how to see it again, if anybody asks. Nothing here refers to the error."""
-    stage, captured = events.current, events.captured
+    stage, captured = wanted.events.current, wanted.events.captured
 
     def report(error: BaseException) -> str:
         graph = None if captured is None else captured.graph
-        given = () if captured is None else guards.real_inputs(captured, fn, args, kwargs)
-        call, names = (fn, args, kwargs), varying.names
-        return _repro().report(stage, error, describe(fn), call, options, graph, given, names)
+        given = () if captured is None else guards.real_inputs(captured, *wanted.call)
+        told = describe(wanted.fn), wanted.call, wanted.options, graph, given, wanted.varying.names
+        return _repro().report(stage, error, *told)
 
     with contextlib.suppress(AttributeError):
         setattr(error, REPORT, report)
@@ -154,129 +242,9 @@ def _repro() -> Any:
     return importlib.import_module("dovetail.diagnostics.repro")
 
 
-def _compile_entry(
-    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
-    rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any], varying: Varying, recurs: bool,
-    given: Mapping[str, bytes],
-) -> guards.Entry:  # fmt: skip
-    taken = guards.snapshot()
-    keeping = _keeping(fn, args, kwargs, options, events, taken, given)
-    entry = None if keeping is None else _kept_entry(keeping, fn, rest, callables, taken)
-    if entry is not None:
-        return entry
-    if options.backend == "dovetail" and torch.cuda.is_initialized():
-        WORKERS.start()  # they import Triton meanwhile
-    pipeline = imported("dovetail.pipeline", events)
-    captured = pipeline.trace(fn, args, kwargs, options, events, varying)
-    events.captured = captured
-    rests = {name: rest(found) for name, found in captured.continuations.items()}
-    after = callables[AGAIN]
-    if options.backend in BUILT_IN:
-        callables = {**callables, UNDONE: undone}
-        names = captured.names
-        captured.graph.meta |= {REPEATED: AGAIN in names, NO_OVERRIDES: NO_OVERRIDES in names, FAILED: after.failed}
-    rests |= {name: made for name, made in callables.items() if name in captured.names}
-    rests[AGAIN] = after  # the entry is used as long as it says so
-    captured = replace(captured, names={**captured.names, **rests})
-    once = captured.one_shot and not recurs and options.backend == "dovetail"
-    if options.backend in BUILT_IN:
-        fakes = [given.fake for given in captured.inputs]
-        try:
-            backend = _STAGES["eager" if once else options.backend](pipeline)
-            with discovering(captured.sizes if captured.sizes is not None and captured.sizes.late else None):
-                graph = backend(captured.graph, fakes, options, events)
-            del captured.graph.meta[FAILED]
-            if isinstance(events.plan, AsCaptured) and not captured.repeatable:
-                raise Unsupported("data-dependent-size", "a graph that is not compiled would find out too late")
-        except Exception as error:
-            options = _with_fewer_sizes(fn, captured, options, events, error)
-            return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs, given)
-    else:
-        try:
-            with events.stage("backend"), allowed():
-                graph = call_backend(options.backend, captured.graph, guards.inputs_shown(captured, fn, args, kwargs))
-                captured.graph.meta[NO_OVERRIDES] = NO_OVERRIDES in captured.names
-                graph = _as_called(graph, captured.graph, events)
-        except (BackendError, Unsupported) as error:
-            options = _with_constants(captured, options, events, error)
-            return _compile_entry(fn, args, kwargs, options, events, rest, callables, varying, recurs, given)
-    if config.repro_level >= 4 and not once:
-        graph = compared(graph, _reference(captured, options, events), after.wrong)
-    guards.refuse_specialized(captured)
-    kept = {} if keeping is None else keeping.keep_once() if once else keeping.keep(captured, events.plan)
-    events.artifact("dynamic", lambda: sizes_in_words(fn, captured))
-    events.artifact("graph", lambda: _table(captured.graph))
-    events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
-    events.artifact("bytecode", lambda: _bytecode(fn, captured))
-    with events.stage("guards"):
-        built = guards.build(captured, fn, graph, taken)
-    events.artifact("guards", lambda: built.text)
-    if once:
-        events.artifact("perf_hints", lambda: ONCE)
-    return replace(built, once=once, needs=(*built.needs, weakref.ref(after.needed)), **kept)
-
-
-def _as_called(made: Any, graph: torch.fx.GraphModule, events: Events) -> Callable[..., Any]:
-    """What the entry calls: a graph is no module of the program's, so hooks on every module are not for it."""
-    if made is graph and not any(vars(graph)[name] for name in HOOKS):
-        made = graph.forward
-    return called(plain_call(graph), made, graph, events)
-
-
-def _keeping(
-    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
-    taken: guards.Snapshot, given: Mapping[str, bytes],
-) -> Keeping | None:  # fmt: skip
-    """What leaves this compilation to other processes, or takes theirs; None where somebody watches the stages."""
-    if options.backend != "dovetail" or events.watched or config.repro_level >= 4:
-        return None
-    if not config.warm_start and not given:
-        return None
-    with events.stage("key"):
-        return Keeping.of(fn, args, kwargs, options, events, taken, given)
-
-
-def _kept_entry(
-    keeping: Keeping, fn: Any, rest: Callable[[Continuation], Dispatcher], callables: Mapping[str, Any],
-    taken: guards.Snapshot,
-) -> guards.Entry | None:  # fmt: skip
-    """What an earlier process has left for this call."""
-    events, after = keeping.events, callables[AGAIN]
-    if events.record.index == 0 and keeping.is_once():
-        events.artifact("perf_hints", lambda: ONCE)
-        return guards.Entry(fn, "runs as it is, once", EMPTY_CAPTURE, lambda a, k: [], once=True)
-    try:
-        with events.stage("restore"):
-            for name, kept in keeping.candidates({**callables, UNDONE: undone}):
-                captured = kept.captured
-                captured.graph.meta[FAILED] = after.failed
-                rests = {name: rest(each) for name, each in captured.continuations.items()}
-                captured = replace(captured, names={**captured.names, **rests, AGAIN: after})
-                fakes = [given.fake for given in captured.inputs]
-                graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))
-                with events.stage("guards"):
-                    entry = guards.build(captured, fn, graph, taken)
-                events.captured = captured
-                return replace(entry, needs=(*entry.needs, weakref.ref(after.needed)), kept=name)
-    except Exception as error:
-        if keeping.options.strict:
-            raise
-        events.open.clear()
-        why = error_in_words(error)
-        events.artifact("perf_hints", lambda: f"an earlier compilation is not used: {why}")
-    return None
-
-
-def _reference(captured: Captured, options: Options, events: Events) -> Callable[..., Any]:
-    """The graph that values are compared with under `config.repro_level = 4`."""
-    if config.repro_after != "aot" or options.backend not in BUILT_IN:
-        return captured.graph.forward
-    pipeline = importlib.import_module("dovetail.pipeline")
-    return pipeline.compile_aten(captured.graph, [given.fake for given in captured.inputs], options, events)
-
-
-def _with_fewer_sizes(fn: Any, captured: Captured, options: Options, events: Events, error: Exception) -> Options:
+def _with_fewer_sizes(wanted: Compilation, captured: Captured, error: Exception) -> Options:
     """The options to compile with after all. A mistake of ours with sizes costs compilations, not the program."""
+    options, events = wanted.options, wanted.events
     late = captured.sizes is not None and captured.sizes.late and options.capture_dynamic_output_shape_ops
     ours = not isinstance(error, Unsupported)
     if not late and (not captured.symbols or not ours or options.dynamic is False) or ours and options.strict:
@@ -287,20 +255,20 @@ def _with_fewer_sizes(fn: Any, captured: Captured, options: Options, events: Eve
     if isinstance(error, Unsupported):
         events.artifact("dynamic", lambda: f"sizes are not found out inside the graph: {told}")
     else:
-        name, place = describe(fn)
+        name, place = describe(wanted.fn)
         aim = "without them" if late else "for constant sizes"
         warn_user(f"dovetail compiles {name} ({place}) {aim}, since {told}. Please report it.")
     return replace(options, capture_dynamic_output_shape_ops=False) if late else replace(options, dynamic=False)
 
 
-def _with_constants(captured: Captured, options: Options, events: Events, error: Exception) -> Options:
+def _with_constants(wanted: Compilation, captured: Captured, error: Exception) -> Options:
     """A user's backend that takes no symbolic sizes gets those of each call."""
     varies = captured.symbols or any(type(given.fake) in (int, float) for given in captured.inputs)
-    if options.dynamic is False or not varies:
+    if wanted.options.dynamic is False or not varies or not isinstance(error, (BackendError, Unsupported)):
         raise error
-    events.open.clear()
-    events.artifact("dynamic", lambda: f"the backend gets constant sizes: {error}")
-    return replace(options, dynamic=False)
+    wanted.events.open.clear()
+    wanted.events.artifact("dynamic", lambda: f"the backend gets constant sizes: {error}")
+    return replace(wanted.options, dynamic=False)
 
 
 def _place(error: Exception) -> str:
@@ -310,13 +278,12 @@ def _place(error: Exception) -> str:
     return f" (dovetail/{ours[-1].filename[len(PACKAGE):]}:{ours[-1].lineno} in {ours[-1].name})" if ours else ""
 
 
-#: How each built-in backend compiles a captured graph: `(graph, fakes, options, events) -> callable`.
-_STAGES: dict[str, Callable[[Any], Callable[..., Callable[..., Any]]]] = {
-    "eager": lambda pipeline: pipeline.as_captured,
-    "aot_eager": lambda pipeline: pipeline.compile_aten,
-    "aot_eager_decomp_partition": lambda pipeline: pipeline.compile_aten,
-    "dovetail": lambda pipeline: pipeline.compile_graph,
-}
+def tell_captured(events: Events, fn: Any, captured: Captured) -> None:
+    """Texts about what has been captured, which later stages have added to."""
+    events.artifact("dynamic", lambda: sizes_in_words(fn, captured))
+    events.artifact("graph", lambda: _table(captured.graph))
+    events.artifact("graph_sizes", lambda: "\n".join(f"{i.source.name()}: {_sizes(i.fake)}" for i in captured.inputs))
+    events.artifact("bytecode", lambda: _bytecode(fn, captured))
 
 
 def _bytecode(fn: Any, captured: Captured) -> str:

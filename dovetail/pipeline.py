@@ -2,10 +2,12 @@
 
     capture    run the bytecode symbolically: a torch-level graph, guards, residual code
     normalize  the graph on fake tensors: functional ATen operators
+    autograd   which half computes what, where gradients are wanted
     lower      each operator as loops over symbolic indices
     schedule   which loops share a kernel, and where temporaries live
     codegen    kernels as LLVM IR, the host program as Python
-    runtime    machine code and a callable
+    runtime    machine code, what a call needs around it, and a callable
+    guards     the residual code around the callable, behind what it relies on: an entry
 
 `events` times, logs and dumps each stage's output; the stages know nothing of it.
 """
@@ -14,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
-from dovetail import targets
+from dovetail import guards, targets
 from dovetail.assembly import (
     AsCaptured,
     Built,
@@ -45,11 +47,16 @@ from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.codegen.host import checked, staged
 from dovetail.codegen.host import program as host
 from dovetail.codegen.host.library_calls import HAS_OUT
+from dovetail.compilation import ONCE, tell_captured
+from dovetail.config import config
+from dovetail.diagnostics.comparing import compared
 from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.kernels import kernels_text
+from dovetail.entered import HOOKS
 from dovetail.errors import InternalError, Unsupported
+from dovetail.interop.backends import BUILT_IN, call_backend
 from dovetail.ir.aten import AtenGraph, results_of, subprograms
-from dovetail.ir.captured import Captured
+from dovetail.ir.captured import FAILED, NO_OVERRIDES, Captured
 from dovetail.ir.checks import assumed
 from dovetail.ir.devices import traits
 from dovetail.ir.graphtext import graph_text
@@ -69,6 +76,7 @@ from dovetail.normalize.text import aten_text
 from dovetail.normalize.wrapper_tensors import take_apart
 from dovetail.ops.calls.autograd_calls import needs_autograd, needs_engine, without_gradients
 from dovetail.ops.fake.symbolic.number import NumberNeeded
+from dovetail.ops.fake.symbolic.unbacked import discovering
 from dovetail.ops.fake.wrapped import is_wrapper
 from dovetail.options import Options
 from dovetail.runtime.call.autograd import CompiledPair, partly_of
@@ -79,7 +87,62 @@ from dovetail.runtime.call.view_replay import compile_output_builder
 from dovetail.runtime.call.wrapped import Again, depends, put_together
 from dovetail.runtime.call.wrapped import differentiable as differentiable_whole
 from dovetail.runtime.call.wrapped import inference as inference_whole
+from dovetail.runtime.dispatch.reentrancy import allowed
 from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule, unrecordable
+
+if TYPE_CHECKING:
+    from dovetail.compilation import Compilation
+
+
+def compile_entry(wanted: Compilation) -> guards.Entry:
+    """An entry for one call, phase by phase."""
+    options, events = wanted.options, wanted.events
+    captured = trace(wanted.fn, wanted.args, wanted.kwargs, options, events, wanted.varying)
+    events.captured = captured
+    captured = wanted.linked(captured)
+    once = captured.one_shot and not wanted.recurs and options.backend == "dovetail"
+    try:
+        graph = _backend(wanted, captured, "eager" if once else options.backend)
+    except Exception as error:
+        return wanted.after_failure(captured, error)
+    if config.repro_level >= 4 and not once:
+        graph = compared(graph, _reference(captured, options, events), wanted.after.wrong)
+    guards.refuse_specialized(captured)
+    kept = wanted.keep(captured, once)
+    tell_captured(events, wanted.fn, captured)
+    with events.stage("guards"):
+        entry = guards.build(captured, wanted.fn, graph, wanted.taken)
+    events.artifact("guards", lambda: entry.text)
+    if once:
+        events.artifact("perf_hints", lambda: ONCE)
+    return wanted.lasting(replace(entry, once=once, **kept))
+
+
+def _backend(wanted: Compilation, captured: Captured, backend: Any) -> Compiled:
+    """What a backend makes of the captured graph: a callable of its inputs that gives its outputs."""
+    graph, options, events = captured.graph, wanted.options, wanted.events
+    fakes = [given.fake for given in captured.inputs]
+    if backend not in BUILT_IN:
+        with events.stage("backend"), allowed():
+            made = call_backend(backend, graph, guards.inputs_shown(captured, *wanted.call))
+        if made is graph and not any(vars(graph)[name] for name in HOOKS):
+            made = graph.forward  # it is no module of the program's, so hooks on every module are not for it
+        graph.meta[NO_OVERRIDES] = NO_OVERRIDES in captured.names
+        return called(plain_call(graph), made, graph, events)
+    with discovering(captured.sizes if captured.sizes is not None and captured.sizes.late else None):
+        made = _COMPILE[backend](graph, fakes, options, events)
+    del graph.meta[FAILED]
+    if isinstance(events.plan, AsCaptured) and not captured.repeatable:
+        raise Unsupported("data-dependent-size", "a graph that is not compiled would find out too late")
+    return made
+
+
+def _reference(captured: Captured, options: Options, events: Events) -> Compiled:
+    """The graph that values are compared with under `config.repro_level = 4`."""
+    if config.repro_after != "aot" or options.backend not in BUILT_IN:
+        forward: Compiled = captured.graph.forward
+        return forward
+    return compile_aten(captured.graph, [given.fake for given in captured.inputs], options, events)
 
 
 def trace(
@@ -100,6 +163,12 @@ def trace(
     return captured
 
 
+def as_captured(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
+    """The `eager` backend: PyTorch runs the graph."""
+    events.plan = AsCaptured(plain_call(graph))
+    return assemble(events.plan, graph, fakes, events)
+
+
 def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
     """The default backend: a callable of the graph's inputs that returns its outputs."""
     return _compile(graph, fakes, options, events, build)
@@ -110,17 +179,19 @@ def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Opt
     return _compile(graph, fakes, replace(options, fallback_random=True), events, _operators)
 
 
+#: How each built-in backend compiles a captured graph.
+_COMPILE: dict[str, Callable[[torch.fx.GraphModule, Sequence[Any], Options, Events], Compiled]] = {
+    "eager": as_captured,
+    "aot_eager": compile_aten,
+    "aot_eager_decomp_partition": compile_aten,
+    "dovetail": compile_graph,
+}
+
 MOST_PARTIAL = 8  # backward programs of a function for some of its results; further ones run operator by operator
 
 #: Compiles one functional graph, `(graph, consumes, options, events, prefix of stages)`; None where it cannot.
 #: `consumes`: its callable takes a list of the inputs, which it empties.
 Builder = Callable[[AtenGraph, bool, Options, Events, str], Built | None]
-
-
-def as_captured(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
-    """The `eager` backend: PyTorch runs the graph."""
-    events.plan = AsCaptured(plain_call(graph))
-    return assemble(events.plan, graph, fakes, events)
 
 
 def _compile(

@@ -9,7 +9,7 @@ from dovetail.diagnostics.values import WrongValues, wrong
 
 
 def compared(
-    compiled: Callable[..., Any], graph: Callable[..., Any], report: Callable[[BaseException, Sequence[Any]], None]
+    compiled: Callable[..., Any], graph: Callable[..., Any], report: Callable[[Exception, Sequence[Any]], None]
 ) -> Callable[..., Any]:
     """`compiled`, except that where it is wrong `report` is told and the graph's own results are given.
 
