@@ -19,6 +19,7 @@ import torch.fx
 
 from dovetail import guards
 from dovetail.assembly import assemble
+from dovetail.callees import EagerFrame
 from dovetail.config import config
 from dovetail.diagnostics import logs
 from dovetail.diagnostics.breaks import BREAKS
@@ -26,17 +27,7 @@ from dovetail.diagnostics.events import CompileRecord, Events
 from dovetail.errors import BackendError, Unsupported
 from dovetail.interop.backends import BUILT_IN
 from dovetail.ir.callers import PACKAGE
-from dovetail.ir.captured import (
-    AGAIN,
-    ENTERED,
-    FAILED,
-    NO_OVERRIDES,
-    PLAIN,
-    REPEATED,
-    UNDONE,
-    Break,
-    Captured,
-)
+from dovetail.ir.captured import AGAIN, ENTERED, FAILED, NO_OVERRIDES, PLAIN, REPEATED, UNDONE, Break, Captured
 from dovetail.ir.literals import error_in_words, in_words, steady
 from dovetail.ir.varying import Varying
 from dovetail.kept.keeping import Keeping
@@ -110,8 +101,8 @@ class Compilation:
         names[AGAIN] = self.after  # the entry is used as long as it says so
         has = captured.names
         if self.options.backend in BUILT_IN:
-            meta = {REPEATED: AGAIN in has, NO_OVERRIDES: NO_OVERRIDES in has, FAILED: self.after.failed}
-            captured.graph.meta |= meta
+            known = {REPEATED: AGAIN in has, NO_OVERRIDES: NO_OVERRIDES in has, FAILED: self.after.failed}
+            captured.graph.meta |= known
         return replace(captured, names={**has, **names})
 
     def own(self) -> dict[str, Any]:
@@ -204,8 +195,7 @@ def _plain_entry(request: Request, fn: Any) -> guards.Entry | None:
     target = underlying(fn)
     if name is None or hasattr(fn, "_dovetail_continuation") or getattr(target, "__name__", name) == name:
         return None
-    frameless = importlib.import_module("dovetail.frameless")
-    runs = frameless.Frameless(request.compiled, lambda found: found == name).plain(fn)
+    runs = EagerFrame(request.compiled, lambda found: found == name).plain(fn)
     return guards.Entry(runs, f"runs as it is: config.debug_function is {name!r}", EMPTY_CAPTURE, lambda a, k: [])
 
 

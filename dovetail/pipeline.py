@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch.fx
@@ -42,6 +42,7 @@ from dovetail.assembly import (
 from dovetail.autograd import draws, partition, unrepeatable
 from dovetail.autograd.exposed import exposed
 from dovetail.autograd.partial_backward import tells_sizes, without
+from dovetail.callees import HOOKS
 from dovetail.capture.driver import capture, capture_with_breaks
 from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.codegen.host import checked, staged
@@ -52,7 +53,6 @@ from dovetail.config import config
 from dovetail.diagnostics.comparing import compared
 from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.kernels import kernels_text
-from dovetail.entered import HOOKS
 from dovetail.errors import InternalError, Unsupported
 from dovetail.interop.backends import BUILT_IN, call_backend
 from dovetail.ir.aten import AtenGraph, results_of, subprograms
@@ -171,12 +171,12 @@ def as_captured(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Opti
 
 def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
     """The default backend: a callable of the graph's inputs that returns its outputs."""
-    return _compile(graph, fakes, options, events, build)
+    return Stages(graph, fakes, options, events, build).compiled()
 
 
 def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
     """The `aot_eager` backend: stop after the graphs and run their operators one by one, those that draw among them."""
-    return _compile(graph, fakes, replace(options, fallback_random=True), events, _operators)
+    return Stages(graph, fakes, replace(options, fallback_random=True), events, _operators).compiled()
 
 
 #: How each built-in backend compiles a captured graph.
@@ -194,75 +194,149 @@ MOST_PARTIAL = 8  # backward programs of a function for some of its results; fur
 Builder = Callable[[AtenGraph, bool, Options, Events, str], Built | None]
 
 
-def _compile(
-    graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
-) -> Compiled:
-    used = None if _as_it_is(graph, fakes) else without_gradients(graph.graph)
-    if has_wrappers(graph.graph):
-        whole = None if used is None or used else _compile_apart(graph, fakes, options, events, builder)
-        return whole or as_captured(graph, fakes, options, events)
-    found = None if used is None else plan(graph, fakes, used, options, events, builder)
-    if found is None:
-        return as_captured(graph, fakes, options, events)
-    events.plan, partial = found
-    return assemble(events.plan, graph, fakes, events, partial)
+@dataclass(frozen=True)
+class Stages:
+    """What becomes of a captured graph, whose inputs look like `fakes`."""
 
+    graph: torch.fx.GraphModule
+    fakes: Sequence[Any]
+    options: Options
+    events: Events
+    builder: Builder
 
-def plan(
-    graph: torch.fx.GraphModule, fakes: Sequence[Any], used: Sequence[int], options: Options, events: Events,
-    builder: Builder,
-) -> tuple[Plan, Partial | None] | None:  # fmt: skip
-    """What the captured graph becomes, and what makes backward programs for some of its results; None if PyTorch is to
-    run it. `used`: see `without_gradients`."""
-    late = any(n.target is assumed and not n.args[1] for n in graph.graph.nodes)
-    try:
-        if needs_autograd(fakes) and not used:
+    def compiled(self) -> Compiled:
+        graph, fakes, events = self.graph, self.fakes, self.events
+        as_it_is = turns_settings(graph.graph) or needs_engine(graph.graph, fakes) or takes_numbers_out(graph.graph)
+        used = None if as_it_is else without_gradients(graph.graph)
+        if used is not None and has_wrappers(graph.graph):
+            found = None if used else self.apart()
+            return found or as_captured(graph, fakes, self.options, events)
+        plan, partial = (None, None) if used is None else self.plan(used)
+        if plan is None:
+            return as_captured(graph, fakes, self.options, events)
+        events.plan = plan
+        return assemble(plan, graph, fakes, events, partial)
+
+    def plan(self, used: Sequence[int]) -> tuple[Plan | None, Partial | None]:
+        """What the graph becomes, None if PyTorch is to run it, and what makes backward programs for some of its
+        results. `used`: see `without_gradients`."""
+        graph, fakes, events = self.graph, self.fakes, self.events
+        late = any(n.target is assumed and not n.args[1] for n in graph.graph.nodes)
+        trains = needs_autograd(fakes) and not used
+        try:
             with events.stage("normalize"):
-                found = normalize_joint(graph, fakes, options)
+                found = (normalize_joint if trains else normalize)(graph, fakes, self.options)
             if isinstance(found, JointGraph):
-                return _train(graph, fakes, found, late, options, events, builder)
-        else:
+                return self.train(found, late)
+        except NumberNeeded:
+            return None, None  # PyTorch's operators take the number when they run
+        except NotDifferentiable as error:
+            self.hint(f"runs operator by operator, for lack of a backward graph: {error}")
+            return None, None
+        events.artifact("aot_graphs", lambda: aten_text(found))
+        overlaps = several_in_one_place(fakes, [k for k, _ in found.mutated])
+        program = None if overlaps else self.builder(found, False, self.options, events, "")
+        if program is None:
+            return None, None
+        return inference(program, found, graph, needs_autograd(fakes), used, late), None
+
+    def train(self, joint: JointGraph, late: bool) -> tuple[Plan | None, Partial | None]:
+        pair = self.pair(joint)
+        halves = None if several_in_one_place(self.fakes, written_by(joint)) else self.halves(pair)
+        if halves is None:
+            return None, None
+        plan = training(halves, joint, pair, self.graph, draws(pair.forward), unrepeatable(joint), late)
+        return plan, self.partial(joint, pair)
+
+    def pair(self, joint: JointGraph) -> Pair:
+        self.events.artifact("aot_joint_graphs", lambda: aten_text(joint.aten))
+        with self.events.stage("autograd"):
+            pair = partition(joint)
+        text = lambda: f"forward\n{aten_text(pair.forward)}\nbackward\n{aten_text(pair.backward)}"
+        self.events.artifact("aot_graphs", text)
+        return pair
+
+    def halves(self, pair: Pair) -> tuple[Built, Built] | None:
+        forward = self.builder(pair.forward, False, self.options, self.events, "forward ")
+        backward = self.builder(pair.backward, True, self.options, self.events, "backward ")
+        return None if forward is None or backward is None else (forward, backward)
+
+    def partial(self, joint: JointGraph, pair: Pair) -> Partial:
+        """Makes the backward program for some of the tangents, when a call first needs it."""
+        tangents, events = [name for name, _ in joint.tangents], self.events
+        left = MOST_PARTIAL
+
+        def made(there: int) -> tuple[Built, bool]:
+            nonlocal left
+            absent = {name for k, name in enumerate(tangents) if not there >> k & 1}
+            graph = without(pair.backward, {*tangents}, absent)
+            remove_dead(graph)
+            events.artifact("aot_graphs", lambda: f"backward, without {', '.join(sorted(absent))}\n{aten_text(graph)}")
+            left -= 1
+            few = left >= 0 or in_stages(graph) is not None
+            program = (self.builder if few else _operators)(graph, True, self.options, events, "backward ")
+            if program is None:
+                raise InternalError("codegen", "a part of a backward pass cannot be compiled, though the whole can")
+            if events.on_partial is not None:
+                events.on_partial(there, program, tells_sizes(pair.backward))
+            return program, tells_sizes(pair.backward)
+
+        return made
+
+    def hint(self, text: str) -> None:
+        self.events.artifact("perf_hints", lambda: text)
+
+    # ------------------------------------------------------------ tensors that are made of others
+
+    def apart(self) -> Compiled | None:
+        """Computes what the tensors are made of; None if PyTorch is to run the graph."""
+        graph, events = self.graph, self.events
+        try:
             with events.stage("normalize"):
-                found = normalize(graph, fakes, options)
-    except NumberNeeded:
-        return None  # PyTorch's operators take the number when they run
-    except NotDifferentiable as error:
-        why = f"runs operator by operator, for lack of a backward graph: {error}"
-        events.artifact("perf_hints", lambda: why)
-        return None
-    events.artifact("aot_graphs", lambda: aten_text(found))
-    if several_in_one_place(fakes, [k for k, _ in found.mutated]):
-        return None
-    program = builder(found, False, options, events, "")
-    return None if program is None else (inference(program, found, graph, needs_autograd(fakes), used, late), None)
+                apart = take_apart(graph, self.fakes, self.options)
+            found = (self.infer_apart if isinstance(apart.program, AtenGraph) else self.train_apart)(apart)
+        except (KeptWhole, NotDifferentiable, Unsupported, RuntimeError) as error:  # of PyTorch's, for its own reasons
+            self.hint(f"runs operator by operator, with the tensors whole: {error}")
+            return None
+        aten = apart.aten
+        written, parts = [k for k, _ in aten.mutated], inputs_of(apart)
+        if found is None or several_in_one_place(parts, written):
+            return None
+        call, reach = found
+        overlap = Overlap.of(written, parts, list(aten.constants.values()))
+        around = replace(plain_call(graph), hooked=partly_of(reach))
+        return called(around, put_together(call, graph.forward, apart, overlap), graph, events)
 
+    def infer_apart(self, apart: Apart) -> tuple[Compiled, Sequence[int]] | None:
+        aten = apart.aten
+        self.events.artifact("aot_graphs", lambda: aten_text(aten))
+        outputs = compile_output_builder(aten.returned, inputs_of(apart), results_of(aten))
+        program = self.builder(aten, False, self.options, self.events, "")
+        if program is None:
+            return None
+        around = replace(program_call(program, aten), no_grad=needs_autograd(self.fakes))
+        call = called(around, program.load(self.events), self.graph, self.events, inputs_of(apart), aten)
+        return inference_whole(call, outputs, apart), ()
 
-def _as_it_is(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> bool:
-    """Is it a graph that PyTorch runs?"""
-    return turns_settings(graph.graph) or needs_engine(graph.graph, fakes) or takes_numbers_out(graph.graph)
-
-
-def _compile_apart(
-    graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, builder: Builder
-) -> Compiled | None:
-    """Of tensors that are made of others, what they are made of is computed; None if PyTorch is to run the graph."""
-    try:
-        with events.stage("normalize"):
-            apart = take_apart(graph, fakes, options)
-        compile_parts = _apart if isinstance(apart.program, AtenGraph) else _train_apart
-        found = compile_parts(graph, fakes, apart, options, events, builder)
-    except (KeptWhole, NotDifferentiable, Unsupported, RuntimeError) as error:  # of PyTorch's, for its own reasons
-        why = f"runs operator by operator, with the tensors whole: {error}"
-        events.artifact("perf_hints", lambda: why)
-        return None
-    aten = apart.aten
-    written, parts = [k for k, _ in aten.mutated], inputs_of(apart)
-    if found is None or several_in_one_place(parts, written):
-        return None
-    call, reach = found
-    overlap = Overlap.of(written, parts, list(aten.constants.values()))
-    around = replace(plain_call(graph), hooked=partly_of(reach))
-    return called(around, put_together(call, graph.forward, apart, overlap), graph, events)
+    def train_apart(self, apart: Apart) -> tuple[Compiled, Sequence[int]] | None:
+        """And for each input the outputs that its gradient is computed from."""
+        joint, graph, events = apart.program, self.graph, self.events
+        assert isinstance(joint, JointGraph)
+        pair = self.pair(joint)
+        outputs = compile_output_builder(joint.aten.returned, inputs_of(apart), results_of(joint.aten))
+        halves = self.halves(pair)
+        if halves is None:
+            return None
+        around = program_call(halves[0], pair.forward)
+        forward = called(around, halves[0].load(events), graph, events, inputs_of(apart), pair.forward)
+        backward = halves[1].load(events)
+        once = "writes to its inputs" if joint.aten.mutated else unrepeatable(joint)
+        if once and len(apart.tangents) > 1:
+            raise KeptWhole(f"it {once}, and a backward pass from some of the results would have to run it again")
+        again = load_call(CallPlan(no_torch_function=True), graph.forward, graph.forward)[0]
+        replay = None if once else Again(again, joint, apart)
+        compiled = CompiledPair(forward, backward, _no_partial, replay, draws(pair.forward), once)
+        return differentiable_whole(pair, compiled, outputs, apart, exposed(joint, pair, apart)), depends(pair, apart)
 
 
 def inputs_of(apart: Apart) -> list[Any]:
@@ -271,101 +345,15 @@ def inputs_of(apart: Apart) -> list[Any]:
     return [n.meta["val"] for n in apart.aten.graph.nodes if n.op == "placeholder"][: len(places)]
 
 
-def _apart(
-    graph: torch.fx.GraphModule, fakes: Sequence[Any], apart: Apart, options: Options, events: Events,
-    builder: Builder,
-) -> tuple[Compiled, Sequence[int]] | None:  # fmt: skip
-    aten = apart.aten
-    events.artifact("aot_graphs", lambda: aten_text(aten))
-    outputs = compile_output_builder(aten.returned, inputs_of(apart), results_of(aten))
-    program = builder(aten, False, options, events, "")
-    if program is None:
-        return None
-    around = replace(program_call(program, aten), no_grad=needs_autograd(fakes))
-    call = called(around, program.load(events), graph, events, inputs_of(apart), aten)
-    return inference_whole(call, outputs, apart), ()
-
-
-def _train_apart(
-    graph: torch.fx.GraphModule, fakes: Sequence[Any], apart: Apart, options: Options, events: Events,
-    builder: Builder,
-) -> tuple[Compiled, Sequence[int]] | None:  # fmt: skip
-    """And for each input the outputs that its gradient is computed from."""
-    joint = apart.program
-    assert isinstance(joint, JointGraph)
-    events.artifact("aot_joint_graphs", lambda: aten_text(joint.aten))
-    with events.stage("autograd"):
-        pair = partition(joint)
-    events.artifact("aot_graphs", lambda: f"forward\n{aten_text(pair.forward)}\nbackward\n{aten_text(pair.backward)}")
-    outputs = compile_output_builder(joint.aten.returned, inputs_of(apart), results_of(joint.aten))
-    halves = _halves(pair, options, events, builder)
-    if halves is None:
-        return None
-    around = program_call(halves[0], pair.forward)
-    forward = called(around, halves[0].load(events), graph, events, inputs_of(apart), pair.forward)
-    backward = halves[1].load(events)
-    once = "writes to its inputs" if joint.aten.mutated else unrepeatable(joint)
-    again = called(CallPlan(no_torch_function=True), graph.forward, graph, events)
-    replay = None if once else Again(again, joint, apart)
-    if once and len(apart.tangents) > 1:
-        raise KeptWhole(f"it {once}, and a backward pass from some of the results would have to run it again")
-    compiled = CompiledPair(forward, backward, _no_partial, replay, draws(pair.forward), once)
-    return differentiable_whole(pair, compiled, outputs, apart, exposed(joint, pair, apart)), depends(pair, apart)
-
-
 def _no_partial(there: int) -> Any:
     raise InternalError("runtime", "part of a backward pass is not run by the compiled program here")
-
-
-def _train(
-    graph: torch.fx.GraphModule, fakes: Sequence[Any], joint: JointGraph, late: bool, options: Options, events: Events,
-    builder: Builder,
-) -> tuple[Plan, Partial] | None:  # fmt: skip
-    events.artifact("aot_joint_graphs", lambda: aten_text(joint.aten))
-    with events.stage("autograd"):
-        pair = partition(joint)
-    events.artifact("aot_graphs", lambda: f"forward\n{aten_text(pair.forward)}\nbackward\n{aten_text(pair.backward)}")
-    halves = None if several_in_one_place(fakes, written_by(joint)) else _halves(pair, options, events, builder)
-    if halves is None:
-        return None
-    made = training(halves, joint, pair, graph, draws(pair.forward), unrepeatable(joint), late)
-    return made, _partial(joint, pair, options, events, builder)
 
 
 def partials(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Partial:
     """What makes backward programs for some of the results of a graph that was compiled for training before."""
     joint = normalize_joint(graph, fakes, options)
     assert isinstance(joint, JointGraph)
-    return _partial(joint, partition(joint), options, events, build)
-
-
-def _halves(pair: Pair, options: Options, events: Events, builder: Builder) -> tuple[Built, Built] | None:
-    forward = builder(pair.forward, False, options, events, "forward ")
-    backward = builder(pair.backward, True, options, events, "backward ")
-    return None if forward is None or backward is None else (forward, backward)
-
-
-def _partial(joint: JointGraph, pair: Pair, options: Options, events: Events, builder: Builder) -> Partial:
-    """Makes the backward program for some of the tangents, when a call first needs it."""
-    tangents = [name for name, _ in joint.tangents]
-    left = MOST_PARTIAL
-
-    def made(there: int) -> tuple[Built, bool]:
-        nonlocal left
-        absent = {name for k, name in enumerate(tangents) if not there >> k & 1}
-        graph = without(pair.backward, {*tangents}, absent)
-        remove_dead(graph)
-        events.artifact("aot_graphs", lambda: f"backward, without {', '.join(sorted(absent))}\n{aten_text(graph)}")
-        left -= 1
-        few = left >= 0 or in_stages(graph) is not None
-        program = (builder if few else _operators)(graph, True, options, events, "backward ")
-        if program is None:
-            raise InternalError("codegen", "a part of a backward pass cannot be compiled, though the whole can")
-        if events.on_partial is not None:
-            events.on_partial(there, program, tells_sizes(pair.backward))
-        return program, tells_sizes(pair.backward)
-
-    return made
+    return Stages(graph, fakes, options, events, build).partial(joint, partition(joint))
 
 
 def _operators(aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str = "") -> Built | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from dovetail.callees import CompileOnEntry, EagerFrame, frame_of
 from dovetail.config import config
 from dovetail.diagnostics import logs
 from dovetail.diagnostics.dump import DumpSink
@@ -23,7 +24,6 @@ from dovetail.diagnostics.events import CompileRecord, Events, Sink
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
 from dovetail.diagnostics.trace import trace, warned
-from dovetail.entered import Entered
 from dovetail.interop.backends import BACKENDS, BUILT_IN
 from dovetail.ir.captured import Continuation, varying_names
 from dovetail.ir.outside import outside_reason
@@ -65,14 +65,14 @@ class Request:
     given: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)  # compilations out of a file
 
     @cached_property
-    def frameless(self) -> Any:
-        """Runs functions that are not compiled themselves; see `frameless.Frameless`."""
-        return _frameless().Frameless(self.compiled)
+    def eager_frame(self) -> EagerFrame:
+        """Runs functions that are not compiled themselves."""
+        return EagerFrame(self.compiled)
 
     @cached_property
-    def entered(self) -> Entered:
+    def entered(self) -> CompileOnEntry:
         """What a graph break calls, compiled on entry. Why the graph could not go on inside has been told already."""
-        return Entered(self.compiled) if self.quiet else replace(self, quiet=True).entered
+        return CompileOnEntry(self.compiled) if self.quiet else replace(self, quiet=True).entered
 
     @property
     def verbose(self) -> bool:
@@ -115,7 +115,7 @@ class Request:
         """A function marked with `disable(recursive=False)`, or a method that is one, as compiled code calls it."""
         if isinstance(fn, MethodType):
             return MethodType(self.plain(fn.__func__), fn.__self__)
-        return self.frameless.plain(_frameless().frame_of(fn))
+        return self.eager_frame.plain(frame_of(fn))
 
     def compiled(self, fn: Any) -> Any:
         """The compiled counterpart of a function or module that uncompiled code calls."""
@@ -154,11 +154,6 @@ def imported(name: str, events: Events) -> Any:
 def _resuming() -> Any:
     # A program without graph breaks does without it, and one whose parts are all on disk without the rest of capture.
     return importlib.import_module("dovetail.capture.breaks.resume")
-
-
-def _frameless() -> Any:
-    # It assembles bytecode, which takes a library that few programs need.
-    return importlib.import_module("dovetail.frameless")
 
 
 def _same(module: torch.nn.Module) -> torch.nn.Module:

@@ -24,8 +24,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "request": ANYTHING,
     "compilation": ANYTHING,
     "loading": set(),
-    "entered": {"ir"},
-    "frameless": {"bytecode", "ir"},
+    "callees": {"ir", "loading"},
     "public": {"diagnostics", "errors", "ir", "runtime"},
     "pipeline": ANYTHING,
     # Between a compilation, which asks for what is kept, and what it is made of.

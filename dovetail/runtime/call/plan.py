@@ -13,13 +13,12 @@
         o1 = view0(o1, [8])
         return (o0, o1, )
 
-`Printer.text` is the order. A plan is data, kept with a compilation; a call that needs nothing is the program itself.
+`print_call` has the order. A plan is data, kept with a compilation; a call that needs nothing is the program itself.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -103,12 +102,12 @@ def load(
     `run` gives results, which look like `like`; `graph` gives outputs. `constants` are tensors that `run` has of its
     own; they count after the inputs.
     """
-    printer = Printer(plan, fakes, like, constants)
-    text = printer.text()
-    if printer.lines == _PLAIN:
-        return run, ""
     uncompiled = _elsewhere if plan.elsewhere else graph
-    names = {**printer.names, "run": run, "graph": graph, "uncompiled": uncompiled}
+    names: dict[str, Any] = {**_NAMES, "run": run, "graph": graph, "uncompiled": uncompiled}
+    body = print_call(plan, fakes, like, constants, names)
+    if body == ["results = run(*inputs)", "return results"]:
+        return run, ""
+    text = "\n".join([*_block("def call(*inputs):", body), ""])
     execute(text, f"<dovetail call {next(_numbers)}>", names, name="call")
     return names.pop("call"), text  # whose globals refer to the caller's tensors, and must not wait for the collector
 
@@ -117,7 +116,6 @@ def _elsewhere(*inputs: Any) -> Any:
     raise OtherSizes("tensors that do not overlap, without hooks", undone=True)
 
 
-_PLAIN = ["    results = run(*inputs)", "    return results"]
 _NAMES = {
     "mode_state": mode_state, "restore": restore, "no_torch_function": torch._C.DisableTorchFunctionSubclass,
     "NOW": NOW, "unmoved": unmoved, "minds": minds, "CheckFailed": CheckFailed, "get_grad": torch.is_grad_enabled,
@@ -126,175 +124,89 @@ _NAMES = {
 }  # fmt: skip
 
 
-class Printer:
-    """Prints one plan. `names`: what the text's names stand for, beside `run`, `graph` and `uncompiled`."""
+def print_call(
+    plan: CallPlan, fakes: Sequence[Any], like: Sequence[Any], constants: Sequence[Any], names: dict[str, Any]
+) -> list[str]:
+    """The lines of the call, from the program outwards and then on. `names` gets what they refer to."""
+    body = _program(plan)
+    if plan.recounted:
+        names |= {f"constant{k}": tensor for k, tensor in enumerate(constants)}
+    given = [f"inputs[{k}]" for k in range(len(fakes))] + [f"constant{k}" for k in range(len(constants))]
+    body += _versions(plan, given)
+    body += [f"inputs[{k}].copy_(results[{position}])" for k, position in plan.rewritten]
+    body += _outputs(plan, fakes, like, names)
 
-    def __init__(self, plan: CallPlan, fakes: Sequence[Any], like: Sequence[Any], constants: Sequence[Any]) -> None:
-        self.plan, self.fakes, self.like, self.constants = plan, fakes, like, constants
-        self.overlap = Overlap.of(plan.written, fakes, constants)
-        self.lines: list[str] = []
-        self.depth = 1
-        self.names: dict[str, Any] = dict(_NAMES)
-
-    def text(self) -> str:
-        """All of it, in order."""
-        with self.modes_restored(), self.no_torch_function(), self.no_overlap():
-            self.no_hooks()
-            given = self.detached_inputs()
-            with self.checked(), self.no_grad(), self.block("with no_autocast():", self.plan.no_autocast):
-                self.line(f"results = run(*{given})")
-            self.graph_where_a_check_failed()
-            self.version_counters()
-            self.rewritten_inputs()
-            self.outputs()
-        return "\n".join(["def call(*inputs):", *self.lines, ""])
-
-    # ------------------------------------------------------------ lines
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    @contextlib.contextmanager
-    def block(self, head: str, wanted: bool = True) -> Iterator[None]:
-        """What is printed meanwhile stands in a block with this head, if it is wanted."""
-        if wanted:
-            self.line(head)
-        self.depth += wanted
-        yield
-        self.depth -= wanted
-
-    # ------------------------------------------------------------ steps
-
-    @contextlib.contextmanager
-    def modes_restored(self) -> Iterator[None]:
-        plan = self.plan
-        runs_graph = plan.returned is None or self.overlap or plan.hooked or plan.becoming or plan.checks
-        if not plan.restores or not runs_graph:
-            yield
-            return
-        setters = [write for write in plan.restores if write in SETTERS]
-        for k, write in enumerate(setters):
-            self.names |= {f"get{k}": SETTINGS[SETTERS[write]], f"set{k}": write}
-        self.line("modes = mode_state()")
-        for k in range(len(setters)):
-            self.line(f"setting{k} = get{k}()")
-        with self.block("try:"):
-            yield
-        with self.block("except BaseException:"):
-            self.line("restore(modes)")
-            for k in range(len(setters)):
-                self.line(f"set{k}(setting{k})")
-            self.line("raise")
-
-    def no_torch_function(self) -> contextlib.AbstractContextManager[None]:
-        return self.block("with no_torch_function():", self.plan.no_torch_function)
-
-    @contextlib.contextmanager
-    def no_overlap(self) -> Iterator[None]:
-        if self.overlap is None:
-            yield
-            return
-        self.names |= {"overlap": self.overlap, "overlapping": self.overlap.found}
-        with self.block("if overlapping(inputs):"):
-            self.line("return uncompiled(*inputs)")
-        if self.plan.recorded:
-            self.line("before, NOW.good = unmoved(), overlap.last")
-        with self.block("try:", self.plan.recorded):
-            yield
-        if self.plan.recorded:
-            with self.block("finally:"):
-                self.line("NOW.good = before")
-
-    def no_hooks(self) -> None:
-        hooked, becoming = map(_inputs, (self.plan.hooked, self.plan.becoming))
-        if self.plan.hooked or self.plan.becoming:
-            with self.block(f"if minds(({hooked}), ({becoming})):"):
-                self.line("return uncompiled(*inputs)")
-
-    def detached_inputs(self) -> str:
-        """What the program takes: the engine must not go on to where an input without a gradient came from."""
-        if not self.plan.detached:
-            return "inputs"
-        self.line("given = [*inputs]")
-        for k in self.plan.detached:
-            self.line(f"given[{k}] = given[{k}].detach()")
-        return "given"
-
-    @contextlib.contextmanager
-    def checked(self) -> Iterator[None]:
-        with self.block("try:", self.plan.checks):
-            yield
-        if self.plan.checks:
-            with self.block("except CheckFailed:"):
-                self.line("results = None")
-
-    def graph_where_a_check_failed(self) -> None:
-        """Outside of the handler: what PyTorch raises has no other error as its context."""
-        if self.plan.checks:
-            with self.block("if results is None:"):
-                self.line("return graph(*inputs)")
-
-    @contextlib.contextmanager
-    def no_grad(self) -> Iterator[None]:
-        if self.plan.no_grad:
-            self.line("grad = get_grad()")
-        with self.block("try:", self.plan.no_grad):
-            if self.plan.no_grad:
-                self.line("set_grad(False)")
-            yield
-        if self.plan.no_grad:
-            with self.block("finally:"):
-                self.line("set_grad(grad)")
-
-    def version_counters(self) -> None:
-        most = max((extra for _, extra in self.plan.recounted), default=0)
-        for n in range(most):
-            self.line(f"advance_all([{', '.join(self.given(k) for k, extra in self.plan.recounted if extra > n)}])")
-        for k, extra in self.plan.recounted:
-            if extra < 0:  # one by one: two inputs may share a counter
-                self.line(f"advance({self.given(k)}, {extra})")
-        if self.plan.counted:
-            self.line("results = list(results)")
-        for k, version in self.plan.counted:
-            self.line(f"results[{k}] = at_version(results[{k}], {version})")
-
-    def given(self, k: int) -> str:
-        """An input, or a constant."""
-        if k < len(self.fakes):
-            return f"inputs[{k}]"
-        name = f"constant{k - len(self.fakes)}"
-        self.names[name] = self.constants[k - len(self.fakes)]
-        return name
-
-    def rewritten_inputs(self) -> None:
-        for k, position in self.plan.rewritten:
-            self.line(f"inputs[{k}].copy_(results[{position}])")
-
-    def outputs(self) -> None:
-        plan, outputs = self.plan, "results"
-        if plan.returned is not None and not as_they_are(plan.returned):
-            builder = OutputBuilder(self.fakes, self.like, plan.grad, self.names)
-            for line in builder.made(plan.returned):
-                self.line(line)
-            outputs = builder.given
-        elif plan.returned is not None and len(plan.returned) < plan.results:
-            outputs = f"results[:{len(plan.returned)}]"
-        elif plan.counted:
-            outputs = "tuple(results)"
-        if plan.freed or plan.passed:
-            self.line(f"outputs = {outputs}")
-            outputs = "outputs"
-        if plan.freed:
-            self.names["anchor"] = anchor()
-            self.line(f"outputs = mark_freed(anchor, outputs, {plan.freed})")
-        if plan.passed:
-            self.names["watch"] = watcher(plan.passed, plan.watched)
-            self.line("watch(inputs, results, outputs)")
-        self.line(f"return {outputs}")
+    if plan.hooked or plan.becoming:
+        hooked, becoming = ("".join(f"inputs[{k}], " for k in places) for places in (plan.hooked, plan.becoming))
+        body = [f"if minds(({hooked}), ({becoming})):", "    return uncompiled(*inputs)", *body]
+    overlap = Overlap.of(plan.written, fakes, constants)
+    if overlap is not None:
+        names |= {"overlap": overlap, "overlapping": overlap.found}
+        if plan.recorded:
+            body = _block("try:", body, "finally:", "    NOW.good = before")
+            body = ["before, NOW.good = unmoved(), overlap.last", *body]
+        body = ["if overlapping(inputs):", "    return uncompiled(*inputs)", *body]
+    if plan.no_torch_function:
+        body = _block("with no_torch_function():", body)
+    runs_graph = plan.returned is None or overlap is not None or plan.hooked or plan.becoming or plan.checks
+    return _modes_restored(plan.restores, body, names) if plan.restores and runs_graph else body
 
 
-def _inputs(places: Sequence[int]) -> str:
-    return "".join(f"inputs[{k}], " for k in places)
+def _block(head: str, body: Sequence[str], *after: str) -> list[str]:
+    return [head, *(f"    {line}" for line in body), *after]
+
+
+def _program(plan: CallPlan) -> list[str]:
+    body = [f"results = run(*{'given' if plan.detached else 'inputs'})"]
+    if plan.no_autocast:
+        body = _block("with no_autocast():", body)
+    if plan.no_grad:
+        body = _block("try:", ["set_grad(False)", *body], "finally:", "    set_grad(grad)")
+        body = ["grad = get_grad()", *body]
+    if plan.checks:  # outside of the handler: what PyTorch raises has no other error as its context
+        body = _block("try:", body, "except CheckFailed:", "    results = None")
+        body += ["if results is None:", "    return graph(*inputs)"]
+    if plan.detached:  # the engine must not go on to where an input without a gradient came from
+        body = ["given = [*inputs]", *(f"given[{k}] = given[{k}].detach()" for k in plan.detached), *body]
+    return body
+
+
+def _versions(plan: CallPlan, given: Sequence[str]) -> list[str]:
+    body = []
+    for n in range(max((extra for _, extra in plan.recounted), default=0)):
+        body.append(f"advance_all([{', '.join(given[k] for k, extra in plan.recounted if extra > n)}])")
+    # One by one: two inputs may share a counter.
+    body += [f"advance({given[k]}, {extra})" for k, extra in plan.recounted if extra < 0]
+    if plan.counted:
+        body.append("results = list(results)")
+        body += [f"results[{k}] = at_version(results[{k}], {version})" for k, version in plan.counted]
+        body.append("results = tuple(results)")
+    return body
+
+
+def _outputs(plan: CallPlan, fakes: Sequence[Any], like: Sequence[Any], names: dict[str, Any]) -> list[str]:
+    body, outputs = [], "results"
+    if plan.returned is not None and not as_they_are(plan.returned):
+        builder = OutputBuilder(fakes, like, plan.grad, names)
+        body, outputs = builder.made(plan.returned), builder.given
+    elif plan.returned is not None and len(plan.returned) < plan.results:
+        outputs = f"results[:{len(plan.returned)}]"
+    if plan.freed:
+        names["anchor"] = anchor()
+        outputs = f"mark_freed(anchor, {outputs}, {plan.freed})"
+    if plan.passed:
+        names["watch"] = watcher(plan.passed, plan.watched)
+        body, outputs = [*body, f"outputs = {outputs}", "watch(inputs, results, outputs)"], "outputs"
+    return [*body, f"return {outputs}"]
+
+
+def _modes_restored(restores: Sequence[Any], body: Sequence[str], names: dict[str, Any]) -> list[str]:
+    setters = [write for write in restores if write in SETTERS]
+    for k, write in enumerate(setters):
+        names |= {f"get{k}": SETTINGS[SETTERS[write]], f"set{k}": write}
+    before = ["modes = mode_state()", *(f"setting{k} = get{k}()" for k in range(len(setters)))]
+    undo = ["restore(modes)", *(f"set{k}(setting{k})" for k in range(len(setters))), "raise"]
+    return [*before, *_block("try:", body), *_block("except BaseException:", undo)]
 
 
 def as_they_are(returned: Sequence[Returned]) -> bool:

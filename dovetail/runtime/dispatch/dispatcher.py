@@ -10,19 +10,18 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import nullcontext
 from typing import Any, Protocol
 
 from torch.autograd import profiler
 
 from dovetail.errors import GraphBreakError, InternalError, Unsupported
-from dovetail.ir.captured import Captured, Next
+from dovetail.ir.captured import Next
 from dovetail.ir.collection import paused_collection
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
 from dovetail.ir.profiled import region
-from dovetail.ir.records import dataclass
 from dovetail.ir.recursion import NEAR, ROOM, Room, is_near
 from dovetail.ir.source import Computed, Item, path
 from dovetail.ir.varying import Varying
@@ -35,14 +34,6 @@ from dovetail.runtime.dispatch.restore_modes import mode_state, restore
 from dovetail.runtime.dispatch.saved_tensor_hooks import without_saved_tensor_hooks
 from dovetail.runtime.dispatch.stance import RUN_ONLY, Stances
 from dovetail.runtime.dispatch.tracebacks import cut
-
-
-@dataclass(frozen=True)
-class CompiledFrame:
-    """What a compilation yields: the traced region and its graph as a callable of the graph's inputs."""
-
-    captured: Captured
-    graph: Callable[..., Sequence[Any]]
 
 
 class Entry(Protocol):
