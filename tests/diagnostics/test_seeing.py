@@ -104,6 +104,19 @@ def test_chosen_logs_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
+def test_what_a_call_does_is_shown_after_its_program(capsys: pytest.CaptureFixture[str]) -> None:
+    def stores(x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1).t()
+
+    dovetail.set_logs(output_code=True)
+    try:
+        dovetail.compile(stores)(torch.ones(2, 3))
+    finally:
+        dovetail.set_logs()
+    _, program, call = capsys.readouterr().err.split("output_code: [")
+    assert "def run(block, " in program and "def call(*inputs):\n    if overlapping(inputs):\n" in call
+
+
 def test_a_log_switched_off_among_all(capsys: pytest.CaptureFixture[str]) -> None:
     dovetail.set_logs(all=True, guards=False)
     compiled()(X)

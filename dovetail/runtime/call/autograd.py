@@ -129,9 +129,7 @@ def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Cal
             ctx.save_for_backward(*[inputs[k] for k in kept], *found[count:last])
             ctx.mark_non_differentiable(*[results[k] for k in without if isinstance(results[k], torch.Tensor)])
             ctx.set_materialize_grads(False)
-            ctx.numbers = [inputs[k] for k in numbers]
-            if last:
-                ctx.numbers += found[last:]
+            ctx.numbers = [*[inputs[k] for k in numbers], *(found[last:] if last else ())]
             ctx.layouts = layouts.now(results)
             ctx.watched = []
             ctx.partly = [(k, weakref.ref(inputs[k])) for k in partly]
@@ -153,10 +151,8 @@ def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Cal
             kept = _Kept(ctx, replay, given) if there not in proven and replay is not None else None
             if box and not torch._C._autograd._get_current_graph_task_keep_graph():
                 forget(ctx)
-            if kept is None:
-                found = run(ctx, box, given, there)
-            else:
-                found = _first(lambda: run(ctx, box, given, there), kept, compiled.failed, proven, there)
+            compute = lambda: run(ctx, box, given, there)
+            found = compute() if kept is None else _first(compute, kept, compiled.failed, proven, there)
             return found if there == every else _reached(found, there, pair.depends)
 
     apply: Call = CompiledFunction.apply

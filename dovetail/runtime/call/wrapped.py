@@ -141,8 +141,7 @@ def depends(pair: Pair, apart: Apart) -> list[int]:
 
 
 def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, exposed: Sequence[int]) -> Any:
-    joint = apart.program
-    assert isinstance(joint, JointGraph)
+    joint: JointGraph = apart.program  # type: ignore[assignment]
     owners = [k for k, template in enumerate(apart.inputs) for _ in parts_of(template)]
     kept = tuple(dict.fromkeys(owners[k] for k in pair.kept))
     saving = [apart.inputs[k] for k in kept]
