@@ -92,7 +92,7 @@ TEXTS = {
         inputs[1].copy_(results[1])
         o0 = results[0]
         o1 = results[0]
-        o1 = view0(o1, [4])
+        o1 = view_0(o1, [4])
         outputs = (o0, o1, )
         watch(inputs, results, outputs)
         return outputs

@@ -10,7 +10,7 @@
         inputs[1].copy_(results[0])
         o0 = results[1]
         o1 = results[1]
-        o1 = view0(o1, [8])
+        o1 = view_0(o1, [8])
         return (o0, o1, )
 
 `print_call` has the order. A plan is data, kept with a compilation; a call that needs nothing is the program itself.

@@ -5,7 +5,7 @@
         try:
             o0 = results[0]
             set_grad(False)
-            o1 = view0(results[1], [8])
+            o1 = view_0(results[1], [8])
         finally:
             set_grad(grad)
         return (o0, o1, )
@@ -116,7 +116,7 @@ class OutputBuilder:
     def name(self, value: Any, hint: str = "c") -> str:
         found = self.known.get(id(value))
         if found is None:
-            found = self.known[id(value)] = f"{hint}{len(self.known)}"
+            found = self.known[id(value)] = f"{hint}_{len(self.known)}"
             self.names[found] = value
         return found
 
