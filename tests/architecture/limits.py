@@ -12,15 +12,11 @@ AVERAGE_DENSITY = 5.6  # of all files
 # path: (lines, reason)
 LONG_FILES: dict[str, tuple[int, str]] = {
     "dovetail/capture/numbers/size_values.py": (560, "the table of sizes and what is done with one: to be two files"),
-    "dovetail/runtime/dispatch/dispatcher.py": (505, "what a call goes through, in order"),
     "dovetail/ir/dims.py": (665, "one algebra: operators simplify by what is proved, and proofs use the operators"),
 }
 
 # "path:function": (lines, reason)
 LONG_FUNCTIONS: dict[str, tuple[int, str]] = {
-    "dovetail/compilation.py:_compile_entry": (60, "the steps of a compilation, one after the other"),
-    "dovetail/runtime/call/autograd.py:_function": (51, "an autograd.Function: its methods share what it is made of"),
-    "dovetail/runtime/call/wrapped.py:_function": (51, "an autograd.Function: its methods share what it is made of"),
 }
 
 # "path:function": its number. Lower it, or remove the row; add none.
@@ -36,7 +32,6 @@ COMPLEX_FUNCTIONS: dict[str, int] = {
     "dovetail/codegen/cpu/axis.py:_multiple": 23,
     "dovetail/codegen/gpu/plan.py:_rows": 21,
     "dovetail/commands/ladder.py:_loaded": 26,
-    "dovetail/compilation.py:_compile_entry": 26,
     "dovetail/exporting/ranges.py:settle": 24,
     "dovetail/ir/dims.py:_cases": 21,
     "dovetail/kept/entry.py:pack_entry": 22,
