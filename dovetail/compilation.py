@@ -11,7 +11,7 @@ import importlib
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +29,7 @@ from dovetail.interop.backends import BUILT_IN
 from dovetail.ir.callers import PACKAGE
 from dovetail.ir.captured import AGAIN, ENTERED, FAILED, NO_OVERRIDES, PLAIN, REPEATED, UNDONE, Break, Captured
 from dovetail.ir.literals import error_in_words, in_words, steady
+from dovetail.ir.records import dataclass
 from dovetail.ir.varying import Varying
 from dovetail.kept.keeping import Keeping
 from dovetail.options import Options

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch.fx
@@ -63,6 +63,7 @@ from dovetail.ir.graphtext import graph_text
 from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Batch, Group, Program
+from dovetail.ir.records import dataclass
 from dovetail.ir.settings import turns_settings
 from dovetail.ir.staged import Part, Ref, Staged
 from dovetail.ir.text import fusion_text, program_text

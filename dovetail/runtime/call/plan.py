@@ -19,7 +19,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -28,6 +27,7 @@ import torch
 from dovetail.ir.aten import Returned
 from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.joint import Passed
+from dovetail.ir.records import dataclass
 from dovetail.ir.settings import SETTERS, SETTINGS
 from dovetail.runtime.call.autograd import minds
 from dovetail.runtime.call.freed_history import anchor, mark_freed
