@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import fields
 from pathlib import Path
 
 from dovetail.ops.lowering.registry import Row, Rows
@@ -54,8 +53,7 @@ def _section(module: str, rows: Rows) -> str:
 
 def _fields(row: Row) -> tuple[str, ...]:
     """The names of those that say something."""
-    empty = Row()
-    return tuple(f.name for f in fields(Row) if getattr(row, f.name) != getattr(empty, f.name))
+    return tuple(name for name, value in row._asdict().items() if value != Row._field_defaults[name])
 
 
 if __name__ == "__main__":

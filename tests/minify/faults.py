@@ -71,7 +71,7 @@ def crashing(*_: Any, **__: Any) -> Any:
 def lowering(name: str, instead: str | Callable[..., Any]) -> Patch:
     """An operator is lowered as another one is, or by a function that fails."""
     rule = ROWS[f"aten::{instead}"].lowering if isinstance(instead, str) else instead
-    return lambda patch: patch.setitem(ROWS, f"aten::{name}", dataclasses.replace(ROWS[f"aten::{name}"], lowering=rule))
+    return lambda patch: patch.setitem(ROWS, f"aten::{name}", ROWS[f"aten::{name}"]._replace(lowering=rule))
 
 
 def stage(owner: Any, name: str, where: Callable[..., bool], then: Callable[..., Any] = failing) -> Patch:

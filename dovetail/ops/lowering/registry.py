@@ -13,13 +13,11 @@ NotImplemented: then the operator stays a library call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from dovetail.ir.loops import Expr, Param
-from dovetail.ir.records import dataclass
 from dovetail.ops.fake.errors.eager_trials import Trial
 from dovetail.ops.fake.result_spec import ForOverload
 from dovetail.ops.lowering import build
@@ -31,8 +29,7 @@ Rule = Callable[..., Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """What is known about an operator. `docs/operators.md` lists all of it.
 
     `shape`: what its results look like, instead of PyTorch's meta kernel, which is slow or imports much.
@@ -84,11 +81,11 @@ class Rows(dict[str, Row]):
 
     def __init__(self, **common: Any) -> None:
         super().__init__()
-        self.common = Row(**common)
+        self.common = common
 
     def library(self, *names: str, **known: Any) -> None:
         """Rows of operators that are only ever library calls."""
-        row = replace(self.common, **known)
+        row = Row(**self.common | known)
         for name in names:
             assert name not in self, f"{name} has two rows"
             self[name] = row
