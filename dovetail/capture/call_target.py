@@ -42,6 +42,7 @@ class CallTarget:
 
 
 def take_apart(fn: Any) -> CallTarget:
+    """The plain function behind a function, method or callable object, and its receiver."""
     if isinstance(fn, FunctionType):
         return CallTarget(fn, fn)
     if isinstance(fn, MethodType) and isinstance(fn.__func__, FunctionType):

@@ -21,6 +21,7 @@ def to_scalar(tensor: torch.Tensor) -> Any:
 
 
 def to_tensor(array: Any) -> torch.Tensor:
+    """A tensor in host memory with the elements of a NumPy array, which it shares where it can."""
     return torch.as_tensor(array, device=HOST)
 
 

@@ -33,6 +33,7 @@ class Asked:
 
 
 def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> Any:
+    """The question that calls a function: the answer is its result."""
     return function(*args, **dict(kwargs))
 
 
@@ -79,6 +80,7 @@ def files_of(function: Any) -> tuple[str, ...]:
 
 
 def annotated(function: Any) -> tuple[Any, ...]:
+    """The question for a function's annotations, as pairs of a name and a type."""
     return tuple(function.__annotations__.items())
 
 

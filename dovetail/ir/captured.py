@@ -89,6 +89,7 @@ class Continuation:
         return self.points, tuple(map(id, self.scopes)), tuple(map(id, self.inside))
 
     def parameters(self) -> tuple[str, ...]:
+        """Names for the rest's parameters: each frame's locals, cells and operands, outermost frame first."""
         names: list[str] = []
         for point in self.points:
             stack = [f"stack{k}" for k in range(point.given - point.result)]
@@ -180,7 +181,7 @@ class Captured:
     about them, and set its `where` to the user's line that they work for. `symbols` are where each comes from. Every
     symbol of the graph is the size of an input's dimension or an input itself. `seen` are the sizes of tensors in the
     call that was captured, by the paths to them. `constants` says why sizes and numbers that vary are constants.
-    `repeatable`: where the graph itself runs and finds that a late size is not what it is made for, has it changed
+    `repeatable`: where the graph itself runs and finds that an unbacked size is not what it is made for, has it changed
     nothing by then?
     `one_shot`: its effects undo what its guards rely on, so that it is likely to run once.
     `changes`: what the residual changes outside, in the order in which it does.

@@ -15,10 +15,12 @@ class Begin(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor, tensor: list[torch.Tensor]) -> torch.Tensor:
+        """A tensor over the memory of `tensor`, which stands in a list so that autograd sees no view of it."""
         return _over(tensor[0].untyped_storage(), tensor[0])
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
+        """The gradient goes to the leaf."""
         return gradient, None
 
 

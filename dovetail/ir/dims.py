@@ -172,6 +172,7 @@ class Poly:
 
 
 def term_text(factors: list[str], coefficient: int) -> str:
+    """`coefficient*factor*factor...`, as programs write it."""
     if not factors:
         return integer(coefficient)
     product = "*".join(factors)
@@ -198,6 +199,7 @@ def has_values(dim: Dim) -> bool:
 
 
 def symbols(dim: Dim) -> frozenset[Symbol]:
+    """Every symbol anywhere inside the Dim."""
     return dim.symbols if isinstance(dim, Poly) else frozenset()
 
 
@@ -210,6 +212,7 @@ def symbol(name: str, lo: int = 0, extent: Dim | None = None, hint: int | None =
 
 
 def of_symbol(symbol: Symbol) -> Poly:
+    """The Dim that is the symbol alone."""
     return _atom_dim(symbol)
 
 
@@ -348,6 +351,7 @@ def _product(a: Dim, b: Dim) -> Dim:
 
 
 def product(dims: Iterable[Dim]) -> Dim:
+    """The product of all Dims; 1 of none."""
     return reduce(operator.mul, dims, 1)
 
 
@@ -439,6 +443,7 @@ def _scale_down(dim: Poly, factor: int) -> Dim:
 
 @cache
 def minimum(a: Dim, b: Dim) -> Dim:
+    """The smaller of two Dims: a `Min` atom unless bounds say which one it is."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
     difference = b - a
@@ -447,6 +452,7 @@ def minimum(a: Dim, b: Dim) -> Dim:
 
 @cache
 def maximum(a: Dim, b: Dim) -> Dim:
+    """The larger of two Dims: a `Max` atom unless bounds say which one it is."""
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
     difference = b - a
@@ -520,6 +526,7 @@ def known_nonnegative(dim: Dim) -> bool:
 
 
 def known_less(a: Dim, b: Dim) -> bool:
+    """Is `a < b` for all values of the symbols? False also where nobody knows."""
     return known_nonnegative(b - a - 1)
 
 

@@ -44,6 +44,7 @@ def _typical(dim: Poly) -> int:
 
 
 def typical_of(symbol: Symbol) -> int:
+    """The same for one symbol: the last position of a range, a hint, or `UNKNOWN`."""
     if symbol.extent is not None:
         return typical(symbol.extent) - 1
     return UNKNOWN if symbol.hint is None else symbol.hint

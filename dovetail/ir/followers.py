@@ -32,9 +32,11 @@ class Follower:
 
     @property
     def dtype(self) -> torch.dtype:
+        """The dtype of the elements, and of what is accumulated."""
         return self.element.dtype
 
     def op(self, name: str, *args: Expr) -> Expr:
+        """An operator on expressions of this dtype; `eq` gives a bool."""
         dtype = torch.bool if name == "eq" else self.dtype
         return Op(name, args, dtype)
 
@@ -62,11 +64,13 @@ class Exponentials(Follower):
     longest = 1024
 
     def part(self, lead: Expr, count: Dim) -> Expr:
+        """`exp(element - lead)`; a lead of minus infinity counts as 0, so that nothing becomes NaN."""
         least, zero = Const(float("-inf"), self.dtype), Const(0.0, self.dtype)
         finite = self.op("where", self.op("eq", lead, least), zero, lead)
         return self.op("exp", self.op("sub", self.element, finite))
 
     def whole(self, part: Expr, lead: Expr, count: Dim, shift: Expr) -> Expr:
+        """A part seen from the final leader: `part * exp(lead - shift)`."""
         return self.op("mul", part, self.op("exp", self.op("sub", lead, shift)))
 
 

@@ -9,4 +9,5 @@ LIBRARY = frozenset(("torch", "dovetail", *sys.stdlib_module_names)) - {"__main_
 
 
 def of_library(module: str | None) -> bool:
+    """Does the module belong to PyTorch, to the standard library or to this package?"""
     return (module or "").partition(".")[0] in LIBRARY

@@ -195,6 +195,7 @@ class Load(Expr):
 
     @property
     def loads(self) -> tuple[Load, ...]:
+        """This load, and those in its index and mask."""
         return (self, *super().loads)  # kept without itself: a cycle would outlive its last user
 
 
@@ -227,6 +228,7 @@ class Op(Expr):
 
     @property
     def children(self) -> tuple[Expr, ...]:  # type: ignore[override]
+        """The operands."""
         return self.args
 
 
@@ -308,6 +310,7 @@ class Buffer:
 
     @property
     def numel(self) -> Dim:
+        """The number of elements."""
         return dims.product(self.sizes)
 
     @property
@@ -383,6 +386,7 @@ class Group:
     _touched: Any = field(default=None, init=False, repr=False, compare=False)  # see `liveness.touched`
 
     def statements(self) -> Iterator[Statement]:
+        """The statements of all loops, in order."""
         for loop in self.loops:
             yield from loop.body
 
@@ -461,6 +465,7 @@ class Program:
     opaque: frozenset[str] = frozenset()  # inputs whose sizes are not what they seem: see `Row.opaque`
 
     def with_items(self, items: tuple[Item, ...]) -> Program:
+        """The same program with other groups and calls."""
         return replace(self, items=items)
 
     def parameters(self) -> list[Buffer | Param]:
@@ -488,4 +493,5 @@ def expr_text(expr: Expr) -> str:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
+    """The dtype as programs write it: "float32"."""
     return str(dtype).removeprefix("torch.")

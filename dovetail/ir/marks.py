@@ -206,6 +206,7 @@ class Strictness(threading.local):
     on = False
 
     def set(self, on: bool) -> None:
+        """Graph breaks of this thread are errors from now on, or no longer."""
         self.on = on
 
 

@@ -26,6 +26,7 @@ class Memory:
     over: Memory | None = None
 
     def origin(self, dtype: torch.dtype) -> int:
+        """Where the buffer begins in its storage, in elements."""
         return self.start // dtype.itemsize
 
     def elements(self, dtype: torch.dtype) -> torch.Tensor:

@@ -67,6 +67,8 @@ class ProfiledCall:
             return FunctionType(function.__code__, self.watching)(*args)
 
     def watched(self, name: str, kernel: Callable[..., int]) -> Callable[..., int]:
+        """The kernel, which the profiler sees under the launch's name."""
+
         def call(*args: Any) -> int:
             with _RecordFunctionFast(self.launches.get(sys._getframe(1).f_lineno, name)):
                 return kernel(*args)

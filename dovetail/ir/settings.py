@@ -43,6 +43,7 @@ def deterministic() -> tuple[bool, bool]:
 
 
 def set_deterministic(wanted: tuple[bool, bool]) -> None:
+    """Put back what `deterministic` gave: whether only deterministic algorithms run, or others with a warning."""
     torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1])
 
 

@@ -50,4 +50,5 @@ def shown(source: Source) -> str:
 
 
 def too_long(dim: Dim) -> bool:
+    """Is the expression so long that the size is better a constant?"""
     return len(_WORD.findall(str(dim))) > LONGEST

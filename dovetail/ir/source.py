@@ -41,15 +41,19 @@ class Source:
             return found
 
     def expr(self) -> str:
+        """Python text that evaluates to the value, given the names of an entry."""
         raise NotImplementedError
 
     def name(self) -> str:
+        """The path as users write it, for messages and as a key of what varies."""
         return self.expr()
 
     def attr(self, name: str) -> Attr:
+        """The path to an attribute of the value."""
         return Attr(self, name)
 
     def item(self, key: Any) -> Item:
+        """The path to an item of the value."""
         return Item(self, key)
 
 

@@ -355,6 +355,7 @@ def _affine(dim: Dim) -> bool:
 
 
 def store_valid(store: Store, context: _Context) -> Problems:
+    """A store writes inside of its buffer, and scans only where a scan is allowed."""
     yield from _index(store.buffer, store.index, context)
     if _runs(context):
         yield from _in_bounds(store.buffer, store.index)
@@ -365,6 +366,7 @@ def store_valid(store: Store, context: _Context) -> Problems:
 
 
 def scan_valid(store: Store, context: _Context) -> Problems:
+    """A scan is one that exists, over an inner loop, in a dtype that can accumulate."""
     if store.scan not in SCANS:
         yield f"{store.buffer} is given the unknown scan {store.scan!r}"
     if not context.loop.inner:
@@ -374,6 +376,7 @@ def scan_valid(store: Store, context: _Context) -> Problems:
 
 
 def reduce_valid(reduce: Reduce, context: _Context) -> Problems:
+    """A reduction is of a kind that exists, and its dtypes fit it."""
     positional = reduce.kind in ("argmin", "argmax")
     if reduce.kind not in REDUCTIONS:
         yield f"{reduce.name} has the unknown kind {reduce.kind!r}"
@@ -387,6 +390,7 @@ def reduce_valid(reduce: Reduce, context: _Context) -> Problems:
 
 
 def check_valid(check: Check, context: _Context) -> Problems:
+    """A check asks for a bool."""
     if check.condition.dtype is not torch.bool:
         yield f"a check's condition is {check.condition.dtype}"
 
@@ -404,10 +408,12 @@ STATEMENT_RULES: dict[type, tuple[Callable[[Any, _Context], Problems], ...]] = {
 
 
 def symbols_bound(expr: Expr, context: _Context) -> Problems:
+    """Every range in an index is bound by a loop around it."""
     yield from (f"the range {s.name} in {expr} is not bound" for s in context.bound(expr.symbols))
 
 
 def const_fits(const: Const, context: _Context) -> Problems:
+    """A constant's Python type is that of its dtype."""
     wanted = (bool if const.dtype is torch.bool else
               float if const.dtype.is_floating_point else int if const.dtype in _INTS else object)
     if type(const.value) is not wanted:
@@ -417,6 +423,7 @@ def const_fits(const: Const, context: _Context) -> Problems:
 
 
 def load_valid(load: Load, context: _Context) -> Problems:
+    """A load reads inside of its buffer, wherever its mask is true."""
     yield from _index(load.buffer, load.index, context)
     if load.mask is not None and load.mask.dtype is not torch.bool:
         yield f"the mask of {load} is {load.mask.dtype}"
@@ -428,6 +435,7 @@ def load_valid(load: Load, context: _Context) -> Problems:
 
 
 def local_defined(local: Local, context: _Context) -> Problems:
+    """A local is reduced before it is read, with the dtype that it has there."""
     dtype = context.reductions.get(local.name)
     if dtype is None:
         yield f"{local.name} is used before it is reduced"
@@ -436,6 +444,7 @@ def local_defined(local: Local, context: _Context) -> Problems:
 
 
 def op_valid(op: Op, context: _Context) -> Problems:
+    """An operator exists, and its operands are as many, and of the dtypes, that its row says."""
     row = SCALAR_OPS.get(op.name)
     if row is None or len(op.args) != row.arity:
         yield f"unknown operator {op.name}/{len(op.args)}"

@@ -20,6 +20,7 @@ def emptied_by(forget: Callable[[], None]) -> None:
 
 
 def empty() -> None:
+    """Forget all that is kept between compilations."""
     for forget in _EMPTIED:
         forget()
 
@@ -54,6 +55,7 @@ class Store(dict[Any, Any]):
         return found
 
     def keep(self, key: Any, value: Any) -> Any:
+        """Put the value under the key as the newest one, and drop the oldest beyond the bound."""
         with self.lock:
             self.pop(key, None)
             self[key] = value

@@ -82,6 +82,7 @@ class Varying:
         return all(name not in sizes or sizes[name] == sizes.get(other, sizes[name]) for sizes in self.seen)
 
     def without(self, names: Any, reason: str) -> Varying:
+        """The same, with these names as constants for a reason that is shown."""
         return replace(self, constant={**self.constant, **dict.fromkeys(names, reason)})
 
 

@@ -72,4 +72,5 @@ class Apart:
 
     @property
     def aten(self) -> AtenGraph:
+        """The graph of all operators; of a joint graph, that of both halves."""
         return self.program.aten if isinstance(self.program, JointGraph) else self.program

@@ -43,6 +43,7 @@ class Slots:
 
 
 def slots(point: Point) -> Slots:
+    """What the frame has at the point."""
     return Slots(point.locals, point.cells, point.given)
 
 
@@ -169,6 +170,7 @@ class Waiting:
     count: int
 
     def run(self, values: tuple[Any, ...], returned: tuple[Any, ...]) -> Any:
+        """Run the rest of the frame in plain Python."""
         point, code = self.point, assembled(self.point)
         names = dict(zip((*point.locals, *point.cells), values))
         stack = (*values[len(point.locals) + len(point.cells) :], *returned)

@@ -50,6 +50,7 @@ def paused_at(kind: str, rest: Continuation) -> Paused:
 
 
 def state_of(generator: Any) -> GeneratorState:
+    """Where a generator stands."""
     return _STATES.get(generator, _UNKNOWN)
 
 

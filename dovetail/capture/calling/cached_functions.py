@@ -33,6 +33,7 @@ class Changes:
         self.started, self.found = serial(), False
 
     def saw(self, value: Value | None, born: int) -> None:
+        """A value was changed; `born` says when it was made."""
         self.found = self.found or value is not None and born < self.started
 
 
@@ -47,6 +48,7 @@ class CachedResults:
         self.makers: dict[int, tuple[Any, Any]] = {}
 
     def add(self, s: Session, key: Any, args: list[Value], result: Value, maker: tuple[Any, Any]) -> None:
+        """Remember the function's result under the key of its arguments."""
         if not self.results:
             s.effects.watchers.append(self)
         self.results[key] = result
@@ -66,6 +68,7 @@ class CachedResults:
             self._mind(part, maker)
 
     def saw(self, value: Value | None, born: int) -> None:
+        """A value was changed: what is in a result may not be."""
         if id(value) in self.makers:
             self._refuse(self.makers[id(value)])
 

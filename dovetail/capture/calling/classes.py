@@ -31,6 +31,7 @@ ABSTRACT = 1 << 20
 
 
 def call_class(s: Session, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`cls(*args, **kwargs)`: a handler, plain Python, the metaclass, or `instantiate`."""
     cls = value.real
     handler, standin = KNOWN.get(cls), STANDINS.get(cls)
     if handler is not None or standin is not None:
@@ -48,6 +49,7 @@ def call_class(s: Session, value: ClassValue, args: list[Value], kwargs: dict[st
 
 
 def instantiate(s: Session, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """What `type.__call__` does: `__new__` and, where that gives an instance, `__init__`."""
     cls = value.real
     instruction, s.expected = s.expected is value, None
     new = s.static(cls, "__new__")

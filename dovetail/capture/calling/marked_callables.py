@@ -207,4 +207,5 @@ HANDLERS: dict[Mark, Handler] = {
 
 
 def call_marked(s: Session, function: Any, args: Args, kwargs: Kwargs, found: Any) -> Value:
+    """Call what the user has marked, as the mark says."""
     return HANDLERS[found.mark](s, function, args, kwargs, found.detail)

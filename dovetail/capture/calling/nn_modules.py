@@ -31,6 +31,7 @@ SCRIPT_REMEDY = "Use the Python module or function that it was made from."
 
 @cache
 def scripted(cls: type) -> bool:
+    """Is it a class of scripted modules?"""
     return any((c.__module__, c.__name__) == ("torch.jit._script", "ScriptModule") for c in cls.__mro__)
 
 

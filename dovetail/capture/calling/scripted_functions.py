@@ -22,6 +22,7 @@ AS_THEY_ARE: dict[str, type] = {"Tensor": torch.Tensor, "int": int, "float": flo
 
 
 def call_scripted(s: Session, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a scripted function as the Python that it was made of."""
     python = _python(function)
     if python is None:
         return _stays(s, function, "it does not run as Python")

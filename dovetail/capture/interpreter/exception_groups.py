@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 
 def members(s: Session, group: Any) -> list[Any]:
+    """The exceptions in a group."""
     found = group.args[1]
     return list(found.all(s)) if isinstance(found, SequenceValue) else s.unpack(found)
 
 
 def is_group(error: Any) -> bool:
+    """Is the exception a group?"""
     return issubclass(error.cls, BaseExceptionGroup)
 
 
@@ -50,6 +52,7 @@ def match_group(s: Session, error: Any, classes: Any) -> tuple[Any, Any]:
 
 
 def leaves(s: Session, error: Any) -> list[Any]:
+    """The exceptions in a group and in the groups inside it."""
     return [leaf for m in members(s, error) for leaf in leaves(s, m)] if is_group(error) else [error]
 
 

@@ -59,6 +59,7 @@ class Frame:
     # ------------------------------------------------------------ running
 
     def run_call(self) -> Value:
+        """Run a function's frame to its end; gives what it returns."""
         outcome, value = self.enter()
         assert outcome is RETURN
         return value
@@ -81,6 +82,7 @@ class Frame:
             frames.pop()
 
     def run(self) -> tuple[Any, Value]:
+        """Run instructions until the frame returns or yields."""
         instructions, s = self.code.instructions, self.s
         ends = s.ends
         if s.watch is not None:
@@ -152,12 +154,15 @@ class Frame:
             self.stack_.append(value)
 
     def push(self, value: Any) -> None:
+        """Put the value on top of the stack."""
         self.stack_.append(value)
 
     def pop(self) -> Any:
+        """Take the topmost value."""
         return self.stack_.pop()
 
     def popn(self, count: int) -> list[Any]:
+        """Take the topmost values; the topmost is the last."""
         if not count:
             return []
         values = self.stack_[-count:]
@@ -167,9 +172,11 @@ class Frame:
     # ------------------------------------------------------------ where it is
 
     def line(self) -> int:
+        """The line of the instruction."""
         return self.code.position(self.at)[0] or self.code.code.co_firstlineno
 
     def location(self) -> Location:
+        """The place of the instruction, for messages."""
         line, _, column, end = self.code.position(self.at)
         code = self.code.code
         known = -1 if column is None or end is None else column
@@ -269,12 +276,14 @@ class GeneratorValue(IteratorValue):
 
     @property
     def kind(self) -> type:
+        """The type of it: a generator or a coroutine."""
         if self.frame is None:
             return type(self.real)
         flags = self.frame.code.code.co_flags
         return next((kind for bit, kind in KINDS.items() if flags & bit), GeneratorType)
 
     def step(self, s: Session) -> Value | None:
+        """The next item; None at the end."""
         return self.send(s, NONE)
 
     def send(self, s: Session, value: Value) -> Value | None:

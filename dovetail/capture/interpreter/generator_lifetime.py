@@ -28,6 +28,7 @@ def waits(s: Session, generator: Any) -> None:
 
 
 def running(s: Session, generator: Any) -> None:
+    """The generator runs again: nothing waits for its closing."""
     s.waiting[:] = [g for g in s.waiting if g is not generator]
 
 

@@ -79,6 +79,7 @@ def of_instance(cls: type) -> Any:
 
 
 def of_forward(cls: type) -> Any:
+    """The code of the module's `forward`."""
     return getattr(inspect.getattr_static(cls, "forward", None), "__code__", None)
 
 

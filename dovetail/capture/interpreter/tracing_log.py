@@ -36,6 +36,7 @@ class Watch:
             emit(f"TRACE starts again: {why}")  # type: ignore[misc]
 
     def fetched(self, frame: Frame, instruction: Any) -> None:
+        """Show the instruction, and the line that it begins."""
         place = frame.location()
         if self.source is not None and (place.filename, place.line, place.function) != self.place:
             self.place = (place.filename, place.line, place.function)

@@ -45,6 +45,7 @@ def same_varying(s: Session, left: Any, right: Any) -> bool:
 
 
 def rely_on_identity(s: Session, left: Any, right: Any, one: bool) -> None:
+    """Rely on the two being one object, or two, as in this call."""
     found = sorted((left.source, right.source), key=lambda source: source is None or isinstance(source, Bound))
     if isinstance(found[0], Computed | Bound | NoneType) or isinstance(found[1], Computed):
         return  # what is computed is new in every call

@@ -64,6 +64,7 @@ def wrap(s: Session, obj: Any, source: Source | None) -> Value:
 
 
 def wrapper_for(cls: type) -> Wrapper | None:
+    """Who makes the value of an object of the class."""
     if isinstance(cls, enum.EnumMeta):
         return _wrap_identity_const
     for base in cls.__mro__[:-1]:
@@ -74,6 +75,7 @@ def wrapper_for(cls: type) -> Wrapper | None:
 
 
 def remember(s: Session, obj: Any, value: Value) -> Value:
+    """The value stands for the object from now on."""
     s.objects.by_identity[id(obj)] = value
     s.objects.keep.append(obj)
     return value
@@ -97,6 +99,7 @@ def _guard_again(s: Session, value: Value, obj: Any, source: Source) -> None:
 
 
 def wrap_const(s: Session, obj: Any, source: Source | None) -> Value:
+    """A constant whose value the entry relies on."""
     if source is not None:
         s.guard(source, GuardKind.EQUAL, obj)
     return Const(obj, source)
@@ -249,6 +252,7 @@ def _wrap_class_method(s: Session, obj: Any, source: Source | None) -> Value:
 
 
 def owned(s: Session, obj: Any, source: Source | None) -> Source:
+    """The path to an object whose class the entry relies on; one without a path is kept by the entry."""
     if source is None:
         return s.bind(obj)
     s.guard(source, GuardKind.TYPE, type(obj))
@@ -306,6 +310,7 @@ def _wrap_optimizer(s: Session, obj: Any, source: Source | None) -> Value:
 
 
 def wrap_object(s: Session, obj: Any, source: Source | None) -> Value:
+    """An instance of a class, whose attributes are read when the program asks for them."""
     cls = type(obj)
     if source is not None and (hasattr(cls, "__next__") or cls in VIEWS):
         # Stepping a real iterator while capturing would use it up; a view's dictionary is out of reach.

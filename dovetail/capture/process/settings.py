@@ -31,6 +31,7 @@ class Switch:
     also: tuple[str, ...] = ()
 
     def in_graph(self, s: Session) -> bool:
+        """Does the graph switch it, too?"""
         return not self.silent and (self.key == "default_dtype" or not s.ends.breaks)
 
 
@@ -54,6 +55,7 @@ def value(s: Session, switch: Switch) -> Any:
 
 
 def turn(s: Session, switch: Switch, wanted: Any) -> None:
+    """Give the setting the wanted value, in the capture and in the graph or the residual."""
     before = value(s, switch)
     if wanted == before:
         return
@@ -87,6 +89,7 @@ def refuse_hooks(s: Session) -> None:
 
 
 def put_back(s: Session) -> None:
+    """After the capture, settings are as they were before it."""
     for turned in s.modes.switched.values():
         if turned.now != turned.before and not turned.switch.silent:
             turned.switch.write(turned.before)

@@ -52,6 +52,7 @@ def alone(s: Session, reason: str) -> None:
 
 
 def is_plain(obj: Any) -> bool:
+    """Is it something that every process has alike?"""
     if type(obj) in (tuple, frozenset):
         return all(map(is_plain, obj))
     return isinstance(obj, PLAIN) or type(obj).__module__ == "typing"

@@ -49,6 +49,7 @@ def set_attr(s: Session, value: Value, name: str, new: Value) -> None:
 
 
 def object_set_attr(s: Session, value: Value, name: str, new: Value) -> None:
+    """`object.__setattr__(value, name, new)`."""
     static = s.static(value.cls, name)
     if static is not MISSING and is_data_descriptor(static) and not isinstance(static, types.MemberDescriptorType):
         if isinstance(static, property):
@@ -92,6 +93,7 @@ def _set_module_attr(s: Session, value: ModuleValue, name: str, new: Value) -> N
 
 
 def del_attr(s: Session, value: Value, name: str) -> None:
+    """`del value.name`."""
     override = s.static(value.cls, "__delattr__")
     if type(override) is FUNCTION or borrowed(override, "__delattr__"):
         s.call(s.wrap(override, None), value, Const(name))

@@ -42,6 +42,7 @@ MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 def generic_get_attr(s: Session, value: Value, name: str) -> Value:
+    """`value.name`: `__getattribute__` of the class, and its `__getattr__` where that finds nothing."""
     cls = value.cls
     if s.expected is OPERATOR:
         return computed_attribute(s, value, name)
@@ -62,6 +63,7 @@ def generic_get_attr(s: Session, value: Value, name: str) -> Value:
 
 
 def object_get_attr(s: Session, value: Value, name: str) -> Value:
+    """`object.__getattribute__(value, name)`: data descriptors, then the instance, then the class."""
     special = SPECIAL.get(name)
     if special is not None and not (special is _class_of and computes_class(s, value)):
         found = special(s, value)
@@ -103,6 +105,7 @@ def computes(s: Session, cls: type, name: str) -> bool:
 
 
 def is_data_descriptor(static: Any) -> bool:
+    """Does it come before what the instance has under the name?"""
     kind = kind_of(static)
     return kind is property or hasattr(kind, "__set__")
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
+    """`cls.name`: the metaclass, then the class and its bases."""
     cls = value.real
     special = CLASS_SPECIAL.get(name)
     if special is not None:
@@ -97,6 +98,7 @@ CLASS_SPECIAL: dict[str, Callable[[Any, type], Value]] = {
 
 
 def super_get_attr(s: Session, value: SuperValue, name: str) -> Value:
+    """`super().name`: the classes behind the start, in the order of the owner."""
     mro = value.owner.__mro__
     rest = mro[mro.index(value.start) + 1 :]
     for cls in rest:

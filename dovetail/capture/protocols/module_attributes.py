@@ -21,6 +21,7 @@ FUNCTION = types.FunctionType
 
 
 def pymodule_get_attr(s: Session, value: PyModuleValue, name: str) -> Value:
+    """`module.name`."""
     module = value.real
     table = module.__dict__
     special = MODULE_ATTRIBUTES.get((module.__name__, name))
@@ -75,6 +76,7 @@ MODULE_ATTRIBUTES: dict[tuple[str, str], Callable[[Any], Value]] = {
 
 
 def pymodule_set_attr(s: Session, value: PyModuleValue, name: str, new: Value) -> None:
+    """`module.name = new`."""
     if (value.real.__name__, name) in MODULE_ATTRIBUTES:
         s.unsupported("stream-replaced", f"the code replaces sys.{name}", "Redirect output outside.")
     if type(value.real) is types.ModuleType or not _set_by_class(s, value, name, new):

@@ -33,6 +33,7 @@ class Freed:
 
     @property
     def gradient(self) -> Source:
+        """The path to the gradient."""
         return Attr(self.parameter, "grad")
 
 

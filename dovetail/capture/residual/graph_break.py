@@ -140,10 +140,12 @@ def _rest(
 
 
 def advance(generator: Any) -> Any:
+    """The next item of a generator."""
     return next(generator)
 
 
 def advance_coroutine(coroutine: Any) -> Any:
+    """What a coroutine yields next."""
     return coroutine.send(None)
 
 

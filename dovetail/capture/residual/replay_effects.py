@@ -69,6 +69,7 @@ def _as_before(value: ObjectValue, attribute: str) -> bool:
 
 
 def write_attributes(rebuilder: Rebuilder, value: ObjectValue) -> list[str]:
+    """Lines that store the attributes that the program stored."""
     if value.real is MISSING and value.source is None or not value.written:
         return []
     target = rebuilder.expr(value)
@@ -85,6 +86,7 @@ def write_attributes(rebuilder: Rebuilder, value: ObjectValue) -> list[str]:
 
 
 def write_list(rebuilder: Rebuilder, value: ListValue) -> list[str]:
+    """Lines that give a list from outside its items."""
     if value.real is MISSING or not value.changed:
         return []
     target = rebuilder.expr(value)
@@ -148,6 +150,7 @@ def _places(rebuilder: Rebuilder, place: Value, removed: int, new: list[Value]) 
 
 
 def write_dict(rebuilder: Rebuilder, value: DictValue) -> list[str]:
+    """Lines that give a dictionary from outside its entries."""
     if value.real is MISSING or not value.changed:
         return []
     target = rebuilder.expr(value)
@@ -193,6 +196,7 @@ def _change(rebuilder: Rebuilder, base: str, target: str, key: Value, new: Any) 
 
 
 def write_set(rebuilder: Rebuilder, value: SetValue) -> list[str]:
+    """Lines that give a set from outside its items."""
     if value.real is MISSING or not value.changed:
         return []
     target = rebuilder.expr(value)
@@ -203,12 +207,14 @@ def write_set(rebuilder: Rebuilder, value: SetValue) -> list[str]:
 
 
 def write_generator(rebuilder: Rebuilder, value: GeneratorValue) -> list[str]:
+    """A generator from outside is where the program left it, after all other effects."""
     if value.source is not None and value.state != "running":
         rebuilder.deferred.append(rebuilder.generator_state(value, rebuilder.expr(value)))
     return []
 
 
 def write_cell(rebuilder: Rebuilder, value: CellValue) -> list[str]:
+    """Lines that store what a cell from outside holds."""
     if value.real is MISSING:
         return []
     target = rebuilder.outside_cell(value)
@@ -218,6 +224,7 @@ def write_cell(rebuilder: Rebuilder, value: CellValue) -> list[str]:
 
 
 def write_class(rebuilder: Rebuilder, store: ClassStore) -> list[str]:
+    """Lines that store the attributes of a class from outside."""
     target, out = rebuilder.known(store.real), []
     for name, item in store.table.items():
         if item is not MISSING:

@@ -33,6 +33,7 @@ class ModuleGlobals:
         self.builtins = found if isinstance(found, dict) else vars(found)
 
     def source(self, s: Session, name: str) -> Source | None:
+        """The path to a global; None where it is trusted not to change."""
         if self.trusted:
             return None
         if self.module is None:
@@ -64,6 +65,7 @@ class ModuleGlobals:
             s.guard(table, GuardKind.CONTAINS, (name, False))
 
     def store(self, s: Session, name: str, value: Any) -> None:
+        """`global name; name = value`."""
         self.values[name] = value
         s.effects.store_global(self, name, value)
 

@@ -48,6 +48,7 @@ class Effects:
             watcher.saw(value, value.born if value.real is MISSING else 0)
 
     def store_global(self, scope: Any, name: str, value: Any) -> None:
+        """Note that the program stored a global."""
         self.globals[(id(scope), name)] = (scope, value)
         self._note(scope, name)
         self._watch()

@@ -107,6 +107,7 @@ def set_grad_mode(s: Session, mode: Value) -> None:
 
 @contextmanager
 def without_gradients(s: Session) -> Iterator[None]:
+    """Inside, gradients are off, in the capture and in the graph."""
     mode = grad_mode(s)
     set_grad_mode(s, FALSE)
     try:
@@ -116,6 +117,7 @@ def without_gradients(s: Session) -> Iterator[None]:
 
 
 def enter_autocast(s: Session, manager: Any, arguments: tuple[Any, ...], outside: bool) -> None:
+    """A node that enters autocast."""
     s.modes.changed.update(("autocast_cpu", "autocast_cuda"))
     node = s.state_node(autocast_mode._enter_autocast, *arguments)
     s.modes.open.append(Entered(manager, autocast_mode._enter_autocast(*arguments), node, outside))

@@ -41,6 +41,7 @@ class GradFn(Value):
 
 
 def grad_fn(s: Session, value: TensorValue) -> Value:
+    """`tensor.grad_fn`: None, or something that the program may only compare with None."""
     if not value.fake.requires_grad:
         return NONE
     made = value.fake.grad_fn if value.origin is None else value.origin.grad_fn
@@ -49,6 +50,7 @@ def grad_fn(s: Session, value: TensorValue) -> Value:
 
 
 def is_leaf(s: Session, value: TensorValue) -> Value:
+    """`tensor.is_leaf`."""
     if value.origin is None or not value.fake.requires_grad:
         return Const(value.fake.is_leaf)
     _rely_on_leaf(s, value)
@@ -161,6 +163,7 @@ def _history(s: Session, how: str) -> None:
 
 
 def grad(s: Session, value: TensorValue) -> Value:
+    """`tensor.grad`."""
     found = value.attrs.get("grad")
     if found is not None and found is not MISSING:
         return found

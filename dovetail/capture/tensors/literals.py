@@ -32,6 +32,7 @@ def number(s: Session, tensor: TensorValue) -> Const | None:
 
 
 def index(s: Session, tensor: TensorValue) -> Const | None:
+    """The integer that a tensor of a literal holds, as an index; None if it is none."""
     known = integer(s, tensor)
     return None if known is None else Const(known)
 

@@ -105,6 +105,7 @@ def array_of(
 
 
 def rebuild_array(rebuilder: Rebuilder, value: ArrayValue) -> str:
+    """Text that makes the array, or scalar, of its tensor."""
     text = rebuilder.expr(value.tensor)
     return rebuilder.start(value, f"{rebuilder.known(to_scalar if value.scalar else to_array)}({text})")
 
@@ -161,6 +162,7 @@ class NumpyRecorder(TorchFunctionMode):
         return made
 
     def symbolic(self, native: Any) -> Value:
+        """The value of what PyTorch's NumPy made of fakes."""
         if id(native) in self.numbers:
             return self.numbers[id(native)][1]
         if isinstance(native, torch.Tensor):
@@ -175,6 +177,7 @@ class NumpyRecorder(TorchFunctionMode):
         return self.s.from_native(native)
 
     def native(self, value: Value) -> Any:
+        """What PyTorch's NumPy is given for a value."""
         if isinstance(value, TensorValue):
             return value.fake
         if isinstance(value, TupleValue):
@@ -365,6 +368,7 @@ NAMED = _named_results()
 
 
 def array_get_attr(s: Session, value: ArrayValue, name: str) -> Value:
+    """`array.name`."""
     reader = ATTRIBUTES.get(name)
     if reader is not None:
         return reader(s, value)
@@ -377,6 +381,7 @@ def array_get_attr(s: Session, value: ArrayValue, name: str) -> Value:
 
 
 def dtype_of(value: ArrayValue) -> np.dtype:
+    """NumPy's dtype of the array."""
     return np.dtype(value.view.dtype.name)
 
 

@@ -147,6 +147,7 @@ def leave(error: BaseException, *exits: Any) -> None:
 
 
 def reraise(error: Exception, *args: Any, **kwargs: Any) -> Any:
+    """Raises the error, whatever it is given."""
     raise error
 
 

@@ -40,10 +40,12 @@ class Overrides:
         self.all_off = 0
 
     def changed(self) -> bool:
+        """Is what `__torch_function__` may see another thing than before the program?"""
         return bool(self.modes or self.subclasses_off or self.all_off)
 
     @contextmanager
     def without_subclasses(self) -> Iterator[None]:
+        """Inside, no tensor class's `__torch_function__` is asked."""
         self.subclasses_off += 1
         try:
             yield
@@ -52,6 +54,7 @@ class Overrides:
 
     @contextmanager
     def without_innermost(self) -> Iterator[Value]:
+        """Inside, the innermost mode is off: it handles a call."""
         mode = self.modes.pop()
         try:
             yield mode
@@ -245,4 +248,5 @@ METHOD_ALIASES = {
 
 
 def method_function(name: str) -> Any:
+    """The function that `__torch_function__` sees for the method."""
     return METHOD_ALIASES.get(name) or getattr(torch.Tensor, name)
