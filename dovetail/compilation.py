@@ -236,7 +236,7 @@ def _repro() -> Any:
 def _with_fewer_sizes(wanted: Compilation, captured: Captured, error: Exception) -> Options:
     """The options to compile with after all. A mistake of ours with sizes costs compilations, not the program."""
     options, events = wanted.options, wanted.events
-    late = captured.sizes is not None and captured.sizes.late and options.capture_dynamic_output_shape_ops
+    late = captured.sizes is not None and captured.sizes.unbacked and options.capture_dynamic_output_shape_ops
     ours = not isinstance(error, Unsupported)
     if not late and (not captured.symbols or not ours or options.dynamic is False) or ours and options.strict:
         raise error

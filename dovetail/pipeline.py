@@ -130,7 +130,7 @@ def _backend(wanted: Compilation, captured: Captured, backend: Any) -> Compiled:
             made = graph.forward  # it is no module of the program's, so hooks on every module are not for it
         graph.meta[NO_OVERRIDES] = NO_OVERRIDES in captured.names
         return called(plain_call(graph), made, graph, events)
-    with discovering(captured.sizes if captured.sizes is not None and captured.sizes.late else None):
+    with discovering(captured.sizes if captured.sizes is not None and captured.sizes.unbacked else None):
         made = _COMPILE[backend](graph, fakes, options, events)
     del graph.meta[FAILED]
     if isinstance(events.plan, AsCaptured) and not captured.repeatable:

@@ -17,7 +17,7 @@ from dovetail.capture.higher_order import all as _higher
 from dovetail.capture.higher_order.function_graphs import BackwardOpaque
 from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.capture.library import all as _known
-from dovetail.capture.numbers.size_values import SizesConstant
+from dovetail.capture.numbers.specialization import SizesConstant
 from dovetail.capture.outside.growing_state import StateGrows
 from dovetail.capture.outside.unstable_facts import CODE
 from dovetail.capture.residual.completion import finish, returning

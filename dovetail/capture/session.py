@@ -15,8 +15,8 @@ import torch.fx
 from dovetail.capture.calling import calls, classes
 from dovetail.capture.calling.cached_functions import CachedResults
 from dovetail.capture.containers import hashing, iteration
-from dovetail.capture.numbers import size_values, unbacked_sizes
-from dovetail.capture.numbers.size_values import SizeTable
+from dovetail.capture.numbers import size_table, unbacked_sizes
+from dovetail.capture.numbers.size_table import SizeTable
 from dovetail.capture.outside import unstable_facts
 from dovetail.capture.outside import wrap as wrapping
 from dovetail.capture.outside.definitions import rely_on_class
@@ -111,6 +111,7 @@ class Session(Rules):
         return Bound(index, label or getattr(obj, "__qualname__", None) or type(obj).__name__)
 
     def attr_source(self, value: Value, name: str) -> Source | None:
+        """The path to an attribute of the value; None where the value has none."""
         source = value.source
         return None if source is None else Attr(source, name)
 
@@ -124,6 +125,7 @@ class Session(Rules):
     # ------------------------------------------------------------ places and failures
 
     def user_line(self) -> str:
+        """`file:line` of the instruction that runs now."""
         if not self.frames:
             return ""
         frame = self.frames[-1]
@@ -157,6 +159,7 @@ class Session(Rules):
         return tuple((f.tick, f.direct) for f in (self.frames if count == reach else self.frames[:count]))
 
     def release_replaced(self) -> None:
+        """Buffers that the program replaced are read from their modules in every call."""
         for member in self.taken.replaced:
             inputs.release_member(self, member)
 
@@ -192,10 +195,6 @@ class Session(Rules):
         args: list[Value] = [Const(a if isinstance(a, (str, int, float, type(None))) else str(a)) for a in error.args]
         raise self.raising(ExceptionValue(type(error), args, error)) from error
 
-    def size_node(self, dim: Any) -> Any:
-        """The graph's input for a size."""
-        return size_values.size_node(self, dim, operations.placeholder_of)
-
     # ------------------------------------------------------------ names
 
     def scope(self, table: dict[str, Any], module: str | None) -> ModuleGlobals:
@@ -226,9 +225,11 @@ class Session(Rules):
         return found
 
     def get_attr(self, value: Value, name: str) -> Value:
+        """`value.name`."""
         return value.get_attr(self, name)
 
     def has_attr(self, value: Value, name: str) -> bool:
+        """`hasattr(value, name)`."""
         return self.try_attr(value, name) is not None
 
     def try_attr(self, value: Value, name: str) -> Value | None:
@@ -241,6 +242,7 @@ class Session(Rules):
             return None
 
     def call(self, function: Value, *args: Value, **kwargs: Value) -> Value:
+        """`function(*args, **kwargs)`."""
         return function.call(self, list(args), kwargs)
 
     def call_special(self, value: Value, name: str, *args: Value) -> Value:
@@ -250,9 +252,11 @@ class Session(Rules):
         return method.call(self, list(args), {})
 
     def call_method(self, value: Value, name: str, *args: Value) -> Value:
+        """`value.name(*args)`."""
         return value.get_attr(self, name).call(self, list(args), {})
 
     def call_root(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Call what the capture is of."""
         return function.call(self, args, kwargs)
 
     def call_frame(self, function: FunctionValue, values: dict[str, Value]) -> Value:
@@ -301,7 +305,7 @@ class Session(Rules):
     recorded_method = operations.recorded_method
     tensor_get_attr = tensor_attributes.tensor_get_attr
     wrap_tensor, wrap_late = inputs.wrap_tensor, inputs.wrap_late
-    late_number = unbacked_sizes.number
+    size_node, unbacked_size = size_table.size_node, unbacked_sizes.unbacked_size
     array_get_attr = numpy_arrays.array_get_attr
     tensor_result = operations.tensor_result
 

@@ -160,7 +160,7 @@ def _refuse_relations(
     named = {s: (p, wanted[p]) for p, s in symbols.items() if wanted[p].name is not None}
     roots = {s: dims.symbol(f"{w.name}'") * w.scale + w.offset for s, (_, w) in named.items()}
     for fact in sizes.facts:
-        if fact.sign != EQUAL or fact.where == DECLARED or sizes.is_late(fact.dim):
+        if fact.sign != EQUAL or fact.where == DECLARED or sizes.is_unbacked(fact.dim):
             continue
         if dims.substitute(fact.dim, roots) == 0:
             continue

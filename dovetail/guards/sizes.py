@@ -25,8 +25,8 @@ def with_size_guards(captured: Captured) -> Captured:
 
 
 def needed(sizes: Sizes) -> list[Fact]:
-    """The facts that no other implies, in terms of the fewest symbols. Those about late sizes are the program's."""
-    facts = [f for f in sizes.facts if not sizes.is_late(f.dim)]
+    """The facts that no other implies, in terms of the fewest symbols. Those about unbacked sizes are the program's."""
+    facts = [f for f in sizes.facts if not sizes.is_unbacked(f.dim)]
     equal = [f for f in facts if f.sign == EQUAL]
     constants = [f for f in equal if _is_constant(f)]
     known = {symbol: sizes.hints[symbol] for f in constants for symbol in dims.symbols(f.dim)}
@@ -82,7 +82,7 @@ def refuse_specialized(captured: Captured) -> None:
 
 def _cause(sizes: Sizes, symbol: Symbol) -> str:
     """The user's line that made a constant of it."""
-    equal = [f for f in sizes.facts if f.sign == EQUAL and not sizes.is_late(f.dim)]
+    equal = [f for f in sizes.facts if f.sign == EQUAL and not sizes.is_unbacked(f.dim)]
     direct = [f for f in equal if symbol in dims.symbols(f.dim)]
     return (direct or equal)[-1].where
 
@@ -96,7 +96,7 @@ def line_text(where: str) -> str:
 def report(captured: Captured) -> str:
     """For the log `dynamic`: each symbol, and what the entry relies on, with the lines that made it."""
     sizes, lines = captured.sizes, []
-    if not captured.symbols and not captured.constants and not (sizes and sizes.late):
+    if not captured.symbols and not captured.constants and not (sizes and sizes.unbacked):
         return ""
     for name, reason in captured.constants.items():
         lines += [f"{name} is a constant: {reason}", f"    another value compiles anew. {REMEDY}"]
@@ -105,14 +105,14 @@ def report(captured: Captured) -> str:
         value = sizes.resolve(origin.dim)
         now = f"= {value}" if value is not origin.dim else f"any value, {sizes.hints[symbol]} in this call"
         lines.append(f"{symbol.name}: {origin.source.name()}, {now}")
-    for symbol, operator in sizes.late.items():
+    for symbol, operator in sizes.unbacked.items():
         if sizes.places[symbol]:  # others are the same ones, seen by later stages
             lines.append(f"{symbol.name}: what {operator} finds out{_at(sizes.places[symbol])}")
     for fact in kept:
         lines.append(f"relies on {_words(fact, captured)}{_at(fact.where or 'code generation')}")
         if fact.sign == EQUAL and len(dims.symbols(fact.dim)) == 1:
             lines.append(f"    another value compiles anew. {REMEDY}")
-    checked = [f for f in sizes.facts if sizes.is_late(f.dim) and f.where]
+    checked = [f for f in sizes.facts if sizes.is_unbacked(f.dim) and f.where]
     return "\n".join([*lines, *(f"checks, when it runs, {fact}{_at(fact.where)}" for fact in checked)])
 
 

@@ -262,7 +262,7 @@ def _made_sizes(*tables: Any) -> Sizes:
     return made
 
 
-_TABLES = ("hints", "facts", "solved", "lows", "constants", "late", "places")
+_TABLES = ("hints", "facts", "solved", "lows", "constants", "unbacked", "places")
 
 
 def _poly(dim: dims.Poly) -> Any:

@@ -125,7 +125,7 @@ class Stages:
             self.effects = self.level[node]
         if finder:
             for size in _raw(node.meta["val"]):
-                for symbol in dims.symbols(_node(size).dim) & self.sizes.late.keys():
+                for symbol in dims.symbols(_node(size).dim) & self.sizes.unbacked.keys():
                     self.symbol_level.setdefault(symbol, self.level[node])
 
     effects = 0  # the part of the last effect
@@ -265,7 +265,7 @@ class Stages:
         for text, value in values:
             for where, size in _places(text, value):
                 dim = _node(size).dim
-                for symbol in dims.symbols(dim) & self.sizes.late.keys() - known:
+                for symbol in dims.symbols(dim) & self.sizes.unbacked.keys() - known:
                     if dim is dims.of_symbol(symbol):
                         self.steps.append(Learn(symbol, where))
                         known.add(symbol)
@@ -274,7 +274,7 @@ class Stages:
         """What the compilation relies on about sizes that are all known by now."""
         known = {step.symbol for step in self.steps if isinstance(step, Learn)}
         for fact in self.sizes.facts:
-            mine = dims.symbols(fact.dim) & self.sizes.late.keys()
+            mine = dims.symbols(fact.dim) & self.sizes.unbacked.keys()
             if mine and mine <= known and fact not in self.checked:
                 self.checked.add(fact)
                 self.steps.append(SizeCheck(str(fact)))

@@ -26,7 +26,7 @@ from dovetail.normalize.recording.view_inverses import laid_out
 from dovetail.ops.calls.schema import IDENTITY, facts
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.rules.layout import is_one, overlaps_itself
-from dovetail.ops.fake.symbolic.size_questions import all_same, dim_or_node, is_late, same
+from dovetail.ops.fake.symbolic.size_questions import all_same, dim_or_node, is_unbacked, same
 from dovetail.ops.fake.symbolic.symbols_in_graph import sizes_in
 from dovetail.ops.fake.symbolic.symint import dim_of, symint
 
@@ -171,7 +171,7 @@ class Results:
         for handle in handles:
             self.ways.setdefault(id(handle.base), set()).add(_way(handle))
         for k, value in enumerate(values):
-            if is_late(value):
+            if is_unbacked(value):
                 self.returned.append(Returned("result", self.number(value)))
             elif not isinstance(value, torch.Tensor):
                 self.returned.append(Returned("object", value))
@@ -272,7 +272,7 @@ class Results:
         found: dict[Any, Any] = {}
         for size in sizes_in([(step.args, dict(step.kwargs)) for each in self.returned for step in each.steps]):
             node = size.node if isinstance(size, torch.SymInt) else size
-            for symbol in sorted(dims.symbols(dim_of(size)) & node.sizes.late.keys()):
+            for symbol in sorted(dims.symbols(dim_of(size)) & node.sizes.unbacked.keys()):
                 found.setdefault(symbol, symint(node.sizes, dims.of_symbol(symbol)))
         for size in found.values():
             self.number(size)

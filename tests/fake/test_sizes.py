@@ -121,7 +121,7 @@ def test_what_is_compared_with_a_number_is_that_number() -> None:
 
 def test_what_only_the_program_checks_settles_nothing_that_guards_are_about() -> None:
     sizes = Sizes()
-    n, late = sizes.symbol("n", 4), sizes.late_symbol("a mask")
+    n, late = sizes.symbol("n", 4), sizes.unbacked_symbol("a mask")
     assert sizes.expect(AT_LEAST, 1 - late, True)
     assert sizes.expect(EQUAL, n - late, True)
     assert sizes.known(AT_LEAST, 1 - n) is None
@@ -129,10 +129,10 @@ def test_what_only_the_program_checks_settles_nothing_that_guards_are_about() ->
 
 def test_a_size_that_the_program_finds_out_is_not_expected_to_be_what_it_cannot_be() -> None:
     sizes = Sizes()
-    n, late = sizes.symbol("n", 4), sizes.late_symbol("a mask")
+    n, late = sizes.symbol("n", 4), sizes.unbacked_symbol("a mask")
     assert same(sizes, n, late)
     sizes = Sizes()
-    n, late = sizes.symbol("n", 4), sizes.late_symbol("a mask")
+    n, late = sizes.symbol("n", 4), sizes.unbacked_symbol("a mask")
     sizes.expect(AT_LEAST, 1 - late, True)
     assert not same(sizes, n, late)
 
@@ -162,7 +162,7 @@ def test_guards_say_what_a_symbol_is_that_follows_from_others() -> None:
 def test_what_is_checked_with_sizes_that_are_found_out_later():
     """It says nothing of sizes that a part relies on before."""
     sizes = Sizes()
-    first, second = sizes.late_symbol("a mask"), sizes.late_symbol("another")
+    first, second = sizes.unbacked_symbol("a mask"), sizes.unbacked_symbol("another")
     assert sizes.expect(AT_LEAST, first - second - 1, True)
     assert sizes.known(AT_LEAST, first - second) is True and sizes.known(AT_LEAST, first - 1) is None
     assert sizes.holds(AT_LEAST, first - 1) and str(sizes.facts[-1]) == f"{first} >= 1"

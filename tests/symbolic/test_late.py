@@ -307,6 +307,7 @@ USES: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "comparisons": (lambda x, n: (n.item() > 2, n.item() == 1, x[: n.item()].shape[0] <= 12), 0),
     "with tensors": (lambda x, n: (x * n.item(), x + n.item(), x.clamp(max=n.item()), x ** n.item()), 0),
     "as text": (lambda x, n: f"{n.item()} rows", 0),
+    "a power that is known": (lambda x, n: (torch.ones(n.item() ** 2), n.item() ** 3), 0),
     "a power": (lambda x, n: torch.ones(2 ** n.item()), 1),
     "bits": (lambda x, n: n.item() | 1, 1),
     "a key": (lambda x, n: {0: 1, 1: 2}.get(n.item(), 3), 1),

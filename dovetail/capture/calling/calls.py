@@ -21,7 +21,7 @@ from dovetail.capture.calling.nn_modules import call_module
 from dovetail.capture.calling.scripted_functions import call_scripted
 from dovetail.capture.cpython.native_arguments import fitted, led
 from dovetail.capture.interpreter.frame import Frame, GeneratorValue
-from dovetail.capture.numbers import input_numbers
+from dovetail.capture.numbers import dispatch
 from dovetail.capture.outside import stable_arguments
 from dovetail.capture.outside.definitions import rely_on_function
 from dovetail.capture.outside.wrap import function_parts
@@ -56,6 +56,7 @@ GROWN = 16  # frames at a time, for which there is room from the beginning
 
 
 def call_function(s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a Python function: marked ones, those with a handler, or a new frame."""
     real = function.real
     closure = CLOSURES.get(function.code)
     if closure is not None:
@@ -230,6 +231,7 @@ def _bind_keywords(
 
 
 def call_known(s: Session, function: KnownValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call an object from outside that is known by its identity, such as a built-in function."""
     real = function.real
     found = marks.of_native(real)
     if found is not None:
@@ -279,7 +281,7 @@ def _opaque(s: Session, function: Value) -> Value:
 
 def fold(s: Session, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a pure native function now; every argument must be known."""
-    made = None if kwargs else input_numbers.call(s, real, args)
+    made = None if kwargs else dispatch.call(s, real, args)
     if made is not None:
         return made
     try:
@@ -338,6 +340,7 @@ ASKING_FOR_AN_INDEX = frozenset(("__mul__", "__rmul__", "__mod__"))
 
 
 def call_object(s: Session, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`value(*args, **kwargs)` of an object, by the `__call__` of its class."""
     if isinstance(value, ModuleValue):
         return call_module(s, value, args, kwargs)
     handler = KNOWN.get(value.cls.__call__) if "__call__" in dir(value.cls) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.numbers import input_numbers
+from dovetail.capture.numbers import dispatch, input_numbers
 from dovetail.capture.values.base import Const, LazyConst, Value
 from dovetail.capture.values.unread_span import Span
 
@@ -40,7 +40,7 @@ class Splices:
                 self._relies(f"({{}} - {{}} == {offset})", place, start, True)
                 return new[offset], place
             moved = Const(removed - len(new))
-            place = input_numbers.binary(self.s, "add", place, moved) or Const(place.value + moved.value)
+            place = dispatch.binary(self.s, "add", place, moved) or Const(place.value + moved.value)
         return None, place
 
     def _relies(self, text: str, place: Value, start: Value, found: bool) -> bool:

@@ -7,7 +7,6 @@ whether the container has the item. What needs to know the whole container asks 
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +14,7 @@ import torch
 from dovetail.capture.containers.hashing import member
 from dovetail.capture.containers.single_entries import KEYED
 from dovetail.capture.containers.splices import Splices, real
-from dovetail.capture.numbers import input_numbers
+from dovetail.capture.numbers import dispatch, input_numbers
 from dovetail.capture.values.base import MISSING, Const, Value, is_singleton
 from dovetail.capture.values.containers import DictValue, SequenceValue, SliceValue, TupleValue, literal, varying_tuple
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue
@@ -286,7 +285,7 @@ def count(s: Session, value: Any) -> Value | None:
             known.append(key)
             more += (new is not MISSING) - _present(s, value, key)
     before: Any = s.wrap(len(value.real), Computed(LENGTH, (value.source,)))
-    return (input_numbers.binary(s, "add", before, Const(more)) or Const(before.value + more)) if more else before
+    return (dispatch.binary(s, "add", before, Const(more)) or Const(before.value + more)) if more else before
 
 
 FEW = 8  # changes that are compared with one another
@@ -362,7 +361,7 @@ def _one(s: Session, left: Any, right: Any) -> bool:
         both = type(left) is type(right) and len(left.head) == len(right.head)
         return both and all(_one(s, a, b) for a, b in zip(left.head, right.head))
     if _varies(left) or _varies(right):
-        made = input_numbers.compare(s, "==", operator.eq, left, right)
+        made = dispatch.compare(s, "==", left, right)
         if made is not None:
             return bool(made.native())
     return bool(left.value == right.value)

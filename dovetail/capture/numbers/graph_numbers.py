@@ -10,23 +10,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch.fx import Node
 
-from dovetail.capture.numbers import size_values
+from dovetail.capture.numbers.input_numbers import is_number
 from dovetail.capture.tables.graph_functions import impure
-from dovetail.capture.values.base import Const, Value
-from dovetail.capture.values.containers import ListValue
-from dovetail.capture.values.scalar import Claim, GraphNumber
+from dovetail.capture.tables.operator_names import ARITHMETIC, BINARY
+from dovetail.capture.values.base import Const, NotNative, Value
+from dovetail.capture.values.number import Precedence, SymbolicNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.literals import has_text
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
-LONGEST_LIST = 64
-
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
-    "floordiv": operator.floordiv, "mod": operator.mod,
-}  # fmt: skip
 DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.pos}
 
@@ -40,66 +34,86 @@ FUNCTIONS: dict[Any, type | None] = {
 }  # fmt: skip
 
 
+class InGraph(SymbolicNumber):
+    """What only the graph knows: the program cannot decide by it."""
+
+    __slots__ = ()
+
+    def key(self) -> Any:
+        raise NotNative(self)
+
+    def describe(self) -> str:
+        return "a number that a tensor holds"
+
+    def binary(self, s: Session, name: str, left: Value, right: Value) -> Value | None:
+        both = all(isinstance(v, InGraph) or _plain(v) for v in (left, right))
+        return _unknown(s) if both and name not in ARITHMETIC else None
+
+    def unary(self, s: Session, name: str) -> Value | None:
+        return _unknown(s)
+
+    def compare(self, s: Session, sign: str, left: Value, right: Value) -> Value | None:
+        both = all(isinstance(v, InGraph) or is_number(v) for v in (left, right))
+        return needed(s) if both else None
+
+    def truth(self, s: Session) -> bool | None:
+        return needed(s)
+
+
+class GraphNumber(InGraph):
+    """A number that the graph computes from a tensor (`t.item()`); its value is not known while capturing."""
+
+    __slots__ = ("node", "kind")
+    precedence = Precedence.GRAPH
+
+    def __init__(self, node: Node, kind: type) -> None:
+        super().__init__()
+        self.node, self.kind = node, kind
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return self.kind
+
+    def binary(self, s: Session, name: str, left: Value, right: Value) -> Value | None:
+        if name not in ARITHMETIC:
+            return super().binary(s, name, left, right)
+        if not all(isinstance(v, GraphNumber) or _constant(v) for v in (left, right)):
+            return None
+        function = BINARY[name]
+        kind = float if function is operator.truediv or float in (left.cls, right.cls) else int
+        if isinstance(right, Const) and right.value == 0 and function in DIVISIONS:
+            try:
+                function(left.cls(1), right.value)
+            except ZeroDivisionError as error:  # a graph without a use for the quotient would not compute it
+                return s.throw_native(error)
+        return _number(s, function, (_argument(left), _argument(right)), kind)
+
+    def unary(self, s: Session, name: str) -> Value | None:
+        function = UNARY.get(name)
+        return _unknown(s) if function is None else _number(s, function, (self.node,), self.kind)
+
+    def apply(self, s: Session, function: Any, args: list[Value]) -> Value | None:
+        if len(args) != 1 or function not in FUNCTIONS:
+            return None
+        if function is self.kind:
+            return self
+        return _number(s, function, (self.node,), FUNCTIONS[function] or self.kind)
+
+    def as_argument(self, s: Session, numbers: bool) -> tuple[Any, Any] | None:
+        return (self.node, self.kind(1)) if numbers and s.graph is s.root else None
+
+
+def takes(s: Session, fake: torch.Tensor) -> bool:
+    """Are the tensor's elements numbers of the graph, once the program reads them?"""
+    return s.options.capture_scalar_outputs and fake.dtype is not torch.bool and not fake.is_complex()
+
+
 def item(s: Session, tensor: TensorValue) -> Value | None:
     """`tensor.item()` as a node; None where numbers do not stay in the graph, or it is no int or float."""
     fake = tensor.fake
-    if not s.options.capture_scalar_outputs or fake.numel() != 1 or fake.dtype is torch.bool or fake.is_complex():
+    if not takes(s, fake) or fake.numel() != 1:
         return None
-    node = s.graph.call_method("item", (tensor.node,))
-    return _number(s, node, float if fake.is_floating_point() else int)
-
-
-def listed(s: Session, tensor: TensorValue, read: Callable[[Any, int], Any]) -> Value | None:
-    """`tensor.tolist()` of a short vector or a single number; `read` takes an item."""
-    if tensor.fake.dim() == 0:
-        return item(s, tensor)
-    if not s.options.capture_scalar_outputs or tensor.fake.dim() > 1 or len(tensor.fake) > LONGEST_LIST:
-        return None
-    if tensor.fake.dtype is torch.bool or tensor.fake.is_complex():
-        return None
-    return ListValue([item(s, read(tensor, k)) for k in range(len(tensor.fake))])
-
-
-def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
-    """`left op right` of numbers, one of them in the graph."""
-    size = size_values.binary(s, name if name in ARITHMETIC else name[1:], left, right)
-    if size is not None:
-        return size
-    function = ARITHMETIC.get(name) or ARITHMETIC.get(name[1:])
-    if function is None and all(isinstance(v, (GraphNumber, Claim)) or _plain(v) for v in (left, right)):
-        return _unknown(s)
-    if function is None or not all(isinstance(v, GraphNumber) or _constant(v) for v in (left, right)):
-        return None
-    kind = float if function is operator.truediv or float in (left.cls, right.cls) else int
-    if isinstance(right, Const) and right.value == 0 and function in DIVISIONS:
-        try:
-            function(left.cls(1), right.value)
-        except ZeroDivisionError as error:  # a graph without a use for the quotient would not compute it
-            return s.throw_native(error)
-    return _number(s, s.graph.call_function(function, (_argument(left), _argument(right))), kind)
-
-
-def unary(s: Session, name: str, value: GraphNumber | Claim) -> Value | None:
-    size = size_values.unary(s, name, value)
-    if size is not None:
-        return size
-    function = UNARY.get(name)
-    if function is None or isinstance(value, Claim):
-        return _unknown(s)
-    return _number(s, s.graph.call_function(function, (value.node,)), value.kind)
-
-
-def call(s: Session, function: Any, args: list[Any]) -> Value | None:
-    """`function(number)` for a native function."""
-    size = size_values.call(s, function, args)
-    if size is not None:
-        return size
-    if len(args) != 1 or not isinstance(args[0], GraphNumber) or function not in FUNCTIONS:
-        return None
-    kind = FUNCTIONS[function] or args[0].kind
-    if function is args[0].kind:
-        return args[0]
-    return _number(s, s.graph.call_function(function, (args[0].node,)), kind)
+    return _made(s, s.graph.call_method("item", (tensor.node,)), float if fake.is_floating_point() else int)
 
 
 def raising(graph: Any, outputs: list[Any]) -> list[Any]:
@@ -151,7 +165,11 @@ def _argument(value: Any) -> Any:
     return value.node if isinstance(value, GraphNumber) else value.value
 
 
-def _number(s: Session, node: Any, kind: type) -> GraphNumber:
+def _number(s: Session, function: Any, args: tuple[Any, ...], kind: type) -> GraphNumber:
+    return _made(s, s.graph.call_function(function, args), kind)
+
+
+def _made(s: Session, node: Any, kind: type) -> GraphNumber:
     node.meta.update(fake=kind(1), stack=s.stack(), raises=_may_raise(node))
     return GraphNumber(node, kind)
 
@@ -163,4 +181,4 @@ def _may_raise(node: Any) -> bool:
 
 
 #: Of the functions above, those that have a result for every number.
-TOTAL = frozenset((*ARITHMETIC.values(), *UNARY.values(), abs, float, math.fabs, math.tanh)) - {*DIVISIONS}
+TOTAL = frozenset((*map(BINARY.get, ARITHMETIC), *UNARY.values(), abs, float, math.fabs, math.tanh)) - {*DIVISIONS}

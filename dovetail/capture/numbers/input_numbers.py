@@ -9,32 +9,31 @@ constant.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.fx
 
-from dovetail.capture.numbers import graph_numbers, size_values, tensor_numbers, unbacked_sizes
+from dovetail.capture.numbers.size_table import new_symbol
 from dovetail.capture.outside.wrap import WRAPPERS
+from dovetail.capture.state.placeholders import placeholder_of
+from dovetail.capture.tables.operator_names import BINARY, COMPARE, SIGNS, UNARY
 from dovetail.capture.values.base import Const, LazyConst, Value, boolean
-from dovetail.capture.values.scalar import Claim, GraphNumber, ScalarValue, TensorNumber
+from dovetail.capture.values.number import Precedence, SymbolicNumber
+from dovetail.ir.captured import GraphInput
+from dovetail.ir.dims import Dim
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.literals import literal
+from dovetail.ir.literals import in_words, literal
 from dovetail.ir.source import Computed, Drawn, Source
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
 NUMBERS = (int, float)
-IN_GRAPH = (GraphNumber, TensorNumber)
 EXACT = 2**53  # the integers up to here are floats
 LONGEST = 64  # operations in one expression; a longer one becomes a constant
 
-SIGNS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
-    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
-}  # fmt: skip
-UNARY_SIGNS = {"neg": "-", "pos": "+", "invert": "~"}
 SURE = frozenset(("add", "sub", "mul"))  # cannot raise on two floats or two ints, and keep their type
 
 #: Native functions of numbers alone that the residual may call again.
@@ -56,24 +55,112 @@ TEXTS: frozenset[Any] = frozenset(
 )  # fmt: skip
 
 
-class Kind(NamedTuple):
-    """What is done with another kind of number that varies, in place of the functions below."""
+class InputNumber(LazyConst, SymbolicNumber):
+    """A number (or a text made of one) that the compiled entry loads or computes anew in each call.
 
-    binary: Callable[..., Any]
-    compare: Callable[..., Any]
-    call: Callable[..., Any]
+    `real` is its value in the call that is captured. Whatever needs to know it asks for `value` as for any constant's:
+    then the entry relies on that value, and it is a constant from there on.
+    """
+
+    __slots__ = ()
+    precedence = Precedence.INPUT
+
+    def __init__(self, s: Session, real: Any, source: Source, sure: bool = False) -> None:
+        """`sure`: the type follows from the operands' types, and computing it cannot raise."""
+        if sure:
+            self.s, self.real, self.source, self.seen = s, real, source, False
+        else:
+            super().__init__(s, real, source)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {in_words(self.real)}>"
+
+    @property
+    def open(self) -> bool:
+        return not self.seen
+
+    def binary(self, s: Session, name: str, left: Value, right: Value) -> Value | None:
+        if name == "add" and is_text(left) and is_text(right):
+            return joined(s, [left, right])
+        if not (is_number(left) and is_number(right)):
+            return None
+        sure = name in SURE and _type(left) is _type(right) or _is_sure(name, left, right)
+        return _operation(s, BINARY[name], f"({{}} {SIGNS[name]} {{}})", [left, right], sure)
+
+    def unary(self, s: Session, name: str) -> Value | None:
+        if not is_number(self):
+            return None
+        function, _, sign = UNARY[name]
+        return _operation(s, function, f"({sign}{{}})", [self], name != "invert")
+
+    def compare(self, s: Session, sign: str, left: Value, right: Value) -> Value | None:
+        if not (is_text(left) and is_text(right)) and not (is_number(left) and is_number(right)):
+            return boolean(sign == "!=") if sign in ("==", "!=") and _literal(left) and _literal(right) else None
+        found = COMPARE[sign][0](number_of(left), number_of(right))
+        return outcome(s, f"({{}} {sign} {{}})", [left, right], found)
+
+    def truth(self, s: Session) -> bool | None:
+        return bool(outcome(s, "({} != 0)", [self], self.real != 0).native()) if is_number(self) else None
+
+    def apply(self, s: Session, function: Any, args: list[Value]) -> Value | None:
+        known = function in FUNCTIONS and all(map(is_number, args)) or function in TEXTS and all(map(_literal, args))
+        if not known:
+            return None
+        text, parts = f"{{}}({', '.join('{}' for _ in args)})", [s.bind(function), *args]
+        result = _result(function, args)
+        if type(result) is bool:
+            return outcome(s, text, parts, result)
+        return computed(s, text, parts, result, False) if type(result) in (*NUMBERS, str) else None
+
+    def total(self, s: Session, values: list[Value], start: Value) -> Value | None:
+        template = f"{{}}(({'{}, ' * len(values)}), {{}})"
+        result = sum(map(number_of, values), number_of(start))
+        return computed(s, template, [s.bind(sum), *values, start], result, False)
+
+    def as_dim(self, s: Session) -> Dim | None:
+        """A symbol for a natural number from outside."""
+        if type(self.real) is not int or not 0 <= self.real < 2**31:
+            return None
+        source: Any = self.source
+        found = s.table.numbers.get(source)
+        if found is None:
+            s.guard(Computed("(0 <= {} < 0x80000000)", (source,)), GuardKind.ID, True)
+            found = s.table.numbers[source] = new_symbol(s, source, self.real, [])
+        return found
+
+    def as_argument(self, s: Session, numbers: bool) -> tuple[Any, Any] | None:
+        if self.cls is str:
+            return None
+        fixed = callable(s.options.backend) and s.options.dynamic is False  # it made constants of them
+        if numbers and s.graph is s.root and not fixed and is_representable(s, self):
+            return number_node(s, self), self.real
+        return size_argument(s, self, numbers)
 
 
-KINDS: dict[type, Kind] = {}  # by the class of their values
+def size_argument(s: Session, number: InputNumber, numbers: bool) -> tuple[Any, Any] | None:
+    """The same as a size, where an operation takes no number that varies; None if it cannot be one."""
+    dim = number.as_dim(s) if number.cls is int else None
+    if dim is None or isinstance(dim, int):
+        return None
+    node = s.size_node(dim)
+    return node, number.real if numbers else node.meta["fake"]
 
 
-def _kind(*values: Any) -> Kind | None:
-    return next((KINDS[type(v)] for v in values if type(v) in KINDS and not v.seen), None)
+def number_node(s: Session, value: InputNumber) -> torch.fx.Node:
+    """The graph input for a number that varies."""
+    source = value.source
+    assert source is not None
+    node = s.taken.numbers.get(source)
+    if node is None:
+        node = s.taken.numbers[source] = placeholder_of(s, source)
+        node.meta["fake"] = value.real
+        s.taken.inputs.append((node, GraphInput(source, value.real)))
+    return node
 
 
 def varies(value: Any) -> bool:
     """Is this a number, or a text, that nothing relies on yet and that differs from call to call?"""
-    return isinstance(value, ScalarValue) and not value.seen
+    return isinstance(value, InputNumber) and not value.seen
 
 
 def is_open(value: Any) -> bool:
@@ -88,34 +175,12 @@ def from_outside(s: Session, real: Any, source: Source | None) -> Value | None:
     varying, name = s.table.varying, source.name()
     if not (varying.changed(name) if type(real) is str else name in varying):
         return None
-    return ScalarValue(s, real, source)
+    return InputNumber(s, real, source)
 
 
 def varies_inside(s: Session, items: tuple[Any, ...], source: Source | None) -> bool:
     """Is this a tuple or shape whose numbers were seen to change?"""
     return type(items) in (tuple, torch.Size) and source is not None and s.table.varying.changed(source.name())
-
-
-def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
-    """`left op right`; None where only constants will do."""
-    if isinstance(left, (GraphNumber, Claim)) or isinstance(right, (GraphNumber, Claim)):
-        return graph_numbers.binary(s, name, left, right)
-    if isinstance(left, TensorNumber) or isinstance(right, TensorNumber):
-        return tensor_numbers.binary(s, name, left, right)
-    kind = _kind(left, right)
-    if kind is not None:
-        return kind.binary(s, name, left, right)
-    name = name if name in SIGNS else name[1:]
-    made = size_values.binary(s, name, left, right)
-    if made is not None:
-        return made
-    if name == "add" and _text(left) and _text(right):
-        return joined(s, [left, right])
-    if name not in SIGNS or not (varies(left) or varies(right)) or not (_number(left) and _number(right)):
-        return None
-    kinds = _type(left), _type(right)
-    sure = name in SURE and kinds[0] is kinds[1] or _is_sure(name, left, right)
-    return _operation(s, f"({{}} {SIGNS[name]} {{}})", [left, right], sure)
 
 
 def _type(number: Any) -> type:
@@ -131,39 +196,6 @@ def _is_sure(name: str, left: Any, right: Any) -> bool:
     return small and (name in SURE or name == "truediv" and known is right)
 
 
-def unary(s: Session, name: str, value: Value) -> Value | None:
-    if isinstance(value, (GraphNumber, Claim)):
-        return graph_numbers.unary(s, name, value)
-    if isinstance(value, TensorNumber):
-        return tensor_numbers.unary(s, name, value)
-    if not varies(value) or not _number(value):
-        return None
-    made = size_values.unary(s, name, value)
-    return made or _operation(s, f"({UNARY_SIGNS[name]}{{}})", [value], name != "invert")
-
-
-def compare(s: Session, sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
-    """The entry relies on the outcome."""
-    if isinstance(left, (*IN_GRAPH, Claim)) or isinstance(right, (*IN_GRAPH, Claim)):
-        open_ = unbacked_sizes.compare(s, sign, left, right)
-        if open_ is not None:
-            return open_
-        both = all(isinstance(v, (*IN_GRAPH, Claim)) or _number(v) for v in (left, right))
-        return graph_numbers.needed(s) if both else None
-    if not (varies(left) or varies(right)):
-        return None
-    kind = _kind(left, right)
-    if kind is not None:
-        return kind.compare(s, sign, function, left, right)
-    known = size_values.compare(s, sign, left, right)
-    if known is not None:
-        return boolean(known)
-    texts = _text(left) and _text(right)
-    if not texts and not (_number(left) and _number(right)):
-        return boolean(sign == "!=") if sign in ("==", "!=") and _literal(left) and _literal(right) else None
-    return outcome(s, f"({{}} {sign} {{}})", [left, right], function(number_of(left), number_of(right)))
-
-
 def contains(s: Session, keys: Iterable[Any], item: Any) -> bool | None:
     """`item in keys`; None where something else than numbers and texts is among them."""
     known = frozenset(keys)
@@ -171,52 +203,6 @@ def contains(s: Session, keys: Iterable[Any], item: Any) -> bool | None:
         return None
     text = f"({{}} in {s.bind(known, 'a set of constants').expr()})"
     return bool(outcome(s, text, [item], item.real in known).native())
-
-
-def truth(s: Session, value: Any) -> bool | None:
-    if isinstance(value, (*IN_GRAPH, Claim)):
-        known = unbacked_sizes.truth(s, value)
-        return graph_numbers.needed(s) if known is None else known
-    if not varies(value) or not _number(value):
-        return None
-    known = size_values.compare(s, "!=", value, Const(0))
-    if known is not None:
-        return known
-    return bool(outcome(s, "({} != 0)", [value], value.real != 0).native())
-
-
-def call(s: Session, function: Any, args: list[Value]) -> Value | None:
-    """`function(*args)` for a native function of numbers."""
-    if any(isinstance(a, TensorNumber) for a in args):
-        return tensor_numbers.call(s, function, args)
-    kind = _kind(*args)
-    if kind is not None:
-        return kind.call(s, function, args)
-    made = graph_numbers.call(s, function, args) or size_values.call(s, function, args)
-    if made is not None:
-        return made
-    known = function in FUNCTIONS and all(map(_number, args)) or function in TEXTS and all(map(_literal, args))
-    if not known or not any(map(varies, args)):
-        return None
-    text, parts = f"{{}}({', '.join('{}' for _ in args)})", [s.bind(function), *args]
-    result = _result(function, args)
-    if type(result) is bool:
-        return outcome(s, text, parts, result)
-    return computed(s, text, parts, result, False) if type(result) in (*NUMBERS, str) else None
-
-
-def added(s: Session, values: list[Any], start: Any) -> Value:
-    """`sum(values, start)` of numbers: Python may be more exact than adding one after the other."""
-    numbers = [*values, start]
-    whole = size_values.added(s, numbers)
-    if whole is not None:
-        return whole
-    if any(map(varies, numbers)):
-        template = f"{{}}(({'{}, ' * len(values)}), {{}})"
-        made = computed(s, template, [s.bind(sum), *numbers], sum(map(number_of, values), number_of(start)), False)
-        if made is not None:
-            return made
-    return Const(sum((v.value for v in values), start.value))
 
 
 def text(s: Session, value: Any, spec: str, function: Any) -> Value | None:
@@ -241,7 +227,7 @@ def joined(s: Session, parts: list[Value]) -> Value | None:
     return computed(s, f"''.join(({' '.join('{},' for _ in parts)}))", parts, whole, True)
 
 
-def is_representable(s: Session, value: ScalarValue) -> bool:
+def is_representable(s: Session, value: InputNumber) -> bool:
     """May the graph take it? Integers must fit 64 bits, as for PyTorch; the entry relies on that."""
     if type(value.real) is not int or isinstance(value.source, Drawn):
         return True
@@ -259,11 +245,13 @@ def number_of(value: Any) -> Any:
     return value.real if isinstance(value, LazyConst) else value.value
 
 
-def _number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Is it one of Python's, known or not?"""
     return isinstance(value, Const) and value.cls in (int, float, bool)
 
 
-def _text(value: Any) -> bool:
+def is_text(value: Any) -> bool:
+    """Is it a text, known or not?"""
     return isinstance(value, Const) and value.cls is str
 
 
@@ -278,16 +266,11 @@ def _result(function: Any, args: list[Any]) -> Any:
         return None
 
 
-def _operation(s: Session, template: str, operands: list[Any], sure: bool) -> Value | None:
-    names = tuple(f"_{k}" for k in range(len(operands)))
-    result = _result(_evaluator(template, names), operands)
+def _operation(s: Session, function: Any, template: str, operands: list[Any], sure: bool) -> Value | None:
+    result = _result(function, operands)
     if type(result) not in NUMBERS:
         return None  # it raises, or gives a complex number: with constants, Python says so
     return computed(s, template, operands, result, sure)
-
-
-def _evaluator(template: str, names: tuple[str, ...]) -> Any:
-    return eval(f"lambda {', '.join(names)}: {template.format(*names)}")
 
 
 def computed(s: Session, template: str, operands: list[Any], result: Any, sure: bool = True) -> Value | None:
@@ -295,7 +278,7 @@ def computed(s: Session, template: str, operands: list[Any], result: Any, sure: 
     source = source_of(s, template, operands)
     if source.length > LONGEST:
         return None
-    return ScalarValue(s, result, source, sure)
+    return InputNumber(s, result, source, sure)
 
 
 def outcome(s: Session, template: str, operands: list[Any], found: bool) -> Value:
@@ -313,6 +296,7 @@ def source_of(s: Session, template: str, operands: list[Any]) -> Computed:
 
 
 def constant(s: Session, value: Any) -> str:
+    """Text for a constant, in parentheses where it begins with a sign."""
     number = value.value
     if type(number) is float and not math.isfinite(number):
         return s.bind(number, repr(number)).expr()
@@ -321,14 +305,15 @@ def constant(s: Session, value: Any) -> str:
 
 
 def braced(text: str) -> str:
+    """The text as part of a template of `str.format`."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _wrap_late(s: Session, obj: Any, source: Source | None) -> Value:
+def _wrap_lazily(s: Session, obj: Any, source: Source | None) -> Value:
     """A number or text that may never be looked at."""
     if source is None:
         return Const(obj)
     return from_outside(s, obj, source) or LazyConst(s, obj, source)
 
 
-WRAPPERS |= dict.fromkeys((int, float, complex, str, bytes, range), _wrap_late)
+WRAPPERS |= dict.fromkeys((int, float, complex, str, bytes, range), _wrap_lazily)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from dovetail.capture.numbers.input_numbers import InputNumber
 from dovetail.capture.state.module_globals import in_optimizer
 from dovetail.capture.tables.graph_functions import storage_of
+from dovetail.capture.tables.operator_names import BINARY, COMPARE, FIELD
 from dovetail.capture.values.base import Const, Value
-from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.devices import on_host
 from dovetail.ir.literals import literal
@@ -29,12 +30,8 @@ if TYPE_CHECKING:
 
 Node = torch.fx.Node
 
-ARITHMETIC: dict[Any, str] = {
-    operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.truediv: "truediv", operator.pow: "pow",
-}  # fmt: skip
-COMPARISONS: dict[Any, str] = {
-    operator.gt: ">", operator.lt: "<", operator.ge: ">=", operator.le: "<=", operator.eq: "==", operator.ne: "!=",
-}  # fmt: skip
+ARITHMETIC: dict[Any, str] = {BINARY[name]: name for name in (*FIELD, "pow")}
+COMPARISONS: dict[Any, str] = {function: sign for sign, (function, _, _) in COMPARE.items()}
 
 
 def number(s: Session, tensor: TensorValue) -> Value | None:
@@ -84,7 +81,7 @@ def _operand(s: Session, argument: Any, user: Node) -> Value | None:
         return Const(argument) if type(argument) in (int, float) else None
     source = next((source for source, node in s.taken.numbers.items() if node is argument), None)
     if source is not None:
-        return ScalarValue(s, argument.meta["fake"], source)
+        return InputNumber(s, argument.meta["fake"], source)
     return _value(s, argument, user)
 
 
@@ -132,7 +129,7 @@ def _from_outside(
             text = literal(number)
             template = f"{template}.add({text}, alpha={literal(factor)})" if factor != 1 else f"({template} + {text})"
         found = changed.item()
-    return Const(found) if source is None else ScalarValue(s, found, Computed(f"{template}.item()", (source,)))
+    return Const(found) if source is None else InputNumber(s, found, Computed(f"{template}.item()", (source,)))
 
 
 def _writes(s: Session, node: Node, before: Node | None) -> list[Node]:

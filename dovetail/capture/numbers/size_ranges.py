@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.numbers import input_numbers, size_values
+from dovetail.capture.numbers import input_numbers
+from dovetail.capture.numbers.size_values import as_dim, is_open_size, size_value
+from dovetail.capture.numbers.unbacked_sizes import UnbackedSize
 from dovetail.capture.values.base import Const, LazyConst, Value
 from dovetail.capture.values.iterators import WALKS, ConstIterator, _from
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL
@@ -42,11 +44,11 @@ def between(s: Session, args: list[Any]) -> Value | None:
     if not 1 <= len(args) <= 3:
         return None
     first, last, step = (Const(0), *args, Const(1)) if len(args) == 1 else (*args, Const(1))[:3]
-    if not any(map(size_values.is_open_size, (first, last))) or any(map(size_values.is_late_size, (first, last))):
+    if not any(map(is_open_size, (first, last))) or any(isinstance(v, UnbackedSize) for v in (first, last)):
         return None
-    if not isinstance(step, Const) or size_values.is_open_size(step) or step.cls is not int or step.value <= 0:
+    if not isinstance(step, Const) or is_open_size(step) or step.cls is not int or step.value <= 0:
         return None
-    known = None not in (size_values.as_dim(s, first), size_values.as_dim(s, last))
+    known = None not in (as_dim(s, first), as_dim(s, last))
     return SizeRange(s, [first, last], step.value) if known else None
 
 
@@ -62,7 +64,7 @@ class RangeIterator(ConstIterator):
 
     def items(self, s: Session) -> Iterator[Value]:
         base: Any = self.base
-        bounds: list[Any] = [size_values.as_dim(s, bound) for bound in base.bounds]
+        bounds: list[Any] = [as_dim(s, bound) for bound in base.bounds]
         first, last = bounds
         times, table = len(base.real), s.table.sizes
         if base.step == 1 and times:
@@ -71,7 +73,7 @@ class RangeIterator(ConstIterator):
             table.holds(AT_LEAST, first + times * base.step - last)
             if times:
                 table.holds(AT_LEAST, last - first - (times - 1) * base.step - 1)
-        return (size_values.size_value(s, first + k * base.step) for k in range(times))
+        return (size_value(s, first + k * base.step) for k in range(times))
 
     def parts(self, s: Session) -> Any:
         base: Any = self.base

@@ -11,23 +11,22 @@ once: users expect what follows to see the number.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dovetail.capture.numbers.graph_numbers import InGraph
 from dovetail.capture.state.module_globals import in_optimizer
+from dovetail.capture.tables.operator_names import BINARY, FIELD
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import SequenceValue, TupleValue
-from dovetail.capture.values.scalar import TensorNumber
+from dovetail.capture.values.number import Precedence
 from dovetail.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
 
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
-}  # fmt: skip
 EXACT = 2**53  # the integers up to here are float64s
 
 #: Operations that do the same with a 0-d tensor where they take a number; of lists, with a tensor for each.
@@ -35,6 +34,43 @@ TAKE_TENSORS = frozenset("add sub mul div truediv iadd isub imul itruediv addcmu
 LISTS_TAKE_TENSORS = frozenset("add sub mul div".split())
 #: Of tensors beside one: half precision would round the number first, integers would become float64.
 BESIDE = (torch.float32, torch.float64)
+
+
+class TensorNumber(InGraph):
+    """A float that stays in the graph as a 0-d float64 tensor."""
+
+    __slots__ = ("tensor", "positive")
+    cls = float
+    precedence = Precedence.TENSOR
+
+    def __init__(self, tensor: Any, positive: bool) -> None:
+        """`positive`: it is greater than zero, or not a number."""
+        super().__init__()
+        self.tensor, self.positive = tensor, positive
+
+    def binary(self, s: Session, name: str, left: Value, right: Value) -> Value | None:
+        if name not in FIELD or not (_operand(left) and _operand(right)):
+            return None
+        if name == "truediv" and not _divides(s, right):
+            return None
+        return _number(s, s.torch_call(BINARY[name], [_tensor(s, left), _tensor(s, right)], {}))
+
+    def unary(self, s: Session, name: str) -> Value | None:
+        return _number(s, s.torch_call(operator.neg, [self.tensor], {})) if name == "neg" else None
+
+    def apply(self, s: Session, function: Any, args: list[Value]) -> Value | None:
+        """`max` and `min` take a later argument only where it is greater or less, so never one that is no number."""
+        if function is float and len(args) == 1:
+            return self
+        if function not in (max, min) or not all(_operand(a) and a.cls is float for a in args):
+            return None
+        best = _tensor(s, args[0])
+        for other in args[1:]:
+            other = _tensor(s, other)
+            better = s.torch_call(operator.gt if function is max else operator.lt, [other, best], {})
+            best = s.torch_call(torch.where, [better, other, best], {})
+        positive = (any if function is max else all)(_is_positive(s, a) for a in args)
+        return _number(s, best, positive)
 
 
 def item(s: Session, tensor: TensorValue) -> Value | None:
@@ -45,35 +81,6 @@ def item(s: Session, tensor: TensorValue) -> Value | None:
     found = s.torch_method("detach", [tensor], {})
     found = s.torch_method("to", [found], {"dtype": Const(torch.float64), "copy": Const(True)})
     return _number(s, s.torch_method("reshape", [found, TupleValue([])], {}))
-
-
-def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:
-    """`left op right` of numbers, one of them held by a tensor."""
-    function = ARITHMETIC.get(name) or ARITHMETIC.get(name[1:])
-    if function is None or not (_operand(left) and _operand(right)):
-        return None
-    if function is operator.truediv and not _divides(s, right):
-        return None
-    return _number(s, s.torch_call(function, [_tensor(s, left), _tensor(s, right)], {}))
-
-
-def unary(s: Session, name: str, value: TensorNumber) -> Value | None:
-    return _number(s, s.torch_call(operator.neg, [value.tensor], {})) if name == "neg" else None
-
-
-def call(s: Session, function: Any, args: list[Value]) -> Value | None:
-    """`max` and `min`, which take a later argument only where it is greater or less, so never one that is no number."""
-    if function is float and len(args) == 1:
-        return args[0]
-    if function not in (max, min) or not all(_operand(a) and a.cls is float for a in args):
-        return None
-    best = _tensor(s, args[0])
-    for other in args[1:]:
-        other = _tensor(s, other)
-        better = s.torch_call(operator.gt if function is max else operator.lt, [other, best], {})
-        best = s.torch_call(torch.where, [better, other, best], {})
-    positive = (any if function is max else all)(_is_positive(s, a) for a in args)
-    return _number(s, best, positive)
 
 
 def given(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> tuple[list[Value], dict[str, Value]]:

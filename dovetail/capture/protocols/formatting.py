@@ -11,6 +11,7 @@ import torch
 
 from dovetail.capture.cpython import special_results
 from dovetail.capture.numbers import input_numbers
+from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.outside import stable_arguments
 from dovetail.capture.protocols.operators import native_call
 from dovetail.capture.values.base import Const, NotNative, Value
@@ -19,7 +20,6 @@ from dovetail.capture.values.deferred import DeferredText, Snapshot
 from dovetail.capture.values.deferred import joined as late_text
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
-from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import TensorValue
 

@@ -18,7 +18,9 @@ import torch
 
 from dovetail.capture.cpython import special_results
 from dovetail.capture.interpreter.tail_calls import OPERATOR, remaining
-from dovetail.capture.numbers import input_numbers, optimizer_counters
+from dovetail.capture.numbers import dispatch, input_numbers, optimizer_counters
+from dovetail.capture.numbers.graph_numbers import GraphNumber
+from dovetail.capture.numbers.tensor_numbers import TensorNumber
 from dovetail.capture.outside.distinct_objects import rely_on_difference, same_number, same_varying
 from dovetail.capture.polyfills.protocols import decide, equate, operate, operate_in_place, outlast
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, IN_PLACE, SIGNS, UNARY
@@ -34,8 +36,7 @@ from dovetail.capture.values.containers import (
     TupleValue,
 )
 from dovetail.capture.values.instance_dict import NamespaceValue
-from dovetail.capture.values.scalar import Answer, GraphNumber, TensorNumber
-from dovetail.capture.values.tensor import ChosenTensor, TensorValue, refuse_choice
+from dovetail.capture.values.tensor import Answer, ChosenTensor, TensorValue, refuse_choice
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed
 
@@ -55,7 +56,7 @@ def native_call(s: Session, function: Callable[..., Any], *args: Any) -> Value:
 def binary(s: Session, name: str, left: Value, right: Value) -> Value:
     """`left op right`; in-place names ("iadd") fall back to the plain operator."""
     instruction, s.expected = s.expected is OPERATOR, None
-    made = input_numbers.binary(s, name, left, right)
+    made = dispatch.binary(s, name, left, right)
     if made is not None:
         return made
     if isinstance(left, Const) and isinstance(right, Const):
@@ -137,12 +138,10 @@ def _of_object(s: Session, value: Value, name: str) -> bool:
     return s.static(value.cls, name) is s.static(object, name)
 
 
-_SIGNS = {"neg": "-", "pos": "+", "invert": "~"}
-
-
 def unary(s: Session, name: str, value: Value) -> Value:
-    function, special = UNARY[name]
-    made = input_numbers.unary(s, name, value)
+    """`-value` and its like."""
+    function, special, sign = UNARY[name]
+    made = dispatch.unary(s, name, value)
     if made is not None:
         return made
     if isinstance(value, Const):
@@ -151,7 +150,7 @@ def unary(s: Session, name: str, value: Value) -> Value:
         return s.torch_call(function, [value], {})
     method = s.find_special(value, special)
     if method is None:
-        return s.throw(TypeError, f"bad operand type for unary {_SIGNS[name]}: {value.cls.__name__!r}")
+        return s.throw(TypeError, f"bad operand type for unary {sign}: {value.cls.__name__!r}")
     return s.call(method)
 
 
@@ -166,9 +165,10 @@ def _inverted(s: Session, value: Const) -> Value:
 
 
 def compare(s: Session, sign: str, left: Value, right: Value) -> Value:
+    """`left sign right`."""
     function, name, reflected = COMPARE[sign]
     instruction, s.expected = s.expected is OPERATOR, None
-    made = input_numbers.compare(s, sign, function, left, right)
+    made = dispatch.compare(s, sign, left, right)
     if made is not None:
         return made
     if isinstance(left, Const) and isinstance(right, Const):
@@ -315,7 +315,7 @@ REMADE = (*FLOATS, np.generic, np.dtype, range, torch.device)
 def truth(s: Session, value: Value) -> bool:
     """`bool(value)`, while capturing."""
     instruction, s.expected = s.expected is OPERATOR, None
-    known = input_numbers.truth(s, value)
+    known = dispatch.truth(s, value)
     if known is not None:
         return known
     value = value.tensor if isinstance(value, Answer) else value

@@ -16,7 +16,7 @@ from dovetail.capture.containers import varying_keys
 from dovetail.capture.containers.iteration import PICK
 from dovetail.capture.cpython import special_results
 from dovetail.capture.interpreter.tail_calls import OPERATOR, remaining
-from dovetail.capture.numbers import input_numbers
+from dovetail.capture.numbers import dispatch
 from dovetail.capture.outside import stable_arguments
 from dovetail.capture.polyfills.protocols import contain, measure
 from dovetail.capture.protocols.operators import native_call
@@ -42,10 +42,11 @@ def _unread_length(s: Session, value: Any) -> Value:
     more = len(value.head) + len(value.tail) - span.taken + span.grown
     if not more:
         return before
-    return input_numbers.binary(s, "add", before, Const(more)) or Const(before.value + more)
+    return dispatch.binary(s, "add", before, Const(more)) or Const(before.value + more)
 
 
 def length(s: Session, value: Value) -> Value:
+    """`len(value)`."""
     kind = type(value)
     instruction, s.expected = s.expected is OPERATOR, None
     if isinstance(value, SequenceValue) and value.divisible:
@@ -57,7 +58,7 @@ def length(s: Session, value: Value) -> Value:
     if kind is ViewValue:
         return varying_keys.count(s, value.base) or Const(len(value.base.entries))  # type: ignore[attr-defined]
     if isinstance(value, Const):
-        return input_numbers.call(s, len, [value]) or native_call(s, len, value.native())
+        return dispatch.call(s, len, [value]) or native_call(s, len, value.native())
     method = s.find_special(value, "__len__")
     if method is None:
         return s.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
@@ -79,7 +80,7 @@ def contains(s: Session, container: Value, item: Value, wanted: bool = True) -> 
     if isinstance(container, ViewValue) and container.kind == "keys":
         return varying_keys.holds(s, container.base, item)
     if isinstance(container, Const) and isinstance(item, Const):
-        made = input_numbers.call(s, str.__contains__, [container, item])
+        made = dispatch.call(s, str.__contains__, [container, item])
         if made is not None:
             return bool(made.native())
         return bool(native_call(s, operator.contains, container.value, item.value).native())
@@ -99,6 +100,7 @@ def contains(s: Session, container: Value, item: Value, wanted: bool = True) -> 
 
 
 def get_item(s: Session, container: Value, index: Value) -> Value:
+    """`container[index]`."""
     if isinstance(container, SequenceValue) and not _overrides(s, container, "__getitem__"):
         return sequence_item(s, container, index)
     if isinstance(container, DictValue) and not _overrides(s, container, "__getitem__"):
@@ -131,6 +133,7 @@ def _class_item(s: Session, container: ClassValue, index: Value) -> Value:
 
 
 def sequence_item(s: Session, container: SequenceValue, index: Value) -> Value:
+    """The same of a list, tuple or deque."""
     if isinstance(index, SliceValue):
         return _sequence_slice(s, container, index)
     found = varying_keys.item(s, container, index)
@@ -202,6 +205,7 @@ def indexed_by(s: Session, value: Value, words: str = NO_INTEGER) -> Value:
 
 
 def dict_item(s: Session, container: DictValue, index: Value) -> Value:
+    """The same of a dictionary, whose class may make what is missing."""
     found = varying_keys.entry(s, container, index)
     if found is not None:
         return found
@@ -218,6 +222,7 @@ def dict_item(s: Session, container: DictValue, index: Value) -> Value:
 
 
 def set_item(s: Session, container: Value, index: Value, value: Value) -> None:
+    """`container[index] = value`."""
     if isinstance(container, TensorValue):
         if _fills(s, container, index, value):
             s.torch_method("masked_fill_", [container, index, value], {})
@@ -272,6 +277,7 @@ def mark(s: Session, container: SequenceValue, moves: bool = True) -> None:
 
 
 def del_item(s: Session, container: Value, index: Value) -> None:
+    """`del container[index]`."""
     if isinstance(container, DictValue) and not _overrides(s, container, "__delitem__"):
         if not varying_keys.holds(s, container, index):
             s.throw(KeyError, index)

@@ -9,7 +9,7 @@ import torch
 import torch.fx
 
 from dovetail.capture.numbers import graph_numbers, unbacked_sizes
-from dovetail.capture.numbers.size_values import bind_symbols, settle
+from dovetail.capture.numbers.size_table import bind_symbols, settle
 from dovetail.capture.outside.distinct_objects import keyed_tensors, rely_on_separate_changes, rely_on_separate_keys
 from dovetail.capture.outside.storage_offsets import forget_offsets
 from dovetail.capture.residual import freed_gradients
@@ -24,7 +24,6 @@ from dovetail.capture.tensors import random_numbers
 from dovetail.capture.tensors.assertions import HandlersNeeded
 from dovetail.capture.tensors.autograd_engine import renewed
 from dovetail.capture.tensors.input_fakes import as_input
-from dovetail.capture.tensors.operations import placeholder_of
 from dovetail.capture.tensors.repeatable import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
 from dovetail.capture.values.base import Value
 from dovetail.ir.captured import DRAWS, MODES_LEFT, Captured, GraphInput
@@ -82,9 +81,8 @@ def _close_graph(s: Session, rebuilder: Rebuilder) -> tuple[GraphInput, ...]:
     node = s.graph.output((*rebuilder.outputs, *graph_numbers.raising(s.graph, rebuilder.outputs)))
     node.meta["stack"] = ()
     remove_dead(s.graph)
-    _settle_numbers(s)
     settle(s)
-    kept = bind_symbols(s, placeholder_of)
+    kept = bind_symbols(s)
     used = [(n, i) for n, i in s.taken.inputs if n.users or n in kept]
     for n, _ in s.taken.inputs:
         if not n.users and n not in kept:
@@ -157,16 +155,6 @@ def _as_given(s: Session, given: GraphInput) -> GraphInput:
 
 def _argument(rebuilder: Rebuilder, loading: Loading, given: Any) -> str:
     return loading.text(given.source) if isinstance(given.fake, torch.Tensor) else rebuilder.entry(given.source)
-
-
-def _settle_numbers(s: Session) -> None:
-    """Numbers whose values the entry came to rely on after all are constants of the graph."""
-    settled = {g.source for g in s.relied.guards if g.kind is GuardKind.EQUAL}
-    known = {node: node.meta["fake"] for source, node in s.taken.numbers.items() if source in settled}
-    for node in known:
-        for user in list(node.users):
-            user.args = torch.fx.map_arg(user.args, lambda n: known.get(n, n))
-            user.kwargs = torch.fx.map_arg(user.kwargs, lambda n: known.get(n, n))
 
 
 def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:

@@ -27,6 +27,9 @@ from dovetail.capture.breaks.handled_exceptions import raised_at
 from dovetail.capture.breaks.points import chain, started
 from dovetail.capture.breaks.suspended_generators import NEW, SHELLS, fresh, paused_at, set_state
 from dovetail.capture.interpreter.frame import GeneratorValue
+from dovetail.capture.numbers.graph_numbers import GraphNumber
+from dovetail.capture.numbers.tensor_numbers import TensorNumber
+from dovetail.capture.numbers.unbacked_sizes import Claim
 from dovetail.capture.residual.escaping_iterators import ENDED, REST, ended
 from dovetail.capture.residual.native_objects import AUTOMATIC, MAKERS, native_init
 from dovetail.capture.tables.graph_functions import impure
@@ -42,9 +45,8 @@ from dovetail.capture.values.descriptors import quiet_class
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Lazy, ObjectValue
-from dovetail.capture.values.scalar import Answer, Claim, GraphNumber, TensorNumber
 from dovetail.capture.values.sets import SetValue
-from dovetail.capture.values.tensor import PLAIN, ChosenNumber, ChosenTensor, TensorValue
+from dovetail.capture.values.tensor import PLAIN, Answer, ChosenNumber, ChosenTensor, TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import Change, Continuation
 from dovetail.ir.literals import has_literal, literal
@@ -125,6 +127,7 @@ class Rebuilder:
         return text
 
     def local(self, text: str) -> str:
+        """A new name for the text, in a line of its own."""
         name = f"_v{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
         return name
@@ -143,13 +146,15 @@ class Rebuilder:
             return self.entry(value.source)
         return self.known(obj)
 
+    def output(self, node: torch.fx.Node) -> str:
+        """Text for the node's result, which the graph returns."""
+        index = self._output_index.setdefault(node, len(self.outputs))
+        if index == len(self.outputs):
+            self.outputs.append(node)
+        return f"_o[{index}]"
+
     def tensor(self, value: TensorValue) -> str:
-        index = self._output_index.get(value.node)
-        if index is None:
-            reachable(self.s, value)
-            index = self._output_index[value.node] = len(self.outputs)
-            self.outputs.append(value.node)
-        text = f"_o[{index}]"
+        text = self.output(reachable(self.s, value).node)
         if value.cls not in PLAIN and not is_wrapper(value.fake):
             text = self.local(f"{text}.as_subclass({self.known(value.cls)})")
         text = self._remember(value, text)
@@ -160,20 +165,8 @@ class Rebuilder:
         yes, condition, no = (self.expr(part) for part in (value.yes, value.condition, value.no))
         return self.start(value, f"{yes} if {condition} else {no}")
 
-    def hook(self, value: HookHandle) -> str:
-        """Text for the relay."""
-        index = self._output_index.get(value.node)
-        if index is None:
-            index = self._output_index[value.node] = len(self.outputs)
-            self.outputs.append(value.node)
-        return f"_o[{index}]"
-
     def number(self, value: GraphNumber) -> str:
-        index = self._output_index.get(value.node)
-        if index is None:
-            index = self._output_index[value.node] = len(self.outputs)
-            self.outputs.append(value.node)
-        return self._remember(value, f"_o[{index}]")
+        return self._remember(value, self.output(value.node))
 
     def claim(self, value: Claim) -> str:
         return self.local(f"{self.expr(value.left)} {value.sign} {self.expr(value.right)}")
@@ -470,7 +463,7 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     ChosenNumber: lambda rebuilder, value: rebuilder.expr(value.chosen),
     TensorValue: Rebuilder.tensor,
     GraphNumber: Rebuilder.number,
-    HookHandle: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.hook(value)}.handle"),
+    HookHandle: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.output(value.node)}.handle"),
     Answer: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.known(bool)}({rebuilder.expr(value.tensor)})"),
     Claim: Rebuilder.claim,
     TensorNumber: Rebuilder.tensor_number,

@@ -1,4 +1,4 @@
-"""Python's operators by their names: the native function of each, its special methods, its sign."""
+"""Python's operators by their names: the sign of each, its native function, its special methods."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add, "and": operator.and_, "floordiv": operator.floordiv, "lshift": operator.lshift,
-    "matmul": operator.matmul, "mul": operator.mul, "mod": operator.mod, "or": operator.or_, "pow": operator.pow,
-    "rshift": operator.rshift, "sub": operator.sub, "truediv": operator.truediv, "xor": operator.xor,
-    "iadd": operator.iadd, "iand": operator.iand, "ifloordiv": operator.ifloordiv, "ilshift": operator.ilshift,
-    "imatmul": operator.imatmul, "imul": operator.imul, "imod": operator.imod, "ior": operator.ior,
-    "ipow": operator.ipow, "irshift": operator.irshift, "isub": operator.isub, "itruediv": operator.itruediv,
-    "ixor": operator.ixor,
+SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
+    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
 }  # fmt: skip
 
-IN_PLACE = frozenset(name for name in BINARY if name[0] == "i")
+IN_PLACE = frozenset(f"i{name}" for name in SIGNS)
 
+#: `left op right`; "iadd" is `left += right`.
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    name: getattr(operator, f"{name}_" if name in ("and", "or") else name) for name in (*SIGNS, *sorted(IN_PLACE))
+}
+
+FIELD = frozenset(("add", "sub", "mul", "truediv"))
+ARITHMETIC = FIELD | {"floordiv", "mod"}
+
+#: Sign → the function, its special method, and the one that the other operand is asked for.
 COMPARE: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "<": (operator.lt, "__lt__", "__gt__"),
     "<=": (operator.le, "__le__", "__ge__"),
@@ -27,13 +31,14 @@ COMPARE: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     ">=": (operator.ge, "__ge__", "__le__"),
 }
 
-UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "neg": (operator.neg, "__neg__"),
-    "pos": (operator.pos, "__pos__"),
-    "invert": (operator.invert, "__invert__"),
+#: Name → the function, its special method and its sign.
+UNARY: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "neg": (operator.neg, "__neg__", "-"),
+    "pos": (operator.pos, "__pos__", "+"),
+    "invert": (operator.invert, "__invert__", "~"),
 }
 
-SIGNS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
-    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
-}  # fmt: skip
+
+def out_of_place(name: str) -> str:
+    """The operator's name without the `i` of its form in place."""
+    return name[1:] if name in IN_PLACE else name

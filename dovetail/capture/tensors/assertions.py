@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.bytecode import decode
-from dovetail.capture.numbers import optimizer_counters, unbacked_sizes
+from dovetail.capture.numbers import optimizer_counters
+from dovetail.capture.numbers.unbacked_sizes import Claim
 from dovetail.capture.tensors import torch_function
 from dovetail.capture.tensors.repeatable import Repeatable, repeatable
 from dovetail.capture.values.base import NONE, Const, RestartCapture, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
-from dovetail.capture.values.scalar import Claim
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir.records import dataclass
 from dovetail.ops.own.check import ERRORS, check
@@ -112,7 +112,7 @@ def _inside(s: Session) -> bool:
 
 def _expected(s: Session, claim: Claim, passes: bool) -> bool | None:
     """The graph checks what is relied on about sizes."""
-    if unbacked_sizes.truth(s, claim) is not None:
+    if claim.known(s) is not None:
         return None
     sign, dim = claim.claim
     s.table.sizes.expect(sign, s.table.sizes.resolve(dim), passes)

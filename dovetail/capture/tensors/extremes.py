@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.capture.numbers import optimizer_counters
 from dovetail.capture.tables.graph_functions import owner
+from dovetail.capture.tables.operator_names import FIELD, out_of_place
 from dovetail.capture.values.base import Const, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue, refuse_choice
@@ -79,7 +80,7 @@ def beside(s: Session, name: str, left: Value, right: Value) -> tuple[Value, Val
 
 
 def _beside(s: Session, name: str, value: Value, other: Value) -> Value:
-    if type(value) is not ChosenNumber or not isinstance(other, TensorValue) or name not in ARITHMETIC:
+    if type(value) is not ChosenNumber or not isinstance(other, TensorValue) or out_of_place(name) not in FIELD:
         return value
     chosen = value.chosen
     number = next(part.value for part in (chosen.yes, chosen.no) if isinstance(part, Const))
@@ -92,7 +93,6 @@ def _beside(s: Session, name: str, value: Value, other: Value) -> Value:
     return chosen if same else value
 
 
-ARITHMETIC = frozenset("add sub mul truediv iadd isub imul itruediv".split())
 WIDE = frozenset((torch.float32, torch.float64, torch.int64))  # in others a number is not rounded as a tensor is
 
 

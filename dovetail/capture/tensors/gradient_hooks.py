@@ -100,7 +100,7 @@ def refuse_unknown(s: Session) -> None:
 def lines(s: Session, rebuilder: Rebuilder) -> list[str]:
     """What gives hooks their functions once the graph has run."""
     return [
-        f"{rebuilder.hook(handle)}.function = {rebuilder.expr(handle.hook)}"
+        f"{rebuilder.output(handle.node)}.function = {rebuilder.expr(handle.hook)}"
         for handle in s.gradients.hooks
         if handle.hook is not None
     ]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
-from dovetail.capture.numbers import size_values
+from dovetail.capture.numbers import size_inputs
 from dovetail.capture.outside.wrap import WRAPPERS, is_alike
+from dovetail.capture.state.placeholders import placeholder_of
 from dovetail.capture.tensors import input_fakes, wrapper_tensors
-from dovetail.capture.tensors.operations import placeholder_of, run_native
+from dovetail.capture.tensors.operations import run_native
 from dovetail.capture.values.base import MISSING, Value
 from dovetail.capture.values.tensor import DISABLED, PLAIN, LazyTensor, TensorValue
 from dovetail.ir.captured import GraphInput
@@ -32,7 +33,7 @@ def wrap_tensor(s: Session, real: torch.Tensor, source: Source) -> Value:
         _check_class(s, real, source)
     run_native(s, refuse_unusual, [real], {})
     own, member = source, source
-    static = isinstance(source, Member) and not is_alike(s, source) and not size_values.is_resized(s, real, source)
+    static = isinstance(source, Member) and not is_alike(s, source) and not size_inputs.is_resized(s, real, source)
     if static:
         s.guard(source, GuardKind.ID, real)
         own = source = s.bind(real, source.name())
@@ -62,7 +63,7 @@ def _as_plain_input(s: Session, real: torch.Tensor, source: Source, static: bool
         s.guard(source, GuardKind.TYPE, cls)  # the graph computes with the plain tensor that shares its memory
         source = PlainTensor(source, s.bind(torch.Tensor).index)
         plain = real.as_subclass(torch.Tensor)
-    layout = None if static else size_values.laid_out(s, real, source)
+    layout = None if static else size_inputs.laid_out(s, real, source)
     facts = tensor_facts(plain)
     s.guard(source, GuardKind.TENSOR, facts if layout is None else layout.applied(facts))
     return source, input_fakes.as_input(real, None if layout is None else (layout.sizes, layout.strides))
@@ -119,6 +120,7 @@ def release_member(s: Session, member: Member) -> None:
 
 
 def tensor_facts(real: torch.Tensor) -> TensorFacts:
+    """What a guard compares of a tensor."""
     strided = real.layout is torch.strided
     return TensorFacts(
         type(real), real.dtype, real.device, tuple(real.shape), tuple(real.stride()) if strided else (),

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.capture.values.base import MISSING, Const, Value, boolean
 from dovetail.capture.values.containers import SequenceValue, TupleValue
-from dovetail.capture.values.scalar import Answer
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import Answer, TensorValue
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

@@ -7,9 +7,7 @@ was written to: PyTorch then brings the view's history up to date, and refuses t
 
 from __future__ import annotations
 
-import keyword
 import operator
-import re
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -20,8 +18,10 @@ from torch._library.custom_ops import OPDEFS
 from torch._library.utils import can_generate_trivial_fake_impl
 from torch.utils import _pytree as pytree
 
-from dovetail.capture.numbers import graph_numbers, size_values, tensor_numbers, unbacked_sizes
-from dovetail.capture.numbers.input_numbers import is_representable, varies
+from dovetail.capture.numbers import graph_numbers, specialization, tensor_numbers, unbacked_sizes
+from dovetail.capture.numbers.graph_numbers import InGraph
+from dovetail.capture.numbers.input_numbers import InputNumber
+from dovetail.capture.numbers.numpy_numbers import plain_number
 from dovetail.capture.outside.storage_offsets import refuse_outside
 from dovetail.capture.process.settings import refuse_operators
 from dovetail.capture.process.trusted_code import replaced_operator
@@ -30,11 +30,9 @@ from dovetail.capture.tensors import autograd_engine, dataclass_arguments, extre
 from dovetail.capture.values.base import Const, NotNative, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
-from dovetail.capture.values.scalar import GraphNumber, ScalarValue, plain_number
+from dovetail.capture.values.number import SymbolicNumber
 from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.errors import Unsupported
-from dovetail.ir.captured import GraphInput
-from dovetail.ir.source import Source
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.symbolic.number import NumberNeeded
 from dovetail.ops.fake.symbolic.retry import symbolically
@@ -43,40 +41,6 @@ from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
-
-# ---------------------------------------------------------------- inputs
-
-
-def number_node(s: Session, value: ScalarValue) -> torch.fx.Node:
-    """The graph input for a number that varies."""
-    source = value.source
-    assert source is not None
-    node = s.taken.numbers.get(source)
-    if node is None:
-        node = s.taken.numbers[source] = placeholder_of(s, source)
-        node.meta["fake"] = value.real
-        s.taken.inputs.append((node, GraphInput(source, value.real)))
-    return node
-
-
-def placeholder_of(s: Session, source: Source) -> torch.fx.Node:
-    name = re.sub(r"\W+", "_", source.name()).strip("_").lower()[:40] or "arg"
-    name = f"arg_{name}" if name[0].isdigit() or keyword.iskeyword(name) or name == "self" else name
-    name = name if name not in s.taken.names else f"{name}_{len(s.taken.names)}"
-    s.taken.names.add(name)
-    first = next(iter(s.root.nodes), None)
-    anchor = s.taken.last
-    if anchor is not None:
-        with s.root.inserting_after(anchor):
-            node = s.root.placeholder(name)
-    elif first is not None:
-        with s.root.inserting_before(first):
-            node = s.root.placeholder(name)
-    else:
-        node = s.root.placeholder(name)
-    s.taken.last = node
-    return node
-
 
 # ---------------------------------------------------------------- calls
 
@@ -148,6 +112,7 @@ def torch_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Val
 
 
 def plain_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The same for tensors whose classes and modes have no say."""
     receiver: Any = args[0]
     handler = METHODS.get(name)
     if handler is not None:
@@ -156,6 +121,7 @@ def plain_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Val
 
 
 def recorded_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """One `call_method` node, whatever the method."""
     if s.taken.has_tensor_numbers:
         args, kwargs = tensor_numbers.given(s, name, args, kwargs)
     if kwargs and (multiplied := _scaled(s, name, args, kwargs)) is not None:
@@ -224,14 +190,15 @@ def _tensors(value: Any) -> list[TensorValue]:
 
 
 def run_native(s: Session, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Run the operation on fakes; its error is the program's, or the refusal of something without a fake."""
     try:
         return symbolically(function, args, kwargs)
     except Unsupported as refusal:
         if isinstance(refusal, NumberNeeded):
-            size_values.retry_as_constants(s, function, args, kwargs, refusal)
+            specialization.retry_as_constants(s, function, args, kwargs, refusal)
         raise Unsupported(refusal.code, refusal.reason, refusal.remedy, s.stack()) from refusal
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError) as failure:
-        error = size_values.retry_as_constants(s, function, args, kwargs, failure)
+        error = specialization.retry_as_constants(s, function, args, kwargs, failure)
         name = getattr(function, "__name__", str(function))
         wrapper_tensors.refuse_ragged(s, name, error, (args, kwargs))
         if isinstance(error, NoShapeRule) or isinstance(error, NotImplementedError) and isinstance(function, OPERATORS):
@@ -240,7 +207,7 @@ def run_native(s: Session, function: Callable[..., Any], args: list[Any], kwargs
             return s.unsupported("data-dependent-value", f"{name} reads the values of a tensor of the graph")
         if any(word in str(error) for word in NO_MEMORY):
             return s.unsupported("no-shape-rule", f"{name} needs more than metadata: {error}")
-        if size_values.LEAF in str(error):
+        if specialization.LEAF in str(error):
             autograd_engine.rely_on_leaves(s, [getattr(function, "__self__", None), *args, *kwargs.values()])
         return s.throw_native(error)
 
@@ -251,6 +218,7 @@ NO_MEMORY = (" meta ", "'Meta'", "FakeTensor", "Could not run ")
 
 
 def record(s: Session, node: torch.fx.Node, result: Any, versions: list[tuple[Any, int]]) -> Value:
+    """Note what the node did: its stack, the tensors that it changed, its views; gives the value of its result."""
     node.meta["stack"] = s.stack()
     if s.modes.switched:
         refuse_operators(s)
@@ -274,7 +242,7 @@ def record(s: Session, node: torch.fx.Node, result: Any, versions: list[tuple[An
 def tensor_result(s: Session, node: torch.fx.Node, result: Any) -> Value:
     """The value of a node's result: a tensor, a constant, or a sequence of results."""
     node.meta["fake"] = result
-    if s.table.sizes.late:
+    if s.table.sizes.unbacked:
         unbacked_sizes.note(s, node, result)
         unbacked_sizes.refuse_unread(s)
     if isinstance(result, torch.Tensor):
@@ -336,21 +304,6 @@ ELEMENT_TYPES: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def _number_to_graph(s: Session, value: Any, numbers: bool) -> tuple[Any, Any]:
-    """The same for what Python has no need to compute: a constant, a number that varies, a size."""
-    if varies(value) and value.cls is not str:
-        fixed = callable(s.options.backend) and s.options.dynamic is False  # it made constants of them
-        plain = type(value) is not size_values.SizeValue and s.graph is s.root and not fixed
-        if plain and numbers and is_representable(s, value):
-            return number_node(s, value), value.real
-        dim = size_values.as_argument(s, value)
-        if dim is not None:
-            node = size_values.size_node(s, dim, placeholder_of)
-            return node, value.real if numbers else node.meta["fake"]
-    native = _of_python(s, value.value)
-    return graph_numbers.in_graph(s, native), native
-
-
 def to_graph(s: Session, value: Value, numbers: bool = False) -> tuple[Any, Any]:
     """(graph argument, fake argument). `numbers`: may the operation take a number that varies here?"""
     for kind in type(value).__mro__:
@@ -368,10 +321,13 @@ def _tensor_to_graph(s: Session, value: TensorValue, numbers: bool) -> tuple[Any
     return reachable(s, value).node, value.fake
 
 
-def _graph_number_to_graph(s: Session, value: GraphNumber, numbers: bool) -> tuple[Any, Any] | None:
-    if s.graph is not s.root or not numbers and value.dim is None:
-        return None
-    return value.node, value.kind(1) if numbers else value.node.meta["fake"]
+def _symbolic_to_graph(s: Session, value: SymbolicNumber, numbers: bool) -> tuple[Any, Any] | None:
+    return value.as_argument(s, numbers) if value.open else None
+
+
+def _const_to_graph(s: Session, value: Const, numbers: bool) -> tuple[Any, Any]:
+    native = _of_python(s, plain_number(value).value)
+    return graph_numbers.in_graph(s, native), native
 
 
 def _sequence_to_graph(s: Session, value: SequenceValue, numbers: bool) -> tuple[Any, Any] | None:
@@ -420,8 +376,9 @@ def _native_to_graph(s: Session, value: Value) -> tuple[Any, Any]:
 #: None: it becomes what its native form becomes.
 TO_GRAPH: dict[type, Callable[[Session, Any, bool], tuple[Any, Any] | None]] = {
     TensorValue: _tensor_to_graph,
-    Const: lambda s, value, numbers: _number_to_graph(s, plain_number(value), numbers),
-    GraphNumber: _graph_number_to_graph,
+    InputNumber: _symbolic_to_graph,
+    InGraph: _symbolic_to_graph,
+    Const: _const_to_graph,
     SequenceValue: _sequence_to_graph,
     SliceValue: _slice_to_graph,
     DictValue: _dict_to_graph,

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from dovetail.capture.numbers.input_numbers import InputNumber
+from dovetail.capture.state.placeholders import placeholder_of
 from dovetail.capture.tensors.numpy_arrays import DTYPES, array_of
-from dovetail.capture.tensors.operations import placeholder_of
 from dovetail.capture.values.base import MISSING, NONE, NotNative, Value
 from dovetail.capture.values.containers import TupleValue
-from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Location
 from dovetail.ir.captured import GraphInput
@@ -57,6 +57,7 @@ class RandomState:
         self.state = READ[type(generator)](generator)
 
     def put_back(self) -> None:
+        """Give the generator the state that it had before."""
         WRITE[type(self.generator)](self.generator, self.state)
 
 
@@ -113,7 +114,7 @@ def _value(s: Session, result: Any, source: Drawn) -> Value:
     if result is None:  # a seed
         return NONE
     if type(result) in (int, float) and (type(result) is float or abs(result) <= LARGEST):
-        return ScalarValue(s, result, source, True)
+        return InputNumber(s, result, source, True)
     if type(result) is not np.ndarray or result.dtype not in DTYPES or not s.options.trace_numpy:
         return refuse(s, f"is a {type(result).__name__}")
     loaded = FromArray(source)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture.numbers import graph_numbers, optimizer_counters, size_values, tensor_numbers, unbacked_sizes
+from dovetail.capture.numbers import (
+    graph_numbers,
+    optimizer_counters,
+    size_inputs,
+    size_values,
+    tensor_numbers,
+    unbacked_sizes,
+)
 from dovetail.capture.outside.wrap import Called
 from dovetail.capture.process.trusted_code import intact
 from dovetail.capture.tables.graph_functions import tensor_methods
@@ -18,8 +25,8 @@ from dovetail.capture.tensors.data_assignment import store_data
 from dovetail.capture.tensors.operations import METHODS, reachable, record, run_native, torch_method
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, Value, boolean
 from dovetail.capture.values.callables import KnownValue, MethodValue
-from dovetail.capture.values.containers import SequenceValue, TupleValue
-from dovetail.capture.values.tensor import PLAIN, TENSOR_STORES, TensorValue
+from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
+from dovetail.capture.values.tensor import PLAIN, TENSOR_STORES, TensorValue, as_tensor
 from dovetail.ir.guard import GuardKind
 from dovetail.ops.fake.wrapped import is_wrapper
 
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 
 
 def tensor_get_attr(s: Session, value: TensorValue, name: str) -> Value:
+    """`tensor.name`."""
     if (s.overrides.modes or value.cls not in PLAIN) and name in OVERRIDABLE and torch_function.active(s, [value]):
         getter = getattr(torch.Tensor, name).__get__
         return torch_function.overridden(s, getter, [value], {}, lambda: _plain_attribute(s, value, name))
@@ -91,6 +99,7 @@ GRAPH_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
 
 
 def graph_attribute(s: Session, value: TensorValue, name: str) -> Value:
+    """An attribute that the graph reads: the result of a node."""
     read = [] if value.fake.is_inference() else [(value.fake, value.fake._version)]
     result = run_native(s, getattr, [value.fake, name], {})
     node = s.graph.create_node("call_function", getattr, (reachable(s, value).node, name))
@@ -133,7 +142,7 @@ def _fold_method(name: str) -> Callable[..., Value]:
         native = [a.native() for a in args]
         s.tensors.offset_read |= name == "storage_offset"
         if name in ("stride", "dim_order"):
-            size_values.show_strides(s, value)
+            size_inputs.show_strides(s, value)
         try:
             result = getattr(value.fake, name)(*native, **{k: v.native() for k, v in kwargs.items()})
         except (TypeError, IndexError, RuntimeError, ValueError) as error:
@@ -186,11 +195,21 @@ def _item(s: Session, value: TensorValue) -> Value | None:
     return made or unbacked_sizes.item(s, value)
 
 
-def _listed(s: Session, value: TensorValue) -> Value | None:
-    def read(tensor: TensorValue, k: int) -> Value:
-        return s.get_item(tensor, Const(k))
+LONGEST_LIST = 64
 
-    return unbacked_sizes.listed(s, value, read) or graph_numbers.listed(s, value, read)
+
+def _listed(s: Session, value: TensorValue) -> Value | None:
+    """`tolist()` of a short vector or a single number."""
+    fake = value.fake
+    sizes = unbacked_sizes.takes(s, fake) and all(type(n) is int for n in fake.shape)
+    if not sizes and not graph_numbers.takes(s, fake) or fake.dim() > 1:
+        return None
+    item = unbacked_sizes.item if sizes else graph_numbers.item
+    if not fake.dim():
+        return item(s, value)
+    if len(fake) > LONGEST_LIST:
+        return None
+    return ListValue([item(s, as_tensor(s.get_item(value, Const(k)))) for k in range(len(fake))])
 
 
 def _len(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:

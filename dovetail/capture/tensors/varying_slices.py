@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.capture.numbers import input_numbers, size_values, unbacked_sizes
+from dovetail.capture.numbers import dispatch, input_numbers, unbacked_sizes
+from dovetail.capture.numbers.size_values import size_value
+from dovetail.capture.numbers.unbacked_sizes import UnbackedSize
 from dovetail.capture.tensors import torch_function
 from dovetail.capture.values.base import ELLIPSIS, Const, Value
 from dovetail.capture.values.containers import SliceValue, TupleValue
@@ -57,13 +59,13 @@ def _selected(s: Session, tensor: TensorValue, index: Any) -> Value | None:
     """A row of a tensor that the graph makes; the entry relies on there being such a row."""
     if not input_numbers.varies(index) or index.cls is not int or tensor.cls not in PLAIN or not tensor.fake.dim():
         return None
-    size = size_values.size_value(s, tensor.fake.shape[0])
-    if size_values.is_late_size(size):
+    size = size_value(s, tensor.fake.shape[0])
+    if isinstance(size, UnbackedSize):
         return None
-    known = size.real if input_numbers.varies(size) else size.value  # type: ignore[attr-defined]
+    known = input_numbers.number_of(size)
     if s.graph is not s.root or not 0 <= index.real < known or torch_function.active(s, [tensor, index]):
         return None
-    input_numbers.compare(s, "<", operator.lt, index, size)
+    dispatch.compare(s, "<", index, size)
     return s.torch_method("select", [tensor, Const(0), index], {})
 
 
@@ -168,7 +170,7 @@ def _bound(s: Session, value: Any) -> Any:
 
 
 def _place(s: Session, value: Any) -> Value | None:
-    if size_values.is_late_size(value):
+    if isinstance(value, UnbackedSize):
         return value
     if not isinstance(value, TensorValue) or value.fake.dim() or value.fake.dtype not in _PLACES:
         return None

@@ -13,8 +13,8 @@ from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from dovetail.capture.values.base import MISSING, Const, NotNative, Value
+from dovetail.capture.values.number import Precedence, SymbolicNumber
 from dovetail.capture.values.objects import Lazy, ObjectValue
-from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.unread_span import Span
 from dovetail.ir.guard import GuardKind
@@ -333,7 +333,11 @@ def varying_tuple(key: Any) -> bool:
     """A tuple made inside of literals, some of which differ from call to call."""
     if not isinstance(key, TupleValue) or key.cls is not tuple or key.source is not None or key.span is not None:
         return False
-    return all(map(literal, key.head)) and any(type(v) is ScalarValue and not v.seen for v in key.head)
+    return all(map(literal, key.head)) and any(map(_varies, key.head))
+
+
+def _varies(value: Value) -> bool:
+    return isinstance(value, SymbolicNumber) and value.precedence is Precedence.INPUT and value.open
 
 
 class SliceValue(Value):

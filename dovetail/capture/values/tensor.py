@@ -106,6 +106,23 @@ class ChosenNumber(Value):
         return "a tensor or a number"
 
 
+class Answer(Value):
+    """`bool(tensor)` of a tensor with one element; nobody knows it before the graph has run."""
+
+    __slots__ = ("tensor",)
+    cls = bool
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__()
+        self.tensor = tensor
+
+    def key(self) -> Any:
+        raise NotNative(self)
+
+    def describe(self) -> str:
+        return "an answer that a tensor holds"
+
+
 class LazyTensor(TensorValue):
     """A plain tensor from outside that nothing has looked at yet: all that the entry relies on is that it is one.
 

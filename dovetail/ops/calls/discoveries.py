@@ -14,7 +14,7 @@ from dovetail.ops.table import functional_row
 aten = torch.ops.aten
 
 
-def is_late(func: Any, args: Sequence[Any], kwargs: Any = None) -> bool:
+def finds_sizes(func: Any, args: Sequence[Any], kwargs: Any = None) -> bool:
     """Does the operator find out something that no metadata tells? (`args` are tensors or their nodes' values.)"""
     if func is aten.index.Tensor:
         return any(i is not None and i.dtype in MASKS for i in args[1])
@@ -29,7 +29,7 @@ def finds_out(node: torch.fx.Node) -> bool:
     """Is this node of an ATen graph such an operator? (Everywhere else it would have no metadata.)"""
     if node.op != "call_function" or functional_row(node.target).discovers is None and node.target != aten.index.Tensor:
         return False
-    return is_late(node.target, [_val(a) for a in node.args], node.kwargs)
+    return finds_sizes(node.target, [_val(a) for a in node.args], node.kwargs)
 
 
 def _val(argument: Any) -> Any:

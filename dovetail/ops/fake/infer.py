@@ -12,7 +12,7 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ir.devices import HOST, on_host
-from dovetail.ops.calls.discoveries import is_late
+from dovetail.ops.calls.discoveries import finds_sizes
 from dovetail.ops.calls.foreach import apart, takes_list
 from dovetail.ops.calls.fused_optimizers import fused, is_fused
 from dovetail.ops.calls.schema import facts
@@ -56,7 +56,7 @@ def infer(
         found = row.symbolic_shape(*args, **kwargs)
         if found is not NotImplemented:
             return _seen(func, _wrap_spec(found, cls), args[0])
-    if unbacked.active() is not None and is_late(func, args, kwargs):
+    if unbacked.active() is not None and finds_sizes(func, args, kwargs):
         if row.discovers is not None:
             return _wrap_spec(row.discovers(unbacked.active(), *args, **kwargs), cls)
         args = unbacked.without_masks(args, cls)

@@ -17,7 +17,7 @@ import torch._numpy
 from dovetail.capture.calling.calls import fold
 from dovetail.capture.library.numpy.scalars import NUMBER_FUNCTIONS, of_numbers
 from dovetail.capture.library.torch.constructors import from_data
-from dovetail.capture.numbers import input_numbers
+from dovetail.capture.numbers import dispatch
 from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.tables.known_callables import FOLDED, FOLDED_METHOD_TYPES, KNOWN, Handler, known
 from dovetail.capture.tensors import varying_slices
@@ -346,7 +346,7 @@ def _method(name: str, counterpart: Any) -> Callable[[Any, Args, Kwargs], Value]
             return refuse(s, f"numpy.ndarray.{name} is given no array that the graph knows")
         args = _of_part(s, name, args)
         if _stores_floats(name, args) and len(args) == 3 and varies(args[2]) and args[2].cls is int:
-            args = [*args[:2], input_numbers.call(s, float, args[2:]) or args[2]]
+            args = [*args[:2], dispatch.call(s, float, args[2:]) or args[2]]
         chosen = out_of_place if out_of_place is not None and as_array(args[0]).scalar else plain
         return chosen(s, args, kwargs)
 

@@ -14,7 +14,8 @@ from dovetail.capture.containers.hashing import set_entries
 from dovetail.capture.cpython import special_results
 from dovetail.capture.handlers.stack import super_parts
 from dovetail.capture.library.python.class_creation import make_class
-from dovetail.capture.numbers import input_numbers, unbacked_sizes
+from dovetail.capture.numbers import dispatch, unbacked_sizes
+from dovetail.capture.numbers.input_numbers import InputNumber
 from dovetail.capture.outside.definitions import computes_class
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.process.trusted_code import trusted
@@ -41,7 +42,6 @@ from dovetail.capture.values.callables import (
 )
 from dovetail.capture.values.containers import ListValue, SequenceValue, SliceValue, TupleValue, copied
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
-from dovetail.capture.values.scalar import ScalarValue
 from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import ChosenTensor, TensorValue, refuse_choice
 from dovetail.ir.guard import GuardKind
@@ -156,7 +156,7 @@ def _id(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(value, ChosenTensor):
         refuse_choice(s, "asks for the id of a tensor")
     if isinstance(value, TensorValue) and value.origin is not None and value.source is not None:
-        return ScalarValue(s, id(value.origin), Computed("id({})", (value.source,)), True)
+        return InputNumber(s, id(value.origin), Computed("id({})", (value.source,)), True)
     real = getattr(value, "real", MISSING)
     if real is MISSING:
         return Const(id(value))
@@ -217,7 +217,7 @@ def _number(cls: type, special: str) -> Any:
     def convert(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if args and isinstance(args[0], TensorValue):
             number = s.torch_method("item", [args[0]], {})
-            return input_numbers.call(s, cls, [number]) or fold(s, cls, [number], {})
+            return dispatch.call(s, cls, [number]) or fold(s, cls, [number], {})
         if args and isinstance(args[0], ObjectValue):
             method = s.find_special(args[0], special)
             if method is not None:

@@ -12,7 +12,7 @@ from dovetail.capture.containers.iteration import each
 from dovetail.capture.interpreter.frame import GeneratorValue
 from dovetail.capture.interpreter.tail_calls import OPERATOR, of_next, within
 from dovetail.capture.library.python.builtins import is_callable, unless
-from dovetail.capture.numbers import input_numbers
+from dovetail.capture.numbers import dispatch
 from dovetail.capture.polyfills.protocols import advance_or
 from dovetail.capture.protocols.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.protocols.subscripts import NO_INTEGER, as_index, backwards
@@ -119,9 +119,9 @@ def _sum(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if numbers is not None and _plain_number(value):
             numbers.append(value)
             continue
-        total = input_numbers.added(s, numbers, total) if numbers else total
+        total = dispatch.added(s, numbers, total) if numbers else total
         numbers, total = None, s.binary("add", total, value)
-    return input_numbers.added(s, numbers, total) if numbers else total
+    return dispatch.added(s, numbers, total) if numbers else total
 
 
 def _plain_number(value: Value) -> bool:

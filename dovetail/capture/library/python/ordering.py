@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.numbers import input_numbers
-from dovetail.capture.numbers.size_values import is_late_size
+from dovetail.capture.numbers import dispatch
+from dovetail.capture.numbers.tensor_numbers import TensorNumber
+from dovetail.capture.numbers.unbacked_sizes import UnbackedSize
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.tensors.extremes import choose
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value
 from dovetail.capture.values.containers import ListValue
-from dovetail.capture.values.scalar import TensorNumber
+from dovetail.capture.values.number import answering
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
@@ -23,10 +24,10 @@ def _extreme(sign: str, name: str) -> Any:
             return kwargs.get("default") or s.throw(ValueError, f"{name}() arg is an empty sequence")
         key = kwargs.get("key", NONE)
         plain = isinstance(key, Const)
-        kinds = {v.cls if isinstance(v, (Const, TensorNumber)) or is_late_size(v) else None for v in items}
-        free = any(input_numbers.varies(v) or is_late_size(v) for v in items)
+        kinds = {v.cls if isinstance(v, (Const, TensorNumber, UnbackedSize)) else None for v in items}
+        free = answering(*items) is not None
         if plain and (kinds == {float} or kinds == {int} and free):
-            made = input_numbers.call(s, {"min": min, "max": max}[name], items) if len(items) > 1 else None
+            made = dispatch.call(s, {"min": min, "max": max}[name], items) if len(items) > 1 else None
             if made is not None:
                 return made  # whichever it is: nothing relies on the outcome
         best, best_key = items[0], items[0] if plain else s.call(key, items[0])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.capture.breaks.call_sites import LEVELS, called_at, sites
+from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.outside.wrap import Called
 from dovetail.capture.tables.known_callables import CALL_LATER, KNOWN, known
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value, boolean
@@ -22,7 +23,6 @@ from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SliceValue, TupleValue
 from dovetail.capture.values.deferred import DeferredText, Snapshot
 from dovetail.capture.values.objects import ExceptionValue
-from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Global

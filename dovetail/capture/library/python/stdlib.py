@@ -43,7 +43,7 @@ def _register_operators() -> None:
         KNOWN[binary] = functools.partial(_binary, name)
     for sign, (compare, _, _) in COMPARE.items():
         KNOWN[compare] = functools.partial(_compare, sign)
-    for name, (unary, _) in UNARY.items():
+    for name, (unary, _, _) in UNARY.items():
         KNOWN[unary] = functools.partial(_unary, name)
 
 

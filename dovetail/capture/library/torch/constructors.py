@@ -10,32 +10,17 @@ import numpy
 import torch
 import torch.return_types
 
+from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
-from dovetail.capture.values.scalar import GraphNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.devices import HOST
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
-
-
-@known(torch.tensor)
-def _tensor(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return from_data(s, torch.tensor, args, kwargs)
-
-
-@known(torch.as_tensor)
-def _as_tensor(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return from_data(s, torch.as_tensor, args, kwargs)
-
-
-@known(torch.asarray)
-def _asarray(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return from_data(s, torch.asarray, args, kwargs)
 
 
 def from_data(s: Session, function: Any, args: Args, kwargs: Kwargs) -> Value:
@@ -56,6 +41,14 @@ def from_data(s: Session, function: Any, args: Args, kwargs: Kwargs) -> Value:
             return s.torch_call(torch.as_tensor, [data, *more], _without_grad(s, kwargs))
         data = ListValue(data.all(s)) if issubclass(data.cls, deque) else data
     return s.torch_call(function, [data, *more], rest)
+
+
+def _handler(function: Any) -> Any:
+    return lambda s, args, kwargs: from_data(s, function, args, kwargs)
+
+
+for _function in (torch.tensor, torch.as_tensor, torch.asarray):
+    known(_function)(_handler(_function))
 
 
 def _computed(data: Value) -> bool:

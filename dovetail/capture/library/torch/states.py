@@ -15,7 +15,7 @@ from dovetail.capture.calling.calls import fold
 from dovetail.capture.library.torch.constructors import element_type
 from dovetail.capture.numbers import unbacked_sizes
 from dovetail.capture.numbers.input_numbers import varies
-from dovetail.capture.numbers.size_values import is_late_size
+from dovetail.capture.numbers.unbacked_sizes import Claim, UnbackedSize
 from dovetail.capture.process import guarded_state
 from dovetail.capture.state.thread_state import enter_autocast, exit_autocast, grad_mode, set_grad_mode
 from dovetail.capture.tables.known_callables import INLINE, KNOWN, known
@@ -23,7 +23,6 @@ from dovetail.capture.tensors.assertions import Failure, check_all, checked
 from dovetail.capture.values.base import FALSE, NONE, TRUE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
-from dovetail.capture.values.scalar import Claim
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.devices import GPU
 from dovetail.ir.guard import GuardKind
@@ -130,9 +129,9 @@ for _name in ("nonzero", "unique", "unique_consecutive", "masked_select", "argwh
 
 
 def _check(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    """`torch._check(condition, message)` and its like: of late sizes, a fact that the graph checks."""
+    """`torch._check(condition, message)` and its like: of unbacked sizes, a fact that the graph checks."""
     condition = args[0] if args else kwargs.get("cond")
-    known = unbacked_sizes.truth(s, condition) if isinstance(condition, Claim) else condition is TRUE or None
+    known = condition.known(s) if isinstance(condition, Claim) else condition is TRUE or None
     if isinstance(condition, Claim) and known is None:
         unbacked_sizes.check(s, condition)
         return NONE
@@ -162,7 +161,7 @@ def _assert(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(torch._check_is_size)
 def _check_is_size(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    if not args or not is_late_size(args[0]):
+    if not args or not isinstance(args[0], UnbackedSize):
         return INLINE
     claims = [s.compare(">=", args[0], Const(0))]
     claims += [s.compare("<=", args[0], kwargs["max"])] if kwargs.get("max", NONE) is not NONE else []

@@ -21,7 +21,7 @@ from dovetail.ops.fake.symbolic.size_questions import (
     expected,
     general,
     hint,
-    is_late,
+    is_unbacked,
     plain,
     rewrapped,
     same,
@@ -201,7 +201,7 @@ def expand(x: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) -> 
             if d < new:
                 raise RuntimeError("expand: -1 is not allowed in a leading, non-existing dimension")
             wanted = own
-        if is_late(wanted) and not expected(wanted >= 0):
+        if is_unbacked(wanted) and not expected(wanted >= 0):
             raise RuntimeError(f"expand: the expanded size {wanted} is negative")
         shape[d], strides[d] = wanted, stride
         if same(own, wanted):
@@ -294,7 +294,7 @@ def split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
     whole = x.shape[d]
     if isinstance(size, int) and size == 0 or not expected(size >= 0):
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
-    if is_late(whole) or is_late(size):
+    if is_unbacked(whole) or is_unbacked(size):
         count = max(int((whole + size - 1) // size), 1)  # nobody knows how many
     else:
         count = max(-(-hint(whole) // hint(size)), 1)

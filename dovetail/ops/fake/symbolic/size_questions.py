@@ -69,19 +69,19 @@ def never_more(a: Any, b: Any) -> bool:
     return bool(a <= b) if sizes is None else sizes.known(AT_LEAST, dim_of(b) - dim_of(a)) is True
 
 
-def is_late(value: Any) -> bool:
+def is_unbacked(value: Any) -> bool:
     """Is it a size that is only known when the program runs?"""
-    return is_size(value) and value.node.sizes.is_late(dim_of(value))
+    return is_size(value) and value.node.sizes.is_unbacked(dim_of(value))
 
 
 def expected(condition: Any) -> bool:
-    """Does it hold? A late size is relied on to be such that it does."""
+    """Does it hold? An unbacked size is relied on to be such that it does."""
     return condition.node.expect_true("", 0) if isinstance(condition, torch.SymBool) else bool(condition)
 
 
 def stretched(size: Any, other: Any) -> bool:
     """Is the size 1, and therefore like the other, from which it may differ? Relies on the answer."""
-    if not is_late(size):
+    if not is_unbacked(size):
         return hint(size) == 1 and bool(size == 1)
     sizes = size.node.sizes
     return not sizes.likely(EQUAL, dim_of(size) - dim_of(other), True) and expected(size == 1)

@@ -7,9 +7,9 @@ settles it; otherwise the answer of this call becomes a `Fact` that the entry gu
 An equality that can be solved for a symbol replaces it from then on, so s1 == s0 leaves one symbol in all later
 expressions.
 
-A `late` symbol is a size that an operator finds out when the program runs. What is asked about it is answered by what
-sizes are like in general, and the answer is a fact as well, which the program checks as soon as it knows the size. Its
-value can be asked for by nobody.
+An `unbacked` symbol is a size that an operator finds out when the program runs. What is asked about it is answered by
+what sizes are like in general, and the answer is a fact as well, which the program checks as soon as it knows the size.
+Its value can be asked for by nobody.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DECLARED, MARKED = "dynamic_shapes", "mark_dynamic"  # where facts come from tha
 _MIRRORED = {EQUAL: EQUAL, UNEQUAL: UNEQUAL, AT_LEAST: "<="}
 
 
-LATE = 2  # what a late size counts as where something is decided: neither empty nor a single one
+UNBACKED = 2  # what an unbacked size counts as where something is decided: neither empty nor a single one
 LEAST = -(1 << 63)  # of what a tensor of integers may hold
 
 
@@ -62,9 +62,9 @@ class Sizes:
         self._resolved: dict[Dim, Dim] = {}  # answers given since the last fact
         self._raised: dict[Dim, Dim] = {}
         self._known: dict[tuple[str, Dim], bool | None] = {}
-        self._bounds: list[tuple[Poly, Set[Symbol]]] | None = None  # what is known to be at least 0; its late symbols
+        self._bounds: list[tuple[Poly, Set[Symbol]]] | None = None  # what is at least 0; its unbacked symbols
         self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
-        self.late: dict[Symbol, str] = {}  # with the operators that they come from
+        self.unbacked: dict[Symbol, str] = {}  # with the operators that they come from
         self.places: dict[Symbol, str] = {}  # the user's lines that those are at
         self.named: dict[str, tuple[Dim, int]] = {}  # by the user: the first size, and how many times it
         self.unnamed = False  # is a text with what a symbol is called in it a mistake?
@@ -76,11 +76,11 @@ class Sizes:
         self.hints[dims.as_symbol(made)] = hint
         return made
 
-    def late_symbol(self, operator: str, lo: int = 0) -> Dim:
+    def unbacked_symbol(self, operator: str, lo: int = 0) -> Dim:
         """A new symbol for what `operator` finds out when the program runs."""
-        made = dims.symbol(f"u{len(self.late)}", lo)
+        made = dims.symbol(f"u{len(self.unbacked)}", lo)
         symbol = dims.as_symbol(made)
-        self.hints[symbol], self.late[symbol], self.places[symbol] = LATE, operator, self.where()
+        self.hints[symbol], self.unbacked[symbol], self.places[symbol] = UNBACKED, operator, self.where()
         return made
 
     def declare(self, dim: Dim, name: str, scale: int, offset: int) -> None:
@@ -102,13 +102,13 @@ class Sizes:
 
     # ------------------------------------------------------------ questions
 
-    def is_late(self, dim: Dim) -> bool:
+    def is_unbacked(self, dim: Dim) -> bool:
         """Is the value only known when the program runs?"""
-        return bool(self.late_in(dim))
+        return bool(self.unbacked_in(dim))
 
-    def late_in(self, dim: Dim) -> Set[Symbol]:
-        """The symbols in it that are late."""
-        return self.late.keys() & dims.symbols(dim) if self.late else frozenset()
+    def unbacked_in(self, dim: Dim) -> Set[Symbol]:
+        """The symbols in it that are unbacked."""
+        return self.unbacked.keys() & dims.symbols(dim) if self.unbacked else frozenset()
 
     def resolve(self, dim: Dim) -> Dim:
         """The same value in terms of the fewest symbols."""
@@ -132,20 +132,20 @@ class Sizes:
         return dimvalues.evaluate(dim, self.hints)
 
     def likely(self, sign: str, dim: Dim, alike: bool | None = None) -> bool:
-        """Is `dim sign 0` true in this call? Late sizes are not 0 or 1, and equal to what they are compared with.
+        """Is `dim sign 0` true in this call? Unbacked sizes are not 0 or 1, and equal to what they are compared with.
 
         `alike`: is `dim` the difference of what are equal then? None: judge by what it looks like.
         """
         value = self.hint(dim)
         if sign == AT_LEAST:
             return value >= 0
-        alike = not _is_small(dim) if alike is None and self.is_late(dim) else alike
-        equal = bool(alike) and self._may_be_zero(dim) if self.is_late(dim) else value == 0
+        alike = not _is_small(dim) if alike is None and self.is_unbacked(dim) else alike
+        equal = bool(alike) and self._may_be_zero(dim) if self.is_unbacked(dim) else value == 0
         return equal == (sign == EQUAL)
 
     def _may_be_zero(self, dim: Dim) -> bool:
         """Do the facts allow it, the other symbols being what they are in this call?"""
-        given = {s: hint for s, hint in self.hints.items() if s not in self.late}
+        given = {s: hint for s, hint in self.hints.items() if s not in self.unbacked}
         return self.known(EQUAL, dims.substitute(dim, given)) is not False
 
     def holds(self, sign: str, dim: Dim, alike: bool | None = None) -> bool:
@@ -190,7 +190,7 @@ class Sizes:
     def value(self, dim: Dim) -> int:
         """The number, on which the entry relies from then on."""
         dim = self.resolve(dim)
-        if self.is_late(dim):
+        if self.is_unbacked(dim):
             raise undecided(self, dim)
         if not isinstance(dim, int):
             hint = self.hint(dim)
@@ -213,11 +213,11 @@ class Sizes:
         if raised is not dim and dims.known_nonnegative(raised):
             return True
         if self._bounds is None:
-            resolved = [(self.resolve(f.dim), self.late_in(f.dim)) for f in self.facts if f.sign == AT_LEAST]
-            self._bounds = [(r, late) for d, late in resolved if isinstance(r := self.raised(d), Poly)]
-        mine, late = dims.symbols(raised), self.late_in(dim)
+            resolved = [(self.resolve(f.dim), self.unbacked_in(f.dim)) for f in self.facts if f.sign == AT_LEAST]
+            self._bounds = [(r, unbacked) for d, unbacked in resolved if isinstance(r := self.raised(d), Poly)]
+        mine, unbacked = dims.symbols(raised), self.unbacked_in(dim)
         for bound, needed in self._bounds:  # what is checked with more sizes may be checked too late
-            if needed <= late and mine & dims.symbols(bound) and isinstance(raised, Poly):
+            if needed <= unbacked and mine & dims.symbols(bound) and isinstance(raised, Poly):
                 for times in (1, *dimforms.multiples(raised, bound)):
                     if dims.known_nonnegative(raised - bound * times):
                         return True
@@ -310,10 +310,10 @@ class Sizes:
     def _solve(self, dim: Dim) -> None:
         """Eliminate the newest symbol that occurs alone with the coefficient 1 or -1.
 
-        Where there are late ones it is the last of these, or none: the others are known without it.
+        Where there are unbacked ones it is the last of these, or none: the others are known without it.
         """
         assert not isinstance(dim, int)
-        last = [s for s in self.late if s in dim.symbols][-1:]
+        last = [s for s in self.unbacked if s in dim.symbols][-1:]
         for symbol in last or sorted(dim.symbols, reverse=True):
             step = dims.coefficient(dim, symbol)
             if step in (1, -1):
@@ -350,7 +350,7 @@ class Sizes:
 
 def undecided(sizes: Sizes, dim: Dim) -> Undecided:
     """The error of code that asks for what only the program finds out."""
-    names = sorted({sizes.late[s] for s in dims.symbols(dim) if s in sizes.late})
+    names = sorted({sizes.unbacked[s] for s in dims.symbols(dim) if s in sizes.unbacked})
     return Undecided(
         "data-dependent-size", f"what comes next depends on a size that {' and '.join(names)} finds out when the graph "
         "runs", "State what is known of it with torch._check, or keep it out of Python's control flow.",

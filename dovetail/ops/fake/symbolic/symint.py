@@ -323,10 +323,10 @@ class TruthNode(_Node):
         return answer
 
     def expect_true(self, file: str, line: int) -> bool:
-        """What a check states about late sizes is relied on, however unlikely."""
+        """What a check states about unbacked sizes is relied on, however unlikely."""
         claim = self.claim
         plain = not isinstance(claim, bool) and claim[0] not in ("and", "or") and _known(self.sizes, claim) is None
-        if plain and self.sizes.is_late(self.sizes.resolve(claim[1])):
+        if plain and self.sizes.is_unbacked(self.sizes.resolve(claim[1])):
             return self._learned(self.sizes.expect(claim[0], self.sizes.resolve(claim[1]), True))
         return self.bool_()
 

@@ -2,8 +2,8 @@
 
     x[mask]         ->      u0 rows, where u0 is what `mask` selects: the same size for whatever it selects from
 
-Inside `discovering` each gets a late symbol (`sizes.py`) by the rule that its row names; elsewhere there is no rule
-for such operators.
+Inside `discovering` each gets an unbacked symbol (`sizes.py`) by the rule that its row names; elsewhere there is no
+rule for such operators.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _active: list[Sizes] = []  # one compilation runs at a time
 
 
 class discovering:
-    """Operators on fake tensors may have results of late sizes, of this compilation; with None they may not."""
+    """Operators on fake tensors may have results of unbacked sizes, of this compilation; with None they may not."""
 
     def __init__(self, sizes: Sizes | None) -> None:
         self.sizes = [] if sizes is None else [sizes]
@@ -76,11 +76,11 @@ def _with_sizes(val: Any, found: Any) -> Any:
 def _count(sizes: Sizes, mask: torch.Tensor, operator: str, kind: str = "selected", lo: int = 0) -> Dim:
     """How many elements of a mask are not zero: one symbol, as long as nothing writes to it."""
     if mask.is_inference():
-        return sizes.late_symbol(operator, lo)
+        return sizes.unbacked_symbol(operator, lo)
     key = kind, id(mask)
     known = sizes.counts.get(key)
     if known is None or known[1] != mask._version:
-        known = sizes.counts[key] = mask, mask._version, sizes.late_symbol(operator, lo)
+        known = sizes.counts[key] = mask, mask._version, sizes.unbacked_symbol(operator, lo)
     return known[2]
 
 
@@ -104,7 +104,7 @@ def masked_select(sizes: Sizes, x: torch.Tensor, mask: torch.Tensor) -> Any:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     shape = broadcast([tuple(x.shape), tuple(mask.shape)])
     whole = all_same(shape, mask.shape)
-    count = _count(sizes, mask, "a mask") if whole else sizes.late_symbol("masked_select")
+    count = _count(sizes, mask, "a mask") if whole else sizes.unbacked_symbol("masked_select")
     return _vector(sizes, count, x.dtype, x.device)
 
 
@@ -123,7 +123,7 @@ def _vector(sizes: Sizes, count: Dim, dtype: torch.dtype, device: torch.device) 
 
 def unique(sizes: Sizes, x: torch.Tensor, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Any:
     """Values, the place of each element among them, and counts."""
-    count = sizes.late_symbol("unique")
+    count = sizes.unbacked_symbol("unique")
     return (
         _vector(sizes, count, x.dtype, x.device), _places(x.shape, inverse, x),
         _vector(sizes, count, torch.int64, x.device) if counts else _places((), False, x),
@@ -144,7 +144,7 @@ def unique_rows(
     sizes: Sizes, x: torch.Tensor, dim: int, sorted: bool = True, inverse: bool = False, counts: bool = False
 ) -> Any:
     """The whole is computed on a CPU, whatever is asked for."""
-    count = symint(sizes, sizes.late_symbol("unique"))
+    count = symint(sizes, sizes.unbacked_symbol("unique"))
     at = axis(dim, x.dim())
     empty = [d for d, n in enumerate(x.shape) if n == 0]
     if empty not in ([], [at]):
@@ -181,13 +181,13 @@ def unique_rows_consecutive(
 
 def repeat_interleave(sizes: Sizes, repeats: torch.Tensor, *, output_size: Any = None) -> Any:
     """As many places as the repeats add up to."""
-    count = sizes.late_symbol("repeat_interleave")
+    count = sizes.unbacked_symbol("repeat_interleave")
     return _vector(sizes, count, repeats.dtype, repeats.device)
 
 
 def bincount(sizes: Sizes, x: torch.Tensor, weights: Any = None, minlength: Any = 0) -> Any:
     """At least `minlength` counts."""
-    count = sizes.late_symbol("bincount", minlength if isinstance(minlength, int) else 0)
+    count = sizes.unbacked_symbol("bincount", minlength if isinstance(minlength, int) else 0)
     dtype = torch.int64 if weights is None else weights.dtype if weights.dtype is torch.float32 else torch.float64
     return _vector(sizes, count, dtype, x.device)
 
