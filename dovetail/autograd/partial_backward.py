@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.autograd.partition import Copy
+from dovetail.autograd.partition import GraphCopy
 from dovetail.ir.aten import AtenGraph
 from dovetail.ops.fake.symbolic.size_questions import all_same, dim_or_node
 
@@ -39,7 +39,7 @@ def without(backward: AtenGraph, tangents: Set[str], absent: Set[str]) -> AtenGr
     return AtenGraph(made.graph, (), dict(backward.constants))
 
 
-class _Without(Copy):
+class _Without(GraphCopy):
     def __init__(self, backward: AtenGraph, tangents: Set[str], absent: Set[str]) -> None:
         super().__init__()
         self.tangents, self.absent = tangents, absent

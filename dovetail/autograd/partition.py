@@ -97,7 +97,7 @@ def _ancestors(roots: Iterable[Node]) -> set[Node]:
     return found
 
 
-class Copy:
+class GraphCopy:
     """A graph that grows by copies of another's nodes."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ def _forward(
     joint: JointGraph, nodes: list[Node], inputs: list[Node], constants: list[Node], results: Any, choice: Choice,
     sizes: list[SizeNode],
 ) -> AtenGraph:  # fmt: skip
-    made = Copy()
+    made = GraphCopy()
     for node in (*inputs, *constants):
         made.placeholder(node)
     changed = [node for _, node in joint.aten.mutated]
@@ -152,7 +152,7 @@ def _backward(
 
     `given`: what is kept, then tangents, then numbers. The sizes that none of that tells come after them.
     """
-    made = Copy()
+    made = GraphCopy()
     for node in given:
         made.placeholder(node)
     after = made.graph.placeholder("sizes")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from dovetail.commands.overview import Cause
-from dovetail.commands.recorded import RESUMED, Compilation, Process
+from dovetail.commands.recorded import RESUMED, Process, RecordedCompilation
 from dovetail.ir.records import dataclass
 
 SIZE = (
@@ -62,7 +62,7 @@ _OPTIMIZERS = re.compile(r"[\\/]torch[\\/]optim[\\/]")
 _STOPPED = re.compile(r"dovetail reached recompile_limit \((\d+)\) for (.+?); it runs eagerly", re.DOTALL)
 
 
-def recompilations(compilations: Sequence[Compilation]) -> list[Cause]:
+def recompilations(compilations: Sequence[RecordedCompilation]) -> list[Cause]:
     """By function and the line that relies on what has changed; those at the limit first, then by what they cost."""
     found: dict[object, Cause] = {}
     processes = list({id(compilation.process): compilation.process for compilation in compilations}.values())
@@ -83,7 +83,7 @@ def recompilations(compilations: Sequence[Compilation]) -> list[Cause]:
     return sorted(found.values(), key=lambda c: (not c.verdict, -c.seconds, -c.count))
 
 
-def _remedy(remedy: str, often: bool, compilation: Compilation, line: str) -> str:
+def _remedy(remedy: str, often: bool, compilation: RecordedCompilation, line: str) -> str:
     """`often`: more than once in a process."""
     if _OPTIMIZERS.search(line) and not often:
         return STATE

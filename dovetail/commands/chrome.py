@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dovetail.commands.recorded import Compilation, Process
+from dovetail.commands.recorded import Process, RecordedCompilation
 
 
 def chrome_trace(processes: Sequence[Process]) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def _process(number: int, process: Process) -> Iterator[dict[str, Any]]:
         yield _instant(number, "warning", warning["time"], {"message": warning["message"], "place": warning["place"]})
 
 
-def _compilation(number: int, of: Compilation) -> Iterator[dict[str, Any]]:
+def _compilation(number: int, of: RecordedCompilation) -> Iterator[dict[str, Any]]:
     args = {"place": of.place, "entry": of.index, "outcome": of.outcome, "reasons": [r[0] for r in of.reasons if r]}
     yield _slice(number, of.function, of.began, of.length, args)
     for stage in of.stages:

@@ -102,7 +102,7 @@ class Run:
         return self.noted[0]
 
     @property
-    def compilations(self) -> list[recorded.Compilation]:
+    def compilations(self) -> list[recorded.RecordedCompilation]:
         """Those of the first rank; without ranks, of all processes."""
         ranks = [rank for p in self.traced if (rank := p.about.get("rank")) is not None]
         shown = [p for p in self.traced if not ranks or p.about.get("rank") == min(ranks)]

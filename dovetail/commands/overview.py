@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
-from dovetail.commands.recorded import Compilation, Event, Process
+from dovetail.commands.recorded import Event, Process, RecordedCompilation
 from dovetail.diagnostics.times import by_stage
 from dovetail.errors import marked
 from dovetail.ir.records import dataclass
@@ -20,7 +20,7 @@ NO_CAUSES = ("user-exception", "skipped-frame", "disabled-function")
 
 
 @dataclass
-class Place:
+class SourceLine:
     """A line of the program. `text` has the source, and carets under the columns; `inner` the line of a library."""
 
     where: str
@@ -39,7 +39,7 @@ class Cause:
     verdict: str = ""  # that a function is not compiled at all, or not any more
     count: int = 0
     seconds: float = 0.0
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, SourceLine] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -47,9 +47,9 @@ class Cause:
         """Is there nothing to do about it?"""
         return self.remedy.startswith("Nothing to do")
 
-    def at(self, where: str, text: str = "") -> Place:
+    def at(self, where: str, text: str = "") -> SourceLine:
         self.count += 1
-        place = self.places.setdefault(where, Place(where, text))
+        place = self.places.setdefault(where, SourceLine(where, text))
         place.count += 1
         return place
 
@@ -77,7 +77,7 @@ _BELOW_MODELS = re.compile(
 )
 
 
-def breaks(compilations: Iterable[Compilation]) -> list[Cause]:
+def breaks(compilations: Iterable[RecordedCompilation]) -> list[Cause]:
     """By code and reason; those that keep a whole function from being compiled first, then by what they cost."""
     found: dict[Any, Cause] = {}
     for compilation in compilations:
@@ -92,7 +92,7 @@ def breaks(compilations: Iterable[Compilation]) -> list[Cause]:
     return sorted(found.values(), key=lambda c: (not c.verdict, -c.seconds, -c.count))
 
 
-def _locate(cause: Cause, stack: Sequence[Event], compilation: Compilation) -> None:
+def _locate(cause: Cause, stack: Sequence[Event], compilation: RecordedCompilation) -> None:
     if not stack:
         cause.at(compilation.place)
         return
@@ -126,7 +126,7 @@ def eager(processes: Sequence[Process]) -> list[Cause]:
     return sorted(found.values(), key=lambda c: -c.count)
 
 
-def stages(compilations: Iterable[Compilation]) -> list[tuple[str, int, float]]:
+def stages(compilations: Iterable[RecordedCompilation]) -> list[tuple[str, int, float]]:
     """Name, runs and seconds of each stage, the longest first."""
     found = by_stage(compilations)
     return sorted(((name, len(runs), sum(runs)) for name, runs in found.items()), key=lambda row: -row[2])
@@ -163,7 +163,7 @@ class Line:
     names: dict[str, None] = field(default_factory=dict)
 
 
-def kernels(compilations: Iterable[Compilation]) -> tuple[list[KernelUse], list[Line]]:
+def kernels(compilations: Iterable[RecordedCompilation]) -> tuple[list[KernelUse], list[Line]]:
     """Those that move most first; and the lines that they come from, in the order of the files."""
     found: dict[str, KernelUse] = {}
     lines: dict[tuple[str, int], Line] = {}

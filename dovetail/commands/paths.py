@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dovetail.commands.overview import INSTALLED
-from dovetail.commands.recorded import Compilation
+from dovetail.commands.recorded import RecordedCompilation
 
 
 class Paths:
@@ -29,7 +29,7 @@ class Paths:
         return self._before.sub("", text) if self._before else text
 
 
-def named(compilations: Iterable[Compilation]) -> Iterator[str]:
+def named(compilations: Iterable[RecordedCompilation]) -> Iterator[str]:
     """The files that compilations, their breaks and their kernels are in."""
     for compilation in compilations:
         yield compilation.place.rpartition(":")[0]

@@ -22,7 +22,7 @@ RESUMED = " (resumed)"
 
 
 @dataclass(eq=False)
-class Compilation:
+class RecordedCompilation:
     """One compilation. `after` is the graph break whose rest it compiles."""
 
     process: Process
@@ -83,7 +83,7 @@ class Process:
 
     file: Path
     about: Event
-    compilations: dict[int, Compilation] = field(default_factory=dict)
+    compilations: dict[int, RecordedCompilation] = field(default_factory=dict)
     warnings: list[Event] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     damaged: int = 0
@@ -104,15 +104,17 @@ class Process:
         if taker is not None:
             taker(self, event)
 
-    def compilation(self, event: Event) -> Compilation:
+    def compilation(self, event: Event) -> RecordedCompilation:
         number = event["id"]
         if number not in self.compilations:  # a fork goes on with what its parent had begun
-            self.compilations[number] = Compilation(self, number, "(begun before the fork)", "", began=event["time"])
+            self.compilations[number] = RecordedCompilation(
+                self, number, "(begun before the fork)", "", began=event["time"]
+            )
         return self.compilations[number]
 
 
 def _compile(process: Process, event: Event) -> None:
-    process.compilations[event["id"]] = Compilation(
+    process.compilations[event["id"]] = RecordedCompilation(
         process, event["id"], event["function"], event["place"], event["index"], event["reasons"], event["time"],
         after=process.broke if event["function"].endswith(RESUMED) else None, dynamic=event.get("dynamic"),
         sources=event.get("sources", {}),

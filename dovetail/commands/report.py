@@ -20,7 +20,7 @@ from dovetail.commands import overview
 from dovetail.commands.again import recompilations
 from dovetail.commands.chrome import chrome_trace
 from dovetail.commands.paths import Paths, named
-from dovetail.commands.recorded import Compilation, Process, read
+from dovetail.commands.recorded import Process, RecordedCompilation, read
 from dovetail.diagnostics.trace import VARIABLE
 from dovetail.ir.records import dataclass
 
@@ -98,7 +98,7 @@ class Texts:
     left: int = MOST
     shown: set[str] = field(default_factory=set)
 
-    def of(self, compilation: Compilation) -> Iterator[tuple[str, str, str]]:
+    def of(self, compilation: RecordedCompilation) -> Iterator[tuple[str, str, str]]:
         """For each text of a compilation that the page may show: its title, digest and text."""
         parts = [told["part"] for told, _ in compilation.programs]
         alike = len(parts) == sum(kind == "output_code" for kind, _ in compilation.artifacts)

@@ -46,7 +46,7 @@ WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """One call of something compiled; `exact` are its results in float64, where that could be had."""
 
     name: str
@@ -66,7 +66,7 @@ class RunRecorder:
 
     def __init__(self, way: dict[str, Any], exact: bool = False, modules: int | None = None) -> None:
         self.way, self.exact, self.modules = way, exact, modules
-        self.calls: list[Call] = []
+        self.calls: list[RecordedCall] = []
         self.called: Counter[str] = Counter()
         self.compile = api.compile
         self.by_pytorch: set[str] = set()  # what the program compiles with PyTorch's
@@ -75,8 +75,8 @@ class RunRecorder:
         self.spent = 0.0  # seconds in recorded calls
         self.forked: Path | None = None  # in a fork: the file that says that it calls something, too
         self.states: dict[int, torch.nn.Module] = {}
-        self.alone: dict[int, tuple[torch.nn.Module, list[Call]]] = {}  # modules that the program calls by itself
-        self.steps: list[Call] = []  # of optimizers, outside of what is recorded
+        self.alone: dict[int, tuple[torch.nn.Module, list[RecordedCall]]] = {}  # modules that the program calls
+        self.steps: list[RecordedCall] = []  # of optimizers, outside of what is recorded
         self.call = torch.nn.Module.__call__
 
     # ------------------------------------------------------------ in the place of compile
@@ -137,7 +137,7 @@ class RunRecorder:
         self.inside = True
         try:
             results = self.in_float64(copied or call, args, kwargs) if exact else None
-            made = Call(name, _place(), 0.0, exact=results)
+            made = RecordedCall(name, _place(), 0.0, exact=results)
             self.calls.append(made)
             if self.forked is not None:
                 self.forked.touch()
@@ -146,7 +146,7 @@ class RunRecorder:
             self.inside = False
             self.spent += made.seconds
 
-    def timed(self, call: Any, args: Any, kwargs: Any, made: Call, number: int) -> Any:
+    def timed(self, call: Any, args: Any, kwargs: Any, made: RecordedCall, number: int) -> Any:
         made.began = time.perf_counter()
         try:
             result = call(*args, **kwargs)
@@ -192,7 +192,7 @@ class RunRecorder:
                 finally:
                     torch.nn.Module.__call__ = watching if self.modules else call  # type: ignore[method-assign]
             calls = self.alone.setdefault(id(module), (module, []))[1]
-            calls.append(Call(type(module).__qualname__, _place(), 0.0))
+            calls.append(RecordedCall(type(module).__qualname__, _place(), 0.0))
             self.within, before = True, self.spent
             try:
                 return self.timed(functools.partial(call, module), args, kwargs, calls[-1], len(calls))
@@ -221,7 +221,7 @@ class RunRecorder:
     def _watch_optimizers(self) -> None:
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if not self.inside:
-                self.steps.append(Call(f"{type(optimizer).__qualname__}.step", _place(), time.perf_counter()))
+                self.steps.append(RecordedCall(f"{type(optimizer).__qualname__}.step", _place(), time.perf_counter()))
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if not self.inside and self.steps:

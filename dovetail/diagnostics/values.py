@@ -72,7 +72,7 @@ def doubled(tree: Any) -> Any:
 
 
 @dataclass
-class Outcome:
+class ComparedValues:
     """What a call gives: its results, what it has written to its inputs, and its gradients; and of each result how it
     is laid out, whether it requires gradients, and which tensor it shares its memory with: an input or a result."""
 
@@ -80,7 +80,7 @@ class Outcome:
     facts: list[tuple[tuple[int, ...], bool, str]]
 
 
-def outcome(call: Callable[..., Any], inputs: Sequence[Any]) -> Outcome:
+def outcome(call: Callable[..., Any], inputs: Sequence[Any]) -> ComparedValues:
     """That of a call on copies."""
     given, leaves = copies(inputs)
     with torch.random.fork_rng(devices=_devices(inputs)):
@@ -92,7 +92,7 @@ def outcome(call: Callable[..., Any], inputs: Sequence[Any]) -> Outcome:
             gradients = torch.autograd.grad(roots, leaves, tangents, allow_unused=True)
     written = [t for t in given if isinstance(t, torch.Tensor)]
     found = [t.detach() for t in (*results, *written, *gradients) if t is not None]
-    return Outcome(found, [_facts(k, results, written) for k in range(len(results))])
+    return ComparedValues(found, [_facts(k, results, written) for k in range(len(results))])
 
 
 def _facts(number: int, results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> Any:

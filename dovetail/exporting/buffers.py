@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.exporting.state import State
+from dovetail.exporting.state import ExportState
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
@@ -76,7 +76,7 @@ def tables(owner: torch.nn.Module | None) -> Tables:
 Load = Callable[[Sequence[Any]], Sequence[Any]]  # what sources lead to
 
 
-def refuse_other_names(exchanges: Sequence[Exchange], state: State, captured: Captured, load: Load) -> None:
+def refuse_other_names(exchanges: Sequence[Exchange], state: ExportState, captured: Captured, load: Load) -> None:
     """A tensor that the program has under another name too is two after the exchange, but one in the graph."""
     if not exchanges:
         return

@@ -22,8 +22,8 @@ from dovetail.errors import InvalidArgument
 from dovetail.exporting import expressions
 from dovetail.exporting.code import is_free
 from dovetail.exporting.graph import with_checks
-from dovetail.exporting.signature import Constant, ExportSignature, Input, Number, Tensor
-from dovetail.exporting.state import State, is_spelled
+from dovetail.exporting.signature import Constant, ExportSignature, Input, SignatureNumber, Tensor
+from dovetail.exporting.state import ExportState, is_spelled
 from dovetail.interop import torchexport
 from dovetail.ir.devices import HOST
 from dovetail.ops.calls.higher_order import IMMEDIATE, OPERATOR_OF, TRANSFORMS
@@ -53,7 +53,7 @@ BLOCKS: dict[Any, Any] = {
 }
 
 
-def convert(graph: torch.fx.Graph, signature: ExportSignature, state: State) -> Any:
+def convert(graph: torch.fx.Graph, signature: ExportSignature, state: ExportState) -> Any:
     """A `torch.export.ExportedProgram`. Raises InvalidArgument where PyTorch's exporter would give another program."""
     if unspelled := [name for name in state.tensors if not is_spelled(name, torch.fx.GraphModule)]:
         raise InvalidArgument(f"to_torch: PyTorch's exporter has no tensors that are called {', '.join(unspelled)}")
@@ -97,14 +97,14 @@ def _write_exchanged(graph: torch.fx.Graph, signature: ExportSignature) -> None:
     end.args = (end.args[0][:results],)
 
 
-def _examples(signature: ExportSignature, state: State) -> Iterator[Any]:
+def _examples(signature: ExportSignature, state: ExportState) -> Iterator[Any]:
     """Arguments that fit. What is in tensors does not matter."""
     sizes = _example_sizes(signature)
     device = next((t.device for t in state.tensors.values()), HOST)
     for each in signature.inputs:
         if isinstance(each, Constant):
             yield each.value
-        elif isinstance(each, Number):
+        elif isinstance(each, SignatureNumber):
             yield expressions.value(each.size, sizes)
         else:
             shape = [expressions.value(size, sizes) for size in each.sizes]
@@ -143,7 +143,7 @@ def _by_dimension(signature: ExportSignature, related: set[str]) -> Iterator[Any
     for each in signature.inputs:
         if isinstance(each, Constant):
             yield None
-        elif isinstance(each, Number):  # to which it gives no names
+        elif isinstance(each, SignatureNumber):  # to which it gives no names
             yield torchexport.hint(None, None)
         else:
             yield {k: _dim(of, dims, related) for k, of in enumerate(each.sizes) if not isinstance(of, int)}
@@ -182,7 +182,7 @@ def _refuse_constants(made: Any, signature: ExportSignature) -> None:
 
 def _sizes(each: Input, shown: Any) -> Iterator[tuple[str, Any, Any]]:
     """Places, what they are for us, and for PyTorch."""
-    if isinstance(each, Number):
+    if isinstance(each, SignatureNumber):
         yield each.path, each.size, shown
     elif isinstance(each, Tensor):
         yield from ((f"{each.path}.shape[{k}]", of, shown.shape[k]) for k, of in enumerate(each.sizes))

@@ -18,9 +18,9 @@ from dovetail.errors import GraphBreakError, InvalidArgument, Unsupported
 from dovetail.exporting import arguments, graph, outcome, ranges, shapes, state
 from dovetail.exporting.arguments import VALUE, Arguments
 from dovetail.exporting.program import ExportedProgram
-from dovetail.exporting.ranges import Found
+from dovetail.exporting.ranges import DeclaredSizes
 from dovetail.exporting.shapes import Place, Wanted
-from dovetail.exporting.signature import Constant, ExportSignature, Input, Number, Tensor
+from dovetail.exporting.signature import Constant, ExportSignature, Input, SignatureNumber, Tensor
 from dovetail.ir import dims
 from dovetail.ir.captured import Captured
 from dovetail.ir.dims import Symbol
@@ -142,7 +142,7 @@ def _symbols(
     return {place: found[place] for place in wanted}
 
 
-def _stand_ins(captured: Captured, given: Arguments, found: Found) -> list[Any]:
+def _stand_ins(captured: Captured, given: Arguments, found: DeclaredSizes) -> list[Any]:
     """The leaves of the arguments, those with sizes that vary as fakes."""
     return [_stand_in(captured, leaf, _sizes(leaf, k, found)) for k, leaf in enumerate(given.leaves)]
 
@@ -156,7 +156,7 @@ def _stand_in(captured: Captured, leaf: Any, sizes: Sequence[Any]) -> Any:
     return FakeTensor(symbolic, leaf.stride(), leaf.dtype, leaf.device)
 
 
-def _sizes(leaf: Any, k: int, found: Found) -> list[Any]:
+def _sizes(leaf: Any, k: int, found: DeclaredSizes) -> list[Any]:
     if (k, VALUE) in found.dims:
         return [found.dims[k, VALUE]]
     return [found.dims.get((k, dim), size) for dim, size in enumerate(leaf.shape)] if _is_tensor(leaf) else []
@@ -166,9 +166,10 @@ def _is_tensor(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor)
 
 
-def _input(given: Arguments, k: int, found: Found) -> Input:
+def _input(given: Arguments, k: int, found: DeclaredSizes) -> Input:
     leaf, name, path = given.leaves[k], given.identifiers[k], given.paths[k]
     sizes = tuple(found.formulas.of_dim(size) for size in _sizes(leaf, k, found))
     if not _is_tensor(leaf):
-        return Number(name, path, sizes[0]) if sizes and not isinstance(sizes[0], int) else Constant(name, path, leaf)
+        varies = bool(sizes) and not isinstance(sizes[0], int)
+        return SignatureNumber(name, path, sizes[0]) if varies else Constant(name, path, leaf)
     return Tensor(name, path, leaf.dtype, sizes)

@@ -22,16 +22,25 @@ import torch.utils._pytree as pytree
 from dovetail.errors import InvalidArgument
 from dovetail.exporting import trees
 from dovetail.exporting.encoding import Decoder, Encoder
-from dovetail.exporting.signature import Condition, Constant, ExportSignature, Input, Number, Size, Tensor, children
-from dovetail.exporting.state import GRAPHS, State
+from dovetail.exporting.signature import (
+    Condition,
+    Constant,
+    ExportSignature,
+    Input,
+    SignatureNumber,
+    Size,
+    Tensor,
+    children,
+)
+from dovetail.exporting.state import GRAPHS, ExportState
 
 FORMAT = 2
 PROGRAM, TENSORS = "program.json", "tensors.pt"
 
-Parts = tuple[torch.fx.Graph, ExportSignature, State]
+Parts = tuple[torch.fx.Graph, ExportSignature, ExportState]
 
 
-def write(file: IO[bytes], graph: torch.fx.Graph, signature: ExportSignature, state: State) -> None:
+def write(file: IO[bytes], graph: torch.fx.Graph, signature: ExportSignature, state: ExportState) -> None:
     """Raises InvalidArgument, before anything is written, for what files cannot hold."""
     written = {
         "format": FORMAT,
@@ -98,7 +107,7 @@ def _signature(signature: ExportSignature) -> dict[str, Any]:
 
 def _input(each: Input) -> dict[str, Any]:
     found: dict[str, Any] = {"name": each.name, "path": each.path}
-    found |= {"number": each.size} if isinstance(each, Number) else {}
+    found |= {"number": each.size} if isinstance(each, SignatureNumber) else {}
     if isinstance(each, Tensor):
         found |= {"dtype": str(each.dtype).removeprefix("torch."), "sizes": each.sizes}
     return found
@@ -112,7 +121,7 @@ def _read_signature(written: dict[str, Any], decoder: Decoder) -> ExportSignatur
             sizes = tuple(map(_tuples, each["sizes"]))
             inputs.append(Tensor(each["name"], each["path"], decoder.value({"dtype": each["dtype"]}), sizes))
         elif "number" in each:
-            inputs.append(Number(each["name"], each["path"], _tuples(each["number"])))
+            inputs.append(SignatureNumber(each["name"], each["path"], _tuples(each["number"])))
         else:
             inputs.append(Constant(each["name"], each["path"], next(constants)))
     conditions = [{name: _tuples(part) for name, part in each.items()} for each in written["conditions"]]
@@ -143,7 +152,7 @@ def _tuples(expression: Any) -> Any:
 # ---------------------------------------------------------------- tensors
 
 
-def _state(state: State) -> dict[str, Any]:
+def _state(state: ExportState) -> dict[str, Any]:
     """Each name with what stands behind it: the first name of the tensor, and what it is."""
     return {
         name: {
@@ -156,8 +165,8 @@ def _state(state: State) -> dict[str, Any]:
     }
 
 
-def _read_state(written: dict[str, Any], tensors: dict[str, torch.Tensor]) -> State:
-    state, made = State(), {}
+def _read_state(written: dict[str, Any], tensors: dict[str, torch.Tensor]) -> ExportState:
+    state, made = ExportState(), {}
     for name, facts in written.items():
         first = facts["tensor"]
         if first not in made:

@@ -29,7 +29,7 @@ OPPOSITE = {"==": "!=", "!=": "==", ">=": "<", "<": ">=", "<=": ">", ">": "<="}
 
 
 @dataclass
-class Formulas:
+class ExportFormulas:
     """`names` has the sizes that differ from call to call, by what their symbols are called; `numbers` are the ints
     that do, by the paths to them."""
 

@@ -24,10 +24,10 @@ from dovetail.exporting.buffers import CODE, Exchange
 from dovetail.exporting.code import is_free
 from dovetail.exporting.encoding import CHECKPOINT, function_name, is_member
 from dovetail.exporting.expressions import Expression
-from dovetail.exporting.outcome import REMEDY, Outcome, steps
-from dovetail.exporting.ranges import Found
+from dovetail.exporting.outcome import REMEDY, ExportOutcome, steps
+from dovetail.exporting.ranges import DeclaredSizes
 from dovetail.exporting.signature import ExportSignature, Size
-from dovetail.exporting.state import GRAPHS, State
+from dovetail.exporting.state import GRAPHS, ExportState
 from dovetail.ir.captured import Captured, GraphInput
 from dovetail.ir.checks import assumed
 from dovetail.ir.dims import Dim
@@ -46,19 +46,19 @@ STEERING = METHODS - {"requires_grad_", "detach_"}
 
 
 @dataclass
-class Builder:
+class ExportBuilder:
     """Copies the captured graph. `leaves` are the arguments by identity: the real ones and what stands for them."""
 
     captured: Captured
     given: Arguments
-    found: Found
-    state: State
+    found: DeclaredSizes
+    state: ExportState
     leaves: dict[int, int]
     graph: torch.fx.Graph = field(default_factory=torch.fx.Graph)
     placeholders: list[torch.fx.Node] = field(default_factory=list)
     made: dict[Expression, torch.fx.Node] = field(default_factory=dict)
 
-    def build(self, outcome: Outcome) -> torch.fx.Graph:
+    def build(self, outcome: ExportOutcome) -> torch.fx.Graph:
         captured, given = self.captured, self.given
         self.placeholders = [self.graph.placeholder(n if is_free(n) else f"{n}_") for n in given.identifiers]
         for node in self.placeholders:
@@ -137,7 +137,7 @@ class Builder:
 
     # ------------------------------------------------------------ what it gives
 
-    def _result(self, leaf: Any, path: str, outcome: Outcome, known: Mapping[torch.fx.Node, Any]) -> Any:
+    def _result(self, leaf: Any, path: str, outcome: ExportOutcome, known: Mapping[torch.fx.Node, Any]) -> Any:
         for stand_in, node in zip(outcome.stand_ins, outcome.nodes, strict=True):
             if leaf is stand_in:
                 return known[node]
@@ -155,7 +155,7 @@ class Builder:
         what = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
         raise Unsupported(CODE, f"{path} is a {what}", REMEDY)
 
-    def _refuse_another_kind(self, exchange: Exchange, outcome: Outcome) -> None:
+    def _refuse_another_kind(self, exchange: Exchange, outcome: ExportOutcome) -> None:
         """The graph was made for the buffer as it is."""
         shown = {id(s): node.meta["fake"] for s, node in zip(outcome.stand_ins, outcome.nodes, strict=True)}
         old, new = (self._described(t) for t in (exchange.old, shown.get(id(exchange.new), exchange.new)))
@@ -228,9 +228,10 @@ def with_checks(graph: torch.fx.Graph, signature: ExportSignature) -> torch.fx.G
 
 
 def build(
-    captured: Captured, given: Arguments, stand_ins: Sequence[Any], found: Found, outcome: Outcome, state: State
+    captured: Captured, given: Arguments, stand_ins: Sequence[Any], found: DeclaredSizes, outcome: ExportOutcome,
+    state: ExportState,
 ) -> torch.fx.Graph:
     """Raises Unsupported for inputs and results that an exported program cannot have."""
     real = {id(leaf): k for k, leaf in enumerate(given.leaves) if isinstance(leaf, torch.Tensor)}
     shown = {id(leaf): k for k, leaf in enumerate(stand_ins) if isinstance(leaf, torch.Tensor)}
-    return Builder(captured, given, found, state, {**real, **shown}).build(outcome)
+    return ExportBuilder(captured, given, found, state, {**real, **shown}).build(outcome)

@@ -29,7 +29,7 @@ from dovetail.ops.fake.symbolic.number import NumberNeeded
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExportOutcome:
     """`leaves` of the result, how users write them, and its tree. `stand_ins` stand for the graph's outputs `nodes`."""
 
     leaves: list[Any]
@@ -40,7 +40,7 @@ class Outcome:
     exchanges: list[Exchange]
 
 
-class Number:
+class OutcomeNumber:
     """Stands for a number that the graph computes."""
 
 
@@ -54,7 +54,7 @@ REMEDIES = {
 }
 
 
-def find(captured: Captured, owner: torch.nn.Module | None, given: Arguments, shown: Sequence[Any]) -> Outcome:
+def find(captured: Captured, owner: torch.nn.Module | None, given: Arguments, shown: Sequence[Any]) -> ExportOutcome:
     """`owner` is the module that is exported, `shown` are the leaves of the arguments, with stand-ins whose sizes are
     symbolic.
 
@@ -83,7 +83,7 @@ def find(captured: Captured, owner: torch.nn.Module | None, given: Arguments, sh
     _refuse_losses(changed, ways, result)
     found, spec = flattened(result, is_leaf=lambda v: type(v) is torch.Size)  # else it is a tuple
     paths = [f"the result{pytree.keystr(path)}" for path, _ in found]
-    return Outcome([leaf for _, leaf in found], paths, spec, nodes, stand_ins, exchanges)
+    return ExportOutcome([leaf for _, leaf in found], paths, spec, nodes, stand_ins, exchanges)
 
 
 def steps(source: Any) -> Iterator[Source]:
@@ -114,7 +114,7 @@ def _containers(tree: Any) -> Iterator[Any]:
 
 
 def _stand_in(node: torch.fx.Node) -> Any:
-    return torch.empty(0, device="meta") if isinstance(node.meta.get("fake"), torch.Tensor) else Number()
+    return torch.empty(0, device="meta") if isinstance(node.meta.get("fake"), torch.Tensor) else OutcomeNumber()
 
 
 def _refuse_changes(changes: Sequence[Change], owned: Tables) -> None:

@@ -15,7 +15,7 @@ import torch.fx
 from dovetail.errors import InvalidArgument
 from dovetail.exporting.code import ExportedCode
 from dovetail.exporting.signature import ExportSignature
-from dovetail.exporting.state import State, with_own_names
+from dovetail.exporting.state import ExportState, with_own_names
 from dovetail.ir.graphtext import graph_text
 from dovetail.runtime.dispatch.restore_modes import mode_state, restore
 
@@ -85,7 +85,7 @@ class ExportedProgram:
     signature: what it takes: names, types, sizes with ranges, conditions on them, the trees of arguments and result.
     """
 
-    def __init__(self, graph: torch.fx.Graph, signature: ExportSignature, state: State) -> None:
+    def __init__(self, graph: torch.fx.Graph, signature: ExportSignature, state: ExportState) -> None:
         self.graph, self.signature, self.state = graph, signature, state
 
     def module(self) -> ExportedModule:

@@ -13,7 +13,7 @@ from typing import Any
 from dovetail import guards
 from dovetail.errors import InvalidArgument, SpecializedDimension
 from dovetail.exporting.arguments import VALUE, Arguments
-from dovetail.exporting.formulas import Formulas, behind
+from dovetail.exporting.formulas import ExportFormulas, behind
 from dovetail.exporting.shapes import Place, Wanted
 from dovetail.exporting.signature import Condition, Size
 from dovetail.ir import dims
@@ -25,12 +25,12 @@ from dovetail.ops.fake.symbolic.sizes import AT_LEAST, DECLARED, EQUAL, LEAST, M
 
 
 @dataclass(frozen=True)
-class Found:
+class DeclaredSizes:
     """`dims` are the sizes of declared dimensions, `names` those of the symbols in them, by what Dims call these."""
 
     dims: dict[Place, Dim]
     names: dict[str, str]
-    formulas: Formulas
+    formulas: ExportFormulas
     sizes: tuple[Size, ...]
     conditions: tuple[Condition, ...]
 
@@ -71,7 +71,7 @@ class Range:
 
 def settle(
     captured: Captured, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], given: Arguments
-) -> Found:
+) -> DeclaredSizes:
     """`symbols` are those of the declared dimensions, some of which capture never looked at.
 
     Raises SpecializedDimension for a dimension that became a constant but must not, InvalidArgument where the program
@@ -97,12 +97,12 @@ def settle(
             _refuse_bounds(found, wanted[place], given.place(*place))
     names = _names(free, wanted, known)
     numbers = {given.source(place[0]): known[place] for place in wanted if place[1] == VALUE}
-    formulas = Formulas(captured, names, numbers)
+    formulas = ExportFormulas(captured, names, numbers)
     made = (_size(names[s.name], free[s], sizes.hints[s], r) for s, r in ranges.items())
     sizes_found = tuple(made)
     conditions = (*(_condition(fact, formulas) for fact in left), *formulas.conditions())
     kept = tuple(c for c in dict.fromkeys(conditions) if not any(size.implies(c) for size in sizes_found))
-    return Found(known, names, formulas, sizes_found, kept)
+    return DeclaredSizes(known, names, formulas, sizes_found, kept)
 
 
 def _size(name: str, place: Place, example: int, found: Range) -> Size:
@@ -138,7 +138,7 @@ def _narrows(fact: Fact, ranges: Mapping[Symbol, Range]) -> bool:
     return symbol in ranges and ranges[symbol].narrow(fact)
 
 
-def _condition(fact: Fact, formulas: Formulas) -> Condition:
+def _condition(fact: Fact, formulas: ExportFormulas) -> Condition:
     sign, left, right = formulas.of_text(str(fact), dims.symbols(fact.dim))
     return Condition(left, sign, right, _told(fact.where))
 

@@ -12,7 +12,7 @@ import torch.utils._pytree as pytree
 from dovetail.errors import InvalidArgument
 from dovetail.exporting import expressions, paths
 from dovetail.exporting.expressions import Expression
-from dovetail.exporting.values import Member
+from dovetail.exporting.values import EnumMember
 from dovetail.ir.records import dataclass
 
 
@@ -77,7 +77,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Number:
+class SignatureNumber:
     """An int that the program takes, and what it is in terms of the sizes that differ."""
 
     name: str
@@ -88,7 +88,7 @@ class Number:
         return f"{self.path}: int = {expressions.text(self.size)}"
 
 
-Input = Tensor | Number | Constant
+Input = Tensor | SignatureNumber | Constant
 MIRRORED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<"}
 
 
@@ -155,7 +155,7 @@ class ExportSignature:
         for expected, leaf in zip(self.inputs, leaves, strict=True):
             if isinstance(expected, Tensor):
                 _check_tensor(expected, leaf)
-            elif isinstance(expected, Number):
+            elif isinstance(expected, SignatureNumber):
                 if type(leaf) is not int:
                     raise InvalidArgument(f"{expected.path} must be an int, not {type(leaf).__name__}")
             elif not _is_same(leaf, expected.value):
@@ -187,7 +187,7 @@ class ExportSignature:
                     number = expressions.value(size, found)
                     if leaf.shape[k] != number:
                         raise InvalidArgument(_wrong(f"{expected.path}.shape[{k}]", size, leaf.shape[k], number))
-            elif isinstance(expected, Number) and leaf != (number := expressions.value(expected.size, found)):
+            elif isinstance(expected, SignatureNumber) and leaf != (number := expressions.value(expected.size, found)):
                 raise InvalidArgument(_wrong(expected.path, expected.size, leaf, number))
         for condition in self.conditions:
             if not condition.holds(found):
@@ -213,7 +213,7 @@ def _relied(where: str) -> str:
 
 def _is_same(one: Any, other: Any) -> bool:
     """As constants of a program: not 0.0 and -0.0, but two that are no numbers."""
-    one = Member.of(one) if isinstance(one, enum.Enum) and isinstance(other, Member) else one
+    one = EnumMember.of(one) if isinstance(one, enum.Enum) and isinstance(other, EnumMember) else one
     if type(one) is not type(other):
         return False
     return repr(one) == repr(other) if isinstance(one, (float, complex)) else bool(one == other)

@@ -23,7 +23,7 @@ GRAPHS, RENAMED = "_graphs", "_renamed"
 
 
 @dataclass
-class State:
+class ExportState:
     """`tensors` in the order of the model's state; those with two names are in it twice. `temporary` are the names of
     buffers that are not saved with a model's state. `graphs` are what functions that take functions run; the graph has
     them under `GRAPHS`."""
@@ -49,9 +49,9 @@ class State:
         self.names.setdefault(id(tensor), name)
         self.temporary |= {name} if temporary else set()
 
-    def as_in(self, module: torch.nn.Module) -> State:
+    def as_in(self, module: torch.nn.Module) -> ExportState:
         """The same with the tensors that the module has under these names now."""
-        found = State(graphs=self.graphs)
+        found = ExportState(graphs=self.graphs)
         for name in self.tensors:
             *path, last = name.split(".")
             found.add(name, _tensor(_part(module, path), last), name in self.temporary)
@@ -147,9 +147,9 @@ def _own() -> set[str]:
     return {*vars(made), "_exported", "_in_spec", "_out_spec", "shape_env", RENAMED}
 
 
-def of_program(fn: Callable[..., Any]) -> State:
+def of_program(fn: Callable[..., Any]) -> ExportState:
     """The parameters and buffers of a module, or of the module that a method belongs to."""
-    owner, state = owner_of(fn), State()
+    owner, state = owner_of(fn), ExportState()
     if owner is None:
         return state
     kept = owner.state_dict(keep_vars=True).keys()

@@ -1,6 +1,6 @@
 """Constants as JSON, and back: what JSON has no form for is an object with one key: {"dtype": "float32"}.
 
-Classes are never imported for a file. A member of an enumeration whose module is not loaded is read as a `Member`.
+Classes are never imported for a file. A member of an enumeration whose module is not loaded is read as a `EnumMember`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAMED: dict[str, tuple[type, Callable[[str], Any]]] = {
 }
 
 
-class Member(NamedTuple):
+class EnumMember(NamedTuple):
     """Stands for a member of an enumeration that is not there; generated code can have it as a constant."""
 
     module: str
@@ -32,7 +32,7 @@ class Member(NamedTuple):
     value: Any
 
     @classmethod
-    def of(cls, member: enum.Enum) -> Member:
+    def of(cls, member: enum.Enum) -> EnumMember:
         return cls(type(member).__module__, type(member).__qualname__, member.value)
 
     def found(self) -> Any:
@@ -58,8 +58,8 @@ class ValueEncoder:
     def value(self, value: Any) -> Any:
         """One constant, or a container of them."""
         if isinstance(value, enum.Enum):
-            value = Member.of(value)
-        if isinstance(value, Member):
+            value = EnumMember.of(value)
+        if isinstance(value, EnumMember):
             return {"enum": [value.module, value.name, self.value(value.value)]}
         if value is None or type(value) in (bool, int, str) or type(value) is float and math.isfinite(value):
             return value
@@ -117,5 +117,5 @@ _READERS: dict[str, Callable[[ValueDecoder, Any], Any]] = {
     "float": lambda decoder, text: float(text),
     "complex": lambda decoder, text: complex(text),
     "ellipsis": lambda decoder, _: Ellipsis,
-    "enum": lambda decoder, parts: Member(*map(decoder.value, parts)).found(),
+    "enum": lambda decoder, parts: EnumMember(*map(decoder.value, parts)).found(),
 }

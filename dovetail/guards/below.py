@@ -22,7 +22,7 @@ _COMPARING = (*_IDENTITIES, GuardKind.SIZE)
 
 
 @dataclass
-class Split:
+class BulkSplit:
     """`below` are the bulk check's guards by identity, the rest of `guards` is not. The objects of `groups[k]` must not
     be among those that `others[k]` lead to."""
 
@@ -42,9 +42,9 @@ def belongs_below(guard: Guard, resolver: Resolver) -> bool:
     return not varies and (kind is not GuardKind.TENSOR or all(isinstance(n, int) for n in guard.payload.sizes))
 
 
-def separate(guards: Sequence[Guard], below: Sequence[Guard], resolver: Resolver) -> Split:
+def separate(guards: Sequence[Guard], below: Sequence[Guard], resolver: Resolver) -> BulkSplit:
     """The guards with comparisons of objects taken apart; `below` are those that belong there anyway."""
-    found = Split([], {id(g): g for g in below})
+    found = BulkSplit([], {id(g): g for g in below})
     compared = {source for g in guards if g.kind in _IDENTITIES for source in _compared(g)}
     known = [g.source for g in below if g.source is not None and g.source in compared]
     settled = {source for source in known if _leads(resolver, source)}
@@ -61,7 +61,7 @@ def _compared(guard: Guard) -> Sequence[Source | None]:
     return (guard.source, *(guard.payload if guard.kind is GuardKind.DISTINCT else (guard.payload,)))
 
 
-def _taken_apart(guard: Guard, settled: set[Any], resolver: Resolver, found: Split) -> list[Guard] | None:
+def _taken_apart(guard: Guard, settled: set[Any], resolver: Resolver, found: BulkSplit) -> list[Guard] | None:
     """The part of the comparison that the bulk check takes on; None if it can take on nothing."""
     if guard.kind is GuardKind.ALIAS:
         source = guard.source

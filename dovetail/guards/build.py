@@ -25,12 +25,12 @@ from typing import Any
 import torch
 
 from dovetail.guards import state
-from dovetail.guards.below import Split, belongs_below, loadable, separate
+from dovetail.guards.below import BulkSplit, belongs_below, loadable, separate
 from dovetail.guards.bulk import SAME, Anchored
 from dovetail.guards.conditions import Writer, write
 from dovetail.guards.explain import Failure, failures, state_failures
 from dovetail.guards.holding import Held, let_go
-from dovetail.guards.signature import Residual, root_function, take_apart, without_inputs
+from dovetail.guards.signature import ResidualText, root_function, take_apart, without_inputs
 from dovetail.guards.sizes import with_size_guards
 from dovetail.guards.slots import Resolver
 from dovetail.ir.captured import Captured
@@ -200,7 +200,7 @@ def _write_all(
     resolver = Resolver(bound)
     below = [guard for guard in guards if belongs_below(guard, resolver)]
     has_bulk = len(below) > _FEW or any(isinstance(m, torch.nn.Module) for m in bound)
-    split = separate(guards, below, resolver) if has_bulk else Split(guards)
+    split = separate(guards, below, resolver) if has_bulk else BulkSplit(guards)
     above = [g for g in split.guards if id(g) not in split.below]
     on_arguments = [g for g in above if _on_argument(g.source)]
     writer.require([state.function_modes(taken, writer.constant)], "torch function modes")
@@ -247,7 +247,8 @@ def _on_argument(source: Source | None) -> bool:
 
 
 def _failure_finder(
-    guards: list[Guard], below: Anchored | None, residual: Residual, namespace: dict[str, Any], taken: state.Snapshot
+    guards: list[Guard], below: Anchored | None, residual: ResidualText, namespace: dict[str, Any],
+    taken: state.Snapshot,
 ) -> Callable[[tuple[Any, ...], Mapping[str, Any]], list[Failure]]:
     def find(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Failure]:
         hold = set(map(id, below.guards)) if below is not None and below.holds() else ()

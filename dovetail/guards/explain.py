@@ -11,7 +11,7 @@ import torch
 
 from dovetail.guards import state, tensor
 from dovetail.guards.conditions import Writer, write
-from dovetail.guards.signature import Residual
+from dovetail.guards.signature import ResidualText
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.literals import error_in_words, in_words
 from dovetail.ir.outside import outside_reason
@@ -37,7 +37,7 @@ class Failure:
 
 def failures(
     guards: Iterable[Guard],
-    residual: Residual,
+    residual: ResidualText,
     namespace: Mapping[str, Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -66,7 +66,7 @@ def failures(
 TOGETHER = 256  # guards in one generated function
 
 
-def _checks(guards: Sequence[Guard], residual: Residual, namespace: Mapping[str, Any]) -> Callable[..., Any]:
+def _checks(guards: Sequence[Guard], residual: ResidualText, namespace: Mapping[str, Any]) -> Callable[..., Any]:
     """A generator function. What it yields says whether a guard holds; it is told which ones to leave out.
 
     def checks(x):
@@ -107,7 +107,7 @@ def state_failures(taken: state.Snapshot) -> list[Failure]:
     return found + ([Failure(None, outside)] if outside else [])
 
 
-def _value(source: Source, residual: Residual, namespace: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
+def _value(source: Source, residual: ResidualText, namespace: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
     """What a path leads to; raises what reaching it raises."""
     return residual.function([f"return {source.expr()}"], "get", dict(namespace))[0](*args, **kwargs)
 

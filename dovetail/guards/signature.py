@@ -15,7 +15,7 @@ from dovetail.ir.stores import remembered
 
 
 @dataclass(frozen=True)
-class Residual:
+class ResidualText:
     """`parameters` is the text between the parentheses; `names` all that the program mentions."""
 
     parameters: str
@@ -41,7 +41,7 @@ def root_function(fn: Any) -> Any:
 
 
 @remembered(16)
-def take_apart(text: str) -> Residual:
+def take_apart(text: str) -> ResidualText:
     """Parse the text of `residual`."""
     tree = ast.parse(text)
     found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "residual"]
@@ -52,7 +52,7 @@ def take_apart(text: str) -> Residual:
     lines = text.split("\n")[found[0].body[0].lineno - 1 : found[0].end_lineno]
     body = tuple(line.removeprefix("    ") for line in lines)
     prelude = "\n".join(ast.unparse(node) for node in tree.body if node is not found[0])
-    return Residual(ast.unparse(arguments), frozenset(used), body, prelude)
+    return ResidualText(ast.unparse(arguments), frozenset(used), body, prelude)
 
 
 def without_inputs(body: Sequence[str]) -> list[str]:

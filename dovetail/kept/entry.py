@@ -54,7 +54,7 @@ class Mismatch(Exception):
 
 
 @dataclass(frozen=True)
-class Ref:
+class ObjectRef:
     """In the place of an object: its number among those that the entry relies on."""
 
     number: int
@@ -242,7 +242,7 @@ def _keep_apart(finder: Finder) -> None:
 
 def _without_objects(guard: Guard, numbers: Mapping[int, int]) -> Guard:
     if guard.kind in BY_OBJECT or guard.kind is GuardKind.EQUAL and objects_in(guard.payload):
-        return replace(guard, payload=Ref(numbers[id(guard.payload)]))
+        return replace(guard, payload=ObjectRef(numbers[id(guard.payload)]))
     if guard.kind is GuardKind.DEFINITION:
         code, defaults, keywords = guard.payload
         return replace(guard, payload=Made(tuple(map(_loosely_made, (code, defaults, keywords)))))
@@ -262,7 +262,7 @@ def _loosely_made(part: Any) -> Any:
 
 def _with_objects(guard: Guard, finder: Finder) -> Guard:
     payload, source = guard.payload, guard.source
-    if isinstance(payload, Ref):
+    if isinstance(payload, ObjectRef):
         return replace(guard, payload=_found(finder, payload.number))
     if guard.kind is GuardKind.DEFINITION:
         function = finder.value(source)  # type: ignore[arg-type]
@@ -286,7 +286,7 @@ def _rest(rest: Continuation, numbers: Mapping[int, int]) -> Continuation:
     """With references in the places of the frames' globals."""
     if rest.inside:
         raise Unkept("a generator waits where it ends in a graph break")
-    return Continuation(rest.points, tuple(Ref(numbers[id(scope)]) for scope in rest.scopes))  # type: ignore[misc]
+    return Continuation(rest.points, tuple(ObjectRef(numbers[id(scope)]) for scope in rest.scopes))  # type: ignore[misc]
 
 
 def _with_scopes(rest: Any, finder: Finder, codes: Mapping[str, CodeType]) -> Continuation:
@@ -334,7 +334,7 @@ def _of_files(captured: Captured, objects: Sequence[Any]) -> list[Asked]:
 
 def _question(each: Asked, numbers: Mapping[int, int]) -> Question:
     known = id(each.answer) in numbers
-    answer = Ref(numbers[id(each.answer)]) if known else Made(making(each.answer, whole=True))
+    answer = ObjectRef(numbers[id(each.answer)]) if known else Made(making(each.answer, whole=True))
     return Question(each.question, _referred(each.args, numbers), answer)
 
 
@@ -345,7 +345,7 @@ def _answer(each: Question, finder: Finder) -> Any:
 def _ask_again(questions: Sequence[Question], finder: Finder) -> None:
     for number, each in enumerate(questions):
         found, expected = finder.answer(number), each.answer
-        if isinstance(expected, Ref):
+        if isinstance(expected, ObjectRef):
             same = found is _found(finder, expected.number)
         else:
             same = making(found, whole=True) == expected.made
@@ -356,10 +356,10 @@ def _ask_again(questions: Sequence[Question], finder: Finder) -> None:
 def _referred(value: Any, numbers: Mapping[int, int]) -> Any:
     if type(value) is tuple:
         return tuple(_referred(part, numbers) for part in value)
-    return Ref(numbers[id(value)]) if id(value) in numbers else value
+    return ObjectRef(numbers[id(value)]) if id(value) in numbers else value
 
 
 def _resolved(value: Any, finder: Finder) -> Any:
     if type(value) is tuple:
         return tuple(_resolved(part, finder) for part in value)
-    return _found(finder, value.number) if type(value) is Ref else value
+    return _found(finder, value.number) if type(value) is ObjectRef else value

@@ -35,7 +35,7 @@ _TAKEN_APART = (
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """A call in a captured graph, with fakes; `looks` is what its results look like."""
 
     operator: Any
@@ -55,18 +55,18 @@ def _namespace(packet: Any) -> str:
     return str(packet._qualified_op_name.partition("::")[0])
 
 
-def calls(module: torch.fx.GraphModule) -> list[Call]:
+def calls(module: torch.fx.GraphModule) -> list[OperatorCall]:
     """Those of the program's own operators. Raises Unkept for one whose results are not known to follow from fakes."""
     found = [_call(node) for node in module.graph.nodes if is_own(node.target)]
     return [*found, *(call for _, inner in module.named_children() for call in calls(inner))]  # type: ignore[arg-type]
 
 
-def _call(node: torch.fx.Node) -> Call:
+def _call(node: torch.fx.Node) -> OperatorCall:
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("fake", _UNKNOWN))
     leaves = pytree.tree_leaves((args, kwargs, node.meta.get("fake", _UNKNOWN)))
     if not all(_is_plain(leaf) for leaf in leaves):
         raise Unkept(f"the operator {node.target} is the program's own, and is given what is not known beforehand")
-    call = Call(node.target, args, dict(kwargs), look(node.meta["fake"]))
+    call = OperatorCall(node.target, args, dict(kwargs), look(node.meta["fake"]))
     if not holds(call):
         raise Unkept(f"the operator {node.target} is the program's own, and its results differ from call to call")
     return call
@@ -93,7 +93,7 @@ def _seen(leaf: Any) -> Any:
     return tuple(leaf.shape), leaf.stride(), leaf.storage_offset(), str(leaf.dtype), str(leaf.device), leaf.layout
 
 
-def holds(call: Call) -> bool:
+def holds(call: OperatorCall) -> bool:
     """Do this process's operator's results look like that?"""
     with torch.no_grad(), _disable_current_modes():
         return bool(look(call.operator(*call.args, **call.kwargs)) == call.looks)
@@ -118,6 +118,6 @@ def _kernels(overload: Any) -> list[str]:
     return [key for key in _KEYS if has(name, key)]
 
 
-def changed(made: Sequence[Call]) -> Any:
+def changed(made: Sequence[OperatorCall]) -> Any:
     """The first of the operators whose results look otherwise here; None if there is none."""
     return next((call.operator for call in made if not holds(call)), None)

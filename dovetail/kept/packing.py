@@ -384,14 +384,14 @@ def _aten(aten: AtenGraph) -> Any:
 
 
 def _made_aten(inputs: Any, results: Any, written: Any, *rest: Any) -> AtenGraph:
-    nodes = [Place(name, "placeholder", {"val": value}) for name, value in inputs]
-    graph: Any = Ends([*nodes, Place("output", "output", {}, (results,))])
+    nodes = [PackedPlace(name, "placeholder", {"val": value}) for name, value in inputs]
+    graph: Any = PackedEnds([*nodes, PackedPlace("output", "output", {}, (results,))])
     constants, *others = rest
     return AtenGraph(graph, tuple((k, None) for k in written), constants, *others)  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class Place:
+class PackedPlace:
     """In the place of the node of an input, or of the results, for which their own values stand."""
 
     name: str
@@ -401,10 +401,10 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Ends:
+class PackedEnds:
     """In the place of a graph of which only inputs and results are needed."""
 
-    nodes: list[Place]
+    nodes: list[PackedPlace]
 
 
 def _joint(joint: JointGraph) -> Any:

@@ -20,7 +20,7 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import HOST, traits
 from dovetail.ir.staged import Staged
-from dovetail.lower.stages import Stages
+from dovetail.lower.stages import StageSplitter
 from dovetail.ops.calls.devices import early
 from dovetail.ops.calls.effects import may_raise
 
@@ -44,7 +44,7 @@ def in_turns(graph: AtenGraph) -> Staged | None:
     return _Turns(graph, uploads, set(rest)).run()
 
 
-class _Turns(Stages):
+class _Turns(StageSplitter):
     def __init__(self, graph: AtenGraph, uploads: set[Node], rest: set[Node]) -> None:
         super().__init__(graph, uploads)
         self.rest = rest

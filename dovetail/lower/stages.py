@@ -44,10 +44,10 @@ def in_stages(aten: AtenGraph) -> Staged | None:
             "data-dependent-size", f"{finders[0].target} finds out a size that PyTorch's code took to be a constant"
         )
     names = ", ".join(sorted({str(n.target) for n in finders}))
-    return Stages(aten, finders, found[0]).run(names)
+    return StageSplitter(aten, finders, found[0]).run(names)
 
 
-class Stages:
+class StageSplitter:
     """`finders`: what is called between the parts. `sizes`: of the compilation, if some are found out."""
 
     def __init__(self, aten: AtenGraph, finders: Iterable[Node], sizes: Any = None) -> None:

@@ -20,7 +20,7 @@ import torch.fx
 from dovetail.ir import dims
 from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.ir.devices import HOST
-from dovetail.normalize.recording.aliases import Base, Handle, View
+from dovetail.normalize.recording.aliases import Base, Handle, TakenView
 from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.normalize.recording.view_inverses import laid_out
 from dovetail.ops.calls.schema import IDENTITY, facts
@@ -110,7 +110,8 @@ def _above(handle: Handle) -> Iterator[Handle]:
             below, handle = handle, handle.caller
         else:
             was = handle.tensor
-            view = View(aten.as_strided.default, (was.size(), was.stride(), was.storage_offset()), {}, None, grad=True)
+            layout = was.size(), was.stride(), was.storage_offset()
+            view = TakenView(aten.as_strided.default, layout, {}, None, grad=True)
             yield Handle(was, handle.base, handle.node, handle.version, handle.became, view, asked=handle.became)
             below, handle = None, handle.became
     yield handle

@@ -8,7 +8,7 @@ from dovetail.ir.loops import Check, Group, Item, Program, View
 from dovetail.options import Options
 from dovetail.schedule.fusion.align import Names
 from dovetail.schedule.fusion.arrange import arrange
-from dovetail.schedule.fusion.fuse import Slot, fuse
+from dovetail.schedule.fusion.fuse import FusionSlot, fuse
 from dovetail.schedule.fusion.inline import inline, remove_dead
 from dovetail.schedule.gpu.split import suited
 from dovetail.schedule.launch.cuda_graphs import graph_facts, unrecordable
@@ -61,7 +61,7 @@ def _needed(items: tuple[Item, ...], position: int, made: dict[str, list[int]], 
     return needed
 
 
-def _finish(program: Program, slots: list[Slot]) -> tuple[Item, ...]:
+def _finish(program: Program, slots: list[FusionSlot]) -> tuple[Item, ...]:
     roots = view_roots(program)
     outputs = output_buffers(program)
     always = set(outputs) | {roots.get(n, n) for n in outputs}

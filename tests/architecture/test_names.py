@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import types
+from collections import Counter
 
 import dovetail
+
+from .project import load
 
 PUBLIC = {
     "BackendError", "CompileProfiler", "DovetailError", "ExportedProgram", "GraphBreakError", "InternalError",
@@ -33,3 +37,17 @@ def test_nothing_else_is_visible() -> None:
 
 def test_public_functions_are_documented() -> None:
     assert [n for n in PUBLIC if not getattr(dovetail, n).__doc__] == []
+
+
+#: Classes of one name in several files. Qualify one and remove the row; add none.
+SEVERAL = {
+    "Arg", "Binary", "Code", "Const", "Entry", "Expressions", "Kind", "Known", "Region", "Row", "Scope", "Snapshot",
+    "Spec", "Store", "Value",
+}  # fmt: skip
+
+
+def test_a_class_is_known_by_its_name() -> None:
+    names = Counter(n.name for m in load() for n in m.tree.body if isinstance(n, ast.ClassDef) and n.name[0] != "_")
+    several = {name for name, count in names.items() if count > 1}
+    assert several <= SEVERAL, f"these classes have one name in several files: {', '.join(sorted(several - SEVERAL))}"
+    assert several >= SEVERAL, f"no longer needed in SEVERAL: {', '.join(sorted(SEVERAL - several))}"

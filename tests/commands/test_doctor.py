@@ -242,7 +242,7 @@ def noted(*results: Any, **fields: Any) -> Run:
 
 
 def call(*results: torch.Tensor, error: str = "", exact: list[torch.Tensor] | None = None) -> dict[str, Any]:
-    made = vars(rung.Call("f", "f.py:1", 0.0, 0.1, list(results), exact, error))
+    made = vars(rung.RecordedCall("f", "f.py:1", 0.0, 0.1, list(results), exact, error))
     return dict(made)
 
 

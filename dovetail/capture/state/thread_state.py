@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Entered:
+class EnteredMode:
     """An autocast context that the graph is in. `outside`: it undoes a manager that was entered before the graph."""
 
     manager: Any
@@ -120,7 +120,7 @@ def enter_autocast(s: Session, manager: Any, arguments: tuple[Any, ...], outside
     """A node that enters autocast."""
     s.modes.changed.update(("autocast_cpu", "autocast_cuda"))
     node = s.state_node(autocast_mode._enter_autocast, *arguments)
-    s.modes.open.append(Entered(manager, autocast_mode._enter_autocast(*arguments), node, outside))
+    s.modes.open.append(EnteredMode(manager, autocast_mode._enter_autocast(*arguments), node, outside))
 
 
 def exit_autocast(s: Session, manager: Any) -> None:

@@ -44,7 +44,7 @@ _FAILED = (
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedCheck:
     """What is raised, if a check fails."""
 
     error: type
@@ -83,7 +83,7 @@ def asserted(f: Frame, value: Value) -> bool | None:
     return passes if checked(f.s, value, passes, raised) else None  # type: ignore[arg-type]
 
 
-def _raised(f: Frame, at: int) -> Failure | None:
+def _raised(f: Frame, at: int) -> FailedCheck | None:
     """What this instruction and the next ones raise; None if that is nothing, or if its text is computed."""
     ahead = [each for each in f.code.instructions[at : at + 6] if each.name != "PUSH_NULL"]
     names = [each.name for each in ahead]
@@ -92,7 +92,7 @@ def _raised(f: Frame, at: int) -> Failure | None:
         return None
     text = ahead[1].value if last > 1 else ""
     error = _error(f, ahead[0])
-    return Failure(error, text) if error is not None and isinstance(text, str) and (text or last == 1) else None
+    return FailedCheck(error, text) if error is not None and isinstance(text, str) and (text or last == 1) else None
 
 
 def _error(f: Frame, loading: Any) -> type | None:
@@ -119,7 +119,7 @@ def _expected(s: Session, claim: Claim, passes: bool) -> bool | None:
     return passes
 
 
-def checked(s: Session, value: TensorValue, passes: bool, raised: Failure) -> bool:
+def checked(s: Session, value: TensorValue, passes: bool, raised: FailedCheck) -> bool:
     """Does the graph raise now where the only element is not `passes`?"""
     one = not value.fake._has_symbolic_sizes_strides and value.fake.numel() == 1
     if not one or s.graph is not s.root or torch_function.active(s, [value]):
@@ -144,7 +144,7 @@ def check_all(s: Session, value: Value, error: Value, message: Value) -> bool:
     known = isinstance(error, ClassValue) and ERRORS.get(error.native().__name__) is error.native()
     if text is None or not known or not isinstance(value, TensorValue) or value.fake.dtype is not torch.bool:
         return False
-    return checked(s, as_tensor(s.torch_method("all", [value], {})), True, Failure(error.native(), text))
+    return checked(s, as_tensor(s.torch_method("all", [value], {})), True, FailedCheck(error.native(), text))
 
 
 def _constant(message: Value) -> str | None:

@@ -21,8 +21,8 @@ from dovetail.codegen.cpu.bounds import Bounds
 from dovetail.codegen.cpu.builder import Builder, Val
 from dovetail.codegen.cpu.entry import EntryFunction
 from dovetail.codegen.cpu.expressions import Expressions
-from dovetail.codegen.cpu.loops import LoopEmitter, Nest, States, accumulators, position
-from dovetail.codegen.cpu.split import Split, wanted
+from dovetail.codegen.cpu.loops import LoopEmitter, NestEmitter, States, accumulators, position
+from dovetail.codegen.cpu.split import PhaseSplit, wanted
 from dovetail.codegen.cpu.structure import Structure
 from dovetail.codegen.cpu.target import Processor, host
 from dovetail.codegen.cpu.types import type_of
@@ -115,7 +115,7 @@ class _Kernel:
     # ------------------------------------------------------------ several phases
 
     def split(self) -> list[str]:
-        parts = Split(self.group, self.plan, self.numbers, self.make)
+        parts = PhaseSplit(self.group, self.plan, self.numbers, self.make)
         first = parts.first_argument
         main = parts.main()
         entry = EntryFunction(self.signature, self.declares, first).phases(self.group, self.plan, parts.partials)
@@ -194,7 +194,7 @@ class _Kernel:
         for loop, symbol, lanes in zip(self.group.loops, self.plan.inner, self.plan.inner_lanes, strict=True):
             emitter.enter(loop)
             accs = accumulators(loop, self.plan.lanes if outer else lanes, 1 if outer else lanes)
-            nest = Nest(loop, accs, position(loop), self.numbers)
+            nest = NestEmitter(loop, accs, position(loop), self.numbers)
             results = emitter.nest(nest, symbol, lanes, emitter.start_states(accs))
             for acc, state in zip(accs, results, strict=True):
                 folded = state if outer else emitter.reducer.fold(acc, state)

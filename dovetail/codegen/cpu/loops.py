@@ -22,7 +22,7 @@ Step = Callable[[Val, States], States]
 
 
 @dataclass
-class Nest:
+class NestEmitter:
     """What one Loop needs while its statements are emitted."""
 
     loop: Loop
@@ -170,7 +170,7 @@ class LoopEmitter:
             acc.wrap([text for _, text in acc.carried(True)], 0, True) for acc in accumulators
         ]
 
-    def nest(self, nest: Nest, axis: Symbol | None, lanes: int, states: States) -> States:
+    def nest(self, nest: NestEmitter, axis: Symbol | None, lanes: int, states: States) -> States:
         """All inner ranges; `axis` is the vectorised one, innermost whatever its place."""
         scalars = [dims.as_symbol(r) for r in nest.loop.inner if dims.as_symbol(r) is not axis]
         self._accumulators = nest.accumulators
@@ -191,7 +191,7 @@ class LoopEmitter:
 
         return level(0, states)
 
-    def _block_range(self, symbol: Symbol, states: States, nest: Nest) -> States:
+    def _block_range(self, symbol: Symbol, states: States, nest: NestEmitter) -> States:
         def step(index: Val, inside: States) -> States:
             self.em.indices.bound[symbol] = index
             return self.statements(nest, inside)
@@ -199,7 +199,7 @@ class LoopEmitter:
         zero, end = self.w.const(0, "i64"), self.em.indices.extent(symbol.extent)  # type: ignore[arg-type]
         return self.block_loop(nest.accumulators)(zero, end, "1", states, step)
 
-    def statements(self, nest: Nest, states: States) -> States:
+    def statements(self, nest: NestEmitter, states: States) -> States:
         """The body for one index, or for one of every lane."""
         em, following, at = self.em, [], 0
         late: list[tuple[Store, Val]] = []

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dovetail.codegen.cpu import context, cost, tasks
 from dovetail.codegen.cpu.axis import VectorPlan, vectorizable
 from dovetail.codegen.cpu.builder import Val
-from dovetail.codegen.cpu.loops import LoopEmitter, Nest, States, accumulators, position
+from dovetail.codegen.cpu.loops import LoopEmitter, NestEmitter, States, accumulators, position
 from dovetail.codegen.cpu.reductions import Accumulator
 from dovetail.codegen.cpu.types import type_of
 from dovetail.ir import dims, dimvalues, launch
@@ -50,7 +50,7 @@ def _long(loop: Loop, axis: Symbol | None) -> bool:
     return trips * cost.of_loop(loop, axis) > launch.PARALLEL_PICOSECONDS
 
 
-class Split:
+class PhaseSplit:
     """Emits `@K.main` and one body for each phase; `make(on_fail)` gives an emitter of a new function."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Split:
                 accs, states = self.start(emitter, number, loop, axis, lanes)
             else:
                 accs = accumulators(loop, lanes, lanes)
-                nest = Nest(loop, accs, position(loop), self.numbers)
+                nest = NestEmitter(loop, accs, position(loop), self.numbers)
                 states = emitter.nest(nest, axis, lanes, emitter.start_states(accs))
                 states = [emitter.reducer.fold(a, s) for a, s in zip(accs, states, strict=True)]
             for acc, state in zip(accs, states, strict=True):
@@ -195,7 +195,7 @@ class Split:
                     em.values[statement.name] = self.get(emitter, self.slot(statement.name), kind)
         emitter.enter(loop)
         accs = accumulators(loop, lanes, 0)
-        nest = Nest(loop, accs, position(loop), self.numbers)
+        nest = NestEmitter(loop, accs, position(loop), self.numbers)
         blocked = any(a.blocked for a in accs)
 
         def body(start: Val | None, end: Val | None, states: States) -> States:

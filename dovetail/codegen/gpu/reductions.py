@@ -21,7 +21,7 @@ from dovetail.ir.scalar import identity
 
 
 @dataclass(frozen=True)
-class Lanes:
+class TileLanes:
     """What a follower has come to in each lane, and its leader, or the mean of what that added."""
 
     follower: Squares | Exponentials
@@ -38,7 +38,7 @@ class Reductions:
         self.em, self.plan = em, plan
         own = {s.name: follower_of(s, loop.inner) for loop in group.loops for s in loop.body if isinstance(s, Reduce)}
         self.followers = {name: [f for b in found if (f := own[b.reduce.name])] for name, found in behind.items()}
-        self.lanes: dict[str, Lanes] = {}  # of followers whose leaders' loop is written
+        self.lanes: dict[str, TileLanes] = {}  # of followers whose leaders' loop is written
         self.state: dict[str, list[str]] = {}  # accumulators
 
     def spread(self, reduce: Reduce, axis: Axis) -> tuple[str, str]:
@@ -98,13 +98,13 @@ class Reductions:
         if isinstance(follower, Exponentials):
             total = em.fresh("e")
             em.inner.line(f"{total} = _exponentials({lead}, {total}, {value})")
-            self.lanes[follower.reduce.name] = Lanes(follower, lead, total)
+            self.lanes[follower.reduce.name] = TileLanes(follower, lead, total)
             return [(total, start)]
         mean, squares, count = em.fresh("m"), em.fresh("q"), em.fresh("count")
         value = f"tl.where({axis.name}m, {value}, {mean})" if axis.masked else value
         em.inner.line(f"{count} += 1.0")
         em.inner.line(f"{mean}, {squares} = _squares({mean}, {squares}, {value}, {count})")
-        self.lanes[follower.reduce.name] = Lanes(follower, mean, squares)
+        self.lanes[follower.reduce.name] = TileLanes(follower, mean, squares)
         return [(mean, start), (squares, start), (count, zero)]
 
     def join(self, reduce: Reduce, axis: Axis) -> None:

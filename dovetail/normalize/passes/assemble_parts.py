@@ -25,18 +25,18 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.concatenated_pieces import (
     FEW,
-    Builder,
-    Piece,
+    ConcatPiece,
     Pieces,
+    PiecesBuilder,
     Source,
-    Undecided,
+    UndecidedPieces,
     around,
     joined,
     split,
 )
 from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.passes.escape import escaping
-from dovetail.normalize.passes.writer import Writer
+from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.layouts import takes_any_layout
 from dovetail.ops.calls.schema import bound, facts
 from dovetail.ops.fake import FakeMode
@@ -85,8 +85,8 @@ class _Walk:
             return False
         named = bound(node.target, node.args, dict(node.kwargs))
         try:
-            made = rule(self, node, Builder(Writer(self.graph, node)), **named)
-        except Undecided:
+            made = rule(self, node, PiecesBuilder(GraphWriter(self.graph, node)), **named)
+        except UndecidedPieces:
             return False
         if isinstance(made, Pieces):
             self.found[node] = made
@@ -111,7 +111,7 @@ class _Walk:
             for used in node.all_input_nodes:
                 self.write_out(used)
             return
-        target, args = Builder(Writer(self.graph, node)).assembly(whole)
+        target, args = PiecesBuilder(GraphWriter(self.graph, node)).assembly(whole)
         if facts(node.target).view:
             node.meta["val"] = run(target, *torch.fx.node.map_arg((args, {}), lambda n: n.meta["val"]))
         node.target, node.args, node.kwargs = target, args, {}
@@ -120,14 +120,14 @@ class _Walk:
 # ---------------------------------------------------------------- parts among zeros, and sums of these
 
 
-def _select_backward(walk: _Walk, node: Node, build: Builder, grad_output: Node, input_sizes: Any, dim: int,
+def _select_backward(walk: _Walk, node: Node, build: PiecesBuilder, grad_output: Node, input_sizes: Any, dim: int,
                      index: Any) -> Source | None:  # fmt: skip
     axis, size = _axis(node, dim)
     source, at = walk.source(grad_output), _position(index, size)
-    return _made(node, axis, around([Piece(at, at + 1, source, None, 1)], size), 1, source)
+    return _made(node, axis, around([ConcatPiece(at, at + 1, source, None, 1)], size), 1, source)
 
 
-def _slice_backward(walk: _Walk, node: Node, build: Builder, grad_output: Node, input_sizes: Any, dim: int,
+def _slice_backward(walk: _Walk, node: Node, build: PiecesBuilder, grad_output: Node, input_sizes: Any, dim: int,
                     start: Any, end: Any, step: Any) -> Source | None:  # fmt: skip
     axis, size = _axis(node, dim)
     if step != 1:
@@ -137,7 +137,7 @@ def _slice_backward(walk: _Walk, node: Node, build: Builder, grad_output: Node, 
     return _made(node, axis, around(pieces, size), terms, source)
 
 
-def _add(walk: _Walk, node: Node, build: Builder, self: Node, other: Any, alpha: Any = 1) -> Source | None:
+def _add(walk: _Walk, node: Node, build: PiecesBuilder, self: Node, other: Any, alpha: Any = 1) -> Source | None:
     if alpha != 1 or not isinstance(other, Node) or not _alike(node, self) or not _alike(node, other):
         return None
     a, b = walk.source(self, rest=True), walk.source(other, rest=True)
@@ -157,16 +157,18 @@ def _add(walk: _Walk, node: Node, build: Builder, self: Node, other: Any, alpha:
 # ---------------------------------------------------------------- parts written over
 
 
-def _select_scatter(walk: _Walk, node: Node, build: Builder, self: Node, src: Node, dim: int,
+def _select_scatter(walk: _Walk, node: Node, build: PiecesBuilder, self: Node, src: Node, dim: int,
                     index: Any) -> Source | None:  # fmt: skip
     axis, size = _axis(node, dim)
     source, at = walk.source(src), _position(index, size)
     base = _base(walk, node, self, axis)
-    return _over(build, node, base, [Piece(at, at + 1, source, None, base.terms)], src, source)
+    return _over(build, node, base, [ConcatPiece(at, at + 1, source, None, base.terms)], src, source)
 
 
-def _slice_scatter(walk: _Walk, node: Node, build: Builder, self: Node, src: Node, dim: int = 0, start: Any = None,
-                   end: Any = None, step: Any = 1) -> Source | None:  # fmt: skip
+def _slice_scatter(
+    walk: _Walk, node: Node, build: PiecesBuilder, self: Node, src: Node, dim: int = 0, start: Any = None,
+    end: Any = None, step: Any = 1,
+) -> Source | None:  # fmt: skip
     axis, size = _axis(node, dim)
     if step != 1:
         return None
@@ -182,11 +184,13 @@ def _base(walk: _Walk, node: Node, written: Node, axis: int) -> Pieces:
         return source
     walk.write_out(written)
     val = node.meta["val"]
-    whole = [Piece(0, val.shape[axis], written, 0, 1)]
+    whole = [ConcatPiece(0, val.shape[axis], written, 0, 1)]
     return Pieces(axis, tuple(val.shape), val.dtype, val.device, whole, parts=0)
 
 
-def _over(build: Builder, node: Node, base: Pieces, pieces: list[Piece], src: Node, source: Source) -> Source | None:
+def _over(
+    build: PiecesBuilder, node: Node, base: Pieces, pieces: list[ConcatPiece], src: Node, source: Source
+) -> Source | None:
     if src.meta["val"].dtype != node.meta["val"].dtype:
         return None
     before, _, after = split(base.pieces, pieces[0].first, pieces[-1].stop)
@@ -199,7 +203,7 @@ def _over(build: Builder, node: Node, base: Pieces, pieces: list[Piece], src: No
 # ---------------------------------------------------------------- tensors side by side
 
 
-def _cat(walk: _Walk, node: Node, build: Builder, tensors: Any, dim: int = 0) -> Source | None:
+def _cat(walk: _Walk, node: Node, build: PiecesBuilder, tensors: Any, dim: int = 0) -> Source | None:
     axis, _ = _axis(node, dim)
     if not all(_alike(node, n, axis) for n in tensors):
         return None
@@ -207,23 +211,23 @@ def _cat(walk: _Walk, node: Node, build: Builder, tensors: Any, dim: int = 0) ->
     found, at = [], 0
     for n, source in zip(tensors, sources, strict=True):
         stop = at + n.meta["val"].shape[axis]
-        found.append(([Piece(at, stop)], 0) if source is None else _along(axis, source, at, n))
+        found.append(([ConcatPiece(at, stop)], 0) if source is None else _along(axis, source, at, n))
         at = stop
     terms = max(t for _, t in found)
     pieces = [replace(p, terms=p.terms + terms - t) for some, t in found for p in some]
     return _side_by_side(node, axis, pieces, terms, sources)
 
 
-def _stack(walk: _Walk, node: Node, build: Builder, tensors: Any, dim: int = 0) -> Source | None:
+def _stack(walk: _Walk, node: Node, build: PiecesBuilder, tensors: Any, dim: int = 0) -> Source | None:
     axis, _ = _axis(node, dim)
     if any(n.meta["val"].dtype != node.meta["val"].dtype for n in tensors):
         return None
     sources = [None if _is_zero(n) else walk.source(n) for n in tensors]
-    pieces = [Piece(k, k + 1, source, None, 1) for k, source in enumerate(sources)]
+    pieces = [ConcatPiece(k, k + 1, source, None, 1) for k, source in enumerate(sources)]
     return _side_by_side(node, axis, pieces, 1, sources)
 
 
-def _side_by_side(node: Node, axis: int, pieces: list[Piece], terms: int, sources: list[Any]) -> Source | None:
+def _side_by_side(node: Node, axis: int, pieces: list[ConcatPiece], terms: int, sources: list[Any]) -> Source | None:
     """Only where something is left out then: zeros, what is made of pieces itself, all but the parts that are read."""
     taken = any(s is None or isinstance(s, Pieces) for s in sources) or any(u.target in _READS for u in node.users)
     return _made(node, axis, joined(pieces), terms, *sources) if taken and any(sources) else None
@@ -232,13 +236,13 @@ def _side_by_side(node: Node, axis: int, pieces: list[Piece], terms: int, source
 # ---------------------------------------------------------------- reading parts again
 
 
-def _select(walk: _Walk, node: Node, build: Builder, self: Node, dim: int, index: Any) -> Source | None:
+def _select(walk: _Walk, node: Node, build: PiecesBuilder, self: Node, dim: int, index: Any) -> Source | None:
     axis, size = _axis(self, dim)
     whole = _read(walk, node, self, axis)
     return whole and _part(walk, node, build.select(whole, axis, _position(index, size)))
 
 
-def _slice(walk: _Walk, node: Node, build: Builder, self: Node, dim: int = 0, start: Any = None, end: Any = None,
+def _slice(walk: _Walk, node: Node, build: PiecesBuilder, self: Node, dim: int = 0, start: Any = None, end: Any = None,
            step: Any = 1) -> Source | None:  # fmt: skip
     axis, size = _axis(self, dim)
     whole = _read(walk, node, self, axis)
@@ -312,14 +316,14 @@ def _position(at: Any, size: Any) -> Any:
     return at + size if isinstance(at, int) and at < 0 else at
 
 
-def _along(axis: int, source: Source, first: Any, node: Node) -> tuple[list[Piece], int]:
+def _along(axis: int, source: Source, first: Any, node: Node) -> tuple[list[ConcatPiece], int]:
     """The pieces of a source that begins at `first`, and how many terms there are."""
     if isinstance(source, Pieces) and source.dim == axis:
         return [p.moved(first) for p in source.pieces], source.terms
-    return [Piece(first, first + node.meta["val"].shape[axis], source, 0, 1)], 1
+    return [ConcatPiece(first, first + node.meta["val"].shape[axis], source, 0, 1)], 1
 
 
-def _made(node: Node, axis: int, pieces: list[Piece], terms: int, *sources: Source | None) -> Pieces:
+def _made(node: Node, axis: int, pieces: list[ConcatPiece], terms: int, *sources: Source | None) -> Pieces:
     val = node.meta["val"]
     parts = 1 + sum(_parts(s) for s in sources if s is not None)
     return Pieces(axis, tuple(val.shape), val.dtype, val.device, pieces, terms, parts=parts)

@@ -15,7 +15,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import on_host, traits
-from dovetail.normalize.passes.writer import Writer
+from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.rules.images import backend
@@ -28,20 +28,20 @@ def add_biases_apart(graph: AtenGraph) -> None:
     """In place on the graph."""
     with torch.no_grad(), FakeMode():
         for node in [n for n in graph.graph.nodes if n.op == "call_function" and n.target in _APART]:
-            made = _APART[node.target](Writer(graph.graph, node), node)
+            made = _APART[node.target](GraphWriter(graph.graph, node), node)
             if made is not None:
                 node.replace_all_uses_with(made)
                 graph.graph.erase_node(node)
 
 
-def _product(write: Writer, node: Node) -> Node | None:
+def _product(write: GraphWriter, node: Node) -> Node | None:
     if not _plain(node) or not all(map(_adds_for_nothing, node.users)):
         return None
     bias, left, right = node.args
     return write.call(aten.add.Tensor, write.call(aten.mm.default, left, right), bias)
 
 
-def _convolution(write: Writer, node: Node) -> Node | None:
+def _convolution(write: GraphWriter, node: Node) -> Node | None:
     x, weight, bias, *rest = node.args
     if bias is None or not by_cudnn(node):
         return None

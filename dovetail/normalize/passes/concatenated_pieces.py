@@ -3,7 +3,7 @@
     [0, 3) of %a, zeros on [3, 5), [5, 6) is %b            is a tensor of 6 along that dimension
 
 A piece may be made of pieces itself, along another dimension. Positions are ints, or sizes that vary; where those leave
-open which of two comes first, `Undecided` is raised.
+open which of two comes first, `UndecidedPieces` is raised.
 
 Sums are eager's to the bit. An element gets the terms that reach it in eager's order, without the zeros that eager adds
 around each part. These change nothing but -0.0, which becomes 0.0, once and for all: a sum is -0.0 only if all its
@@ -20,7 +20,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.records import dataclass
-from dovetail.normalize.passes.writer import Writer
+from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.fake.symbolic.size_questions import dim_or_node, hint, never_more, same, surely_less
 
 aten = torch.ops.aten
@@ -30,12 +30,12 @@ Source = Union[Node, "Pieces"]
 FEW = 4
 
 
-class Undecided(Exception):
+class UndecidedPieces(Exception):
     """Which of two positions comes first depends on sizes that vary."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ConcatPiece:
     """What lies on [first, stop): `source` from `start` on, or all of a source that lacks the dimension (`start` is
     None, and there is one position); zeros without a source."""
 
@@ -45,12 +45,12 @@ class Piece:
     start: Any = 0
     terms: int = 0
 
-    def within(self, first: Any, stop: Any) -> Piece:
+    def within(self, first: Any, stop: Any) -> ConcatPiece:
         """The part of it on [first, stop)."""
         return replace(self, first=first, stop=stop, start=self.start if self.start is None else
                        self.start + (first - self.first))
 
-    def moved(self, by: Any) -> Piece:
+    def moved(self, by: Any) -> ConcatPiece:
         return replace(self, first=self.first + by, stop=self.stop + by)
 
 
@@ -63,7 +63,7 @@ class Pieces:
     sizes: tuple[Any, ...]
     dtype: torch.dtype
     device: torch.device
-    pieces: Sequence[Piece]
+    pieces: Sequence[ConcatPiece]
     terms: int = 1
     rest: Node | None = None
     parts: int = 1
@@ -81,25 +81,27 @@ def equal(a: Any, b: Any) -> bool:
         return True
     if surely_less(a, b):
         return False
-    raise Undecided
+    raise UndecidedPieces
 
 
-def zeros(first: Any, stop: Any) -> list[Piece]:
-    return [] if equal(first, stop) else [Piece(first, stop)]
+def zeros(first: Any, stop: Any) -> list[ConcatPiece]:
+    return [] if equal(first, stop) else [ConcatPiece(first, stop)]
 
 
-def around(pieces: Sequence[Piece], size: Any) -> list[Piece]:
+def around(pieces: Sequence[ConcatPiece], size: Any) -> list[ConcatPiece]:
     """With zeros on both sides, from 0 to `size`."""
     return [*zeros(0, pieces[0].first), *pieces, *zeros(pieces[-1].stop, size)]
 
 
-def split(pieces: Sequence[Piece], first: Any, stop: Any) -> tuple[list[Piece], list[Piece], list[Piece]]:
+def split(
+    pieces: Sequence[ConcatPiece], first: Any, stop: Any
+) -> tuple[list[ConcatPiece], list[ConcatPiece], list[ConcatPiece]]:
     """What lies before, on and after [first, stop)."""
     before, others = _cut(pieces, first)
     return before, *_cut(others, stop)
 
 
-def _cut(pieces: Sequence[Piece], at: Any) -> tuple[list[Piece], list[Piece]]:
+def _cut(pieces: Sequence[ConcatPiece], at: Any) -> tuple[list[ConcatPiece], list[ConcatPiece]]:
     low, high = 0, len(pieces)
     while low < high:
         middle = (low + high) // 2
@@ -108,7 +110,7 @@ def _cut(pieces: Sequence[Piece], at: Any) -> tuple[list[Piece], list[Piece]]:
         elif surely_less(at, pieces[middle].stop):
             high = middle
         else:
-            raise Undecided
+            raise UndecidedPieces
     before, after = list(pieces[:low]), list(pieces[low:])
     if after and not equal(after[0].first, at):
         cut = after[0]
@@ -117,9 +119,9 @@ def _cut(pieces: Sequence[Piece], at: Any) -> tuple[list[Piece], list[Piece]]:
     return before, after
 
 
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
+def joined(pieces: Iterable[ConcatPiece]) -> list[ConcatPiece]:
     """The same with zeros that lie side by side as one piece."""
-    found: list[Piece] = []
+    found: list[ConcatPiece] = []
     for piece in pieces:
         if found and found[-1].source is None and piece.source is None:
             found[-1] = replace(found[-1], stop=piece.stop)
@@ -131,10 +133,10 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 # ---------------------------------------------------------------- making them
 
 
-class Builder:
+class PiecesBuilder:
     """Adds to a graph what pieces are made with. Inside a `FakeMode`."""
 
-    def __init__(self, write: Writer) -> None:
+    def __init__(self, write: GraphWriter) -> None:
         self.write = write
 
     def node(self, source: Source) -> Node:
@@ -150,7 +152,7 @@ class Builder:
         laid = [self.laid(piece, whole) for piece in whole.pieces]
         return (aten.cat.default, (laid, whole.dim)) if len(laid) > 1 else (aten.clone.default, (laid[0],))
 
-    def laid(self, piece: Piece, whole: Pieces) -> Node:
+    def laid(self, piece: ConcatPiece, whole: Pieces) -> Node:
         if piece.source is None:
             return self.zeros(whole, whole.resized(whole.dim, piece.stop - piece.first))
         node = self.node(self.settled(piece, whole))
@@ -161,7 +163,7 @@ class Builder:
         named = {"dtype": like.dtype, "device": like.device}
         return self.write.call(aten.full.default, list(map(dim_or_node, sizes)), number, **named)
 
-    def settled(self, piece: Piece, whole: Pieces) -> Source:
+    def settled(self, piece: ConcatPiece, whole: Pieces) -> Source:
         """What lies on the piece."""
         source = self.source(piece, whole.dim)
         if piece.terms >= whole.terms or not whole.dtype.is_floating_point:
@@ -170,7 +172,7 @@ class Builder:
             return replace(source, terms=source.terms + 1)
         return self.write.call(aten.add.Tensor, self.node(source), 0)
 
-    def source(self, piece: Piece, dim: int) -> Source:
+    def source(self, piece: ConcatPiece, dim: int) -> Source:
         assert piece.source is not None
         if piece.start is None:
             return piece.source
@@ -213,7 +215,7 @@ class Builder:
 
     def each(self, source: Pieces, dim: int, sizes: tuple[Any, ...], part: Callable[[Source, int], Source]) -> Pieces:
         """The same part along `dim` of every piece."""
-        def of(piece: Piece) -> Piece:
+        def of(piece: ConcatPiece) -> ConcatPiece:
             lacks = piece.start is None and source.dim < dim
             return replace(piece, source=piece.source and part(piece.source, dim - lacks))
 
@@ -244,14 +246,14 @@ class Builder:
         rest = b.rest if a.rest is None else a.rest
         return replace(a, pieces=pieces, terms=a.terms + b.terms, rest=rest, parts=a.parts + b.parts)
 
-    def added(self, inside: list[Piece], piece: Piece, whole: Pieces) -> list[Piece]:
+    def added(self, inside: list[ConcatPiece], piece: ConcatPiece, whole: Pieces) -> list[ConcatPiece]:
         if all(p.source is None for p in inside):
             return [piece]
         if len(inside) > FEW:
             inside = [self.together(inside, whole)]
         return [self.plus(p, piece.within(p.first, p.stop), whole.dim) for p in inside]
 
-    def apart(self, piece: Piece, dim: int) -> Piece:
+    def apart(self, piece: ConcatPiece, dim: int) -> ConcatPiece:
         """What is left of a piece beside which something is put: a copy where it is small beside the tensor that it
         would keep alive. Windows that slide over a tensor leave one position each."""
         if not isinstance(piece.source, Node) or piece.start is None:
@@ -262,14 +264,14 @@ class Builder:
         made = self.write.call(aten.clone.default, self.node(self.source(piece, dim)))
         return replace(piece, source=made, start=0)
 
-    def together(self, inside: list[Piece], whole: Pieces) -> Piece:
+    def together(self, inside: list[ConcatPiece], whole: Pieces) -> ConcatPiece:
         """Neighbours as one piece."""
         first, stop, terms = inside[0].first, inside[-1].stop, max(p.terms for p in inside)
         made = replace(whole, sizes=whole.resized(whole.dim, stop - first), terms=terms, rest=None,
                        pieces=[p.moved(-first) for p in inside])
-        return Piece(first, stop, self.node(made), 0, terms)
+        return ConcatPiece(first, stop, self.node(made), 0, terms)
 
-    def plus(self, a: Piece, b: Piece, dim: int) -> Piece:
+    def plus(self, a: ConcatPiece, b: ConcatPiece, dim: int) -> ConcatPiece:
         """The sum of two on the same positions, `b` with a source."""
         if a.source is None:
             return b
@@ -278,7 +280,7 @@ class Builder:
             return replace(a, source=self.sum(self.single(a, dim), self.single(b, dim)), start=None, terms=terms)
         return replace(a, source=self.sum(self.source(a, dim), self.source(b, dim)), start=0, terms=terms)
 
-    def single(self, piece: Piece, dim: int) -> Source:
+    def single(self, piece: ConcatPiece, dim: int) -> Source:
         """A piece of one position, without the dimension."""
         assert piece.source is not None
         return piece.source if piece.start is None else self.select(piece.source, dim, piece.start)
@@ -287,7 +289,7 @@ class Builder:
         """The same with the rest added to each piece."""
         if whole.rest is None:
             return whole
-        parts = [Piece(p.first, p.stop, whole.rest, p.first, 1) for p in whole.pieces]
+        parts = [ConcatPiece(p.first, p.stop, whole.rest, p.first, 1) for p in whole.pieces]
         pieces = [q if p.source is None else self.plus(q, p, whole.dim)
                   for p, q in zip(whole.pieces, parts, strict=True)]
         return replace(whole, pieces=pieces, terms=whole.terms + 1, rest=None)

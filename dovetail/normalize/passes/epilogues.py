@@ -21,7 +21,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.biases import by_cudnn
-from dovetail.normalize.passes.writer import Writer
+from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.schema import bound
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.rules.images import suggests_channels_last
@@ -62,7 +62,7 @@ def _finish(graph: torch.fx.Graph, relu: Node) -> None:
     first, other = _clamped(before)
     if first is None:
         return
-    write = Writer(graph, relu)
+    write = GraphWriter(graph, relu)
     weight, shift = _scaled(write, first)
     x, _, _, *where, _, _, groups = first.convolution.args
     added = other
@@ -120,7 +120,7 @@ def _normed(result: Node) -> _Normed | None:
     return _Normed(convolution, norm, result)
 
 
-def _scaled(write: Writer, normed: _Normed) -> tuple[Node, Node]:
+def _scaled(write: GraphWriter, normed: _Normed) -> tuple[Node, Node]:
     """The weights that convolve and scale, and what is added for each channel."""
     _, weight, bias, *_ = normed.convolution.args
     scale, shift = _scale_and_shift(write, normed.norm, bias)
@@ -150,7 +150,7 @@ def gains(convolution: Node) -> bool:
     return bool(outweighs) and one and suggests_channels_last(result) and by_cudnn(convolution)
 
 
-def _scale_and_shift(write: Writer, norm: Node, bias: Node | None) -> tuple[Node, Node]:
+def _scale_and_shift(write: GraphWriter, norm: Node, bias: Node | None) -> tuple[Node, Node]:
     """What the batch norm multiplies by and adds, for each channel."""
     target: Any = norm.target
     given = bound(target, norm.args, dict(norm.kwargs))

@@ -17,7 +17,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
-from dovetail.normalize.passes.writer import Writer
+from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.fake import FakeMode
 
 aten = torch.ops.aten
@@ -32,7 +32,7 @@ def expose_norms(graph: AtenGraph) -> None:
         for node in [n for n in graph.graph.nodes if n.op == "call_function" and n.target is norm]:
             results = [user for user in node.users if user.target is operator.getitem and user.args[1] == 0]
             if node.args[TRAINING] and results and _alike(node, results[0]):
-                made = _normalized(Writer(graph.graph, results[0]), node)
+                made = _normalized(GraphWriter(graph.graph, results[0]), node)
                 for result in results:
                     result.replace_all_uses_with(made)
 
@@ -42,7 +42,7 @@ def _alike(norm: Node, result: Node) -> bool:
     return bool(norm.args[0].meta["val"].stride() == result.meta["val"].stride())  # type: ignore[union-attr]
 
 
-def _normalized(write: Writer, norm: Node) -> Node:
+def _normalized(write: GraphWriter, norm: Node) -> Node:
     x, weight, bias = norm.args[:3]
     image = x.meta["val"]  # type: ignore[union-attr]
     mean, scale = write.item(norm, 1), write.item(norm, 2)

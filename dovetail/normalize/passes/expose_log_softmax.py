@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
-from dovetail.normalize.passes.writer import Writer
+from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.fake import FakeMode
 
 aten = torch.ops.aten
@@ -29,10 +29,10 @@ def expose_logs(graph: AtenGraph) -> None:
             backward = any(user.target is aten._log_softmax_backward_data.default for user in node.users)
             x, made = node.args[0].meta["val"], node.meta["val"]
             if backward and made.dim() and made.numel() and x.stride() == made.stride():
-                node.replace_all_uses_with(_written_out(Writer(graph.graph, node), *node.args[:2]))
+                node.replace_all_uses_with(_written_out(GraphWriter(graph.graph, node), *node.args[:2]))
 
 
-def _written_out(write: Writer, x: Any, dim: Any) -> Node:
+def _written_out(write: GraphWriter, x: Any, dim: Any) -> Node:
     dtype = x.meta["val"].dtype
     wide = write.call(aten._to_copy.default, x, dtype=torch.float32) if dtype in HALVES else x
     largest = write.call(aten.amax.default, wide, [dim], True)

@@ -21,7 +21,7 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import traits
 from dovetail.normalize.passes.dead_code import remove_dead
-from dovetail.normalize.passes.writer import Writer
+from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.fake import FakeMode
 
 aten = torch.ops.aten
@@ -39,7 +39,7 @@ def write_out_pools(graph: AtenGraph) -> None:
             results = list(node.users)
             if not results or any(user.target is not operator.getitem or user.args[1] for user in results):
                 continue
-            made = _maximum(Writer(graph.graph, node), node)
+            made = _maximum(GraphWriter(graph.graph, node), node)
             if made is not None and made.meta["val"].stride() == results[0].meta["val"].stride():
                 for result in results:
                     result.replace_all_uses_with(made)
@@ -47,7 +47,7 @@ def write_out_pools(graph: AtenGraph) -> None:
         remove_dead(graph)
 
 
-def _maximum(write: Writer, pool: Node) -> Node | None:
+def _maximum(write: GraphWriter, pool: Node) -> Node | None:
     """The largest of each window, None where it is not written out."""
     given: tuple[Any, ...] = (*pool.args, *_DEFAULTS[len(pool.args) - 2 :])
     x, window, stride, padding, dilation, up = given

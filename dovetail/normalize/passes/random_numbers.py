@@ -21,7 +21,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import traits
-from dovetail.normalize.passes.writer import Writer
+from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.schema import bound
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.rules.layout import dense_order
@@ -45,12 +45,12 @@ def draw_in_kernels(graph: AtenGraph, backward_nodes: Set[Node]) -> None:
                 if one.fits():
                     found.setdefault(one.device, []).append(one)
         for device, draws in found.items():
-            seeds = _seeds(Writer(graph.graph, draws[0].node), device, FIRST + STEP * len(draws))
+            seeds = _seeds(GraphWriter(graph.graph, draws[0].node), device, FIRST + STEP * len(draws))
             for k, one in enumerate(draws):
                 one.replace(seeds, FIRST + STEP * k)
 
 
-def _seeds(write: Writer, device: torch.device, count: int) -> Node:
+def _seeds(write: GraphWriter, device: torch.device, count: int) -> Node:
     whole = torch.iinfo(torch.int64)
     return write.call(aten.randint.low, whole.min, whole.max, [count], dtype=torch.int64, device=device)
 
@@ -70,7 +70,7 @@ class _Draw:
         return plain and dense_order(self.like.shape, self.like.stride()) is not None and self.row[0](self)
 
     def replace(self, seeds: Node, place: int) -> None:
-        self.write, self.seeds, self.place = Writer(self.node.graph, self.node), seeds, place
+        self.write, self.seeds, self.place = GraphWriter(self.node.graph, self.node), seeds, place
         made = self.row[1](self)
         if not isinstance(made, tuple):
             self.exchange(self.node, made)

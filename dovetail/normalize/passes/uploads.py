@@ -19,7 +19,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import traits
-from dovetail.normalize.passes.writer import Writer
+from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.devices import early, stays
 from dovetail.ops.fake import FakeMode
 
@@ -47,7 +47,7 @@ def upload_together(graph: AtenGraph) -> None:
         first.prepend(node)
     with torch.no_grad(), FakeMode():
         for (_, device), numbers in tables.items():
-            found = _uploaded(Writer(graph.graph, first), list(numbers), device)
+            found = _uploaded(GraphWriter(graph.graph, first), list(numbers), device)
             for user in users:
                 if user.meta["val"].device == device:
                     user.args, user.kwargs = torch.fx.node.map_arg((user.args, user.kwargs), _replaced_by(found))
@@ -57,7 +57,7 @@ def _replaced_by(found: dict[Node, Node]) -> Callable[[Node], Node]:
     return lambda node: found.get(node, node)
 
 
-def _uploaded(write: Writer, numbers: list[Node], device: torch.device) -> dict[Node, Node]:
+def _uploaded(write: GraphWriter, numbers: list[Node], device: torch.device) -> dict[Node, Node]:
     """Each number as a tensor on the device."""
     rows = [write.call(aten.expand.default, number, [APART]) for number in numbers]
     stacked = write.call(aten.stack.default, [rows[0], *rows])  # a kernel that reads at no offset would be another one

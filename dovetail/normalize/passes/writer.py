@@ -12,7 +12,7 @@ from dovetail.ops.fake.tensor import run
 Node = torch.fx.Node
 
 
-class Writer:
+class GraphWriter:
     """Adds nodes before a place in a graph. Inside a `FakeMode`."""
 
     def __init__(self, graph: torch.fx.Graph, place: Node) -> None:

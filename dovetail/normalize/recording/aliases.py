@@ -40,7 +40,7 @@ class Base:
 
 
 @dataclass(slots=True, eq=False)
-class View:
+class TakenView:
     """How a view is made from its parent: `operator(parent, *args, **kwargs)`, then `[index]`.
 
     `grad` is the grad mode that it was made in.
@@ -69,7 +69,7 @@ class Handle:
     node: torch.fx.Node | None
     version: int
     parent: Handle | None = None
-    view: View | None = None
+    view: TakenView | None = None
     pick: tuple[torch.fx.Node, int] | None = None  # the node is `pick[0][pick[1]]`, made when first needed
     asked: Handle | None = None
     made: torch.fx.Node | None = field(default=None, init=False)

@@ -32,7 +32,7 @@ Claim = tuple[tuple[Any, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ConditionalCopy:
     """Of `tensor` in the memory of `source`; `shape` is what it is reshaped to, if it is."""
 
     source: Base
@@ -75,7 +75,7 @@ class Copies:
 
     def __init__(self) -> None:
         self.unsure = False  # some are none in this call
-        self.made: dict[Base, Copy] = {}
+        self.made: dict[Base, ConditionalCopy] = {}
         self.of: dict[Base, list[Base]] = {}
 
     def note(self, func: Any, args: Any, kwargs: Any, source: Base, made: Base) -> None:
@@ -83,7 +83,7 @@ class Copies:
             format = kwargs.get("memory_format", torch.preserve_format)
             if format is not torch.preserve_format and args[0].dim():
                 order = _ORDERS.get(format, tuple(range(args[0].dim())))
-                self.made[made] = Copy(source, args[0], order)
+                self.made[made] = ConditionalCopy(source, args[0], order)
                 self.of.setdefault(source, []).append(made)
         elif func is aten._unsafe_view.default and source in self.made:
             copy = self.made[made] = replace(self.made[source], shape=tuple(args[1]))

@@ -17,7 +17,7 @@ import torch
 import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
-from dovetail.normalize.recording.aliases import Base, Handle, View, same_layout
+from dovetail.normalize.recording.aliases import Base, Handle, TakenView, same_layout
 from dovetail.normalize.recording.conditional_views import COPYING, Copies
 from dovetail.normalize.recording.functional_forms import SILENT, Functional, copying, functional, has_no_form, silent
 from dovetail.normalize.recording.gradient_lines import Lines
@@ -170,7 +170,7 @@ class AtenRecorder(FakeMode):
             return self.constant(tensor, fresh=func._schema.name == "aten::lift_fresh")
         handle = self.handle(tensor)
         result = to_fake(tensor, leaf=False)
-        view = View(func, (), {}, None)
+        view = TakenView(func, (), {}, None)
         self.handles[id(result)] = Handle(result, handle.base, self.node_of(handle), handle.base.version, handle, view)
         return result
 
@@ -272,7 +272,7 @@ class AtenRecorder(FakeMode):
             parent, asked = self.stem(parent), parent
             args, kwargs = absolute(args, kwargs, asked, parent), {}
         positional, named = in_schema_order(func, args, kwargs)
-        view = View(func, positional[1:], named, None)
+        view = TakenView(func, positional[1:], named, None)
         version = parent.base.version
         odd = parent.base.version > 0 and func is aten.as_strided.default
         node = self.replay(view, parent) if odd else self.record(func, (parent.tensor, *positional[1:]), named, result)
@@ -280,7 +280,7 @@ class AtenRecorder(FakeMode):
             self.handles[id(result)] = Handle(result, parent.base, node, version, parent, view, asked=asked)
             return
         for k, item in enumerate(result):
-            each = View(func, view.args, view.kwargs, k)
+            each = TakenView(func, view.args, view.kwargs, k)
             self.handles[id(item)] = Handle(item, parent.base, None, version, parent, each, (node, k))
 
     def view_in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -316,7 +316,8 @@ class AtenRecorder(FakeMode):
             if handle.parent is old and handle.view.operator is aten.as_strided.default:  # type: ignore[union-attr]
                 handle.parent = made
         old.parent, old.pick = made, None
-        old.view = View(aten.as_strided.default, (was.size(), was.stride(), was.storage_offset()), {}, None, grad=True)
+        layout = was.size(), was.stride(), was.storage_offset()
+        old.view = TakenView(aten.as_strided.default, layout, {}, None, grad=True)
 
     # ------------------------------------------------------------ memory
 
@@ -365,7 +366,7 @@ class AtenRecorder(FakeMode):
             made.meta["opaque"] = True
         return made
 
-    def replay(self, view: View | None, parent: Handle) -> Node:
+    def replay(self, view: TakenView | None, parent: Handle) -> Node:
         """The view, taken of the parent's value now."""
         assert view is not None
         node = self.node_of(parent)
@@ -482,7 +483,7 @@ class AtenRecorder(FakeMode):
             view = handle.view
             if view.operator is aten.as_strided.default:
                 args = relative(view.args, handle.base.tensor, parent.meta["val"])
-                view = View(view.operator, args, view.kwargs, None)
+                view = TakenView(view.operator, args, view.kwargs, None)
             node = scatter(self.emit, view, parent, node)
             handle = handle.parent
         base = handle.base

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from dovetail.errors import Unsupported
-from dovetail.normalize.recording.aliases import View, same_steps
+from dovetail.normalize.recording.aliases import TakenView, same_steps
 from dovetail.ops.fake.rules.layout import dense_order, share_places
 
 aten = torch.ops.aten
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 Inverse = Callable[..., Any]
 
 
-def scatter(emit: Callable[..., Any], view: View, parent: Any, new: Any) -> Any:
+def scatter(emit: Callable[..., Any], view: TakenView, parent: Any, new: Any) -> Any:
     """Raises Unsupported for a view that cannot be written through."""
     inverse = INVERSES.get(view.operator)
     if inverse is None:
@@ -33,67 +33,67 @@ def scatter(emit: Callable[..., Any], view: View, parent: Any, new: Any) -> Any:
     return inverse(emit, view, parent, new)
 
 
-def _by_shape(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _by_shape(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.reshape.default, new, list(parent.meta["val"].shape))
 
 
-def _permute(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _permute(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     order = [d % len(view.args[0]) for d in view.args[0]]
     return emit(aten.permute.default, new, [order.index(d) for d in range(len(order))])
 
 
-def _transpose(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _transpose(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.transpose.int, new, *view.args)
 
 
-def _t(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _t(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.t.default, new)
 
 
-def _unsqueeze(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _unsqueeze(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     rank = new.meta["val"].dim()
     return emit(aten.squeeze.dim, new, view.args[0] % rank)
 
 
-def _slice(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _slice(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.slice_scatter.default, parent, new, *view.args)
 
 
-def _select(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _select(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.select_scatter.default, parent, new, *view.args)
 
 
-def _diagonal(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _diagonal(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     named = dict(zip(("offset", "dim1", "dim2"), view.args, strict=False)) | view.kwargs
     return emit(aten.diagonal_scatter.default, parent, new, **named)
 
 
-def _as_strided(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _as_strided(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.as_strided_scatter.default, parent, new, *view.args)
 
 
-def _split(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _split(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     size, dim = view.args[0], (*view.args, view.kwargs.get("dim", 0))[1]
     begin = view.index * size
     return emit(aten.slice_scatter.default, parent, new, dim, begin, begin + new.meta["val"].shape[dim])
 
 
-def _split_sizes(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _split_sizes(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     sizes, dim = view.args[0], (*view.args, view.kwargs.get("dim", 0))[1]
     begin = sum(sizes[: view.index])
     return emit(aten.slice_scatter.default, parent, new, dim, begin, begin + new.meta["val"].shape[dim])
 
 
-def _unbind(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _unbind(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     dim = (*view.args, view.kwargs.get("dim", 0))[0]
     return emit(aten.select_scatter.default, parent, new, dim, view.index)
 
 
-def _dtype(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _dtype(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.view.dtype, new, parent.meta["val"].dtype)
 
 
-def _identity(emit: Any, view: View, parent: Any, new: Any) -> Any:
+def _identity(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return new
 
 

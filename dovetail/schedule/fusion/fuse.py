@@ -36,7 +36,7 @@ SMALL = 16384
 
 
 @dataclass(slots=True)
-class Slot:
+class FusionSlot:
     """A place in the new order: a nest, or an item that is no group."""
 
     nest: Nest | None
@@ -45,7 +45,7 @@ class Slot:
     writes: set[str] = field(default_factory=set)
 
 
-def fuse(program: Program, names: Names, most: int) -> list[Slot]:
+def fuse(program: Program, names: Names, most: int) -> list[FusionSlot]:
     """The program's items in their new order, groups joined; `most`: bytes that may be alive at once."""
     fuser = _Fuser(names, SlotLifetimes(program, most))
     for item in program.items:
@@ -56,17 +56,17 @@ def fuse(program: Program, names: Names, most: int) -> list[Slot]:
 class _Fuser:
     def __init__(self, names: Names, lives: SlotLifetimes) -> None:
         self.names, self.lives = names, lives
-        self.slots: list[Slot | None] = []
+        self.slots: list[FusionSlot | None] = []
         self.producer: dict[str, list[int]] = defaultdict(list)  # buffer -> slots that write it
         self.last_reader: dict[str, int] = {}
         self.last_check = -1
 
     def add(self, item: Item) -> None:
         if not isinstance(item, Group):
-            self.append(Slot(None, item, set(reads(item)), set(writes(item))))
+            self.append(FusionSlot(None, item, set(reads(item)), set(writes(item))))
             return
         nest = Nest.of(item, self.names)
-        slot = Slot(nest, None, set(reads(item)), set(writes(item)))
+        slot = FusionSlot(nest, None, set(reads(item)), set(writes(item)))
         if nest.checks:
             self.append(slot)
             self.last_check = len(self.slots) - 1
@@ -76,30 +76,30 @@ class _Fuser:
                 return
         self.append(slot)
 
-    def append(self, slot: Slot) -> None:
+    def append(self, slot: FusionSlot) -> None:
         self.lives.append(slot.reads, slot.writes)
         self.place(slot)
 
-    def place(self, slot: Slot) -> None:
+    def place(self, slot: FusionSlot) -> None:
         """In the next position."""
         self.note(slot, len(self.slots))
         self.slots.append(slot)
 
-    def note(self, slot: Slot, position: int) -> None:
+    def note(self, slot: FusionSlot, position: int) -> None:
         for name in slot.writes:
             if position not in self.producer[name]:
                 self.producer[name].append(position)
         for name in slot.reads:
             self.last_reader[name] = max(self.last_reader.get(name, -1), position)
 
-    def candidates(self, slot: Slot) -> list[int]:
+    def candidates(self, slot: FusionSlot) -> list[int]:
         """Producers of what the slot reads, then the last group that read the same buffer."""
         producers = {p for name in slot.reads for p in self.producer[name]}
         sharers = {self.last_reader[name] for name in slot.reads if name in self.last_reader} - producers
         found = sorted(producers, reverse=True) + sorted(sharers, reverse=True)
         return [p for p in found if (s := self.slots[p]) is not None and s.nest is not None and not s.nest.checks]
 
-    def join(self, position: int, slot: Slot) -> bool:
+    def join(self, position: int, slot: FusionSlot) -> bool:
         target = self.slots[position]
         assert target is not None and target.nest is not None and slot.nest is not None
         before = max((p for name in slot.reads for p in self.producer[name] if p != position), default=-1)
@@ -119,7 +119,7 @@ class _Fuser:
         if nest is None:
             return False
         put()
-        joined = Slot(nest, None, target.reads | slot.reads, target.writes | slot.writes)
+        joined = FusionSlot(nest, None, target.reads | slot.reads, target.writes | slot.writes)
         if up:
             self.slots[position] = joined
             self.note(joined, position)
@@ -130,7 +130,7 @@ class _Fuser:
         self.place(joined)
         return True
 
-    def independent_after(self, position: int, target: Slot) -> bool:
+    def independent_after(self, position: int, target: FusionSlot) -> bool:
         """Does nothing after `position` read what `target` writes?"""
         return all(self.last_reader.get(name, -1) <= position for name in target.writes)
 

@@ -19,7 +19,7 @@ SHORT = 2048
 
 
 @dataclass(frozen=True)
-class Piece:
+class RangePiece:
     """Programs alike: one for each index of `shared`, which reduces `own` and is the part at `place`."""
 
     shared: tuple[Dim, ...]
@@ -37,7 +37,7 @@ class Piece:
 class Cut:
     """`parts` number them all; each has `count` elements."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RangePiece, ...]
     parts: tuple[Dim, ...]
     count: Dim
 
@@ -64,7 +64,7 @@ def cut(inner: tuple[Dim, ...], parts: int, kept: bool = False) -> Cut:
 
 
 def _even(shared: tuple[Dim, ...], own: tuple[Dim, ...], mapping: dict[Symbol, Dim]) -> Cut:
-    return Cut((Piece(shared, own, shared, mapping),), shared, count(own))
+    return Cut((RangePiece(shared, own, shared, mapping),), shared, count(own))
 
 
 def _powers(shared: tuple[Dim, ...], r: Dim, length: int) -> Cut:
@@ -74,10 +74,10 @@ def _powers(shared: tuple[Dim, ...], r: Dim, length: int) -> Cut:
     full, rest = divmod(size, length)
     high, low, part = _range(r, "p", full), _range(r, "q", length), _range(r, "k", full + (rest > 0))
     whole = (*shared, high)
-    pieces = [Piece(whole, (low,), whole, {symbol: high * length + low})] if full else []
+    pieces = [RangePiece(whole, (low,), whole, {symbol: high * length + low})] if full else []
     if rest:
         end = _range(r, "r", rest)
-        pieces.append(Piece(shared, (end,), (*shared, full), {symbol: full * length + end}))
+        pieces.append(RangePiece(shared, (end,), (*shared, full), {symbol: full * length + end}))
     return Cut(tuple(pieces), (*shared, part), dims.minimum(length, size - part * length))
 
 

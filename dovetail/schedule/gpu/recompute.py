@@ -11,7 +11,7 @@ from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr, Group, Load, Loop, Statement, Store, map_exprs, rewrite
 
 
-class Rows:
+class RecomputedRows:
     """What the local buffers of a group hold, as far as its loops have been seen."""
 
     def __init__(self, group: Group) -> None:

@@ -40,8 +40,8 @@ from dovetail.ir.loops import (
 from dovetail.ir.ranges import extent
 from dovetail.ops.lowering.value import contiguous_strides
 from dovetail.schedule.fusion.nest import count, linear
-from dovetail.schedule.gpu.cut import SHORT, Cut, Piece, cut, known
-from dovetail.schedule.gpu.recompute import Rows
+from dovetail.schedule.gpu.cut import SHORT, Cut, RangePiece, cut, known
+from dovetail.schedule.gpu.recompute import RecomputedRows
 
 
 def suited(group: Group) -> tuple[Group, ...]:
@@ -97,7 +97,7 @@ def _loads(statement: Statement) -> tuple[Load, ...]:
 class _Split:
     def __init__(self, group: Group) -> None:
         self.group = group
-        rows = Rows(group)
+        rows = RecomputedRows(group)
         without = [Loop(loop.inner, rows.body(loop)) for loop in group.loops]
         self.loops = tuple(loop for loop in without if loop.body)
         self.followers = followers(self.loops)  # by their leaders' names
@@ -167,7 +167,7 @@ class _Split:
         return (*parts, *self.group.outer) if self.across else (*self.group.outer, *parts)
 
     def part(
-        self, piece: Piece, reduces: list[Reduce], behind: list[tuple[Reduce, Squares | Exponentials]],
+        self, piece: RangePiece, reduces: list[Reduce], behind: list[tuple[Reduce, Squares | Exponentials]],
         buffers: dict[str, Buffer],
     ) -> None:  # fmt: skip
         """A group of programs for parts alike: leaders, their followers with their own shifts, and what is stored."""

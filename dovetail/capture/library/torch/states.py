@@ -19,7 +19,7 @@ from dovetail.capture.numbers.unbacked_sizes import Claim, UnbackedSize
 from dovetail.capture.process import guarded_state
 from dovetail.capture.state.thread_state import enter_autocast, exit_autocast, grad_mode, set_grad_mode
 from dovetail.capture.tables.known_callables import INLINE, KNOWN, known
-from dovetail.capture.tensors.assertions import Failure, check_all, checked
+from dovetail.capture.tensors.assertions import FailedCheck, check_all, checked
 from dovetail.capture.values.base import FALSE, NONE, TRUE, Args, Const, Kwargs, Value, boolean
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
@@ -154,7 +154,7 @@ def _check_tensor_all_with(s: Session, args: Args, kwargs: Kwargs) -> Value:
 def _assert(s: Session, args: Args, kwargs: Kwargs) -> Value:
     condition, text = args
     if isinstance(condition, TensorValue) and isinstance(text, Const) and type(text.value) is str and text.value:
-        if checked(s, condition, True, Failure(AssertionError, text.value)):
+        if checked(s, condition, True, FailedCheck(AssertionError, text.value)):
             return NONE
     return NONE if s.truth(condition) else s.throw(AssertionError, text)
 
