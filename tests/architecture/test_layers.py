@@ -44,6 +44,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "interop": SHARED | {"config", "api", "pipeline"},
 }
 
+ASSEMBLER = "dovetail.runtime.gpu.assembler"
+
 
 def test_every_part_is_known() -> None:
     bad = sorted({f"{m.where}: {m.part!r} is not in MAY_IMPORT" for m in MODULES if m.part not in MAY_IMPORT})
@@ -79,6 +81,11 @@ def test_own_modules_are_imported_at_the_top() -> None:
     report(bad, "An import inside a function hides a cycle or a cost; move it to the top of the file.")
 
 
+def test_kernels_are_compiled_in_a_process_without_this_package() -> None:
+    (assembler,) = [module for module in MODULES if module.name == ASSEMBLER]
+    report([i.target for i in assembler.imports if i.target.startswith(PACKAGE)], "It starts without this package.")
+
+
 def test_records_are_written_when_they_are_used() -> None:
     """All but those of files that import hardly anything."""
     bad = [
@@ -87,6 +94,7 @@ def test_records_are_written_when_they_are_used() -> None:
         for item in module.imports
         if item.target == "dataclasses.dataclass" and not item.typing_only
         and module.part not in ("config", "environment", "errors", "options", "supported")
+        and module.name != ASSEMBLER
     ]  # fmt: skip
     report(bad, "`from dovetail.ir.records import dataclass`: the standard library's takes 0.4 ms a class.")
 

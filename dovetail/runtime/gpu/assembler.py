@@ -22,10 +22,8 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from dovetail.ir.records import dataclass
 
 #: Seconds without a task after which the program ends.
 IDLE = 60.0
