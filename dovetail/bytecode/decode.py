@@ -10,9 +10,10 @@ Results are cached by code object.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
-from opcode import opname
+from opcode import EXTENDED_ARG, opname
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from dovetail.bytecode.instructions import (
     Native,
     Part,
     Row,
+    Several,
     beginning,
     known,
 )
@@ -120,17 +122,11 @@ def _fast_names(code: CodeType) -> tuple[str, ...]:
     return tuple(n + INLINED if n in free else n for n in own) + code.co_freevars
 
 
-class _Unit(NamedTuple):
-    """A native instruction with its EXTENDED_ARG and caches: `[offset, end)`."""
-
-    offset: int
-    end: int
-    name: str
-    arg: int
+Unit = tuple[int, int, str, int]  # a native instruction with EXTENDED_ARG and caches: offset, end, name, argument
 
 
-def _units(raw: bytes, names: Sequence[str]) -> list[_Unit]:
-    extended_arg = names.index("EXTENDED_ARG")
+def _units(raw: bytes, names: Sequence[str]) -> list[Unit]:
+    extended_arg = EXTENDED_ARG if names is opname else names.index("EXTENDED_ARG")
     found: list[tuple[int, str, int]] = []
     extended, start = 0, -1
     for offset in range(0, len(raw), 2):
@@ -142,73 +138,109 @@ def _units(raw: bytes, names: Sequence[str]) -> list[_Unit]:
         if op != 0:
             found.append((start if start >= 0 else offset, names[op], arg))
         extended, start = 0, -1
-    ends = [offset for offset, _, _ in found[1:]] + [len(raw)]
-    return [_Unit(offset, end, name, arg) for (offset, name, arg), end in zip(found, ends)]
+    ends = [unit[0] for unit in found[1:]] + [len(raw)]
+    return [(offset, end, name, arg) for (offset, name, arg), end in zip(found, ends)]
 
 
-JUMPS = {Arg.JUMP: 2, Arg.JUMP_BACK: -2}
+class _Plan(NamedTuple):
+    """How a version of Python's instruction is decoded: of what kind its argument is, and what else there is to do.
+
+    `step`: bytes for each of a jump's units; 0: it is none. `more`: is it anything but itself, its argument resolved?
+    """
+
+    kind: int
+    step: int
+    more: bool
+    row: Row
+    sequences: tuple[Several, ...]
+
+
+KINDS = {arg: number for number, arg in enumerate(Arg)}
+RAW = KINDS[Arg.RAW]
+STEPS = {Arg.JUMP: 2, Arg.JUMP_BACK: -2}
+
+
+@functools.cache
+def _plans(minor: int) -> dict[str, _Plan]:
+    sequences = beginning(minor)
+    found = {}
+    for name, row in ROWS.items():
+        step = STEPS.get(row.arg, 0)
+        more = bool(row.rewrite or row.becomes is not None or step or row.tests)
+        found[name] = _Plan(KINDS[row.arg], step, more, row, sequences.get(name, ()))
+    return found
+
+
+_UNPLANNED = _Plan(RAW, 0, False, UNKNOWN, ())
 
 
 class _Decoder:
     """One decoding: `out` grows by what each native instruction, or several at once, stands for."""
 
     def __init__(self, code: CodeType, fast: tuple[str, ...], python: Python, names: Sequence[str]) -> None:
-        self.code, self.python = code, python
+        self.python = python
+        self.size = len(code.co_code)
         self.units = _units(code.co_code, names)
-        self.resolve = _Resolver(code, fast, python).table
+        self.plans = _plans(python.minor)
+        self.resolve = _resolvers(code, fast, python)
         self.out: list[Instruction] = []
         self.index_of: dict[int, int] = {}  # offset -> the first instruction that is there or later
         self.borders: dict[int, int] = {}  # offset -> the same, where that of a protected region is another one
         self.jumps: list[tuple[Instruction, int]] = []  # an instruction, and the offset that it jumps to
 
     def decoded(self) -> list[Instruction]:
-        sequences = beginning(self.python.minor)
-        units, k = self.units, 0
+        units, out, index_of, plans, resolve = self.units, self.out, self.index_of, self.plans, self.resolve
+        k = 0
         while k < len(units):
-            for sequence in sequences.get(units[k].name, ()):
-                count = len(sequence.names)
-                if sequence.names == tuple(unit.name for unit in units[k : k + count]):
-                    self._several(units[k : k + count], sequence.rewrite)
-                    k += count
-                    break
+            offset, end, name, arg = units[k]
+            kind, step, more, row, sequences = plans.get(name, _UNPLANNED)
+            taken = self._several(k, sequences) if sequences else 0
+            if taken:
+                k += taken
+                continue
+            k += 1
+            index_of[offset] = len(out)
+            if not more:
+                value = arg if kind == RAW else resolve[kind](arg)[0]
+                out.append(Instruction(name, arg, value, offset, end))
+            elif step:
+                made = self._add((row.becomes[0] if row.becomes else name, arg, arg), offset, end)
+                self.jumps.append((made, end + step * arg))
             else:
-                self._one(units[k])
-                k += 1
-        self.index_of[len(self.code.co_code)] = len(self.out)
+                self._rewritten((offset, end, name, arg), row)
+        index_of[self.size] = len(out)
         for instruction, offset in self.jumps:
-            instruction.target = self.index_of[offset]
-        return self.out
+            instruction.target = index_of[offset]
+        return out
 
-    def _one(self, unit: _Unit) -> None:
-        self.index_of[unit.offset] = len(self.out)
-        name, arg = unit.name, unit.arg
-        row = ROWS.get(name, UNKNOWN)
-        step = JUMPS.get(row.arg)
+    def _rewritten(self, unit: Unit, row: Row) -> None:
+        offset, end, name, arg = unit
         if row.rewrite is not None:
-            for part in row.rewrite(self.python, (self._native(unit, row),)):
-                self._add(part, unit.offset, unit.end)
-        elif step is not None:
-            made = self._add((row.becomes[0] if row.becomes else name, arg, arg), unit.offset, unit.end)
-            self.jumps.append((made, unit.end + step * arg))
-        else:
-            value: Any = arg if row.arg is Arg.RAW else self.resolve[row.arg](arg)[0]
-            if row.becomes is None:
-                self._add((name, arg, value), unit.offset, unit.end)
-                return
-            values: tuple[Any, ...] = value if row.arg is Arg.TWO_LOCALS else (value,) * len(row.becomes)
-            for each, part_value in zip(row.becomes, values):
-                self._add((each, arg, part_value), unit.offset, unit.end)
+            for part in row.rewrite(self.python, (self._native(unit),)):
+                self._add(part, offset, end)
+            return
+        value = self._native(unit).value
+        names = (name,) if row.becomes is None else row.becomes
+        values: tuple[Any, ...] = value if row.arg is Arg.TWO_LOCALS else (value,) * len(names)
+        for part_name, part_value in zip(names, values):
+            self._add((part_name, arg, part_value), offset, end)
 
-    def _several(self, units: list[_Unit], rewrite: Callable[..., tuple[Part, ...]]) -> None:
-        for unit in units:
-            self.index_of[unit.offset] = len(self.out)
-        natives = tuple(self._native(unit, ROWS[unit.name]) for unit in units)
-        for part in rewrite(self.python, natives):
-            self._add(part, units[0].offset, units[-1].end)
+    def _several(self, k: int, sequences: tuple[Several, ...]) -> int:
+        """Decode the sequence that begins at unit `k`; how many units it has, 0 if there is none."""
+        for sequence in sequences:
+            count = len(sequence.names)
+            units = self.units[k : k + count]
+            if tuple(unit[2] for unit in units) == sequence.names:
+                self.index_of |= {unit[0]: len(self.out) for unit in units}
+                for part in sequence.rewrite(self.python, tuple(map(self._native, units))):
+                    self._add(part, units[0][0], units[-1][1])
+                return count
+        return 0
 
-    def _native(self, unit: _Unit, row: Row) -> Native:
-        value, flag = (unit.arg, 0) if row.arg is Arg.RAW else self.resolve[row.arg](unit.arg)
-        return Native(unit.name, unit.arg, value, flag)
+    def _native(self, unit: Unit) -> Native:
+        _, _, name, arg = unit
+        kind = self.plans[name].kind
+        return Native(name, arg, *((arg, 0) if kind == RAW else self.resolve[kind](arg)))
 
     def _add(self, part: Part, offset: int, end: int) -> Instruction:
         name, arg, value = part
@@ -224,27 +256,29 @@ class _Decoder:
 Resolve = Callable[[int], tuple[Any, int]]  # argument -> value, flag bits
 
 
-class _Resolver:
-    """What the arguments of a code object's instructions stand for."""
-
-    def __init__(self, code: CodeType, fast: tuple[str, ...], python: Python) -> None:
-        consts, names = code.co_consts, code.co_names
-        bit = 1 if python.attribute_bit else 0
-        shift, wants_bool = python.compare_shift, python.compare_bool
-        self.table: dict[Arg, Resolve] = {
-            Arg.CONST: lambda a: (consts[a], 0),
-            Arg.COMMON: lambda a: (COMMON_CONSTANTS[a], 0),
-            Arg.NAME: lambda a: (names[a], 0),
-            Arg.NAME_BIT: lambda a: (names[a >> 1], a & 1),
-            Arg.ATTRIBUTE: lambda a: (names[a >> bit], a & bit),
-            Arg.NAME_TWO_BITS: lambda a: (names[a >> 2], a & 3),
-            Arg.LOCAL: lambda a: (fast[a], 0),
-            Arg.TWO_LOCALS: lambda a: ((fast[a >> 4], fast[a & 15]), 0),
-            Arg.COMPARE: lambda a: (COMPARISONS[a >> shift], a & wants_bool),
-            Arg.BINARY: lambda a: (BINARY_OPERATORS[a], 0),
-            Arg.INTRINSIC_1: lambda a: (INTRINSICS_1.get(a), 0),
-            Arg.INTRINSIC_2: lambda a: (INTRINSICS_2.get(a), 0),
-        }
+def _resolvers(code: CodeType, fast: tuple[str, ...], python: Python) -> list[Resolve]:
+    """What arguments of the code's instructions stand for, by the number of their kind: in the order of `Arg`."""
+    consts, names = code.co_consts, code.co_names
+    bit = 1 if python.attribute_bit else 0
+    shift, wants_bool = python.compare_shift, python.compare_bool
+    raw: Resolve = lambda a: (a, 0)
+    return [
+        raw,
+        lambda a: (consts[a], 0),
+        lambda a: (COMMON_CONSTANTS[a], 0),
+        lambda a: (names[a], 0),
+        lambda a: (names[a >> 1], a & 1),
+        lambda a: (names[a >> bit], a & bit),
+        lambda a: (names[a >> 2], a & 3),
+        lambda a: (fast[a], 0),
+        lambda a: ((fast[a >> 4], fast[a & 15]), 0),
+        raw,
+        raw,
+        lambda a: (COMPARISONS[a >> shift], a & wants_bool),
+        lambda a: (BINARY_OPERATORS[a], 0),
+        lambda a: (INTRINSICS_1.get(a), 0),
+        lambda a: (INTRINSICS_2.get(a), 0),
+    ]
 
 
 def entrance(code: Code, index: int) -> tuple[list[tuple[str, int]], int]:

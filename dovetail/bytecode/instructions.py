@@ -105,7 +105,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class Several:
     """Opcodes that are one instruction where they follow one another."""
 
     names: tuple[str, ...]
@@ -354,13 +354,13 @@ ROWS: dict[str, Row] = {
 }
 
 SEQUENCES = (
-    Sequence(("PRECALL", "CALL"), 11, 11, _last),
-    Sequence(("KW_NAMES", "PRECALL", "CALL"), 11, 11, _call_with_names),
-    Sequence(("KW_NAMES", "CALL"), 12, 12, _call_with_names),
-    Sequence(("LOAD_CONST", "CALL_KW"), 13, NEWEST, _call_with_names),
-    Sequence(("END_FOR", "POP_TOP"), 13, 13, _nothing),
-    Sequence(("END_FOR", "POP_ITER"), 14, NEWEST, _nothing),
-    Sequence(("COPY", "LOAD_SPECIAL", "SWAP", "SWAP", "LOAD_SPECIAL", "CALL"), 14, NEWEST, _enter_with),
+    Several(("PRECALL", "CALL"), 11, 11, _last),
+    Several(("KW_NAMES", "PRECALL", "CALL"), 11, 11, _call_with_names),
+    Several(("KW_NAMES", "CALL"), 12, 12, _call_with_names),
+    Several(("LOAD_CONST", "CALL_KW"), 13, NEWEST, _call_with_names),
+    Several(("END_FOR", "POP_TOP"), 13, 13, _nothing),
+    Several(("END_FOR", "POP_ITER"), 14, NEWEST, _nothing),
+    Several(("COPY", "LOAD_SPECIAL", "SWAP", "SWAP", "LOAD_SPECIAL", "CALL"), 14, NEWEST, _enter_with),
 )
 
 UNKNOWN = Row(refused="no version has it")  # of a name without a row
@@ -375,9 +375,9 @@ def known(name: str, minor: int = MINOR) -> bool:
     return row is not None and row.first <= minor <= row.last
 
 
-def beginning(minor: int) -> dict[str, tuple[Sequence, ...]]:
+def beginning(minor: int) -> dict[str, tuple[Several, ...]]:
     """The sequences of Python 3.`minor` by their first opcode."""
-    found: dict[str, tuple[Sequence, ...]] = {}
+    found: dict[str, tuple[Several, ...]] = {}
     for sequence in SEQUENCES:
         if sequence.first <= minor <= sequence.last:
             found[sequence.names[0]] = (*found.get(sequence.names[0], ()), sequence)
