@@ -41,7 +41,7 @@ def test_public_functions_are_documented() -> None:
 
 #: Classes of one name in several files. Qualify one and remove the row; add none.
 SEVERAL = {
-    "Arg", "Binary", "Code", "Const", "Entry", "Expressions", "Kind", "Known", "Region", "Row", "Scope", "Snapshot",
+    "Arg", "Binary", "Code", "Const", "Entry", "Expressions", "Known", "Region", "Row", "Scope", "Snapshot",
     "Spec", "Store", "Value",
 }  # fmt: skip
 
